@@ -1,0 +1,21 @@
+"""The one error that reaches a person: what went wrong, where, and what to do about it."""
+
+
+class OncewayError(Exception):
+    """An expected failure. The command line prints it without a traceback and exits with `exit_code`.
+
+    what: what went wrong, one sentence without a full stop. where: file, port, key or URL, if any.
+    hint: what the reader can do, if known.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}. {self.hint}" if self.hint else text

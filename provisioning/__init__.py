@@ -1,0 +1,1 @@
+"""Provisioning: board catalogue, flashing, device identities and the device registry."""
