@@ -1,0 +1,53 @@
+# Onceway. `make` lists the targets. Everything is installed by the project itself: Debian packages (.setup/debian-packages.txt) and .venv.
+SHELL := /bin/sh
+PYTHON ?= /usr/bin/python3
+BIN := .venv/bin
+ARGS ?=
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint firmware bench bench-ingest size clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: debian-run .venv/ready ## install what is missing (Debian packages, .venv); a second run does nothing
+
+debian-%:
+	@.setup/debian.sh $*
+
+.venv/ready: pyproject.toml .setup/constraints.txt | debian-run
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than Python 3.11; name another one: make setup PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing Python packages into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade pip setuptools wheel
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --editable '.[dev]'
+	@touch $@
+
+firmware: setup ## build the sensor's HEX for the Uno, the host build, the simulated board and its boot loader
+	@$(MAKE) --no-print-directory -s -C firmware
+	@$(MAKE) --no-print-directory -s -C firmware/sim
+
+demo: firmware ## the main job, on this machine, with faults: make demo ARGS="--seed 7 --readings 50 --keep"
+	@$(BIN)/onceway hil demo $(ARGS)
+
+lint: setup ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+test: debian-test firmware lint size ## lint, build, and run all tests
+	@$(MAKE) --no-print-directory -s -C firmware test
+	@$(BIN)/python -m pytest $(ARGS)
+
+size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
+	@$(MAKE) --no-print-directory -s -C firmware size
+
+bench: debian-bench firmware ## measure against mosquitto; prints a table, writes build/bench.json
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-ingest: setup ## the ingest's figures alone
+	@$(BIN)/python -m tests.benchmarks.bench_ingest $(ARGS)
+
+clean: ## remove what was built (not .venv)
+	rm -rf build
