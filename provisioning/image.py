@@ -1,0 +1,54 @@
+"""A firmware image. In: an Intel HEX file, a board, an identity. Out: the HEX file that avrdude writes, identity page included."""
+
+import hashlib
+from pathlib import Path
+
+from intelhex import IntelHex, IntelHexError
+
+from gateway.errors import OncewayError
+from provisioning.boards import Board
+from provisioning.identity import SIZE, Identity
+
+
+class Image:
+    """A firmware for one kind of board.
+
+    Raises OncewayError if the file cannot be read, is no Intel HEX, is empty, or reaches into the identity page or the boot loader.
+    """
+
+    def __init__(self, path: Path, board: Board) -> None:
+        self._hex = IntelHex()
+        try:
+            self._hex.loadhex(str(path))
+        except OSError as error:
+            raise OncewayError(
+                f"cannot read the firmware ({error.strerror})", str(path), "Build it with `make firmware` or name another file with --hex"
+            ) from error
+        except (IntelHexError, UnicodeDecodeError) as error:
+            raise OncewayError(f"not an Intel HEX file ({error})", str(path)) from error
+        last = self._hex.maxaddr()
+        if last is None:
+            raise OncewayError("the HEX file is empty", str(path))
+        if last >= board.identity:
+            raise OncewayError(
+                f"the firmware ends at 0x{last:X}, but {board.title} has room below 0x{board.identity:X} only",
+                str(path),
+                f"The chip is {board.chip_title}; is this HEX file made for another board?",
+            )
+        self._identity_address = board.identity
+        self.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.size = last + 1
+
+    def write(self, path: Path, identity: Identity) -> None:
+        """Write the image with this identity as a HEX file that only its owner can read (it holds the key)."""
+        image = IntelHex(self._hex)
+        image.puts(self._identity_address, identity.to_bytes())
+        path.touch(mode=0o600)
+        image.write_hex_file(str(path))
+
+
+def read_identity(path: Path, board: Board) -> Identity | None:
+    """The identity in a HEX file read back from a board, or None."""
+    image = IntelHex()
+    image.loadhex(str(path))
+    return Identity.from_bytes(bytes(image.tobinarray(start=board.identity, size=SIZE)))

@@ -1,0 +1,132 @@
+"""The device registry. In: what was done to a board. Out: which devices there are, with which keys, and what is really on them.
+
+A SQLite file that only its owner can read, since it holds keys. Its tables:
+device (name, board, key, status 'flashing' | 'ready', port, firmware SHA-256, created and flashed in ISO 8601 UTC).
+"""
+
+import os
+import sqlite3
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import sqlite_utils
+
+from gateway.errors import OncewayError
+from provisioning.identity import Identity
+
+_SCHEMA_VERSION = 1
+
+
+def default_path() -> Path:
+    """The system's registry where this user may write it, else the user's own."""
+    system = Path("/var/lib/onceway")
+    if system.is_dir() and os.access(system, os.W_OK):
+        return system / "registry.db"
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return home / "onceway" / "registry.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A row of the registry."""
+
+    name: str
+    board: str
+    key: bytes = field(repr=False)
+    status: str
+    port: str | None
+    firmware: str | None
+    created: str
+    flashed: str | None
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name, self.key)
+
+    def public(self) -> dict[str, str | None]:
+        """What may be shown: everything but the key."""
+        shown = ("name", "board", "status", "port", "firmware", "created", "flashed")
+        return {column: getattr(self, column) for column in shown}
+
+
+class Registry:
+    """The registry in one file, made when missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
+            self._database = sqlite_utils.Database(path)
+            self._migrate()
+        except OSError as error:
+            raise OncewayError(
+                f"cannot open the device registry ({error.strerror})", str(path), "Name another one with --registry"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise OncewayError(f"this is not a device registry ({error})", str(path), "Name another one with --registry") from error
+
+    def _migrate(self) -> None:
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        if version > _SCHEMA_VERSION:
+            raise OncewayError(
+                f"the registry was written by a newer Onceway (schema {version}, this one knows {_SCHEMA_VERSION})",
+                str(self.path),
+                "Upgrade Onceway",
+            )
+        if version == 0:
+            with self._database.conn:
+                self._table.create(
+                    {"name": str, "board": str, "key": bytes, "status": str, "port": str, "firmware": str, "created": str, "flashed": str},
+                    pk="name",
+                    not_null={"board", "key", "status", "created"},
+                    strict=True,
+                    if_not_exists=True,
+                )
+                self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    @property
+    def _table(self) -> sqlite_utils.db.Table:
+        return cast(sqlite_utils.db.Table, self._database["device"])
+
+    def devices(self) -> list[Device]:
+        """All devices by name."""
+        return [_device(row) for row in self._table.rows_where(order_by="name")]
+
+    def find(self, name: str) -> Device | None:
+        return next((_device(row) for row in self._table.rows_where("name = ?", [name])), None)
+
+    def get(self, name: str) -> Device:
+        """The device of that name. Raises OncewayError if there is none."""
+        device = self.find(name)
+        if device is None:
+            raise OncewayError(
+                f"no device is called {name!r}", str(self.path), "`onceway device list` shows them; `onceway device provision` makes one"
+            )
+        return device
+
+    def begin(self, identity: Identity, board: str, port: str) -> None:
+        """Enter a device, or one that is written again, as `flashing`."""
+        now = _now()
+        with self._database.conn:
+            if self.find(identity.name) is None:
+                self._table.insert(
+                    {"name": identity.name, "board": board, "key": identity.key, "status": "flashing", "port": port, "created": now}
+                )
+            else:
+                self._table.update(identity.name, {"board": board, "status": "flashing", "port": port})
+
+    def finish(self, name: str, firmware: str) -> None:
+        """The board was written and read back: it is `ready`."""
+        with self._database.conn:
+            self._table.update(name, {"status": "ready", "firmware": firmware, "flashed": _now()})
+
+
+def _device(row: dict[str, Any]) -> Device:
+    return Device(**row)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

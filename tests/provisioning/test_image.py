@@ -1,0 +1,56 @@
+"""HEX files: the identity gets in, nothing else changes, and what does not fit is refused."""
+
+from pathlib import Path
+
+import pytest
+from intelhex import IntelHex
+
+from gateway.errors import OncewayError
+from provisioning.boards import board, catalogue
+from provisioning.identity import Identity
+from provisioning.image import Image, read_identity
+
+UNO = board("uno")
+
+
+def _firmware(path: Path, size: int) -> Path:
+    IntelHex({address: address & 0xFF for address in range(size)}).write_hex_file(str(path))
+    return path
+
+
+def test_the_identity_is_patched_in_and_the_firmware_stays(tmp_path: Path) -> None:
+    firmware, patched = _firmware(tmp_path / "a.hex", 1000), tmp_path / "b.hex"
+    identity = Identity.create("roof-1")
+    Image(firmware, UNO).write(patched, identity)
+    assert read_identity(patched, UNO) == identity
+    assert IntelHex(str(patched)).tobinstr(start=0, size=1000) == IntelHex(str(firmware)).tobinstr(start=0, size=1000)
+    assert patched.stat().st_mode & 0o077 == 0, "the file holds the key"
+
+
+def test_a_bare_firmware_has_no_identity(tmp_path: Path) -> None:
+    assert read_identity(_firmware(tmp_path / "a.hex", 1000), UNO) is None
+
+
+def test_a_firmware_that_reaches_into_the_identity_page_is_refused(tmp_path: Path) -> None:
+    assert Image(_firmware(tmp_path / "a.hex", UNO.identity), UNO).size == UNO.identity
+    with pytest.raises(OncewayError, match="0x7D80"):
+        Image(_firmware(tmp_path / "b.hex", UNO.identity + 1), UNO)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe\x00", b":00000001FE\n", b":10000000"])
+def test_what_is_no_hex_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.hex"
+    path.write_bytes(content)
+    with pytest.raises(OncewayError, match=r"broken\.hex"):
+        Image(path, UNO)
+
+
+def test_a_missing_file_says_how_to_build_one(tmp_path: Path) -> None:
+    with pytest.raises(OncewayError, match="make firmware"):
+        Image(tmp_path / "none.hex", UNO)
+
+
+def test_the_identity_page_of_each_board_is_the_last_below_its_boot_loader() -> None:
+    for entry in catalogue().values():
+        page = 256 if entry.flash > 65536 else 128
+        assert entry.identity == entry.application_end - page
