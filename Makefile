@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint firmware bench bench-ingest size clean
+.PHONY: help setup demo test lint firmware bench bench-ingest size install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,3 +51,17 @@ bench-ingest: setup ## the ingest's figures alone
 
 clean: ## remove what was built (not .venv)
 	rm -rf build
+
+install: debian-run ## install as systemd services into /opt/onceway (run as root); configuration in /etc/onceway/gateway.toml
+	test -x /opt/onceway/bin/python || $(PYTHON) -m venv /opt/onceway
+	/opt/onceway/bin/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt '.[provisioning]'
+	install -m 644 README.md /opt/onceway/README.md
+	install -D -m 644 systemd/onceway.sysusers /etc/sysusers.d/onceway.conf
+	install -D -m 644 systemd/onceway.tmpfiles /etc/tmpfiles.d/onceway.conf
+	install -D -m 644 systemd/60-onceway.rules /etc/udev/rules.d/60-onceway.rules
+	install -m 644 systemd/onceway-gateway.service systemd/onceway-uplink.service /etc/systemd/system/
+	systemd-sysusers onceway.conf
+	systemd-tmpfiles --create onceway.conf
+	test -e /etc/onceway/gateway.toml || install -m 640 -g onceway systemd/gateway.toml /etc/onceway/gateway.toml
+	@if [ -d /run/systemd/system ]; then systemctl daemon-reload && udevadm control --reload; fi
+	@echo "installed; edit /etc/onceway/gateway.toml, then: systemctl enable --now onceway-gateway onceway-uplink"
