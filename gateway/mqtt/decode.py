@@ -1,0 +1,264 @@
+"""One control packet from bytes, for all versions and both directions.
+
+In: the first byte and the body (all behind the fixed header) of a packet. Out: a packet of `gateway.mqtt.packets`, checked against every
+rule that can be checked without knowing the session, or MalformedPacket or ProtocolError with what, where and the reason code to answer.
+`PacketStream` cuts a byte stream into packets and takes the common ones on a shorter way.
+"""
+
+from collections.abc import Callable
+
+from gateway.mqtt import properties as props
+from gateway.mqtt import reason as codes
+from gateway.mqtt.decode_connect import decode_connect
+from gateway.mqtt.errors import MalformedPacket, ProtocolError
+from gateway.mqtt.packets import (
+    Ack,
+    Auth,
+    Connack,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Side,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Version,
+)
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import SHARE_PREFIX, shared_filter_problem, topic_filter_problem, topic_name_problem
+from gateway.mqtt.wire import Reader
+
+_BOTH = {
+    PacketType.PUBLISH,
+    PacketType.PUBACK,
+    PacketType.PUBREC,
+    PacketType.PUBREL,
+    PacketType.PUBCOMP,
+    PacketType.DISCONNECT,
+    PacketType.AUTH,
+}
+_SENT_BY = {
+    Side.CLIENT: _BOTH | {PacketType.CONNECT, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE, PacketType.PINGREQ},
+    Side.SERVER: _BOTH | {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP},
+}
+_FLAGS = {PacketType.PUBREL: 0b0010, PacketType.SUBSCRIBE: 0b0010, PacketType.UNSUBSCRIBE: 0b0010}
+_DUP = 0b1000
+
+
+def decode(first: int, body: bytes, version: int, sender: Side = Side.CLIENT) -> Packet:
+    """The packet whose first byte is `first` and whose remaining bytes are `body`, as sent by `sender`. version: ignored for CONNECT."""
+    number = first >> 4
+    if not number:
+        raise MalformedPacket("packet type 0 is reserved")
+    kind = PacketType(number)
+    if kind not in _SENT_BY[sender] or (
+        version < Version.V5 and (kind is PacketType.AUTH or (kind, sender) == (PacketType.DISCONNECT, Side.SERVER))
+    ):
+        raise ProtocolError(f"{kind.name}: a {sender.value} must not send it")
+    flags = first & 0x0F
+    reader = Reader(body, kind.name)
+    if kind is PacketType.PUBLISH:
+        return _publish(reader, flags, version, sender)
+    if version == Version.V3_1 and kind in _FLAGS:
+        flags &= ~_DUP  # 3.1 marks repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE packets
+    if flags != _FLAGS.get(kind, 0):
+        raise MalformedPacket(f"{kind.name}: flags of the fixed header are {flags:04b}, not {_FLAGS.get(kind, 0):04b}")
+    packet = _DECODERS[kind](reader, version, sender)
+    reader.finish()
+    return packet
+
+
+def _packet_id(reader: Reader) -> int:
+    packet_id = reader.u16("packet identifier")
+    if not packet_id:
+        raise ProtocolError(f"{reader.name}: packet identifier is 0")
+    return packet_id
+
+
+def _reason(reader: Reader, allowed: frozenset[ReasonCode]) -> ReasonCode:
+    value = reader.u8("reason code")
+    if value not in allowed:
+        raise ProtocolError(f"{reader.name}: reason code 0x{value:02X} is not allowed here")
+    return ReasonCode(value)
+
+
+def _publish(reader: Reader, flags: int, version: int, sender: Side) -> Publish:
+    qos, dup = flags >> 1 & 3, bool(flags & _DUP)
+    if qos == 3:
+        raise MalformedPacket("PUBLISH: QoS is 3")
+    if dup and not qos:
+        raise MalformedPacket("PUBLISH: DUP is set at QoS 0")
+    topic = reader.string("topic name")
+    packet_id = _packet_id(reader) if qos else 0
+    properties = None
+    if version >= Version.V5:
+        properties = props.decode_properties(
+            reader, props.CLIENT_PUBLISH_PROPERTIES if sender is Side.CLIENT else props.SERVER_PUBLISH_PROPERTIES
+        )
+        props.check_response_topic(properties, "PUBLISH")
+    if topic or version < Version.V5:
+        if problem := topic_name_problem(topic):
+            raise MalformedPacket(f"PUBLISH: topic name {problem}")
+    elif properties is None or PropertyId.TOPIC_ALIAS not in properties:
+        raise ProtocolError("PUBLISH: topic name is empty and there is no topic alias")
+    return Publish(topic, reader.rest(), qos, packet_id, bool(flags & 1), dup, properties)
+
+
+def _connack(reader: Reader, version: int, _: Side) -> Connack:
+    flags = reader.u8("acknowledge flags")
+    if version == Version.V3_1:
+        flags = 0  # reserved there
+    if flags > 1:
+        raise MalformedPacket(f"CONNACK: acknowledge flags are 0x{flags:02X}")
+    properties = None
+    if version >= Version.V5:
+        reason = _reason(reader, codes.CONNACK_CODES)
+        properties = props.decode_properties(reader, props.CONNACK_PROPERTIES)
+    else:
+        value = reader.u8("return code")
+        known = codes.connack_reason(value)
+        if known is None:
+            raise ProtocolError(f"CONNACK: return code {value} is reserved")
+        reason = known
+    if flags and reason:
+        raise ProtocolError("CONNACK: session present is set beside a failure")
+    return Connack(bool(flags), reason, properties)
+
+
+def _ack(make: Callable[..., Ack], allowed: frozenset[ReasonCode]) -> Callable[[Reader, int, Side], Ack]:
+    def decode_ack(reader: Reader, version: int, _: Side) -> Ack:
+        packet_id = _packet_id(reader)
+        if version < Version.V5 or not reader.left:
+            return make(packet_id)
+        reason = _reason(reader, allowed)
+        return make(packet_id, reason, props.decode_properties(reader, props.ACK_PROPERTIES) if reader.left else None)
+
+    return decode_ack
+
+
+def _subscribe(reader: Reader, version: int, _: Side) -> Subscribe:
+    packet_id = _packet_id(reader)
+    properties = None
+    if version >= Version.V5:
+        properties = props.decode_properties(reader, props.SUBSCRIBE_PROPERTIES)
+        if properties and len(properties.get(PropertyId.SUBSCRIPTION_IDENTIFIER, ())) > 1:
+            raise ProtocolError("SUBSCRIBE: property subscription identifier is given twice")
+    subscriptions = []
+    while reader.left:
+        subscriptions.append(_subscription(reader, version))
+    if not subscriptions:
+        raise ProtocolError("SUBSCRIBE: no topic filter")
+    return Subscribe(packet_id, subscriptions, properties)
+
+
+def _subscription(reader: Reader, version: int) -> Subscription:
+    topic_filter = _topic_filter(reader, version)
+    options = reader.u8("subscription options")
+    if version == Version.V3_1:
+        options &= 0x03  # the other bits are unused there
+    if options & (0xC0 if version >= Version.V5 else 0xFC):
+        raise MalformedPacket(f"SUBSCRIBE: reserved bits are set in the options 0x{options:02X} of {topic_filter!r}")
+    qos, handling, no_local = options & 3, options >> 4 & 3, bool(options & 4)
+    if qos == 3:
+        raise (ProtocolError if version >= Version.V5 else MalformedPacket)(f"SUBSCRIBE: QoS of {topic_filter!r} is 3")
+    if handling == 3:
+        raise ProtocolError(f"SUBSCRIBE: retain handling of {topic_filter!r} is 3")
+    if no_local and topic_filter.startswith(SHARE_PREFIX):
+        raise ProtocolError(f"SUBSCRIBE: no local is set on the shared subscription {topic_filter!r}")
+    return Subscription(topic_filter, qos, no_local, bool(options & 8), handling)
+
+
+def _topic_filter(reader: Reader, version: int) -> str:
+    topic_filter = reader.string("topic filter")
+    problem = topic_filter_problem(topic_filter)
+    if problem is None and version >= Version.V5 and topic_filter.startswith(SHARE_PREFIX):
+        problem = shared_filter_problem(topic_filter)
+    if problem:
+        raise MalformedPacket(f"{reader.name}: topic filter {topic_filter!r} {problem}")
+    return topic_filter
+
+
+def _suback(reader: Reader, version: int, _: Side) -> Suback:
+    packet_id = _packet_id(reader)
+    properties = props.decode_properties(reader, props.ACK_PROPERTIES) if version >= Version.V5 else None
+    allowed = codes.SUBACK_CODES if version >= Version.V5 else codes.SUBACK_RETURN_CODES
+    reasons = [_reason(reader, allowed) for _ in range(reader.left)]
+    if not reasons:
+        raise ProtocolError("SUBACK: no reason code")
+    return Suback(packet_id, reasons, properties)
+
+
+def _unsubscribe(reader: Reader, version: int, _: Side) -> Unsubscribe:
+    packet_id = _packet_id(reader)
+    properties = props.decode_properties(reader, props.UNSUBSCRIBE_PROPERTIES) if version >= Version.V5 else None
+    filters = []
+    while reader.left:
+        filters.append(_topic_filter(reader, version))
+    if not filters:
+        raise ProtocolError("UNSUBSCRIBE: no topic filter")
+    return Unsubscribe(packet_id, filters, properties)
+
+
+def _unsuback(reader: Reader, version: int, _: Side) -> Unsuback:
+    packet_id = _packet_id(reader)
+    if version < Version.V5:
+        return Unsuback(packet_id)
+    properties = props.decode_properties(reader, props.ACK_PROPERTIES)
+    reasons = [_reason(reader, codes.UNSUBACK_CODES) for _ in range(reader.left)]
+    if not reasons:
+        raise ProtocolError("UNSUBACK: no reason code")
+    return Unsuback(packet_id, reasons, properties)
+
+
+def _disconnect(reader: Reader, version: int, sender: Side) -> Disconnect:
+    if version < Version.V5 or not reader.left:
+        return Disconnect()
+    client = sender is Side.CLIENT
+    reason = _reason(reader, codes.CLIENT_DISCONNECT_CODES if client else codes.SERVER_DISCONNECT_CODES)
+    if not reader.left:
+        return Disconnect(reason)
+    return Disconnect(
+        reason, props.decode_properties(reader, props.CLIENT_DISCONNECT_PROPERTIES if client else props.SERVER_DISCONNECT_PROPERTIES)
+    )
+
+
+def _auth(reader: Reader, _: int, sender: Side) -> Auth:
+    reason, properties = ReasonCode.SUCCESS, None
+    if reader.left or sender is Side.CLIENT:
+        reason = _reason(reader, codes.CLIENT_AUTH_CODES if sender is Side.CLIENT else codes.SERVER_AUTH_CODES)
+        properties = props.decode_properties(reader, props.AUTH_PROPERTIES)
+    if reason and PropertyId.AUTHENTICATION_METHOD not in (properties or ()):
+        raise ProtocolError("AUTH: no authentication method")
+    return Auth(reason, properties)
+
+
+def _connect(reader: Reader, _: int, __: Side) -> Packet:
+    return decode_connect(reader)
+
+
+_DECODERS: dict[PacketType, Callable[[Reader, int, Side], Packet]] = {
+    PacketType.CONNECT: _connect,
+    PacketType.CONNACK: _connack,
+    PacketType.PUBACK: _ack(Puback, codes.PUBLISH_ACK_CODES),
+    PacketType.PUBREC: _ack(Pubrec, codes.PUBLISH_ACK_CODES),
+    PacketType.PUBREL: _ack(Pubrel, codes.RELEASE_CODES),
+    PacketType.PUBCOMP: _ack(Pubcomp, codes.RELEASE_CODES),
+    PacketType.SUBSCRIBE: _subscribe,
+    PacketType.SUBACK: _suback,
+    PacketType.UNSUBSCRIBE: _unsubscribe,
+    PacketType.UNSUBACK: _unsuback,
+    PacketType.PINGREQ: lambda *_: Pingreq(),
+    PacketType.PINGRESP: lambda *_: Pingresp(),
+    PacketType.DISCONNECT: _disconnect,
+    PacketType.AUTH: _auth,
+}

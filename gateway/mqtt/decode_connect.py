@@ -1,0 +1,88 @@
+"""CONNECT from bytes: the packet that tells the version, so the one place where the three versions differ most.
+
+Errors carry the protocol level, where it could be read, so that the server can answer with a CONNACK that the client understands. They
+never carry a client's password.
+"""
+
+from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from gateway.mqtt.packets import Connect, Version, Will
+from gateway.mqtt.properties import CONNECT_PROPERTIES, WILL_PROPERTIES, PropertyId, check_response_topic, decode_properties
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import topic_name_problem
+from gateway.mqtt.wire import Reader
+
+_VERSIONS = {("MQTT", 5): Version.V5, ("MQTT", 4): Version.V3_1_1, ("MQIsdp", 3): Version.V3_1}
+_LONGEST_CLIENT_ID_3_1 = 23
+
+# Connect Flags, MQTT 5.0 figure 3-4.
+_RESERVED, _CLEAN_START, _WILL, _WILL_RETAIN, _PASSWORD, _USERNAME = 0x01, 0x02, 0x04, 0x20, 0x40, 0x80
+
+
+def decode_connect(reader: Reader) -> Connect:
+    """The CONNECT whose body `reader` stands in front of."""
+    version = _version(reader)
+    try:
+        return _body(reader, version)
+    except MqttError as error:
+        error.version = version
+        raise
+
+
+def _version(reader: Reader) -> Version:
+    name = reader.string("protocol name")
+    level = reader.u8("protocol level")
+    version = _VERSIONS.get((name, level))
+    if version is None:
+        text = f"CONNECT: protocol {name[:8]!r} level {level} is not spoken here"
+        known = {"MQTT": Version.V5 if level > Version.V5 else Version.V3_1_1, "MQIsdp": Version.V3_1}
+        raise ProtocolError(text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, known.get(name))
+    return version
+
+
+def _body(reader: Reader, version: Version) -> Connect:
+    flags = reader.u8("connect flags")
+    _check_flags(flags, version)
+    keep_alive = reader.u16("keep alive")
+    properties = decode_properties(reader, CONNECT_PROPERTIES) if version == Version.V5 else None
+    if properties and PropertyId.AUTHENTICATION_DATA in properties and PropertyId.AUTHENTICATION_METHOD not in properties:
+        raise ProtocolError("CONNECT: authentication data without an authentication method")
+    client_id = reader.string("client identifier")
+    clean_start = bool(flags & _CLEAN_START)
+    _check_client_id(client_id, clean_start, version)
+    will = _will(reader, flags, version) if flags & _WILL else None
+    # 3.1, section 3.1: the remaining length takes precedence over the flags of user name and password.
+    optional = version == Version.V3_1
+    username = reader.string("user name") if flags & _USERNAME and (reader.left or not optional) else None
+    password = reader.binary("password") if flags & _PASSWORD and (reader.left or not optional) else None
+    return Connect(client_id, version, clean_start, keep_alive, will, username, password, properties)
+
+
+def _check_flags(flags: int, version: Version) -> None:
+    if flags & _RESERVED and version > Version.V3_1:
+        raise MalformedPacket("CONNECT: the reserved flag is set")
+    qos = flags >> 3 & 3
+    if flags & _WILL:
+        if qos == 3:
+            raise MalformedPacket("CONNECT: will QoS is 3")
+    elif (qos or flags & _WILL_RETAIN) and version > Version.V3_1:
+        raise MalformedPacket("CONNECT: will QoS or will retain is set without a will")
+    if flags & _PASSWORD and not flags & _USERNAME and version < Version.V5:
+        raise MalformedPacket("CONNECT: a password without a user name")
+
+
+def _check_client_id(client_id: str, clean_start: bool, version: Version) -> None:
+    if version == Version.V3_1 and not 1 <= len(client_id) <= _LONGEST_CLIENT_ID_3_1:
+        text = f"CONNECT: a client identifier of MQTT 3.1 has 1 to {_LONGEST_CLIENT_ID_3_1} characters, this one {len(client_id)}"
+        raise ProtocolError(text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+    if version == Version.V3_1_1 and not client_id and not clean_start:
+        raise ProtocolError("CONNECT: an empty client identifier needs clean session", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+
+
+def _will(reader: Reader, flags: int, version: Version) -> Will:
+    properties = decode_properties(reader, WILL_PROPERTIES) if version == Version.V5 else None
+    check_response_topic(properties, "CONNECT: will")
+    topic = reader.string("will topic")
+    if problem := topic_name_problem(topic):
+        raise MalformedPacket(f"CONNECT: will topic {problem}")
+    payload = reader.binary("will payload")
+    return Will(topic, payload, flags >> 3 & 3, bool(flags & _WILL_RETAIN), properties)

@@ -1,0 +1,189 @@
+"""Control packets to bytes, for all versions and both directions.
+
+In: a packet of `gateway.mqtt.packets` and the protocol version of the receiver. Out: all bytes of the packet. Properties are left out for
+versions before 5. ValueError for a packet that the version cannot say, above all a failure on a PUBACK or PUBREC before version 5: leaving
+the reason out would forge an acknowledgement.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from gateway.mqtt.packets import (
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Version,
+)
+from gateway.mqtt.properties import Properties, encode_properties
+from gateway.mqtt.reason import ReasonCode, connack_return_code
+from gateway.mqtt.wire import MAX_U16, encode_binary, encode_string, encode_varint, pack_u16
+
+pack_ack: Callable[[int, int], bytes] = Struct(">HH").pack
+"""(head, packet identifier) -> a successful acknowledgement, for hot paths; the heads stand below."""
+PUBACK_HEAD, PUBREC_HEAD, PUBREL_HEAD, PUBCOMP_HEAD = 0x4002, 0x5002, 0x6202, 0x7002
+
+_HEADS: dict[type, int] = {Puback: PUBACK_HEAD, Pubrec: PUBREC_HEAD, Pubrel: PUBREL_HEAD, Pubcomp: PUBCOMP_HEAD}
+
+
+def encode(packet: Packet, version: int) -> bytes:
+    """All bytes of `packet` for a peer that speaks `version`."""
+    return _ENCODERS[type(packet)](packet, version)
+
+
+def _frame(kind: PacketType, *parts: bytes, flags: int = 0) -> bytes:
+    body = b"".join(parts)
+    return b"%c%b%b" % (kind << 4 | flags, encode_varint(len(body)), body)
+
+
+def _properties(properties: Properties | None, version: int) -> bytes:
+    return encode_properties(properties) if version >= Version.V5 else b""
+
+
+def _id(packet_id: int) -> bytes:
+    if not 1 <= packet_id <= MAX_U16:
+        raise ValueError(f"packet identifier {packet_id} is not in 1…65535")
+    return pack_u16(packet_id)
+
+
+class PublishFrame:
+    """A PUBLISH written once for many receivers: `with_id` puts a packet identifier in. Equal QoS, flags, version and properties are
+    shared."""
+
+    __slots__ = ("_head", "_tail", "size")
+
+    def __init__(self, packet: Publish, version: int) -> None:
+        qos = packet.qos
+        if not 0 <= qos <= 2 or (packet.dup and not qos):
+            raise ValueError(f"a PUBLISH with QoS {qos} and DUP {packet.dup} does not exist")
+        topic = encode_string(packet.topic)
+        if version >= Version.V5:
+            properties = packet.properties
+            self._tail = (encode_properties(properties) if properties else b"\0") + packet.payload
+        else:
+            self._tail = packet.payload
+        length = len(topic) + len(self._tail) + (2 if qos else 0)
+        first = 0x30 | packet.dup << 3 | qos << 1 | packet.retain
+        self._head = b"%c%b%b" % (first, encode_varint(length), topic)
+        self.size = len(self._head) + len(self._tail) + (2 if qos else 0)
+
+    def with_id(self, packet_id: int) -> bytes:
+        """All bytes, for QoS 1 and 2."""
+        return self._head + pack_u16(packet_id) + self._tail
+
+    def without_id(self) -> bytes:
+        """All bytes, for QoS 0."""
+        return self._head + self._tail
+
+
+def _publish(packet: Publish, version: int) -> bytes:
+    frame = PublishFrame(packet, version)
+    if packet.qos:
+        return frame.with_id(int.from_bytes(_id(packet.packet_id), "big"))
+    return frame.without_id()
+
+
+def _connect(packet: Connect, _: int) -> bytes:
+    version, will = packet.version, packet.will
+    flags = packet.clean_start << 1 | (packet.username is not None) << 7 | (packet.password is not None) << 6
+    parts = [encode_string(packet.client_id)]
+    if will is not None:
+        flags |= 0x04 | will.qos << 3 | will.retain << 5
+        parts += [_properties(will.properties, version), encode_string(will.topic), encode_binary(will.payload)]
+    if packet.username is not None:
+        parts.append(encode_string(packet.username))
+    if packet.password is not None:
+        parts.append(encode_binary(packet.password))
+    name = encode_string("MQIsdp" if version == Version.V3_1 else "MQTT")
+    head = name + bytes((version, flags)) + pack_u16(packet.keep_alive)
+    return _frame(PacketType.CONNECT, head, _properties(packet.properties, version), *parts)
+
+
+def _connack(packet: Connack, version: int) -> bytes:
+    if version >= Version.V5:
+        return _frame(PacketType.CONNACK, bytes((packet.session_present, packet.reason)), encode_properties(packet.properties))
+    code = connack_return_code(packet.reason)
+    if code is None:
+        raise ValueError(f"{packet.reason.name} has no CONNACK return code before MQTT 5: close the connection instead")
+    return bytes((0x20, 2, packet.session_present and version == Version.V3_1_1, code))
+
+
+def _ack(packet: Ack, version: int) -> bytes:
+    head = _HEADS[type(packet)]
+    if version >= Version.V5 and (packet.reason or packet.properties):
+        tail = encode_properties(packet.properties) if packet.properties else b""
+        return _frame(PacketType(head >> 12), _id(packet.packet_id), bytes((packet.reason,)), tail, flags=head >> 8 & 0x0F)
+    if packet.reason >= ReasonCode.UNSPECIFIED_ERROR and type(packet) in (Puback, Pubrec):
+        raise ValueError(f"{type(packet).__name__} cannot say {packet.reason.name} before MQTT 5: close the connection instead")
+    return pack_u16(head) + _id(packet.packet_id)
+
+
+def _options(subscription: Subscription, version: int) -> bytes:
+    options = subscription.qos
+    if version >= Version.V5:
+        options |= subscription.no_local << 2 | subscription.retain_as_published << 3 | subscription.retain_handling << 4
+    return bytes((options,))
+
+
+def _subscribe(packet: Subscribe, version: int) -> bytes:
+    parts = [encode_string(item.topic_filter) + _options(item, version) for item in packet.subscriptions]
+    return _frame(PacketType.SUBSCRIBE, _id(packet.packet_id), _properties(packet.properties, version), *parts, flags=2)
+
+
+def _suback(packet: Suback, version: int) -> bytes:
+    reasons = packet.reasons if version >= Version.V5 else [min(code, ReasonCode.UNSPECIFIED_ERROR) for code in packet.reasons]
+    return _frame(PacketType.SUBACK, _id(packet.packet_id), _properties(packet.properties, version), bytes(reasons))
+
+
+def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:
+    parts = map(encode_string, packet.topic_filters)
+    return _frame(PacketType.UNSUBSCRIBE, _id(packet.packet_id), _properties(packet.properties, version), *parts, flags=2)
+
+
+def _unsuback(packet: Unsuback, version: int) -> bytes:
+    reasons = bytes(packet.reasons) if version >= Version.V5 else b""
+    return _frame(PacketType.UNSUBACK, _id(packet.packet_id), _properties(packet.properties, version), reasons)
+
+
+def _reason_only(kind: PacketType) -> Callable[[Disconnect | Auth, int], bytes]:
+    def encode_packet(packet: Disconnect | Auth, version: int) -> bytes:
+        if version < Version.V5 or not (packet.reason or packet.properties):
+            return bytes((kind << 4, 0))
+        return _frame(kind, bytes((packet.reason,)), encode_properties(packet.properties))
+
+    return encode_packet
+
+
+_ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
+    Connect: _connect,
+    Connack: _connack,
+    Publish: _publish,
+    Puback: _ack,
+    Pubrec: _ack,
+    Pubrel: _ack,
+    Pubcomp: _ack,
+    Subscribe: _subscribe,
+    Suback: _suback,
+    Unsubscribe: _unsubscribe,
+    Unsuback: _unsuback,
+    Pingreq: lambda *_: b"\xc0\x00",
+    Pingresp: lambda *_: b"\xd0\x00",
+    Disconnect: _reason_only(PacketType.DISCONNECT),
+    Auth: _reason_only(PacketType.AUTH),
+}

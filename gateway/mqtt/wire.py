@@ -1,0 +1,122 @@
+"""The data types of the standard (MQTT 5.0 section 1.5) between bytes and Python values.
+
+In: a packet's bytes behind the fixed header. Out: integers, str, bytes. `Reader` never reads beyond its end: what is missing raises
+MalformedPacket with the packet, the field and the number of bytes.
+"""
+
+from struct import Struct
+
+from gateway.mqtt.errors import MalformedPacket
+
+MAX_VARINT = 268_435_455
+MAX_U16 = 0xFFFF
+MAX_U32 = 0xFFFF_FFFF
+
+pack_u16 = Struct(">H").pack
+pack_u32 = Struct(">I").pack
+
+
+def decode_utf8(raw: bytes, where: str) -> str:
+    """A UTF-8 Encoded String's text: no surrogates, no U+0000, BOM kept as it is [MQTT-1.5.4-1], [MQTT-1.5.4-2], [MQTT-1.5.4-3]."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedPacket(f"{where}: not UTF-8 at byte {error.start}") from None
+    if "\0" in text:
+        raise MalformedPacket(f"{where}: contains U+0000")
+    return text
+
+
+class Reader:
+    """Reads fields one after the other from `data[at:end]`. name: the packet, for error texts."""
+
+    __slots__ = ("at", "data", "end", "name")
+
+    def __init__(self, data: bytes, name: str, at: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.name = name
+        self.at = at
+        self.end = len(data) if end is None else end
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return self.end - self.at
+
+    def _advance(self, count: int, field: str) -> int:
+        at = self.at
+        if at + count > self.end:
+            raise MalformedPacket(f"{self.name}: {field} needs {count} bytes, {self.end - at} are left")
+        self.at = at + count
+        return at
+
+    def u8(self, field: str) -> int:
+        return self.data[self._advance(1, field)]
+
+    def u16(self, field: str) -> int:
+        at = self._advance(2, field)
+        return self.data[at] << 8 | self.data[at + 1]
+
+    def u32(self, field: str) -> int:
+        at = self._advance(4, field)
+        return int.from_bytes(self.data[at : at + 4], "big")
+
+    def varint(self, field: str) -> int:
+        """A Variable Byte Integer of 1 to 4 bytes, in its shortest form [MQTT-1.5.5-1]."""
+        value = 0
+        for shift in (0, 7, 14, 21):
+            byte = self.u8(field)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if byte == 0 and shift:
+                    raise MalformedPacket(f"{self.name}: {field} is not in its shortest form")
+                return value
+        raise MalformedPacket(f"{self.name}: {field} is longer than 4 bytes")
+
+    def binary(self, field: str) -> bytes:
+        """Binary Data: two bytes of length, then so many bytes."""
+        length = self.u16(field)
+        at = self._advance(length, field)
+        return self.data[at : at + length]
+
+    def string(self, field: str) -> str:
+        """A UTF-8 Encoded String."""
+        return decode_utf8(self.binary(field), f"{self.name}: {field}")
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        at, self.at = self.at, self.end
+        return self.data[at : self.end]
+
+    def finish(self) -> None:
+        """Raise MalformedPacket when bytes are left."""
+        if self.at != self.end:
+            raise MalformedPacket(f"{self.name}: {self.end - self.at} bytes too many")
+
+
+def encode_varint(value: int) -> bytes:
+    """A Variable Byte Integer in its shortest form; ValueError beyond 268,435,455."""
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    if value > MAX_VARINT:
+        raise ValueError(f"{value} does not fit a variable byte integer")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_binary(value: bytes) -> bytes:
+    """Length and bytes; ValueError beyond 65,535 bytes."""
+    if len(value) > MAX_U16:
+        raise ValueError(f"{len(value)} bytes do not fit a field of at most {MAX_U16}")
+    return pack_u16(len(value)) + value
+
+
+def encode_string(value: str) -> bytes:
+    """A UTF-8 Encoded String; ValueError when it holds U+0000 or a surrogate, or is too long."""
+    if "\0" in value:
+        raise ValueError("a string must not contain U+0000")
+    return encode_binary(value.encode())
