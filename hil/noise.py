@@ -1,0 +1,80 @@
+"""Line noise, byte by byte, without I/O.
+
+In: the bytes of one direction of a serial line, a rate and a seed. Out: the bytes that arrive at the far end, and what was done to them.
+The same seed harms the same byte offsets in the same way, however the bytes are cut into pieces, so a fault's place is a count of bytes.
+"""
+
+import math
+import random
+from dataclasses import dataclass
+
+KINDS = ("corrupt", "lose", "insert")
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """One harmed byte. offset: count of bytes sent before it. sent is None for an inserted byte, arrived is None for a lost one."""
+
+    offset: int
+    kind: str
+    sent: int | None
+    arrived: int | None
+
+
+class Noise:
+    """Corrupts, loses and inserts bytes at `rate` in all; every three harms hold one of each kind.
+
+    rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for independent faults.
+    """
+
+    def __init__(self, rate: float, seed: str) -> None:
+        if not 0 <= rate < 1:
+            raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
+        self._rate = rate
+        self._random = random.Random(seed)
+        self._kinds: list[str] = []
+        self._passed = 0
+        self._next = self._gap()
+
+    @property
+    def passed(self) -> int:
+        """Bytes sent into the line so far."""
+        return self._passed
+
+    def feed(self, data: bytes) -> tuple[bytes, list[Harm]]:
+        """Return the bytes that arrive for `data`, and the harms among them in order."""
+        out = bytearray()
+        harms: list[Harm] = []
+        taken = 0
+        while self._next - self._passed < len(data) - taken:
+            clean = int(self._next - self._passed)
+            out += data[taken : taken + clean]
+            taken += clean
+            self._passed += clean
+            harms.append(self._harm(data[taken], out))
+            taken += 1
+            self._passed += 1
+            self._next = self._passed + self._gap()
+        out += data[taken:]
+        self._passed += len(data) - taken
+        return bytes(out), harms
+
+    def _gap(self) -> float:
+        """Clean bytes before the next harm."""
+        if self._rate == 0:
+            return math.inf
+        return math.floor(min(math.log1p(-self._random.random()) / math.log1p(-self._rate), 2**53))
+
+    def _harm(self, byte: int, out: bytearray) -> Harm:
+        if not self._kinds:
+            self._kinds = self._random.sample(KINDS, len(KINDS))
+        kind = self._kinds.pop()
+        if kind == "lose":
+            return Harm(self._passed, kind, byte, None)
+        if kind == "corrupt":
+            arrived = byte ^ self._random.randrange(1, 256)
+            out.append(arrived)
+            return Harm(self._passed, kind, byte, arrived)
+        extra = self._random.randrange(256)
+        out += bytes((extra, byte))
+        return Harm(self._passed, kind, None, extra)

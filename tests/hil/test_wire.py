@@ -1,0 +1,160 @@
+"""The wire as a process: carries bytes at line rate, reports every harm, follows the gateway's opening and closing of its port."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import tty
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Event = dict[str, Any]
+
+
+class Rig:
+    """A wire process between a pseudo-terminal that plays the board and a port that plays the gateway."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.board, slave = os.openpty()
+        tty.setraw(slave)
+        self.port = folder / "port"
+        argv = [sys.executable, "-m", "hil.wire", "--board", os.ttyname(slave), "--port", str(self.port), *options]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.events: list[Event] = []
+        self.gateway = -1
+        self.expect("ready")
+        os.close(slave)
+
+    def expect(self, kind: str) -> Event:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            if self.events[-1]["event"] == kind:
+                return self.events[-1]
+        raise AssertionError(f"the wire ended without {kind!r}: {self.process.stderr.read() if self.process.stderr else ''}")
+
+    def open(self) -> None:
+        self.gateway = os.open(self.port, os.O_RDWR | os.O_NOCTTY)
+        tty.setraw(self.gateway)
+        self.expect("open")
+
+    def end(self) -> list[Event]:
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=10)
+        assert self.process.returncode == 0, err
+        self.events += [json.loads(line) for line in out.splitlines()]
+        return self.events
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    made: list[Rig] = []
+
+    def make(*options: str) -> Rig:
+        made.append(Rig(tmp_path, *options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+        os.close(one.board)
+        if one.gateway >= 0:
+            os.close(one.gateway)
+
+
+def read(fd: int, count: int, timeout: float = 5.0) -> bytes:
+    """Read `count` bytes, or what came until nothing more came for `timeout` seconds."""
+    data = b""
+    while len(data) < count and select.select([fd], [], [], timeout)[0]:
+        data += os.read(fd, count - len(data))
+    return data
+
+
+def test_carries_both_ways_at_line_rate(rig: Callable[..., Rig]) -> None:
+    wire = rig("--baud", "19200")
+    wire.open()
+    sent = bytes(range(256)) * 4
+    start = time.monotonic()
+    os.write(wire.board, sent)
+    os.write(wire.gateway, sent[::-1])
+    assert read(wire.gateway, len(sent)) == sent
+    assert read(wire.board, len(sent)) == sent[::-1]
+    took = time.monotonic() - start
+    assert took >= len(sent) * 10 / 19200
+    assert took < 3 * len(sent) * 10 / 19200 + 0.5
+    final = wire.end()[-1]
+    assert final["final"]
+    assert final["up"]["sent"] == final["up"]["arrived"] == final["down"]["arrived"] == len(sent)
+
+
+def test_reports_every_harm(rig: Callable[..., Rig]) -> None:
+    wire = rig("--noise", "0.02", "--seed", "7")
+    wire.open()
+    sent = os.urandom(3000)
+    os.write(wire.board, sent)
+    arrived = read(wire.gateway, 6000, timeout=1.0)
+    events = wire.end()
+    harms = [event for event in events if event["event"] == "noise"]
+    out = bytearray()
+    by_offset = {event["offset"]: event for event in harms}
+    for offset, byte in enumerate(sent):
+        harm = by_offset.get(offset, {"kind": None})
+        if harm["kind"] in ("corrupt", "insert"):
+            out.append(harm["arrived"])
+        if harm["kind"] in ("insert", None):
+            out.append(byte)
+    assert arrived == bytes(out)
+    assert {event["direction"] for event in harms} == {"up"}
+    assert 30 <= len(harms) <= 90
+    assert sum(events[-1]["up"][kind] for kind in ("corrupt", "lose", "insert")) == len(harms)
+
+
+def test_what_nobody_listens_to_is_gone(rig: Callable[..., Rig]) -> None:
+    wire = rig()
+    os.write(wire.board, b"before")
+    while wire.expect("count")["up"]["dropped"] < 6:
+        pass
+    wire.open()
+    os.write(wire.board, b"after")
+    assert read(wire.gateway, 11, timeout=0.5) == b"after"
+
+
+def test_the_gateways_opening_is_seen_by_the_board(rig: Callable[..., Rig]) -> None:
+    wire = rig()
+    hung_up = select.poll()
+    hung_up.register(wire.board, 0)
+    assert hung_up.poll(0) == []
+    wire.gateway = os.open(wire.port, os.O_RDWR | os.O_NOCTTY)
+    assert hung_up.poll(2000), "the board's port was not closed and opened anew"
+    wire.expect("open")
+    os.close(wire.gateway)
+    wire.gateway = -1
+    wire.expect("close")
+    wire.open()
+    os.write(wire.gateway, b"again")
+    assert read(wire.board, 5) == b"again"
+
+
+def test_a_board_that_goes_away(rig: Callable[..., Rig], tmp_path: Path) -> None:
+    wire = rig()
+    os.close(wire.board)
+    _, err = wire.process.communicate(timeout=5)
+    wire.board = os.open(tmp_path, os.O_RDONLY)
+    assert wire.process.returncode == 1
+    assert "the board's port has gone away" in err
+    assert not wire.port.is_symlink()
+
+
+def test_a_board_that_is_not_there(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "hil.wire", "--board", str(tmp_path / "none"), "--port", str(tmp_path / "port")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"error: {tmp_path}/none: cannot open the board's port (No such file or directory)\n"
