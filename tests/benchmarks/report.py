@@ -1,7 +1,8 @@
 """What every benchmark ends with: its figures as a table for people, and merged into build/bench.json for everything else.
 
-In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit, peer, goal, met}}`, where figures of
-other benchmarks stay as they are. Benchmarks are scripts (`python tests/benchmarks/bench_codec.py`), so they say `from report import Figure, report`.
+In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit, peer, goal, met}}`, where
+figures of other benchmarks stay as they are. Benchmarks are scripts (`python tests/benchmarks/bench_codec.py`), so they say `from report
+import Figure, report`.
 """
 
 import json
