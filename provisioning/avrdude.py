@@ -62,6 +62,7 @@ def _follow(stream: IO[bytes], progress: Progress) -> str:
             if character == "|" and (title := re.search(r"(Reading|Writing) \|$", output)):
                 stage = _stage(title[1], stage)
                 done = 0
+                progress(stage, 0.0)
             elif character == "#" and stage != "connect":
                 done += 1
                 progress(stage, min(done / _BAR, 1.0))

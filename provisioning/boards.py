@@ -23,6 +23,7 @@ class Board(BaseModel):
     flash: int
     application_end: int
     identity: int
+    usb: list[str]
 
 
 @cache
@@ -38,3 +39,11 @@ def board(name: str) -> Board:
         return catalogue()[name]
     except KeyError:
         raise OncewayError(f"no board is called {name!r}", hint=f"Known boards: {', '.join(catalogue())}") from None
+
+
+def by_usb(vendor: int | None, product: int | None) -> Board | None:
+    """The board that an adapter with these USB ids most likely belongs to, or None."""
+    if vendor is None or product is None:
+        return None
+    ids = f"{vendor:04x}:{product:04x}"
+    return next((entry for entry in catalogue().values() if ids in entry.usb), None)

@@ -15,6 +15,15 @@ _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}")
 
 
+def check_name(name: str) -> None:
+    """Raise OncewayError unless this can be a device's name: a part of topics, file names and tables."""
+    if not _NAME.fullmatch(name):
+        raise OncewayError(
+            f"{name!r} cannot be a device name",
+            hint=f"Use 1 to {NAME_SIZE} letters, digits, dots, dashes or underscores, a letter or digit first",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A device's name (also its MQTT client identifier) and its secret key."""
@@ -23,11 +32,7 @@ class Identity:
     key: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise OncewayError(
-                f"{self.name!r} cannot be a device name",
-                hint=f"Use 1 to {NAME_SIZE} letters, digits, dots, dashes or underscores, a letter or digit first",
-            )
+        check_name(self.name)
         if len(self.key) != KEY_SIZE:
             raise ValueError(f"a key has {KEY_SIZE} bytes, not {len(self.key)}")
 

@@ -1,12 +1,12 @@
 """The device registry. In: what was done to a board. Out: which devices there are, with which keys, and what is really on them.
 
 A SQLite file that only its owner can read, since it holds keys. Its tables:
-device (name, board, key, status 'flashing' | 'ready', port, firmware SHA-256, created and flashed in ISO 8601 UTC).
+device (name, board, key, status 'flashing' | 'ready' | 'revoked', port, firmware SHA-256, created and flashed in ISO 8601 UTC).
 """
 
 import os
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -116,12 +116,28 @@ class Registry:
                     {"name": identity.name, "board": board, "key": identity.key, "status": "flashing", "port": port, "created": now}
                 )
             else:
-                self._table.update(identity.name, {"board": board, "status": "flashing", "port": port})
+                self._table.update(identity.name, {"board": board, "key": identity.key, "status": "flashing", "port": port})
 
     def finish(self, name: str, firmware: str) -> None:
         """The board was written and read back: it is `ready`."""
         with self._database.conn:
             self._table.update(name, {"status": "ready", "firmware": firmware, "flashed": _now()})
+
+    def revoke(self, name: str) -> None:
+        """The device is no longer welcome; its row stays, so that its name is not given away by accident."""
+        self.get(name)
+        with self._database.conn:
+            self._table.update(name, {"status": "revoked"})
+
+    def remove(self, name: str) -> None:
+        """Forget a device."""
+        with self._database.conn:
+            self._table.delete(name)
+
+    def restore(self, device: Device) -> None:
+        """Enter a device as a backup holds it, over what is known of it."""
+        with self._database.conn:
+            self._table.upsert(asdict(device), pk="name")
 
 
 def _device(row: dict[str, Any]) -> Device:

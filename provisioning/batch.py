@@ -1,0 +1,56 @@
+"""Many devices from one list. In: a CSV file with the columns name, port and, as you like, board. Out: each device provisioned, in order.
+
+Devices that are ready are left alone, so a run that broke off is taken up by running it again.
+"""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from provisioning.boards import Board, board
+from provisioning.identity import check_name
+
+_COLUMNS = {"name", "port", "board"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the list. line: its number in the file, for messages."""
+
+    line: int
+    name: str
+    port: str
+    board: Board
+
+
+def read(path: Path) -> list[Entry]:
+    """The whole list, checked before the first board is touched. Raises OncewayError with file and line."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return list(_entries(path, csv.DictReader(file)))
+    except OSError as error:
+        raise OncewayError(f"cannot read the list ({error.strerror})", str(path)) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise OncewayError(f"not a CSV file ({error})", str(path)) from error
+
+
+def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
+    columns = set(rows.fieldnames or ())
+    if not {"name", "port"} <= columns <= _COLUMNS:
+        raise OncewayError("the first line must name the columns", f"{path}:1", "Use: name,port or name,port,board")
+    seen: dict[str, int] = {}
+    for row in rows:
+        where = f"{path}:{rows.line_num}"
+        if None in row or None in row.values():
+            raise OncewayError("this line has another number of columns than the first", where)
+        try:
+            check_name(row["name"])
+            entry = Entry(rows.line_num, row["name"], row["port"], board(row.get("board") or "uno"))
+        except OncewayError as error:
+            raise OncewayError(error.what, where, error.hint) from None
+        if entry.name in seen:
+            raise OncewayError(f"the name {entry.name!r} stands on line {seen[entry.name]} already", where)
+        seen[entry.name] = entry.line
+        yield entry

@@ -1,0 +1,49 @@
+"""avrdude's progress for people: bars on a terminal, a line per stage elsewhere, nothing for machines."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from provisioning import avrdude
+
+_STAGES = {"connect": "waiting for the boot loader", "write": "writing", "verify": "reading back"}
+
+
+@contextmanager
+def shown(quiet: bool) -> Iterator[avrdude.Progress]:
+    """A progress callback for the length of one job; everything goes to standard error."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda stage, share: None
+    elif console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bars:
+            yield _bars(bars)
+    else:
+        yield _lines(console)
+
+
+def _bars(bars: Progress) -> avrdude.Progress:
+    tasks: dict[str, TaskID] = {}
+
+    def draw(stage: str, share: float) -> None:
+        if stage not in tasks:
+            for earlier in tasks.values():
+                bars.update(earlier, completed=1.0)
+            tasks[stage] = bars.add_task(_STAGES[stage], total=1.0)
+        bars.update(tasks[stage], completed=share)
+
+    return draw
+
+
+def _lines(console: Console) -> avrdude.Progress:
+    said: set[str] = set()
+
+    def say(stage: str, share: float) -> None:
+        if stage not in said:
+            said.add(stage)
+            console.print(_STAGES[stage])
+
+    return say

@@ -1,0 +1,40 @@
+"""A list of boards is checked as a whole before the first board is touched; errors name file and line."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from provisioning import batch
+
+
+def _list(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "boards.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_list_with_and_without_boards(tmp_path: Path) -> None:
+    entries = batch.read(_list(tmp_path, "name,port,board\na,/dev/ttyACM0,nano\nb,/dev/ttyACM1,\n"))
+    assert [(entry.line, entry.name, entry.port, entry.board.name) for entry in entries] == [
+        (2, "a", "/dev/ttyACM0", "nano"),
+        (3, "b", "/dev/ttyACM1", "uno"),
+    ]
+    assert batch.read(_list(tmp_path, "port,name\n/dev/ttyACM0,a\n"))[0].name == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"boards\.csv:1: the first line must name the columns"),
+        ("name,colour\na,red\n", r"boards\.csv:1: the first line must name the columns"),
+        ("name,port\na b,p\n", r"boards\.csv:2: 'a b' cannot be a device name"),
+        ("name,port\na,p\na,q\n", r"boards\.csv:3: the name 'a' stands on line 2"),
+        ("name,port\na\n", r"boards\.csv:2: this line has another number of columns"),
+        ("name,port\na,p,q\n", r"boards\.csv:2: this line has another number of columns"),
+        ("name,port,board\na,p,due\n", r"boards\.csv:2: no board is called 'due'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(OncewayError, match=message):
+        batch.read(_list(tmp_path, text))
