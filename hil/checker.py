@@ -1,0 +1,185 @@
+"""The checker. In: a history, and nothing else. Out: a verdict per publication and one for the run.
+
+The truth is what the boards' ledgers say was sampled (hop `board`); the claim is what stands in the table (hop `table`). The hops between
+are looked at only to name the first one at which a publication went wrong. The run *holds* if every publication is ok; *fails* if one is
+not; it is *unknown* if nothing went wrong but the history cannot show that: a planned fault did not happen, a hop was not read to its end.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hil.history import HOPS, Event
+from hil.senml import Sample, decode
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    LOST = "lost"
+    DUPLICATE = "duplicate"
+    PHANTOM = "phantom"
+    ALTERED = "altered"
+    OUT_OF_ORDER = "out of order"
+
+
+class Verdict(StrEnum):
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Publication identity."""
+
+    device: str
+    incarnation: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.device} {self.incarnation:08x} {self.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A publication seen at a hop. origin, position: the gateway's store and the order of arrival in it; the board has neither."""
+
+    t: int
+    sample: Sample | None
+    """None if the payload does not decode."""
+    origin: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """hop: the first at which it went wrong, None if ok. way: what was seen at each hop."""
+
+    key: Key
+    outcome: Outcome
+    hop: str | None
+    way: dict[str, list[Sighting]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    verdict: Verdict
+    reasons: list[str]
+    """Why the verdict is not `holds`."""
+    publications: list[Publication]
+    """In order of their key."""
+    produced: int
+    rows: int
+    """Rows in the table."""
+    faults: Counter[str]
+    """Faults that happened, by kind."""
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(publication.outcome is outcome for publication in self.publications)
+
+    def summary(self) -> str:
+        """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; phantoms and disorder are named when there are any."""
+        parts = [f"{self.produced} produced", f"{self.rows} in the table", f"{self.count(Outcome.LOST)} lost"]
+        parts += [f"{self.count(Outcome.DUPLICATE)} doubled", f"{self.count(Outcome.ALTERED)} altered"]
+        parts += [f"{self.count(outcome)} {outcome}" for outcome in (Outcome.PHANTOM, Outcome.OUT_OF_ORDER) if self.count(outcome)]
+        return " · ".join(parts)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A history, sorted into what the verdict needs."""
+
+    ways: dict[Key, dict[str, list[Sighting]]] = field(default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS}))
+    complete: set[str] = field(default_factory=set)
+    planned: dict[str, str] = field(default_factory=dict)
+    happened: Counter[str] = field(default_factory=Counter)
+    fired: set[str] = field(default_factory=set)
+    ended: bool = False
+
+    def take(self, event: Event) -> None:
+        data = event.data
+        match event.hop, event.event:
+            case hop, "publication" if hop in HOPS:
+                key = Key(data["device"], data["incarnation"], data["sequence"])
+                if hop == "board":
+                    seen = Sighting(event.t, Sample(data["name"], data["value"], data["time"]))
+                else:
+                    seen = Sighting(event.t, decode(bytes.fromhex(data["payload"])), data["origin"], data["position"])
+                self.ways[key][hop].append(seen)
+            case hop, "complete":
+                self.complete.add(hop)
+            case _, "planned":
+                self.planned[data["fault"]] = data["kind"]
+            case _, "happened":
+                self.fired.add(data["fault"])
+                self.happened[data["kind"]] += 1
+            case "rig", "end":
+                self.ended = True
+
+
+def check(events: Iterable[Event]) -> Result:
+    """Judge a history. Its events may stand in any order."""
+    seen = _Seen()
+    for event in events:
+        seen.take(event)
+    disordered = {hop: _disordered(hop, seen.ways) for hop in HOPS[1:]}
+    publications = [_judge(key, way, disordered) for key, way in sorted(seen.ways.items())]
+    wrong = Counter(publication.outcome for publication in publications if publication.outcome is not Outcome.OK)
+    doubts = _doubts(seen)
+    return Result(
+        verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
+        reasons=[f"{count} {outcome}" for outcome, count in wrong.items()] + doubts,
+        publications=publications,
+        produced=sum(len(way["board"]) for way in seen.ways.values()),
+        rows=sum(len(way["table"]) for way in seen.ways.values()),
+        faults=seen.happened,
+    )
+
+
+def _judge(key: Key, way: dict[str, list[Sighting]], disordered: dict[str, set[Key]]) -> Publication:
+    def first(hops: Iterable[str]) -> str:
+        return next(iter(hops))
+
+    board, table = way["board"], way["table"]
+    outcome, hop = Outcome.OK, None
+    if not board:
+        outcome, hop = Outcome.PHANTOM, first(hop for hop in HOPS if way[hop])
+    elif len(board) > 1:  # one key for two samples: the board's counter went back
+        outcome, hop = Outcome.DUPLICATE, "board"
+    elif not table:
+        last = max(index for index, hop in enumerate(HOPS) if way[hop])
+        outcome, hop = Outcome.LOST, HOPS[last + 1]
+    elif len(table) > 1:
+        outcome, hop = Outcome.DUPLICATE, first(hop for hop in HOPS if len(way[hop]) > 1)
+    elif table[0].sample != board[0].sample:
+        outcome, hop = Outcome.ALTERED, first(hop for hop in HOPS if any(seen.sample != board[0].sample for seen in way[hop]))
+    elif key in disordered["table"]:
+        outcome, hop = Outcome.OUT_OF_ORDER, first(hop for hop in HOPS[1:] if key in disordered[hop])
+    return Publication(key, outcome, hop, way)
+
+
+def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key]:
+    """Publications that arrived at a gateway's store after a later one of the same board."""
+    arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
+    for key, way in ways.items():
+        for seen in way[hop]:
+            arrivals[seen.origin, key.device, key.incarnation].append((seen.position, key))
+    late = set()
+    for arrived in arrivals.values():
+        newest = 0
+        for _, key in sorted(arrived):
+            if key.sequence < newest:
+                late.add(key)
+            newest = max(newest, key.sequence)
+    return late
+
+
+def _doubts(seen: _Seen) -> list[str]:
+    doubts = [f"planned fault did not happen: {fault} ({seen.planned[fault]})" for fault in sorted(seen.planned.keys() - seen.fired)]
+    doubts += [f"not read to the end: {hop}" for hop in ("board", "table") if hop not in seen.complete]
+    if not seen.ways:
+        doubts.append("nothing was produced")
+    if not seen.ended:
+        doubts.append("the history breaks off")
+    return doubts

@@ -1,0 +1,72 @@
+"""The history of a run: every event at every hop, in one JSON Lines file. The schema is in hil/README.md.
+
+In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a file, and the same events read back.
+A history whose last line is torn was cut off by a crash; it reads up to there, and has no `end` event.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from gateway.errors import OncewayError
+
+HOPS = ("board", "spool", "batch", "table")
+"""Where a publication is seen on its way, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """t: nanoseconds of the machine's monotonic clock. hop: one of HOPS, or the part the event is about (`rig`, `wire`, `gateway` …)."""
+
+    t: int
+    hop: str
+    event: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_line(self) -> str:
+        return json.dumps({"t": self.t, "hop": self.hop, "event": self.event, **self.data}, separators=(",", ":"), default=str) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> "Event":
+        """Raises ValueError or KeyError if the line is no event."""
+        data = json.loads(line)
+        if not isinstance(data, dict):
+            raise ValueError("not a JSON object")
+        return cls(int(data.pop("t")), str(data.pop("hop")), str(data.pop("event")), data)
+
+
+class History:
+    """A history being written. Each event is on its way to the file before `add` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._file: TextIO = path.open("x", encoding="utf-8")
+
+    def add(self, hop: str, event: str, t: int | None = None, **data: Any) -> None:
+        made = Event(time.monotonic_ns() if t is None else t, hop, event, data)
+        with self._lock:
+            self._file.write(made.to_line())
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read(path: Path) -> Iterator[Event]:
+    """The events of a file, in the order written. Raises OncewayError for a file or a line that is none."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith("\n"):
+                    return
+                try:
+                    yield Event.from_line(line)
+                except (ValueError, KeyError) as error:
+                    raise OncewayError(f"line {number} is no event ({error})", str(path), "Is this a history.jsonl of a run?") from error
+    except OSError as error:
+        raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error

@@ -1,0 +1,185 @@
+"""The checker: believes the ledger and the table, names the first hop that went wrong, never says `holds` unseen."""
+
+import random
+from collections.abc import Callable
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.checker import Outcome, Result, Verdict, check
+from hil.history import HOPS, Event
+
+DEVICES = ("uno-1", "uno-2")
+INCARNATION = 0xC0FFEE
+
+
+def payload(device: str, raw: int) -> str:
+    return cbor2.dumps([{-2: f"{device}:", -3: 1_700_000_000, 0: "adc0", 1: "V", 2: raw * 5 / 1024}]).hex()
+
+
+def at_board(device: str, sequence: int, raw: int) -> Event:
+    data = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
+    return Event(sequence, "board", "publication", {**data, "name": f"{device}:adc0", "value": raw * 5 / 1024, "time": 1_700_000_000})
+
+
+def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
+    data = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
+    return Event(sequence, hop, "publication", {**data, "origin": "site/e", "position": position, "payload": payload(device, raw)})
+
+
+def run_of(count: int, fault: bool = True) -> list[Event]:
+    """A run in which nothing went wrong: `count` readings of each device, and one planned fault that happened."""
+    events = [Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"})]
+    if fault:
+        events.append(Event(1, "gateway", "happened", {"fault": "gateway/kill-1", "kind": "kill"}))
+    position = 0
+    for sequence in range(1, count + 1):
+        for device in DEVICES:
+            position += 1
+            raw = sequence * 7 % 1024
+            events.append(at_board(device, sequence, raw))
+            events += [at(hop, device, sequence, raw, position) for hop in HOPS[1:]]
+    return [*events, Event(9, "board", "complete"), Event(9, "table", "complete"), Event(10, "rig", "end")]
+
+
+def without(events: list[Event], hops: tuple[str, ...], sequence: int, device: str = "uno-1") -> list[Event]:
+    return [event for event in events if not (event.hop in hops and is_of(event, sequence, device))]
+
+
+def is_of(event: Event, sequence: int, device: str = "uno-1") -> bool:
+    return event.event == "publication" and event.data["sequence"] == sequence and event.data["device"] == device
+
+
+def wrong(result: Result) -> list[tuple[str, int, Outcome, str | None]]:
+    return [(p.key.device, p.key.sequence, p.outcome, p.hop) for p in result.publications if p.outcome is not Outcome.OK]
+
+
+@given(count=st.integers(1, 30), seed=st.integers())
+def test_a_good_run_holds_in_any_order_of_its_events(count: int, seed: int) -> None:
+    events = run_of(count)
+    random.Random(seed).shuffle(events)
+    result = check(events)
+    assert result.verdict is Verdict.HOLDS
+    assert result.reasons == []
+    assert result.summary() == f"{2 * count} produced · {2 * count} in the table · 0 lost · 0 doubled · 0 altered"
+    assert result.faults == {"kill": 1}
+
+
+@given(count=st.integers(1, 10), data=st.data())
+def test_no_event_of_ledger_or_table_can_be_missing_or_doubled_unnoticed(count: int, data: st.DataObject) -> None:
+    events = run_of(count)
+    matter = [event for event in events if event.hop in ("board", "table") or event.event in ("happened", "end")]
+    victim = data.draw(st.sampled_from(matter))
+    assert check(event for event in events if event is not victim).verdict is not Verdict.HOLDS
+    if victim.event == "publication":
+        assert check([*events, victim]).verdict is Verdict.FAILS
+
+
+HARMS: dict[str, Callable[[list[Event], int, int], tuple[list[Event], Outcome, str]]] = {}
+
+
+def harm(f: Callable[[list[Event], int, int], tuple[list[Event], Outcome, str]]) -> Callable[[list[Event], int, int], object]:
+    HARMS[f.__name__] = f
+    return f
+
+
+@harm
+def lose(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    return without(events, HOPS[hop:], sequence), Outcome.LOST, HOPS[hop]
+
+
+@harm
+def double(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    again = [
+        Event(e.t + 1, e.hop, e.event, {**e.data, "position": e.data["position"] + 10_000})
+        for e in events
+        if is_of(e, sequence) and e.hop in HOPS[hop:]
+    ]
+    last = [e for e in events if e.event == "publication" and e.data["sequence"] > sequence]
+    return ([e for e in events if e not in last] + again), Outcome.DUPLICATE, HOPS[hop]
+
+
+@harm
+def alter(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    def change(event: Event) -> Event:
+        if not (is_of(event, sequence) and event.hop in HOPS[hop:]):
+            return event
+        return Event(event.t, event.hop, event.event, {**event.data, "payload": payload("uno-1", 1000)})
+
+    return [change(event) for event in events], Outcome.ALTERED, HOPS[hop]
+
+
+@harm
+def forge(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    return without(events, HOPS[:hop], sequence), Outcome.PHANTOM, HOPS[hop]
+
+
+@given(name=st.sampled_from(sorted(HARMS)), count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
+def test_every_harm_is_found_at_its_first_hop(name: str, count: int, hop: int, data: st.DataObject) -> None:
+    sequence = data.draw(st.integers(1, count))
+    events, outcome, where = HARMS[name](run_of(count), sequence, hop)
+    result = check(events)
+    assert result.verdict is Verdict.FAILS
+    assert wrong(result) == [("uno-1", sequence, outcome, where)]
+
+
+@given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
+def test_disorder_is_found_at_its_first_hop(count: int, hop: int, data: st.DataObject) -> None:
+    sequence = data.draw(st.integers(1, count - 1))
+
+    def late(event: Event) -> Event:
+        if not (is_of(event, sequence) and event.hop in HOPS[hop:]):
+            return event
+        return Event(event.t, event.hop, event.event, {**event.data, "position": 10_000})
+
+    result = check(map(late, run_of(count)))
+    assert wrong(result) == [("uno-1", sequence, Outcome.OUT_OF_ORDER, HOPS[hop])]
+    assert result.summary().endswith("1 out of order")
+
+
+def test_a_double_that_the_ingest_healed_is_no_failure() -> None:
+    events = run_of(3)
+    twice = [Event(e.t, e.hop, e.event, {**e.data, "position": 99}) for e in events if is_of(e, 3) and e.hop in ("spool", "batch")]
+    assert check(events + twice).verdict is Verdict.HOLDS
+
+
+def test_a_sequence_used_for_two_samples_is_the_boards_fault() -> None:
+    result = check([*run_of(3), at_board("uno-1", 2, 500)])
+    assert wrong(result) == [("uno-1", 2, Outcome.DUPLICATE, "board")]
+
+
+def test_a_payload_that_does_not_decode_is_altered() -> None:
+    events = [Event(e.t, e.hop, e.event, {**e.data, "payload": "ff00"}) if is_of(e, 2) and e.hop == "table" else e for e in run_of(2)]
+    assert wrong(check(events)) == [("uno-1", 2, Outcome.ALTERED, "table")]
+
+
+def test_two_gateways_have_no_common_order() -> None:
+    events = [
+        Event(e.t, e.hop, e.event, {**e.data, "origin": "other/f", "position": 1}) if is_of(e, 3) and e.hop != "board" else e
+        for e in run_of(3)
+    ]
+    assert check(events).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        (run_of(3, fault=False), "planned fault did not happen: gateway/kill-1 (kill)"),
+        ([e for e in run_of(3) if (e.hop, e.event) != ("table", "complete")], "not read to the end: table"),
+        ([e for e in run_of(3) if (e.hop, e.event) != ("board", "complete")], "not read to the end: board"),
+        ([e for e in run_of(3) if e.event != "end"], "the history breaks off"),
+        (run_of(0), "nothing was produced"),
+    ],
+)
+def test_what_was_not_seen_is_unknown(events: list[Event], reason: str) -> None:
+    result = check(events)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons == [reason]
+
+
+def test_a_failure_outweighs_a_doubt() -> None:
+    result = check(without(run_of(3, fault=False), ("table",), 1))
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons == ["1 lost", "planned fault did not happen: gateway/kill-1 (kill)"]
