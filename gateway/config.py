@@ -1,0 +1,189 @@
+"""The one configuration file of a gateway: TOML in, a checked `Config` out.
+
+`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said as key, value and reason; unknown keys are
+refused, since a misspelt key that is silently ignored is a setting that is not in force.
+"""
+
+import tomllib
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gateway.errors import OncewayError
+from gateway.mqtt.topics import SHARE_PREFIX, topic_filter_problem
+
+MEGABYTE = 1_000_000
+
+
+class ConfigError(OncewayError):
+    """The configuration file cannot be used."""
+
+    exit_code = 2
+
+
+def _check_bind(value: str) -> str:
+    split_bind(value)
+    return value
+
+
+def _check_filter(value: str) -> str:
+    if problem := topic_filter_problem(value):
+        raise ValueError(f"a topic filter that {problem}")
+    if value.startswith(SHARE_PREFIX):
+        raise ValueError("a shared subscription has no place here")
+    return value
+
+
+def _check_name(value: str) -> str:
+    if "/" in value or value in (".", "..") or not value.isprintable():
+        raise ValueError("must be usable as a folder name: printable, without '/'")
+    return value
+
+
+def split_bind(value: str) -> tuple[str, int]:
+    """`127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address) → (host, port). ValueError with the reason."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("must be ADDRESS:PORT, such as 127.0.0.1:1883 or [::1]:1883")
+    host = host.removeprefix("[").removesuffix("]")
+    if host and host != "localhost":
+        try:
+            ip_address(host)
+        except ValueError:
+            raise ValueError(f"{host!r} is not an IP address") from None
+    return host, int(port)
+
+
+Bind = Annotated[str, AfterValidator(_check_bind)]
+TopicFilter = Annotated[str, AfterValidator(_check_filter)]
+Count = Annotated[int, Field(ge=1)]
+U16 = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Section(BaseModel):
+    """A table of the file: nothing unknown in it, nothing converted from another type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class GatewaySection(Section):
+    """name: unique among the gateways of one landing place. data: the folder of the store. trust_clock: take the system's clock for right even
+    when the kernel does not call it synchronised."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)] = "gateway"
+    data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
+    trust_clock: bool = False
+
+
+class ListenerSection(Section):
+    """A TCP listener. receive_maximum: QoS 1 and 2 messages that a client may have in flight towards us (MQTT 5, section 3.2.2.3.3)."""
+
+    type: Literal["tcp"] = "tcp"
+    bind: Bind
+    anonymous: bool = False
+    receive_maximum: U16 = 1024
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port; an empty host is every address."""
+        return split_bind(self.bind)
+
+
+class SerialSection(Section):
+    """Serial ports with boards. port: a path or a shell pattern. open: any board may greet; otherwise those in the device registry only.
+    receive_maximum: 1, since a board journals one exchange at a time."""
+
+    port: Annotated[str, Field(min_length=1)]
+    baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
+    open: bool = False
+    receive_maximum: U16 = 1
+
+
+class SpoolSection(Section):
+    """topics: filters of what goes up. max_bytes: a full spool refuses new messages with 0x97 and drops nothing."""
+
+    topics: Annotated[list[TopicFilter], Field(min_length=1)] = ["#"]
+    max_bytes: Count = 1000 * MEGABYTE
+
+
+class LimitsSection(Section):
+    """Bounds that hold for every client. Sizes in bytes.
+
+    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions. outgoing_bytes: written to one connection and not yet
+    taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one client and
+    not yet acknowledged, whatever Receive Maximum it announces.
+    """
+
+    connections: Count = 10_000
+    packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
+    inflight: U16 = 1024
+    queue_messages: Count = 100_000
+    queue_bytes: Count = 64 * MEGABYTE
+    memory_bytes: Count = 256 * MEGABYTE
+    outgoing_bytes: Count = 4 * MEGABYTE
+    subscriptions: Count = 1000
+    topic_levels: Count = 128
+    retained: Count = 100_000
+    connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
+    session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
+    topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
+
+
+class UplinkSection(Section):
+    """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut at batch_count rows, batch_bytes of payload,
+    or when its oldest row is batch_age_s old."""
+
+    landing: Annotated[str, Field(min_length=1)]
+    batch_count: Count = 500
+    batch_bytes: Count = MEGABYTE
+    batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0
+    options: dict[str, Any] = {}
+
+
+class Config(Section):
+    """The whole file."""
+
+    gateway: GatewaySection = GatewaySection()
+    listener: list[ListenerSection] = []
+    serial: list[SerialSection] = []
+    spool: SpoolSection = SpoolSection()
+    limits: LimitsSection = LimitsSection()
+    uplink: UplinkSection | None = None
+
+    @model_validator(mode="after")
+    def _unique(self) -> "Config":
+        for kind, values in (("bind", [item.bind for item in self.listener]), ("port", [item.port for item in self.serial])):
+            for value in values:
+                if values.count(value) > 1 and not value.endswith(":0"):
+                    raise ValueError(f"two sections have the {kind} {value!r}")
+        return self
+
+
+def load(path: Path) -> Config:
+    """Read and check a file. Raises ConfigError naming each key with its value and the reason."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration ({error.strerror})", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the configuration is not UTF-8 (byte {error.start})", str(path)) from error
+    try:
+        return Config.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}", str(path)) from error
+    except ValidationError as error:
+        raise ConfigError("; ".join(map(_explain, error.errors())), str(path)) from error
+
+
+def _explain(problem: Any) -> str:
+    """One finding of pydantic as `key = value: reason`."""
+    key = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: there is no such key"
+    if problem["type"] == "missing":
+        return f"{key}: is missing"
+    reason = problem["msg"].removeprefix("Value error, ")
+    reason = reason[:1].lower() + reason[1:]
+    return f"{key} = {problem['input']!r}: {reason}" if key else reason
