@@ -53,22 +53,20 @@ _SENT_BY = {
 }
 _FLAGS = {PacketType.PUBREL: 0b0010, PacketType.SUBSCRIBE: 0b0010, PacketType.UNSUBSCRIBE: 0b0010}
 _DUP = 0b1000
+_NEW_IN_5 = {(PacketType.AUTH, Side.CLIENT), (PacketType.AUTH, Side.SERVER), (PacketType.DISCONNECT, Side.SERVER)}
 
 
 def decode(first: int, body: bytes, version: int, sender: Side = Side.CLIENT) -> Packet:
     """The packet whose first byte is `first` and whose remaining bytes are `body`, as sent by `sender`. version: ignored for CONNECT."""
-    number = first >> 4
-    if not number:
+    if first < 0x10:
         raise MalformedPacket("packet type 0 is reserved")
-    kind = PacketType(number)
-    if kind not in _SENT_BY[sender] or (
-        version < Version.V5 and (kind is PacketType.AUTH or (kind, sender) == (PacketType.DISCONNECT, Side.SERVER))
-    ):
+    kind = PacketType(first >> 4)
+    if kind not in _SENT_BY[sender] or (version < Version.V5 and (kind, sender) in _NEW_IN_5):
         raise ProtocolError(f"{kind.name}: a {sender.value} must not send it")
     flags = first & 0x0F
-    reader = Reader(body, kind.name)
     if kind is PacketType.PUBLISH:
-        return _publish(reader, flags, version, sender)
+        return _publish(Reader(body, "PUBLISH"), flags, version, sender)
+    reader = Reader(body, kind.name)
     if version == Version.V3_1 and kind in _FLAGS:
         flags &= ~_DUP  # 3.1 marks repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE packets
     if flags != _FLAGS.get(kind, 0):

@@ -6,6 +6,7 @@ the reason out would forge an acknowledgement.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -39,6 +40,10 @@ pack_ack: Callable[[int, int], bytes] = Struct(">HH").pack
 """(head, packet identifier) -> a successful acknowledgement, for hot paths; the heads stand below."""
 PUBACK_HEAD, PUBREC_HEAD, PUBREL_HEAD, PUBCOMP_HEAD = 0x4002, 0x5002, 0x6202, 0x7002
 
+_LONGEST_KNOWN_TOPIC = 128
+_topic_bytes = lru_cache(4096)(encode_string)
+_pack_one, _pack_two = Struct(">B").pack, Struct(">BB").pack
+
 _HEADS: dict[type, int] = {Puback: PUBACK_HEAD, Pubrec: PUBREC_HEAD, Pubrel: PUBREL_HEAD, Pubcomp: PUBCOMP_HEAD}
 
 
@@ -49,7 +54,7 @@ def encode(packet: Packet, version: int) -> bytes:
 
 def _frame(kind: PacketType, *parts: bytes, flags: int = 0) -> bytes:
     body = b"".join(parts)
-    return b"%c%b%b" % (kind << 4 | flags, encode_varint(len(body)), body)
+    return _pack_one(kind << 4 | flags) + encode_varint(len(body)) + body
 
 
 def _properties(properties: Properties | None, version: int) -> bytes:
@@ -62,41 +67,46 @@ def _id(packet_id: int) -> bytes:
     return pack_u16(packet_id)
 
 
+def _publish_parts(packet: Publish, version: int) -> tuple[bytes, bytes]:
+    """What stands before the packet identifier and what stands behind it."""
+    qos, topic = packet.qos, packet.topic
+    if not 0 <= qos <= 2 or (packet.dup and not qos):
+        raise ValueError(f"a PUBLISH with QoS {qos} and DUP {packet.dup} does not exist")
+    head = _topic_bytes(topic) if len(topic) <= _LONGEST_KNOWN_TOPIC else encode_string(topic)
+    tail = packet.payload
+    if version >= Version.V5:
+        tail = (encode_properties(packet.properties) if packet.properties else b"\0") + tail
+    length = len(head) + len(tail) + (2 if qos else 0)
+    first = 0x30 | packet.dup << 3 | qos << 1 | packet.retain
+    if length < 0x80:
+        return _pack_two(first, length) + head, tail
+    return _pack_one(first) + encode_varint(length) + head, tail
+
+
+def _publish(packet: Publish, version: int) -> bytes:
+    head, tail = _publish_parts(packet, version)
+    return head + _id(packet.packet_id) + tail if packet.qos else head + tail
+
+
 class PublishFrame:
-    """A PUBLISH written once for many receivers: `with_id` puts a packet identifier in. Equal QoS, flags, version and properties are
-    shared."""
+    """A PUBLISH written once for many receivers that share version, QoS, flags and properties: only the packet identifier differs.
+
+    packet: its packet_id is not looked at. size: bytes of the whole packet.
+    """
 
     __slots__ = ("_head", "_tail", "size")
 
     def __init__(self, packet: Publish, version: int) -> None:
-        qos = packet.qos
-        if not 0 <= qos <= 2 or (packet.dup and not qos):
-            raise ValueError(f"a PUBLISH with QoS {qos} and DUP {packet.dup} does not exist")
-        topic = encode_string(packet.topic)
-        if version >= Version.V5:
-            properties = packet.properties
-            self._tail = (encode_properties(properties) if properties else b"\0") + packet.payload
-        else:
-            self._tail = packet.payload
-        length = len(topic) + len(self._tail) + (2 if qos else 0)
-        first = 0x30 | packet.dup << 3 | qos << 1 | packet.retain
-        self._head = b"%c%b%b" % (first, encode_varint(length), topic)
-        self.size = len(self._head) + len(self._tail) + (2 if qos else 0)
+        self._head, self._tail = _publish_parts(packet, version)
+        self.size = len(self._head) + len(self._tail) + (2 if packet.qos else 0)
 
     def with_id(self, packet_id: int) -> bytes:
-        """All bytes, for QoS 1 and 2."""
+        """All bytes, for QoS 1 and 2; packet_id in 1…65535."""
         return self._head + pack_u16(packet_id) + self._tail
 
     def without_id(self) -> bytes:
         """All bytes, for QoS 0."""
         return self._head + self._tail
-
-
-def _publish(packet: Publish, version: int) -> bytes:
-    frame = PublishFrame(packet, version)
-    if packet.qos:
-        return frame.with_id(int.from_bytes(_id(packet.packet_id), "big"))
-    return frame.without_id()
 
 
 def _connect(packet: Connect, _: int) -> bytes:

@@ -5,7 +5,8 @@ A value is int, str or bytes; USER_PROPERTY is a list of (name, value) pairs in 
 """
 
 from collections.abc import Callable
-from enum import Enum, IntEnum, auto
+from enum import IntEnum
+from struct import Struct
 from typing import Any, NamedTuple
 
 from gateway.mqtt.errors import MalformedPacket, ProtocolError
@@ -49,61 +50,66 @@ class PropertyId(IntEnum):
 Properties = dict[PropertyId, Any]
 
 
-class _Type(Enum):
-    BYTE = auto()
-    TWO_BYTES = auto()
-    FOUR_BYTES = auto()
-    VARINT = auto()
-    STRING = auto()
-    BINARY = auto()
-    PAIR = auto()
+class _Type(NamedTuple):
+    """How a value is read and written. number: it is an integer, so it has a range."""
+
+    read: Callable[[Reader, str], Any]
+    write: Callable[[Any], bytes]
+    number: bool = False
 
 
-class _Rule(NamedTuple):
-    """How a property is written, and the integers it may hold. code: the reason to answer when the value is out of range."""
-
-    type: _Type
-    low: int = 0
-    high: int = 0
-    code: ReasonCode = ReasonCode.PROTOCOL_ERROR
+def _read_pair(reader: Reader, field: str) -> tuple[str, str]:
+    return reader.string(field), reader.string(field)
 
 
-_FLAG = _Rule(_Type.BYTE, 0, 1)
-_U16 = _Rule(_Type.TWO_BYTES, 0, MAX_U16)
-_U32 = _Rule(_Type.FOUR_BYTES, 0, MAX_U32)
-_STRING = _Rule(_Type.STRING)
-_BINARY = _Rule(_Type.BINARY)
+def _write_pair(pair: tuple[str, str]) -> bytes:
+    return encode_string(pair[0]) + encode_string(pair[1])
+
+
+_BYTE = _Type(Reader.u8, Struct(">B").pack, number=True)
+_TWO_BYTES = _Type(Reader.u16, Struct(">H").pack, number=True)
+_FOUR_BYTES = _Type(Reader.u32, Struct(">I").pack, number=True)
+_VARINT = _Type(Reader.varint, encode_varint, number=True)
+_STRING = _Type(Reader.string, encode_string)
+_BINARY = _Type(Reader.binary, encode_binary)
+_PAIR = _Type(_read_pair, _write_pair)
+
+
+class _Rule:
+    """A property's type and range. code: the reason to answer when the value is out of range. many: it may be repeated."""
+
+    __slots__ = ("code", "high", "identifier", "low", "many", "name", "number", "read", "write")
+
+    def __init__(self, identifier: PropertyId, kind: _Type, low: int, high: int, code: ReasonCode) -> None:
+        self.identifier = identifier
+        self.name = identifier.name.replace("_", " ").lower()
+        self.read, self.write, self.number = kind
+        self.low, self.high, self.code = low, high, code
+        self.many = identifier in (PropertyId.USER_PROPERTY, PropertyId.SUBSCRIPTION_IDENTIFIER)
+
 
 _P = PropertyId
-_RULES: dict[int, _Rule] = {
-    _P.PAYLOAD_FORMAT_INDICATOR: _FLAG,
-    _P.MESSAGE_EXPIRY_INTERVAL: _U32,
-    _P.CONTENT_TYPE: _STRING,
-    _P.RESPONSE_TOPIC: _STRING,
-    _P.CORRELATION_DATA: _BINARY,
-    _P.SUBSCRIPTION_IDENTIFIER: _Rule(_Type.VARINT, 1, MAX_VARINT),
-    _P.SESSION_EXPIRY_INTERVAL: _U32,
-    _P.ASSIGNED_CLIENT_IDENTIFIER: _STRING,
-    _P.SERVER_KEEP_ALIVE: _U16,
-    _P.AUTHENTICATION_METHOD: _STRING,
-    _P.AUTHENTICATION_DATA: _BINARY,
-    _P.REQUEST_PROBLEM_INFORMATION: _FLAG,
-    _P.WILL_DELAY_INTERVAL: _U32,
-    _P.REQUEST_RESPONSE_INFORMATION: _FLAG,
-    _P.RESPONSE_INFORMATION: _STRING,
-    _P.SERVER_REFERENCE: _STRING,
-    _P.REASON_STRING: _STRING,
-    _P.RECEIVE_MAXIMUM: _Rule(_Type.TWO_BYTES, 1, MAX_U16),
-    _P.TOPIC_ALIAS_MAXIMUM: _U16,
-    _P.TOPIC_ALIAS: _Rule(_Type.TWO_BYTES, 1, MAX_U16, ReasonCode.TOPIC_ALIAS_INVALID),
-    _P.MAXIMUM_QOS: _FLAG,
-    _P.RETAIN_AVAILABLE: _FLAG,
-    _P.USER_PROPERTY: _Rule(_Type.PAIR),
-    _P.MAXIMUM_PACKET_SIZE: _Rule(_Type.FOUR_BYTES, 1, MAX_U32),
-    _P.WILDCARD_SUBSCRIPTION_AVAILABLE: _FLAG,
-    _P.SUBSCRIPTION_IDENTIFIER_AVAILABLE: _FLAG,
-    _P.SHARED_SUBSCRIPTION_AVAILABLE: _FLAG,
-}
+_RULES: dict[int, _Rule] = {}
+
+
+def _rule(kind: _Type, *identifiers: PropertyId, low: int = 0, high: int = 0, code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
+    for identifier in identifiers:
+        _RULES[identifier] = _Rule(identifier, kind, low, high, code)
+
+
+_rule(_BYTE, _P.PAYLOAD_FORMAT_INDICATOR, _P.REQUEST_PROBLEM_INFORMATION, _P.REQUEST_RESPONSE_INFORMATION, high=1)
+_rule(_BYTE, _P.MAXIMUM_QOS, _P.RETAIN_AVAILABLE, _P.WILDCARD_SUBSCRIPTION_AVAILABLE, high=1)
+_rule(_BYTE, _P.SUBSCRIPTION_IDENTIFIER_AVAILABLE, _P.SHARED_SUBSCRIPTION_AVAILABLE, high=1)
+_rule(_TWO_BYTES, _P.SERVER_KEEP_ALIVE, _P.TOPIC_ALIAS_MAXIMUM, high=MAX_U16)
+_rule(_TWO_BYTES, _P.RECEIVE_MAXIMUM, low=1, high=MAX_U16)
+_rule(_TWO_BYTES, _P.TOPIC_ALIAS, low=1, high=MAX_U16, code=ReasonCode.TOPIC_ALIAS_INVALID)
+_rule(_FOUR_BYTES, _P.MESSAGE_EXPIRY_INTERVAL, _P.SESSION_EXPIRY_INTERVAL, _P.WILL_DELAY_INTERVAL, high=MAX_U32)
+_rule(_FOUR_BYTES, _P.MAXIMUM_PACKET_SIZE, low=1, high=MAX_U32)
+_rule(_VARINT, _P.SUBSCRIPTION_IDENTIFIER, low=1, high=MAX_VARINT)
+_rule(_STRING, _P.CONTENT_TYPE, _P.RESPONSE_TOPIC, _P.ASSIGNED_CLIENT_IDENTIFIER, _P.AUTHENTICATION_METHOD, _P.RESPONSE_INFORMATION)
+_rule(_STRING, _P.SERVER_REFERENCE, _P.REASON_STRING)
+_rule(_BINARY, _P.CORRELATION_DATA, _P.AUTHENTICATION_DATA)
+_rule(_PAIR, _P.USER_PROPERTY)
 
 # Where properties may stand, MQTT 5.0 table 2-4, split by sender where the text of the packet's section is narrower than the table.
 Allowed = frozenset[PropertyId]
@@ -147,32 +153,6 @@ CLIENT_DISCONNECT_PROPERTIES: Allowed = frozenset(_ACK | {_P.SESSION_EXPIRY_INTE
 SERVER_DISCONNECT_PROPERTIES: Allowed = frozenset(_ACK | {_P.SERVER_REFERENCE})
 AUTH_PROPERTIES: Allowed = frozenset(_ACK | _AUTHENTICATION)
 
-_READ: dict[_Type, Callable[[Reader, str], Any]] = {
-    _Type.BYTE: Reader.u8,
-    _Type.TWO_BYTES: Reader.u16,
-    _Type.FOUR_BYTES: Reader.u32,
-    _Type.VARINT: Reader.varint,
-    _Type.STRING: Reader.string,
-    _Type.BINARY: Reader.binary,
-    _Type.PAIR: lambda reader, field: (reader.string(field), reader.string(field)),
-}
-_WRITE: dict[_Type, Callable[[Any], bytes]] = {
-    _Type.BYTE: lambda value: value.to_bytes(1, "big"),
-    _Type.TWO_BYTES: lambda value: value.to_bytes(2, "big"),
-    _Type.FOUR_BYTES: lambda value: value.to_bytes(4, "big"),
-    _Type.VARINT: encode_varint,
-    _Type.STRING: encode_string,
-    _Type.BINARY: encode_binary,
-    _Type.PAIR: lambda pair: encode_string(pair[0]) + encode_string(pair[1]),
-}
-_NUMBERS = frozenset({_Type.BYTE, _Type.TWO_BYTES, _Type.FOUR_BYTES, _Type.VARINT})
-_LISTS = frozenset({_P.USER_PROPERTY, _P.SUBSCRIPTION_IDENTIFIER})
-
-
-def property_name(identifier: int) -> str:
-    """E.g. `receive maximum`, for texts that a person reads."""
-    return PropertyId(identifier).name.replace("_", " ").lower()
-
 
 def decode_properties(reader: Reader, allowed: Allowed) -> Properties | None:
     """Read a property block, its length first. MalformedPacket for a property that may not stand here, ProtocolError for a repeated one or
@@ -185,18 +165,18 @@ def decode_properties(reader: Reader, allowed: Allowed) -> Properties | None:
     block = Reader(reader.data, reader.name, reader.at, reader.at + length)
     reader.at = block.end
     found: Properties = {}
-    while block.left:
-        number = block.varint("property identifier")
-        if number not in _RULES:
+    while block.at < block.end:
+        number = block.u8("property identifier")
+        rule = _RULES.get(number)
+        if rule is None:
             raise MalformedPacket(f"{block.name}: there is no property 0x{number:02X}")
-        identifier, name = PropertyId(number), property_name(number)
+        identifier, name = rule.identifier, rule.name
         if identifier not in allowed:
             raise MalformedPacket(f"{block.name}: property {name} is not allowed here")
-        rule = _RULES[number]
-        value = _READ[rule.type](block, name)
-        if rule.type in _NUMBERS and not rule.low <= value <= rule.high:
+        value = rule.read(block, name)
+        if rule.number and not rule.low <= value <= rule.high:
             raise ProtocolError(f"{block.name}: property {name} must not be {value}", rule.code)
-        if identifier in _LISTS:
+        if rule.many:
             found.setdefault(identifier, []).append(value)
         elif identifier in found:
             raise ProtocolError(f"{block.name}: property {name} is given twice")
@@ -216,13 +196,12 @@ def encode_properties(properties: Properties | None) -> bytes:
     """A property block with its length in front. ValueError for a value that its type or range does not allow."""
     if not properties:
         return b"\0"
-    parts = []
+    parts: list[bytes] = []
     for identifier, value in properties.items():
-        rule = _RULES[identifier]
-        write, head = _WRITE[rule.type], bytes((identifier,))
-        for item in value if identifier in _LISTS else (value,):
-            if rule.type in _NUMBERS and not rule.low <= item <= rule.high:
-                raise ValueError(f"property {property_name(identifier)} must not be {item}")
-            parts.append(head + write(item))
+        rule, head = _RULES[identifier], identifier.to_bytes(1, "big")
+        for item in value if rule.many else (value,):
+            if rule.number and not rule.low <= item <= rule.high:
+                raise ValueError(f"property {rule.name} must not be {item}")
+            parts += head, rule.write(item)
     block = b"".join(parts)
     return encode_varint(len(block)) + block

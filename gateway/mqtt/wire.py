@@ -16,17 +16,6 @@ pack_u16 = Struct(">H").pack
 pack_u32 = Struct(">I").pack
 
 
-def decode_utf8(raw: bytes, where: str) -> str:
-    """A UTF-8 Encoded String's text: no surrogates, no U+0000, BOM kept as it is [MQTT-1.5.4-1], [MQTT-1.5.4-2], [MQTT-1.5.4-3]."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedPacket(f"{where}: not UTF-8 at byte {error.start}") from None
-    if "\0" in text:
-        raise MalformedPacket(f"{where}: contains U+0000")
-    return text
-
-
 class Reader:
     """Reads fields one after the other from `data[at:end]`. name: the packet, for error texts."""
 
@@ -43,22 +32,28 @@ class Reader:
         """Bytes not read yet."""
         return self.end - self.at
 
-    def _advance(self, count: int, field: str) -> int:
-        at = self.at
-        if at + count > self.end:
-            raise MalformedPacket(f"{self.name}: {field} needs {count} bytes, {self.end - at} are left")
-        self.at = at + count
-        return at
+    def _short(self, field: str, count: int) -> MalformedPacket:
+        return MalformedPacket(f"{self.name}: {field} needs {count} bytes, {self.end - self.at} are left")
 
     def u8(self, field: str) -> int:
-        return self.data[self._advance(1, field)]
+        at = self.at
+        if at >= self.end:
+            raise self._short(field, 1)
+        self.at = at + 1
+        return self.data[at]
 
     def u16(self, field: str) -> int:
-        at = self._advance(2, field)
+        at = self.at
+        if at + 2 > self.end:
+            raise self._short(field, 2)
+        self.at = at + 2
         return self.data[at] << 8 | self.data[at + 1]
 
     def u32(self, field: str) -> int:
-        at = self._advance(4, field)
+        at = self.at
+        if at + 4 > self.end:
+            raise self._short(field, 4)
+        self.at = at + 4
         return int.from_bytes(self.data[at : at + 4], "big")
 
     def varint(self, field: str) -> int:
@@ -76,12 +71,22 @@ class Reader:
     def binary(self, field: str) -> bytes:
         """Binary Data: two bytes of length, then so many bytes."""
         length = self.u16(field)
-        at = self._advance(length, field)
+        at = self.at
+        if at + length > self.end:
+            raise self._short(field, length)
+        self.at = at + length
         return self.data[at : at + length]
 
     def string(self, field: str) -> str:
-        """A UTF-8 Encoded String."""
-        return decode_utf8(self.binary(field), f"{self.name}: {field}")
+        """A UTF-8 Encoded String: no surrogates, no U+0000, BOM kept as it is [MQTT-1.5.4-1], [MQTT-1.5.4-2], [MQTT-1.5.4-3]."""
+        raw = self.binary(field)
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise MalformedPacket(f"{self.name}: {field} is not UTF-8 at byte {error.start}") from None
+        if "\0" in text:
+            raise MalformedPacket(f"{self.name}: {field} contains U+0000")
+        return text
 
     def rest(self) -> bytes:
         """All that is left."""

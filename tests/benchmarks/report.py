@@ -7,6 +7,7 @@ import Figure, report`.
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from pathlib import Path
@@ -48,8 +49,7 @@ def report(figures: list[Figure], results: Path = RESULTS) -> bool:
         met = {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[figure.met]
         peer = "" if figure.peer is None else f"{figure.peer:,.4g}"
         table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit, peer, figure.goal or "", met)
-    console = Console()
-    console.print(table, width=None if console.is_terminal else 120)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
     return all(figure.met is not False for figure in figures)
 
 
