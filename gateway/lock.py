@@ -1,0 +1,34 @@
+"""One process per data directory and job: a lock file that says who holds it.
+
+In: a path. Out: the lock, or an error that names the holder. The kernel drops the lock when the holder dies, however it dies.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+
+class Locked(OncewayError):
+    """Another process does this job on this data directory."""
+
+    exit_code = 4
+
+
+class ProcessLock:
+    """Held from creation until `close`. Raises Locked, naming the holder."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._file, 64, 0).decode(errors="replace").strip() or "another process"
+            os.close(self._file)
+            raise Locked(f"already in use by {holder}", str(path), "Stop it first, or use another data directory.") from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        os.close(self._file)

@@ -1,0 +1,115 @@
+"""`onceway uplink`: the process that takes the spool to the landing place, and a look at how it is doing."""
+
+import json
+import logging
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, cast
+
+import typer
+
+from gateway.config import UplinkSection
+from gateway.config import load as load_config
+from gateway.errors import OncewayError
+from gateway.lock import ProcessLock
+from gateway.notify import notify
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.landing import open_landing
+from gateway.uplink.runner import Uplink
+from gateway.uplink.spool import Spool
+from gateway.uplink.status import look
+
+app = typer.Typer(no_args_is_help=True, help="Take the spool to the landing place in numbered batches.")
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="The gateway's configuration file.")]
+DataOption = Annotated[Path | None, typer.Option("--data", help="The gateway's data directory, instead of --config.")]
+LandingOption = Annotated[str | None, typer.Option("--landing", help="Landing URL, such as file:///srv/landing or s3://bucket/folder.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="The gateway's name, instead of the one in --config.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the options and the configuration file come to."""
+
+    data: Path
+    name: str | None
+    settings: UplinkSection
+
+
+def _job(config: Path | None, data: Path | None, landing: str | None, name: str | None) -> Job:
+    if config is None:
+        if data is None or landing is None:
+            raise OncewayError("say where the spool is and where it goes", hint="Use --config FILE, or --data DIR with --landing URL.")
+        return Job(data, name, UplinkSection(landing=landing))
+    loaded = load_config(config)
+    if loaded.uplink is None and landing is None:
+        raise OncewayError("the section [uplink] is missing", str(config), 'Add it with landing = "URL".')
+    settings = loaded.uplink or UplinkSection(landing=landing or "")
+    if landing is not None:
+        settings = settings.model_copy(update={"landing": landing})
+    return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings)
+
+
+def _open(job: Job) -> Spool:
+    spool = Spool(job.data)
+    origin = spool.origin()
+    if job.name is not None and job.name != origin.gateway:
+        raise OncewayError(
+            f"this database belongs to the gateway {origin.gateway}, not {job.name}",
+            str(job.data),
+            "Use that name, or a data directory of its own.",
+        )
+    return spool
+
+
+@app.command()
+def run(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    landing: LandingOption = None,
+    name: NameOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Land what is in the spool now, then exit.")] = False,
+) -> None:
+    """Cut the spool into batches and land them, until stopped."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    job = _job(config, data, landing, name)
+    stop = threading.Event()
+
+    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask_to_stop)
+    signal.signal(signal.SIGINT, ask_to_stop)
+    spool = _open(job)
+    lock = ProcessLock(job.data / "uplink.lock")
+    try:
+        uplink = Uplink(spool, Cutter(spool, job.data, job.settings), lambda: open_landing(job.settings.landing, job.settings.options))
+        notify("READY=1")
+        uplink.run(stop, once)
+        notify("STOPPING=1")
+    finally:
+        spool.close()
+        lock.close()
+
+
+@app.command()
+def status(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """What waits, what was cut, what has landed."""
+    if data is None and config is None:
+        raise OncewayError("say where the spool is", hint="Use --config FILE or --data DIR.")
+    spool = Spool(data or load_config(cast(Path, config)).gateway.data)
+    try:
+        found = look(spool)
+    finally:
+        spool.close()
+    if as_json:
+        typer.echo(json.dumps(found.as_dict()))
+    else:
+        typer.echo(found.as_text())

@@ -1,0 +1,97 @@
+"""Cuts the spool into batches: when one is due, which rows it takes, and the file that keeps its bytes until they have landed.
+
+In: waiting rows. Out: DATA/batches/NUMBER.parquet on the disk, then its row in the table `batch`. A crash in between leaves a file
+without a row; the next cut writes over it, and that is safe because no byte of it was ever sent.
+"""
+
+import os
+import time
+from pathlib import Path
+
+from gateway.config import UplinkSection
+from gateway.errors import OncewayError
+from gateway.uplink.batch import encode, file_stem, sha256
+from gateway.uplink.spool import Cut, Spool
+
+
+class Cutter:
+    """Cuts one batch at a time. Age is measured by this process's monotonic clock, so a wrong wall clock never holds a reading back."""
+
+    def __init__(self, spool: Spool, data: Path, limits: UplinkSection) -> None:
+        self._spool = spool
+        self._limits = limits
+        self._folder = data / "batches"
+        self._folder.mkdir(mode=0o750, exist_ok=True)
+        self._waiting_since: float | None = None
+        self._remove_landed()
+
+    def _remove_landed(self) -> None:
+        oldest = self._spool.unlanded()
+        keep = oldest.number if oldest else self._spool.last_cut()[0] + 1
+        for path in self._folder.glob("*.parquet"):
+            if path.stem.isdecimal() and int(path.stem) < keep:
+                path.unlink()
+
+    def due(self, flush: bool = False) -> bool:
+        """Whether a batch should be cut now. flush: as soon as there is one row."""
+        count, size = self._spool.waiting(self._limits.batch_count)
+        if not count:
+            self._waiting_since = None
+            return False
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return (
+            flush
+            or count >= self._limits.batch_count
+            or size >= self._limits.batch_bytes
+            or now - self._waiting_since >= self._limits.batch_age_s
+        )
+
+    def cut(self) -> Cut:
+        """Cut the oldest waiting rows into the next batch. Raises OSError when the disk is full, and nothing has changed then."""
+        number, last = self._spool.last_cut()
+        rows = self._spool.rows(last, self._limits.batch_count, self._limits.batch_bytes)
+        data = encode(rows, self._spool.origin(), number + 1)
+        self._write(number + 1, data)
+        cut = Cut(number + 1, rows[0][-1], rows[-1][-1], len(rows), len(data), sha256(data), time.time_ns() // 1000, None)
+        self._spool.record(cut)
+        self._waiting_since = None
+        return cut
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{file_stem(number)}.parquet"
+
+    def _write(self, number: int, data: bytes) -> None:
+        with self._path(number).open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def load(self, cut: Cut) -> bytes:
+        """The bytes of a batch, as they were when it was cut.
+
+        A file that the disk lost or damaged is made again from the spool; that works while pyarrow writes the same bytes.
+        """
+        path = self._path(cut.number)
+        data = path.read_bytes() if path.exists() else b""
+        if sha256(data) == cut.sha256:
+            return data
+        data = encode(self._spool.rows(cut.first - 1, cut.rows, 1 << 62, cut.last + 1), self._spool.origin(), cut.number)
+        if sha256(data) != cut.sha256:
+            raise OncewayError(
+                f"batch {cut.number} is damaged on this disk and cannot be made again with the same bytes",
+                str(path),
+                "Its readings are still in the spool. `onceway uplink renumber` sends them under a new epoch.",
+            )
+        self._write(cut.number, data)
+        return data
+
+    def forget(self, cut: Cut) -> None:
+        """Remove the file of a batch that has landed."""
+        self._path(cut.number).unlink(missing_ok=True)

@@ -1,0 +1,8 @@
+"""Landing places: where batches go. One interface, and one file per kind of place (local files, anything of fsspec).
+
+In: names below the landing URL and bytes. Out: whole files under these names, or an error; never half a file under a final name.
+"""
+
+from gateway.uplink.landing.base import Landing, Unreachable, open_landing
+
+__all__ = ["Landing", "Unreachable", "open_landing"]

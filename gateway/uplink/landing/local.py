@@ -1,0 +1,68 @@
+"""A landing place in a folder: of this machine, or mounted (NFS, SMB, USB).
+
+A file is written under a hidden name, synced, and linked to its final name, which fails when the name is taken.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+from gateway.uplink.landing.base import Landing
+
+INCOMING = ".incoming"
+
+
+class LocalLanding(Landing):
+    """`file:///folder`, or a plain path."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._root = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
+        self._token = secrets.token_hex(4)
+
+    def read(self, name: str) -> bytes | None:
+        with self.attempt(f"read {name}"):
+            try:
+                return (self._root / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self.attempt(f"write {name}"):
+            final = self._root / name
+            hidden = self._hide(name, data)
+            try:
+                os.link(hidden, final)
+            except FileExistsError:
+                return False
+            finally:
+                hidden.unlink()
+            _sync_folder(final.parent)
+            return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        with self.attempt(f"write {name}"):
+            final = self._root / name
+            self._hide(name, data).replace(final)
+            _sync_folder(final.parent)
+
+    def _hide(self, name: str, data: bytes) -> Path:
+        """Write and sync under a hidden name in the gateway's folder."""
+        final = self._root / name
+        final.parent.mkdir(parents=True, exist_ok=True)
+        folder = self._root / name.split("/")[0] / INCOMING
+        folder.mkdir(exist_ok=True)
+        hidden = folder / f"{final.name}-{self._token}"
+        with hidden.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return hidden
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,149 @@
+"""The uplink's view of the gateway's database: rows that wait, batches that were cut, and what has landed.
+
+In and out: tables `spool`, `batch` and `meta` of DATA/gateway.db (`gateway/store/README.md`). Every change is one short
+transaction, because the gateway's writer waits for it. All methods raise sqlite3.OperationalError when the database is
+busy or the disk is full; then nothing has changed.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from gateway.uplink.batch import Origin, Row
+
+BUSY_TIMEOUT_S = 30
+
+_SELECT = """
+    SELECT coalesce(device, :anonymous), CASE WHEN device IS NULL THEN :incarnation ELSE incarnation END,
+           CASE WHEN device IS NULL THEN id ELSE sequence END, nullif(client, device), topic, payload, received, boot, monotonic, id
+    FROM spool WHERE id > :after AND id < :before ORDER BY id LIMIT :count
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A row of the table `batch`: spool ids first…last are batch `number`. cut, landed: µs UTC; landed is None until read back."""
+
+    number: int
+    first: int
+    last: int
+    rows: int
+    size: int
+    sha256: str
+    cut: int
+    landed: int | None
+
+
+class Spool:
+    """A connection to the gateway's database. Use it from one thread."""
+
+    def __init__(self, data: Path) -> None:
+        path = data / "gateway.db"
+        if not path.is_file():
+            raise OncewayError("there is no gateway database", str(path), "Start `onceway gateway run` with this data directory first.")
+        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        self._db.execute("PRAGMA synchronous=FULL")
+        if not self._db.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('spool', 'batch', 'meta')").fetchone() == (3,):
+            raise OncewayError("the database has no spool", str(path), "Start `onceway gateway run` with this data directory first.")
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def get(self, key: str) -> str | None:
+        """A value of the table `meta`."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, values: dict[str, str]) -> None:
+        """Set values of the table `meta`, all or none."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", values.items()
+            )
+
+    def origin(self) -> Origin:
+        gateway, epoch = self.get("gateway"), self.get("epoch")
+        if not gateway or not epoch:
+            raise OncewayError(
+                "the database does not say which gateway it belongs to", hint="Start `onceway gateway run` with this data directory first."
+            )
+        return Origin(gateway, epoch)
+
+    def last_cut(self) -> tuple[int, int]:
+        """Number of the newest batch and the last spool id in it; (0, 0) before the first."""
+        row = self._db.execute("SELECT number, last FROM batch ORDER BY number DESC LIMIT 1").fetchone()
+        return row or (0, 0)
+
+    def last_landed(self) -> tuple[int, int | None]:
+        """Number of the newest batch that has landed and when (µs UTC); (0, None) before the first."""
+        row = self._db.execute("SELECT number, landed FROM batch WHERE landed IS NOT NULL ORDER BY number DESC LIMIT 1").fetchone()
+        return row or (0, None)
+
+    def volume(self) -> tuple[int, int]:
+        """Rows in the spool, and the bytes of their topics and payloads. Reads the whole spool."""
+        row = self._db.execute("SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0) FROM spool").fetchone()
+        return row[0], row[1]
+
+    def count_after(self, last: int) -> int:
+        """Rows with a spool id above `last`."""
+        return int(self._db.execute("SELECT count(*) FROM spool WHERE id > ?", (last,)).fetchone()[0])
+
+    def waiting(self, count: int) -> tuple[int, int]:
+        """Rows that are in no batch yet, counted up to `count`, and the bytes of their topics and payloads."""
+        row = self._db.execute(
+            "SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0)"
+            " FROM (SELECT topic, payload FROM spool WHERE id > ? ORDER BY id LIMIT ?)",
+            (self.last_cut()[1], count),
+        ).fetchone()
+        return row[0], row[1]
+
+    def rows(self, after: int, count: int, max_bytes: int, before: int = 1 << 62) -> list[Row]:
+        """The oldest rows with after < id < before: at most `count`, and of topics and payloads at most `max_bytes` (but one row at least).
+
+        A row of a client without identity gets the gateway's name, the epoch and its spool id as its key.
+        """
+        origin = self.origin()
+        key = {"anonymous": f"@{origin.gateway}", "incarnation": int(origin.epoch, 16), "after": after, "before": before, "count": count}
+        rows: list[Row] = []
+        size = 0
+        for row in self._db.execute(_SELECT, key):
+            size += len(row[4]) + len(row[5])
+            if size > max_bytes and rows:
+                break
+            rows.append(row)
+        return rows
+
+    def record(self, cut: Cut) -> None:
+        """Bind number, rows and bytes of a batch for ever. Its file must be on the disk."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (cut.number, cut.first, cut.last, cut.rows, cut.size, cut.sha256, cut.cut, cut.landed),
+            )
+
+    def unlanded(self) -> Cut | None:
+        """The oldest batch that was cut and has not landed."""
+        row = self._db.execute(
+            "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch WHERE landed IS NULL ORDER BY number LIMIT 1"
+        ).fetchone()
+        return None if row is None else Cut(*row)
+
+    def landed(self, cut: Cut) -> None:
+        """Mark a batch as landed and take its rows out of the spool, in one transaction."""
+        with self._transaction() as db:
+            db.execute("UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number))
+            db.execute("DELETE FROM spool WHERE id BETWEEN ? AND ?", (cut.first, cut.last))

@@ -1,0 +1,141 @@
+"""A gateway's database as the broker leaves it, and the `onceway` command line as processes."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DDL = """
+    PRAGMA journal_mode=WAL;
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
+    CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER, sequence INTEGER,
+                        client TEXT, topic TEXT, payload BLOB, boot INTEGER, monotonic INTEGER, received INTEGER) STRICT;
+    CREATE TABLE batch (number INTEGER PRIMARY KEY, first INTEGER, last INTEGER, rows INTEGER, bytes INTEGER, sha256 TEXT,
+                        cut INTEGER, landed INTEGER) STRICT;
+"""
+
+
+class GatewayData:
+    """A data directory with a spool. `add` writes like the broker does; `expected` is what must arrive."""
+
+    def __init__(self, path: Path, name: str = "site-1", epoch: str = "00c0ffee") -> None:
+        self.path = path
+        self.name, self.epoch = name, epoch
+        path.mkdir(parents=True, exist_ok=True)
+        with self.db() as db:
+            db.executescript(DDL)
+            db.executemany("INSERT INTO meta VALUES (?, ?)", [("gateway", name), ("epoch", epoch), ("boot", "1")])
+        self.added = 0
+
+    def db(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path / "gateway.db", timeout=30)
+
+    def add(self, count: int, device: str | None = "sensor-1", size: int = 24) -> None:
+        """Rows with sequences (or payloads) that go on counting over calls."""
+        rows = []
+        for _ in range(count):
+            self.added += 1
+            n = self.added
+            payload = n.to_bytes(8, "big") + bytes(max(0, size - 8))
+            key = (device, 77, n) if device else (None, None, None)
+            rows.append(
+                (*key, device or "client-1", f"sensors/{device or 'anonymous'}", payload, 1, n * 1000, 1_760_000_000_000_000 + n * 1000)
+            )
+        with self.db() as db:
+            db.executemany(
+                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot, monotonic, received)"
+                " VALUES (?,?,?,?,?,?,?,?,?)",
+                rows,
+            )
+
+    def spool_ids(self) -> list[int]:
+        with self.db() as db:
+            return [row[0] for row in db.execute("SELECT id FROM spool ORDER BY id")]
+
+    def batches(self) -> list[tuple]:
+        with self.db() as db:
+            return db.execute("SELECT number, first, last, rows, bytes, sha256, landed IS NOT NULL FROM batch ORDER BY number").fetchall()
+
+    def meta(self, key: str) -> str | None:
+        with self.db() as db:
+            row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return row and row[0]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> GatewayData:
+    return GatewayData(tmp_path / "data")
+
+
+@pytest.fixture
+def make_data():
+    return GatewayData
+
+
+class Onceway:
+    """`onceway ...` as a process of its own."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen] = []
+
+    def command(self, *args: str | Path) -> list[str]:
+        return [sys.executable, "-c", "from gateway.cli import main; main()", *map(str, args)]
+
+    def __call__(self, *args: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(*args), capture_output=True, text=True, timeout=timeout, check=False)
+
+    def start(self, *args: str | Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            self.command(*args), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+        )
+        self._started.append(process)
+        return process
+
+    def stop_all(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def onceway():
+    runner = Onceway()
+    yield runner
+    runner.stop_all()
+
+
+@pytest.fixture
+def landed():
+    """Reads a landing folder as the ingest does: contiguous manifests from 1, each file checked against its manifest."""
+
+    import json
+
+    from gateway.uplink.batch import decode, sha256
+
+    def read(landing: Path, gateway: str = "site-1", epoch: str = "00c0ffee") -> list[tuple]:
+        folder = landing / gateway / epoch
+        rows: list[tuple] = []
+        number = 1
+        while (manifest := folder / f"{number:012d}.json").exists():
+            fields = json.loads(manifest.read_bytes())
+            data = (folder / f"{number:012d}.parquet").read_bytes()
+            batch, labels = decode(data)
+            assert fields == {
+                "schema": 1,
+                "gateway": gateway,
+                "epoch": epoch,
+                "number": number,
+                "rows": len(batch),
+                "bytes": len(data),
+                "sha256": sha256(data),
+            }
+            assert labels == {"onceway.schema": "1", "onceway.gateway": gateway, "onceway.epoch": epoch, "onceway.number": str(number)}
+            rows += batch
+            number += 1
+        return rows
+
+    return read

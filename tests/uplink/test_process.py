@@ -1,0 +1,101 @@
+"""`onceway uplink` as a person and systemd see it."""
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+
+def wait_for(condition, timeout=30):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_once_lands_everything_and_empties_the_spool(data, onceway, landed, tmp_path):
+    data.add(1200)
+    data.add(3, device=None)
+    done = onceway("uplink", "run", "--data", data.path, "--landing", f"file://{tmp_path}/landing", "--name", "site-1", "--once")
+    assert done.returncode == 0, done.stderr
+    rows = landed(tmp_path / "landing")
+    assert [row[0:3] for row in rows] == [("sensor-1", 77, n) for n in range(1, 1201)] + [
+        ("@site-1", 0x00C0FFEE, n) for n in (1201, 1202, 1203)
+    ]
+    assert data.spool_ids() == []
+    assert [(number, rows, done) for number, _, _, rows, _, _, done in data.batches()] == [(1, 500, 1), (2, 500, 1), (3, 203, 1)]
+    assert list((data.path / "batches").iterdir()) == []
+
+
+def test_runs_from_the_gateway_s_config_until_sigterm(data, onceway, landed, tmp_path):
+    config = tmp_path / "gateway.toml"
+    config.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n'
+        f'[uplink]\nlanding = "file://{tmp_path}/landing"\nbatch_count = 10\nbatch_age_s = 0.1\n'
+    )
+    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ready.bind(str(tmp_path / "notify"))
+    ready.settimeout(30)
+    process = onceway.start("uplink", "run", "--config", config, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    assert ready.recv(100) == b"READY=1"
+    data.add(25)
+    wait_for(lambda: not data.spool_ids())
+    assert len(landed(tmp_path / "landing")) == 25
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+def test_a_second_start_names_the_holder_of_the_lock(data, onceway, tmp_path):
+    args = ("uplink", "run", "--data", data.path, "--landing", f"file://{tmp_path}/landing")
+    first = onceway.start(*args)
+    wait_for((data.path / "uplink.lock").exists)
+    wait_for(lambda: (data.path / "uplink.lock").read_text())
+    second = onceway(*args)
+    assert second.returncode != 0
+    assert f"already in use by process {first.pid}" in second.stderr
+    assert first.poll() is None
+
+
+def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
+    data.add(700)
+    assert onceway("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing", "--once").returncode == 0
+    data.add(5)
+    status = onceway("uplink", "status", "--data", data.path, "--json")
+    found = json.loads(status.stdout)
+    assert {key: found[key] for key in ("gateway", "epoch", "rows", "waiting", "cut", "landed")} == {
+        "gateway": "site-1",
+        "epoch": "00c0ffee",
+        "rows": 5,
+        "waiting": 5,
+        "cut": 2,
+        "landed": 2,
+    }
+    assert "2 landed" in onceway("uplink", "status", "--data", data.path).stdout
+
+
+def test_bad_starts_say_what_to_do(data, onceway, tmp_path):
+    for args, text in [
+        (("--data", tmp_path / "nowhere", "--landing", "/x"), "Start `onceway gateway run`"),
+        (("--data", data.path, "--landing", "/x", "--name", "other"), "belongs to the gateway site-1, not other"),
+        ((), "--config FILE"),
+        (("--data", data.path, "--landing", "nosuch://x", "--once"), "nosuch"),
+    ]:
+        done = onceway("uplink", "run", *args)
+        assert done.returncode != 0
+        assert text in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_an_unwritable_landing_place_is_one_line_and_heals(data, onceway, landed, tmp_path):
+    blocked: Path = tmp_path / "landing"
+    blocked.write_text("a file where the folder should be")
+    data.add(20)
+    process = onceway.start("uplink", "run", "--data", data.path, "--landing", f"file://{blocked}")
+    first = process.stderr.readline()
+    assert "outage" in first
+    assert str(blocked) in first
+    blocked.unlink()
+    assert "outage over after" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
