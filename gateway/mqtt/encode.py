@@ -6,6 +6,7 @@ the reason out would forge an acknowledgement.
 """
 
 from collections.abc import Callable
+from copy import copy
 from functools import lru_cache
 from struct import Struct
 from typing import Any
@@ -32,7 +33,7 @@ from gateway.mqtt.packets import (
     Unsubscribe,
     Version,
 )
-from gateway.mqtt.properties import Properties, encode_properties
+from gateway.mqtt.properties import Properties, PropertyId, encode_properties
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_U16, encode_binary, encode_string, encode_varint, pack_u16
 
@@ -44,12 +45,35 @@ _LONGEST_KNOWN_TOPIC = 128
 _topic_bytes = lru_cache(4096)(encode_string)
 _pack_one, _pack_two = Struct(">B").pack, Struct(">BB").pack
 
+_Answer = Connack | Ack | Suback | Unsuback | Disconnect | Auth
 _HEADS: dict[type, int] = {Puback: PUBACK_HEAD, Pubrec: PUBREC_HEAD, Pubrel: PUBREL_HEAD, Pubcomp: PUBCOMP_HEAD}
 
 
 def encode(packet: Packet, version: int) -> bytes:
     """All bytes of `packet` for a peer that speaks `version`."""
     return _ENCODERS[type(packet)](packet, version)
+
+
+def encode_within(packet: Packet, version: int, maximum: int) -> bytes | None:
+    """As `encode`, for a receiver that takes at most `maximum` bytes; None when the packet is too large for it [MQTT-3.1.2-24].
+
+    What only people read is left out first: the Reason String, then the User Properties (in answers, never in PUBLISH), as a pair of
+    statements for each packet demands, from [MQTT-3.2.2-19] to [MQTT-3.15.2-3].
+    """
+    data = encode(packet, version)
+    if len(data) > maximum and isinstance(packet, _Answer) and packet.properties:
+        shorter = copy(packet)
+        for dropped in (PropertyId.REASON_STRING, PropertyId.USER_PROPERTY):
+            shorter.properties = {key: value for key, value in (shorter.properties or {}).items() if key != dropped}
+            data = encode(shorter, version)
+            if len(data) <= maximum:
+                break
+    return data if len(data) <= maximum else None
+
+
+def _require(condition: bool, text: str) -> None:
+    if not condition:
+        raise ValueError(text)
 
 
 def _frame(kind: PacketType, *parts: bytes, flags: int = 0) -> bytes:
@@ -62,8 +86,7 @@ def _properties(properties: Properties | None, version: int) -> bytes:
 
 
 def _id(packet_id: int) -> bytes:
-    if not 1 <= packet_id <= MAX_U16:
-        raise ValueError(f"packet identifier {packet_id} is not in 1…65535")
+    _require(1 <= packet_id <= MAX_U16, f"packet identifier {packet_id} is not in 1…65535")
     return pack_u16(packet_id)
 
 
@@ -71,7 +94,7 @@ def _publish_parts(packet: Publish, version: int) -> tuple[bytes, bytes]:
     """What stands before the packet identifier and what stands behind it."""
     qos, topic = packet.qos, packet.topic
     if not 0 <= qos <= 2 or (packet.dup and not qos):
-        raise ValueError(f"a PUBLISH with QoS {qos} and DUP {packet.dup} does not exist")
+        raise ValueError(f"PUBLISH with QoS {qos} and DUP {packet.dup} does not exist")
     head = _topic_bytes(topic) if len(topic) <= _LONGEST_KNOWN_TOPIC else encode_string(topic)
     tail = packet.payload
     if version >= Version.V5:
@@ -111,9 +134,11 @@ class PublishFrame:
 
 def _connect(packet: Connect, _: int) -> bytes:
     version, will = packet.version, packet.will
+    _require(version >= Version.V5 or packet.username is not None or packet.password is None, "CONNECT with a password alone needs MQTT 5")
     flags = packet.clean_start << 1 | (packet.username is not None) << 7 | (packet.password is not None) << 6
     parts = [encode_string(packet.client_id)]
     if will is not None:
+        _require(0 <= will.qos <= 2, f"CONNECT with will QoS {will.qos} does not exist")
         flags |= 0x04 | will.qos << 3 | will.retain << 5
         parts += [_properties(will.properties, version), encode_string(will.topic), encode_binary(will.payload)]
     if packet.username is not None:
@@ -145,6 +170,8 @@ def _ack(packet: Ack, version: int) -> bytes:
 
 
 def _options(subscription: Subscription, version: int) -> bytes:
+    _require(0 <= subscription.qos <= 2, f"SUBSCRIBE with QoS {subscription.qos} does not exist")
+    _require(0 <= subscription.retain_handling <= 2, f"SUBSCRIBE with retain handling {subscription.retain_handling} does not exist")
     options = subscription.qos
     if version >= Version.V5:
         options |= subscription.no_local << 2 | subscription.retain_as_published << 3 | subscription.retain_handling << 4
@@ -152,6 +179,7 @@ def _options(subscription: Subscription, version: int) -> bytes:
 
 
 def _subscribe(packet: Subscribe, version: int) -> bytes:
+    _require(bool(packet.subscriptions), "SUBSCRIBE without a topic filter does not exist")
     parts = [encode_string(item.topic_filter) + _options(item, version) for item in packet.subscriptions]
     return _frame(PacketType.SUBSCRIBE, _id(packet.packet_id), _properties(packet.properties, version), *parts, flags=2)
 
@@ -162,6 +190,7 @@ def _suback(packet: Suback, version: int) -> bytes:
 
 
 def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:
+    _require(bool(packet.topic_filters), "UNSUBSCRIBE without a topic filter does not exist")
     parts = map(encode_string, packet.topic_filters)
     return _frame(PacketType.UNSUBSCRIBE, _id(packet.packet_id), _properties(packet.properties, version), *parts, flags=2)
 
@@ -171,13 +200,17 @@ def _unsuback(packet: Unsuback, version: int) -> bytes:
     return _frame(PacketType.UNSUBACK, _id(packet.packet_id), _properties(packet.properties, version), reasons)
 
 
-def _reason_only(kind: PacketType) -> Callable[[Disconnect | Auth, int], bytes]:
-    def encode_packet(packet: Disconnect | Auth, version: int) -> bytes:
-        if version < Version.V5 or not (packet.reason or packet.properties):
-            return bytes((kind << 4, 0))
-        return _frame(kind, bytes((packet.reason,)), encode_properties(packet.properties))
+def _disconnect(packet: Disconnect, version: int) -> bytes:
+    if version < Version.V5 or not (packet.reason or packet.properties):
+        return b"\xe0\x00"
+    return _frame(PacketType.DISCONNECT, bytes((packet.reason,)), encode_properties(packet.properties))
 
-    return encode_packet
+
+def _auth(packet: Auth, version: int) -> bytes:
+    _require(version >= Version.V5, "AUTH needs MQTT 5")
+    if not (packet.reason or packet.properties):
+        return b"\xf0\x00"
+    return _frame(PacketType.AUTH, bytes((packet.reason,)), encode_properties(packet.properties))
 
 
 _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
@@ -194,6 +227,6 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Unsuback: _unsuback,
     Pingreq: lambda *_: b"\xc0\x00",
     Pingresp: lambda *_: b"\xd0\x00",
-    Disconnect: _reason_only(PacketType.DISCONNECT),
-    Auth: _reason_only(PacketType.AUTH),
+    Disconnect: _disconnect,
+    Auth: _auth,
 }
