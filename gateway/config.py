@@ -1,7 +1,7 @@
 """The one configuration file of a gateway: TOML in, a checked `Config` out.
 
-`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said as key, value and reason; unknown keys are
-refused, since a misspelt key that is silently ignored is a setting that is not in force.
+`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said as key, value and reason; unknown
+keys are refused, since a misspelt key that is silently ignored is a setting that is not in force.
 """
 
 import tomllib
@@ -69,8 +69,8 @@ class Section(BaseModel):
 
 
 class GatewaySection(Section):
-    """name: unique among the gateways of one landing place. data: the folder of the store. trust_clock: take the system's clock for right even
-    when the kernel does not call it synchronised."""
+    """name: unique among the gateways of one landing place. data: the folder of the store. trust_clock: take the system's clock for
+    right even when the kernel does not call it synchronised."""
 
     name: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)] = "gateway"
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
@@ -111,9 +111,9 @@ class SpoolSection(Section):
 class LimitsSection(Section):
     """Bounds that hold for every client. Sizes in bytes.
 
-    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions. outgoing_bytes: written to one connection and not yet
-    taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one client and
-    not yet acknowledged, whatever Receive Maximum it announces.
+    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions. outgoing_bytes: written to one connection and
+    not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one
+    client and not yet acknowledged, whatever Receive Maximum it announces.
     """
 
     connections: Count = 10_000
@@ -132,8 +132,8 @@ class LimitsSection(Section):
 
 
 class UplinkSection(Section):
-    """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut at batch_count rows, batch_bytes of payload,
-    or when its oldest row is batch_age_s old."""
+    """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut at batch_count rows, batch_bytes of
+    payload, or when its oldest row is batch_age_s old."""
 
     landing: Annotated[str, Field(min_length=1)]
     batch_count: Count = 500
