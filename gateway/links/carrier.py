@@ -32,6 +32,9 @@ class Carrier(Protocol):
 
     peer: Peer
 
+    high_water: int
+    """Once `unsent` is above it, stop writing until `Receiver.writable`."""
+
     def write(self, data: bytes) -> None:
         """Queue bytes to send; never blocks."""
 
@@ -59,7 +62,7 @@ class Receiver(Protocol):
     def lost(self, reason: str) -> None: ...
 
     def writable(self) -> None:
-        """`unsent` has fallen below the low-water mark."""
+        """`unsent` was above the high-water mark and has fallen to a fraction of it."""
 
 
 Accept = Callable[[Carrier], Receiver]

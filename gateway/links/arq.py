@@ -1,0 +1,184 @@
+"""Go-back-N repeat for both roles of the reliable link, without I/O and without a clock of its own.
+
+`SendWindow`: in, bytes of the MQTT stream and acknowledgements; out, pieces to put on the line now, and the time of the next expiry.
+`ReceiveWindow`: in, numbered pieces; out, the stream in order, each byte once. `RoundTrip` turns measured round trips into a timeout
+(RFC 6298 with Karn's rule; limits from README.md). `Line` says when bytes written now will have left a slow line.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.links.frames import MODULO, MTU
+
+TIMEOUT_MIN = 0.060
+TIMEOUT_MAX = 1.0
+TIMEOUT_INITIAL = 0.5
+MAX_EXPIRIES = 8
+"""Expiries in a row without progress after which the link gives up."""
+
+FRAME_OVERHEAD = 5
+"""Bytes on the line beside the payload: COBS, control, CRC, delimiter."""
+
+_BITS_PER_BYTE = 10
+
+
+class Line:
+    """How long bytes take on a line that sends `baud` bits a second, ten for each byte; baud None: no time at all."""
+
+    def __init__(self, baud: int | None = None) -> None:
+        self.byte_time = _BITS_PER_BYTE / baud if baud else 0.0
+        self._free_at = 0.0
+
+    def send(self, length: int, now: float) -> float:
+        """Put `length` bytes behind those still on their way; return when the last one will have left."""
+        self._free_at = max(self._free_at, now) + length * self.byte_time
+        return self._free_at
+
+
+class RoundTrip:
+    """Smoothed round-trip time and the retransmission timeout that follows from it, in seconds."""
+
+    def __init__(self, byte_time: float) -> None:
+        # An acknowledgement may wait behind the longest frame of the other direction, so a slow line raises the floor.
+        self._floor = min(max(TIMEOUT_MIN, 2 * (MTU + FRAME_OVERHEAD) * byte_time), TIMEOUT_MAX)
+        self._variation = 0.0
+        self.smoothed: float | None = None
+        self.timeout = TIMEOUT_INITIAL
+
+    def sample(self, measured: float) -> None:
+        """Take the round trip of a frame that was sent once (Karn's rule is the caller's part)."""
+        if self.smoothed is None:
+            self.smoothed = measured
+            self._variation = measured / 2
+        else:
+            self._variation += (abs(measured - self.smoothed) - self._variation) / 4
+            self.smoothed += (measured - self.smoothed) / 8
+        self.timeout = min(max(self.smoothed + 4 * self._variation, self._floor), TIMEOUT_MAX)
+
+    def back_off(self) -> None:
+        """Double the timeout after an expiry; the next sample restores it."""
+        self.timeout = min(2 * self.timeout, TIMEOUT_MAX)
+
+
+@dataclass(slots=True)
+class Piece:
+    """One DATA frame's worth of the stream. sent_at: when its last byte leaves; set by whoever puts it on the line."""
+
+    sequence: int
+    payload: bytes
+    sent_at: float = 0.0
+    repeated: bool = False
+
+
+class SendWindow:
+    """The sending half. mtu, window: what the peer announced. byte_time: of the line, in seconds."""
+
+    def __init__(self, mtu: int, window: int, byte_time: float) -> None:
+        self._mtu = mtu
+        self._window = window
+        self._queue = bytearray()
+        self._pieces: deque[Piece] = deque()  # cut from the queue and not acknowledged
+        self._cursor = 0  # pieces before it have been sent, since the last step back if there was one
+        self._next = 0
+        self._repeated_for: int | None = None
+        self.round_trip = RoundTrip(byte_time)
+        self.expiries = 0
+        self.retransmissions = 0
+        self.unsent = 0
+        """Bytes written and not yet acknowledged."""
+
+    def write(self, data: bytes) -> None:
+        self._queue += data
+        self.unsent += len(data)
+
+    def due(self) -> Iterator[Piece]:
+        """Yield what is to be put on the line now; the caller sets `sent_at` of each."""
+        while self._cursor < len(self._pieces) or (self._queue and len(self._pieces) < self._window):
+            if self._cursor == len(self._pieces):
+                self._pieces.append(Piece(self._next, bytes(self._queue[: self._mtu])))
+                del self._queue[: self._mtu]
+                self._next = (self._next + 1) % MODULO
+            else:
+                self.retransmissions += self._pieces[self._cursor].repeated
+            piece = self._pieces[self._cursor]
+            self._cursor += 1
+            yield piece
+
+    def acknowledge(self, number: int, now: float, *, bare: bool) -> int:
+        """Take the peer's next expected number; return how many bytes it newly acknowledges.
+
+        bare: it came in an ACK frame. Only then does a repeated number mean that the oldest frame was lost: a DATA frame
+        repeats it whenever the peer has more to say.
+        """
+        if not self._pieces:
+            return 0
+        count = (number - self._pieces[0].sequence) % MODULO
+        if count == 0:
+            if bare and self._repeated_for != number:
+                self._repeated_for = number
+                self._step_back()
+            return 0
+        if count > len(self._pieces):
+            return 0
+        acknowledged = [self._pieces.popleft() for _ in range(count)]
+        if not acknowledged[-1].repeated:
+            self.round_trip.sample(max(now - acknowledged[-1].sent_at, 0.0))
+        self._cursor = max(self._cursor - count, 0)
+        self._repeated_for = None
+        self.expiries = 0
+        length = sum(len(piece.payload) for piece in acknowledged)
+        self.unsent -= length
+        return length
+
+    @property
+    def deadline(self) -> float | None:
+        """When the oldest frame in flight expires; None when nothing is in flight."""
+        return self._pieces[0].sent_at + self.round_trip.timeout if self._cursor else None
+
+    def expire(self, now: float) -> bool:
+        """Let the oldest frame expire if its time has come; return whether the link must be given up."""
+        deadline = self.deadline
+        if deadline is None or now < deadline:
+            return False
+        self.expiries += 1
+        self.round_trip.back_off()
+        self._step_back()
+        return self.expiries >= MAX_EXPIRIES
+
+    def _step_back(self) -> None:
+        for index in range(self._cursor):
+            self._pieces[index].repeated = True
+        self._cursor = 0
+
+
+class ReceiveWindow:
+    """The receiving half: takes only the piece that it expects, and none that would overfill its buffer while paused.
+
+    room: bytes held at most while nobody takes them.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._held = bytearray()
+        self.expected = 0
+        self.paused = False
+
+    def take(self, sequence: int, payload: bytes) -> bytes | None:
+        """Return the bytes that may be delivered, empty when held back; None when the piece is refused."""
+        if sequence != self.expected:
+            return None
+        if self.paused:
+            if len(self._held) + len(payload) > self._room:
+                return None
+            self._held += payload
+            payload = b""
+        self.expected = (sequence + 1) % MODULO
+        return payload
+
+    def resume(self) -> bytes:
+        """Deliver again; return what was held."""
+        self.paused = False
+        held = bytes(self._held)
+        self._held.clear()
+        return held

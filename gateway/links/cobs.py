@@ -1,0 +1,41 @@
+"""Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999).
+
+In: bytes of any value. Out: one byte more (per 254 bytes), and no zero among them, so that 0x00 can mark the end of a frame.
+"""
+
+_LONGEST_BLOCK = 254
+
+
+class CobsError(ValueError):
+    """These bytes are no COBS encoding: a zero inside, or a block that reaches beyond the end."""
+
+
+def encode(data: bytes) -> bytes:
+    """Encode `data`, without a delimiter."""
+    encoded = bytearray()
+    for block in data.split(b"\0"):
+        while len(block) >= _LONGEST_BLOCK:
+            encoded.append(_LONGEST_BLOCK + 1)
+            encoded += block[:_LONGEST_BLOCK]
+            block = block[_LONGEST_BLOCK:]
+        encoded.append(len(block) + 1)
+        encoded += block
+    return bytes(encoded)
+
+
+def decode(encoded: bytes) -> bytes:
+    """Invert `encode`. Raises CobsError."""
+    if 0 in encoded:
+        raise CobsError("a zero inside")
+    data = bytearray()
+    position, end = 0, len(encoded)
+    while position < end:
+        code = encoded[position]
+        following = position + code
+        if following > end:
+            raise CobsError("a block reaches beyond the end")
+        data += encoded[position + 1 : following]
+        position = following
+        if code <= _LONGEST_BLOCK and position < end:
+            data.append(0)
+    return bytes(data)

@@ -1,0 +1,259 @@
+"""The reliable link, common to both roles: sessions over a line that loses and alters bytes (format: README.md). Sans-IO.
+
+In: bytes from the line (`receive`), bytes of MQTT to send (`write`), the time. Out: bytes for the line (`take`), events, and the
+next moment at which `tick` wants to be called (`deadline`). `now` is a monotonic clock in seconds.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from gateway.links.arq import Line, ReceiveWindow, SendWindow
+from gateway.links.frames import (
+    HANDSHAKE_SEED,
+    HANDSHAKE_TYPE,
+    MTU,
+    Ack,
+    Data,
+    FrameDecoder,
+    FrameError,
+    fits,
+    frame_type,
+    handshake_from_body,
+)
+from gateway.links.handshake import MAX_WINDOW, Hello, VersionError, Welcome
+from gateway.links.statistics import LinkStatistics
+
+ROOM = 4 * MAX_WINDOW * MTU
+"""Bytes that a session holds while its reader is paused; what comes after is not acknowledged."""
+
+
+class Session:
+    """One MQTT Network Connection: both windows under one CRC seed."""
+
+    def __init__(self, seed: int, mtu: int, window: int, byte_time: float) -> None:
+        self.seed = seed
+        self.sending = SendWindow(mtu, window, byte_time)
+        self.receiving = ReceiveWindow(ROOM)
+        self.acknowledgement_due = False
+        self.closing = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """A handshake is complete. The incarnation that holds is the one in `welcome`."""
+
+    session: Session
+    hello: Hello
+    welcome: Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Bytes of the session's stream, in order."""
+
+    session: Session
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The Network Connection is gone, not by a close of this side."""
+
+    session: Session
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherVersion:
+    """The peer speaks another version of the link."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The device was turned away. name: the one it gave."""
+
+    name: str
+
+
+Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused
+
+
+class ReliableLink(ABC):
+    """What both roles share. baud: of the line, for timing only; None when bytes take no time."""
+
+    def __init__(self, baud: int | None = None) -> None:
+        self.statistics = LinkStatistics()
+        self.session: Session | None = None
+        self._line = Line(baud)
+        self._decoder = FrameDecoder(self.statistics)
+        self._outgoing: list[bytes] = []
+        self._events: list[Event] = []
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Take bytes from the line, split anywhere."""
+        self.statistics.bytes_received += len(data)
+        for body in self._decoder.feed(data):
+            try:
+                self._on_body(body, now)
+            except VersionError as error:
+                self._events.append(OtherVersion(error.version))
+            except FrameError:
+                self.statistics.malformed_frames += 1
+        return self._settle(now)
+
+    def tick(self, now: float) -> list[Event]:
+        """Let time pass; to be called at `deadline`."""
+        session = self.session
+        if session is not None and session.sending.expire(now):
+            self.statistics.give_ups += 1
+            self._drop("no acknowledgement from the peer")
+            self._ended(now)
+        return self._settle(now)
+
+    def write(self, session: Session, data: bytes, now: float) -> None:
+        """Send `data` on this session; nothing happens when it has ended."""
+        if session is self.session and not session.closing:
+            session.sending.write(data)
+            self._put_data(now)
+
+    def resume(self, session: Session, now: float) -> list[Event]:
+        """Deliver again after `session.receiving.paused` was set; what the peer sent in vain it repeats at this acknowledgement."""
+        if session is self.session:
+            held = session.receiving.resume()
+            if held and not session.closing:
+                self._deliver(session, held)
+            self._put_ack(session, now)
+        return self._settle(now)
+
+    def close(self, session: Session, now: float) -> list[Event]:
+        """End the Network Connection once all that was written has been acknowledged; no `SessionEnded` follows."""
+        if session is self.session:
+            session.closing = True
+        return self._settle(now)
+
+    def abort(self, session: Session, now: float) -> None:
+        """End the Network Connection now; no `SessionEnded` follows."""
+        if session is self.session:
+            self._drop()
+            self._ended(now)
+
+    def take(self) -> bytes:
+        """Return what is to be written to the line now."""
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        self.statistics.bytes_sent += len(data)
+        return data
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` is next needed; None when nothing is awaited."""
+        return self.session.sending.deadline if self.session is not None else None
+
+    def _settle(self, now: float) -> list[Event]:
+        """Send what has become due, acknowledge what nothing else has acknowledged, hand out the events."""
+        self._put_data(now)
+        session = self.session
+        if session is not None:
+            if session.acknowledgement_due:
+                self._put_ack(session, now)
+            if session.closing and not session.sending.unsent:
+                self._drop()
+                self._ended(now)
+        events, self._events = self._events, []
+        return events
+
+    def _on_body(self, body: bytes, now: float) -> None:
+        kind = frame_type(body)
+        if kind == HANDSHAKE_TYPE:
+            if self._intact(body, HANDSHAKE_SEED):
+                self._on_handshake(*handshake_from_body(body), now)
+            return
+        session = self.session
+        if session is None:
+            self._on_stray(now)
+        elif not self._intact(body, session.seed):
+            return
+        elif kind == Data.TYPE:
+            self._on_data(session, Data.from_body(body), now)
+        elif kind == Ack.TYPE:
+            self._on_acknowledgement(session, Ack.from_body(body).acknowledgement, now, bare=True)
+        else:
+            raise FrameError("a reserved type")
+
+    def _intact(self, body: bytes, seed: int) -> bool:
+        if fits(body, seed):
+            self.statistics.frames_received += 1
+            return True
+        self.statistics.crc_errors += 1
+        return False
+
+    def _on_data(self, session: Session, frame: Data, now: float) -> None:
+        self._on_acknowledgement(session, frame.acknowledgement, now, bare=False)
+        expected = frame.sequence == session.receiving.expected
+        payload = session.receiving.take(frame.sequence, frame.payload)
+        if payload is not None:
+            session.acknowledgement_due = True
+            self.statistics.payload_bytes_received += len(frame.payload)
+            if payload and not session.closing:
+                self._deliver(session, payload)
+        elif not expected:
+            # One acknowledgement for each: the repetition tells the peer what is missing.
+            self.statistics.duplicates += 1
+            self._put_ack(session, now)
+
+    def _deliver(self, session: Session, data: bytes) -> None:
+        """Add to the session's one `Received` of this turn: a reader that pauses when it gets that one gets no other."""
+        last = self._events[-1] if self._events else None
+        if isinstance(last, Received) and last.session is session:
+            self._events[-1] = Received(session, last.data + data)
+        else:
+            self._events.append(Received(session, data))
+
+    def _on_acknowledgement(self, session: Session, number: int, now: float, *, bare: bool) -> None:
+        self.statistics.payload_bytes_acknowledged += session.sending.acknowledge(number, now, bare=bare)
+        self.statistics.round_trip = session.sending.round_trip.smoothed
+
+    def _put_data(self, now: float) -> None:
+        session = self.session
+        if session is None:
+            return
+        for piece in session.sending.due():
+            session.acknowledgement_due = False
+            self.statistics.retransmissions += piece.repeated
+            frame = Data(piece.sequence, session.receiving.expected, piece.payload)
+            piece.sent_at = self._put(frame.to_bytes(session.seed), now)
+
+    def _put_ack(self, session: Session, now: float) -> None:
+        session.acknowledgement_due = False
+        self._put(Ack(session.receiving.expected).to_bytes(session.seed), now)
+
+    def _put(self, frame: bytes, now: float) -> float:
+        """Queue a frame for the line; return when its last byte will have left."""
+        self.statistics.frames_sent += 1
+        self._outgoing.append(frame)
+        return self._line.send(len(frame), now)
+
+    def _start(self, seed: int, mtu: int, window: int, hello: Hello, welcome: Welcome) -> None:
+        self.session = Session(seed, mtu, window, self._line.byte_time)
+        self.statistics.sessions += 1
+        self._events.append(SessionStarted(self.session, hello, welcome))
+
+    def _drop(self, reason: str | None = None) -> None:
+        """Forget the session; with a reason when this side did not wish it."""
+        session, self.session = self.session, None
+        if session is not None and reason is not None and not session.closing:
+            self._events.append(SessionEnded(session, reason))
+
+    @abstractmethod
+    def _on_handshake(self, kind: int, payload: bytes, now: float) -> None:
+        """A handshake frame has come."""
+
+    @abstractmethod
+    def _on_stray(self, now: float) -> None:
+        """Something like a frame has come while there is no session."""
+
+    @abstractmethod
+    def _ended(self, now: float) -> None:
+        """This side has ended the session: tell the peer, or greet again."""

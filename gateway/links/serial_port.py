@@ -1,0 +1,279 @@
+"""MQTT over serial ports: a listener that watches a path or a pattern and runs the reliable link on each port that shows up.
+
+In: a path such as /dev/serial/by-id/usb-… or a glob pattern, and a baud rate. Out: a `Carrier` for each session of a device, handed to
+`accept` with the identity from its HELLO. One file descriptor reader for each port, no thread and no task.
+"""
+
+import asyncio
+import glob
+import logging
+import os
+from collections.abc import Iterable
+
+from gateway.errors import OncewayError
+from gateway.links.carrier import Accept, DeviceIdentity, Peer, Receiver
+from gateway.links.diagnosis import Diagnosis
+from gateway.links.handshake import Greeter
+from gateway.links.reliable import Event, OtherVersion, Received, Refused, Session, SessionEnded, SessionStarted
+from gateway.links.roles import GatewayLink
+from gateway.links.statistics import LinkStatistics
+from gateway.links.tty import Tty
+
+log = logging.getLogger(__name__)
+
+SCAN_INTERVAL = 0.5
+"""Seconds between two looks for ports that were plugged in."""
+
+_READ_SIZE = 4096
+_OUTGOING_LIMIT = 4096
+"""Bytes kept for a port that takes none. What comes beyond them is lost, as on any bad line, and the link repairs it."""
+
+
+class SerialCarrier:
+    """One session of one device, as the broker sees it."""
+
+    high_water = 4096
+
+    receiver: Receiver
+
+    def __init__(self, port: "SerialPort", session: Session, peer: Peer) -> None:
+        self.peer = peer
+        self.session = session
+        self.closed = False
+        self._port = port
+        self._above_high_water = False
+
+    def write(self, data: bytes) -> None:
+        self._port.write(self.session, data)
+        self._above_high_water |= self.unsent > self.high_water
+
+    def close(self) -> None:
+        self.closed = True
+        self._port.close_session(self.session)
+
+    def abort(self) -> None:
+        self.closed = True
+        self._port.abort_session(self.session)
+
+    def pause_reading(self) -> None:
+        self.session.receiving.paused = True
+
+    def resume_reading(self) -> None:
+        self._port.resume(self.session)
+
+    @property
+    def unsent(self) -> int:
+        return self.session.sending.unsent
+
+    def lose(self, reason: str) -> None:
+        """Tell the broker that the session has ended, unless it wanted that."""
+        if not self.closed:
+            self.closed = True
+            self.receiver.lost(reason)
+
+    def deliver(self, data: bytes) -> None:
+        """Hand bytes to the broker. An error there costs this session and nothing else."""
+        if self.closed:
+            return
+        try:
+            self.receiver.receive(data)
+        except Exception:
+            log.exception("%s: connection closed after an internal error", self.peer.address)
+            self._port.abort_session(self.session)
+            self.lose("internal error")
+
+    def report_writable(self) -> None:
+        if self._above_high_water and self.unsent <= self.high_water // 4 and not self.closed:
+            self._above_high_water = False
+            self.receiver.writable()
+
+
+class SerialPort:
+    """One path: the terminal while it is there, and the link on it."""
+
+    def __init__(self, path: str, baud: int, listener: str, accept: Accept, greeter: Greeter) -> None:
+        self.path = path
+        self.link = GatewayLink(greeter, baud)
+        self._baud = baud
+        self._listener = listener
+        self._accept = accept
+        self._loop = asyncio.get_running_loop()
+        self._tty: Tty | None = None
+        self._carrier: SerialCarrier | None = None
+        self._diagnosis = Diagnosis(baud)
+        self._said: set[str] = set()
+        self._outgoing = b""
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._tty is not None
+
+    def open(self) -> None:
+        """Open the port if that is possible now; else say why, once."""
+        try:
+            self._tty = Tty(self.path, self._baud)
+        except OncewayError as error:
+            self._warn(f"{error.what}. {error.hint or ''}".rstrip(" ") + " Trying again until it opens.")
+            return
+        self._said.clear()
+        self._diagnosis = Diagnosis(self._baud)
+        log.info("%s: opened at %d baud", self.path, self._baud)
+        self._loop.add_reader(self._tty.fd, self._on_readable, self._tty)
+        self.link.open(self._loop.time())
+        self._flush()
+
+    def close(self, reason: str) -> None:
+        """Close the port; a session on it is lost."""
+        tty, self._tty = self._tty, None
+        if tty is None:
+            return
+        self._loop.remove_reader(tty.fd)
+        self._loop.remove_writer(tty.fd)
+        tty.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._outgoing = b""
+        self._handle(self.link.lose(reason))
+
+    def write(self, session: Session, data: bytes) -> None:
+        self.link.write(session, data, self._loop.time())
+        self._flush()
+
+    def close_session(self, session: Session) -> None:
+        self._handle(self.link.close(session, self._loop.time()))
+
+    def abort_session(self, session: Session) -> None:
+        self.link.abort(session, self._loop.time())
+        self._flush()
+
+    def resume(self, session: Session) -> None:
+        # Not from inside the call: the broker may be in the middle of something.
+        self._loop.call_soon(lambda: self._handle(self.link.resume(session, self._loop.time())))
+
+    def _on_readable(self, tty: Tty) -> None:
+        try:
+            data = tty.read(_READ_SIZE)
+        except OSError as error:
+            self._gone(error)
+            return
+        intact = self.link.statistics.frames_received
+        events = self.link.receive(data, self._loop.time())
+        if self.link.statistics.frames_received != intact:
+            self._diagnosis.intact_frame()
+        elif verdict := self._diagnosis.bytes_received(data):
+            self._warn(verdict)
+        self._handle(events)
+
+    def _on_writable(self, tty: Tty) -> None:
+        self._loop.remove_writer(tty.fd)
+        self._flush()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._handle(self.link.tick(self._loop.time()))
+
+    def _gone(self, error: OSError) -> None:
+        if self.is_open:
+            log.warning("%s: gone (%s). Waiting for it to come back", self.path, error.strerror)
+            self.close("the serial port is gone")
+
+    def _handle(self, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case Received(session, data):
+                    if self._carrier is not None and self._carrier.session is session:
+                        self._carrier.deliver(data)
+                case SessionStarted(session, hello, welcome):
+                    log.info("%s: %s greets, start %d, next sequence %d", self.path, hello.name, hello.boot, hello.next_sequence)
+                    device = DeviceIdentity(hello.name, welcome.incarnation, hello.next_sequence)
+                    self._carrier = SerialCarrier(self, session, Peer(self._listener, self.path, device))
+                    self._carrier.receiver = self._accept(self._carrier)
+                case SessionEnded(session, reason):
+                    if self._carrier is not None and self._carrier.session is session:
+                        log.info("%s: connection lost: %s", self.path, reason)
+                        self._carrier.lose(reason)
+                case Refused(name):
+                    self._warn(f"the device {name!r} is not admitted")
+                case OtherVersion(version):
+                    self._warn(f"the device speaks version {version} of the link: flash it with this release's firmware library")
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what the link has queued, wake a waiting broker, set the timer."""
+        if self._tty is None:
+            return
+        outgoing = self._outgoing + self.link.take()
+        if outgoing:
+            try:
+                written = self._tty.write(outgoing)
+            except OSError as error:
+                self._loop.call_soon(self._gone, error)
+                return
+            self._outgoing = outgoing[written : written + _OUTGOING_LIMIT]
+            if self._outgoing:
+                self._loop.add_writer(self._tty.fd, self._on_writable, self._tty)
+        if self._carrier is not None:
+            self._carrier.report_writable()
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.link.deadline
+        if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
+            return  # a timer that fires early finds nothing to do and is set anew
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _warn(self, text: str) -> None:
+        """Log a sentence once for each time that the port is opened."""
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s: %s", self.path, text)
+
+
+class SerialListener:
+    """Opens the ports that a path or pattern names, whenever they are there, and hands each device's session to `accept`.
+
+    path: a device file, best one of /dev/serial/by-id, or a pattern with *, ? or [ ]. baud: of all of them.
+    """
+
+    def __init__(self, accept: Accept, path: str, greeter: Greeter, *, baud: int = 115200, name: str = "serial") -> None:
+        self._accept = accept
+        self._path = path
+        self._greeter = greeter
+        self._baud = baud
+        self._name = name
+        self._ports: dict[str, SerialPort] = {}
+        self._scan_timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Open what is there, and go on looking. A missing port is no error: it may be plugged in later."""
+        self._scan()
+
+    async def close(self) -> None:
+        """Close all ports; sessions that the broker has not closed are lost."""
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+        for port in self._ports.values():
+            port.close("the gateway closes the port")
+
+    @property
+    def statistics(self) -> dict[str, LinkStatistics]:
+        """Counters of each port seen so far, by path."""
+        return {path: port.link.statistics for path, port in self._ports.items()}
+
+    def _scan(self) -> None:
+        # Two names of one device (by-id and by-path, both matched by a pattern) make one port.
+        taken = {os.path.realpath(port.path) for port in self._ports.values() if port.is_open}
+        paths = glob.glob(self._path) if glob.has_magic(self._path) else [self._path]
+        for path in paths:
+            port = self._ports.get(path)
+            if os.path.realpath(path) in taken or (port is not None and port.is_open):
+                continue
+            if port is None:
+                port = self._ports[path] = SerialPort(path, self._baud, self._name, self._accept, self._greeter)
+            port.open()
+            taken.add(os.path.realpath(path))
+        self._scan_timer = asyncio.get_running_loop().call_later(SCAN_INTERVAL, self._scan)

@@ -1,0 +1,32 @@
+"""What a reliable link counts, for metrics and for the sensor's own status reading."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class LinkStatistics:
+    """Counters since the port was first opened. Goodput is the rate of `payload_bytes_received` and `payload_bytes_acknowledged`."""
+
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    frames_received: int = 0
+    """Frames that passed their CRC."""
+    frames_sent: int = 0
+    """Frames put on the wire, repetitions included."""
+    payload_bytes_received: int = 0
+    """Bytes of MQTT delivered, each counted once."""
+    payload_bytes_acknowledged: int = 0
+    """Bytes of MQTT that the peer has acknowledged."""
+    retransmissions: int = 0
+    duplicates: int = 0
+    """DATA frames that were not the expected one: repeated, or behind a lost one."""
+    crc_errors: int = 0
+    """Frames with a wrong CRC: damaged on the line, or from a session before."""
+    malformed_frames: int = 0
+    """Impossible length, broken COBS, or a field outside its range."""
+    sessions: int = 0
+    reboots: int = 0
+    """Handshakes with another boot counter than the one before."""
+    give_ups: int = 0
+    round_trip: float | None = None
+    """Smoothed round-trip time in seconds; None before the first sample."""
