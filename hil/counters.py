@@ -1,0 +1,35 @@
+"""Counts at each hop, and waiting for them: a fault's place is a count (readings, commits, batches), never a time.
+
+In: counts as the observers see them. Out: wake-ups of those who wait for a count, and the counts for the display.
+"""
+
+import asyncio
+
+
+class Counters:
+    """Named counts that only grow."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._waiting: list[tuple[str, int, asyncio.Event]] = []
+
+    def __getitem__(self, name: str) -> int:
+        return self._counts.get(name, 0)
+
+    def set(self, name: str, value: int) -> None:
+        """A count never goes back: a lower value is ignored."""
+        self._counts[name] = max(value, self[name])
+        for waiting in [item for item in self._waiting if item[0] == name and item[1] <= value]:
+            waiting[2].set()
+            self._waiting.remove(waiting)
+
+    def add(self, name: str, more: int = 1) -> None:
+        self.set(name, self[name] + more)
+
+    async def reach(self, name: str, value: int) -> None:
+        """Return once the count is at least `value`."""
+        if self[name] >= value:
+            return
+        reached = asyncio.Event()
+        self._waiting.append((name, value, reached))
+        await reached.wait()

@@ -1,0 +1,88 @@
+"""What a person sees of a run: stages, faults as they happen, counts at each hop.
+
+In: calls from the run. Out: on a terminal, lines that scroll above a live footer; elsewhere plain lines, with the counts every few seconds.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_COUNTS_EVERY = 5.0  # s
+
+
+class Display:
+    """Used as a context manager around the run. total: publications to be produced; faults: how many are planned."""
+
+    def __init__(self, title: str, stages: tuple[str, ...], total: int, faults: int, console: Console | None = None) -> None:
+        self._console = console or Console()
+        self._title = title
+        self._stages = dict.fromkeys(stages, "·")
+        self._total, self._faults = total, faults
+        self._start = time.monotonic()
+        self._happened = 0
+        self._counts: dict[str, int] = {}
+        self._said_counts: dict[str, int] = {}
+        self._said_at = self._start
+        self._live = Live(get_renderable=self._footer, console=self._console, refresh_per_second=4) if self._console.is_terminal else None
+
+    def __enter__(self) -> "Display":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self._stages[name] = "●"
+        self.say(name, "bold")
+        yield
+        self._stages[name] = "✓"
+
+    def fault(self, text: str) -> None:
+        """A planned fault happened."""
+        self._happened += 1
+        self.say(f"  ✗ {text}", "red")
+
+    def say(self, text: str, style: str = "") -> None:
+        line = Text(f"{self._elapsed()}  ", "dim").append(text, style)
+        self._console.print(line, soft_wrap=True)
+
+    def counts(self, counts: Mapping[str, int]) -> None:
+        """The counts at the hops, in the order of the way."""
+        self._counts = dict(counts)
+        now = time.monotonic()
+        if self._live is None and self._counts != self._said_counts and now - self._said_at >= PLAIN_COUNTS_EVERY:
+            self.say("    " + self._counts_line())
+            self._said_counts, self._said_at = self._counts, now
+
+    def _counts_line(self) -> str:
+        return (
+            " → ".join(f"{value} {name}" for name, value in self._counts.items()) + f" · {self._happened} of {self._faults} planned faults"
+        )
+
+    def _elapsed(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
+        return f"{minutes:02d}:{seconds:02d}"
+
+    def _footer(self) -> RenderableType:
+        stages = Text("  ").join(Text(f"{mark} {name}", "bold" if mark == "●" else "dim") for name, mark in self._stages.items())
+        bars = Table.grid(padding=(0, 1))
+        for name, value in self._counts.items():
+            bars.add_row(Text(name), ProgressBar(total=self._total, completed=value, width=40), Text(f"{value}", justify="right"))
+        bars.add_row(
+            Text("planned faults"),
+            ProgressBar(total=self._faults, completed=self._happened, width=40, complete_style="red"),
+            Text(f"{self._happened}"),
+        )
+        head = Text(f"{self._title}   {self._elapsed()}", "bold cyan")
+        return Group(Text(), head, stages, bars)

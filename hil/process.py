@@ -1,0 +1,118 @@
+"""Programs of the run as child processes: started, killed, stopped by their ids, none left behind.
+
+In: an argument list. Out: a process group of its own, so that a launcher's children (spark-submit's Java) end with it, and a log file.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+STOP_TIMEOUT = 20.0  # s from SIGTERM to SIGKILL
+LOG_TAIL = 12  # lines of a log that an error quotes
+
+
+class Child:
+    """One running program. Made by `Children.start`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.pid = process.pid
+        self.log = log
+        self.process = process
+
+    @property
+    def running(self) -> bool:
+        return self.process.returncode is None
+
+    async def kill(self) -> None:
+        """SIGKILL to the whole group, as a power cut would; returns when it is gone."""
+        self._signal(signal.SIGKILL)
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        """Ask it to end, insist after STOP_TIMEOUT. Returns its exit code."""
+        if self.running:
+            self._signal(signal.SIGTERM)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), STOP_TIMEOUT)
+        self._signal(signal.SIGKILL)  # also what it left behind in its group
+        return await self.process.wait()
+
+    def failure(self) -> OncewayError:
+        """An error that says how it ended and quotes the end of its log."""
+        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_TAIL:])
+        return OncewayError(
+            f"{self.name} ended unexpectedly (exit code {self.process.returncode})", str(self.log), f"Its last words:\n{tail}"
+        )
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+class Children:
+    """All programs of a run. env: what they find in their environment beside ours."""
+
+    def __init__(self, logs: Path, env: Mapping[str, str] | None = None) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self._logs = logs
+        self._env = {**os.environ, **(env or {})}
+        self._all: list[Child] = []
+
+    async def start(self, name: str, argv: list[str], pipe: bool = False) -> Child:
+        """Start a program; its output is appended to `name`.log, but for its standard output if a pipe is asked for."""
+        log = self._logs / f"{name}.log"
+        with log.open("ab") as out:
+            stdout = asyncio.subprocess.PIPE if pipe else out
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *argv, stdin=asyncio.subprocess.DEVNULL, stdout=stdout, stderr=out, env=self._env, start_new_session=True
+                )
+            except OSError as error:
+                raise OncewayError(f"cannot start {name} ({error.strerror})", argv[0]) from error
+        child = Child(name, process, log)
+        self._all.append(child)
+        return child
+
+    async def run(self, name: str, argv: list[str], within: float) -> str:
+        """Run a program to its end and return its standard output. Raises OncewayError if it fails or takes more than `within` seconds."""
+        child = await self.start(name, argv, pipe=True)
+        try:
+            out, _ = await asyncio.wait_for(child.process.communicate(), within)
+        except TimeoutError:
+            raise OncewayError(f"{name} did not end within {within:.0f} s", str(child.log)) from None
+        finally:
+            await child.stop()
+        if child.process.returncode:
+            raise child.failure()
+        return out.decode()
+
+    async def stop(self) -> None:
+        """End what still runs, the newest first."""
+        for child in reversed(self._all):
+            await child.stop()
+
+
+@asynccontextmanager
+async def children(logs: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[Children]:
+    """Programs that do not outlive the block, whatever ends it."""
+    made = Children(logs, env)
+    try:
+        yield made
+    finally:
+        await asyncio.shield(made.stop())
+
+
+async def until(true: Callable[[], bool], within: float, what: str, every: float = 0.02) -> None:
+    """Wait until `true()`; OncewayError with `what` after `within` seconds."""
+    deadline = time.monotonic() + within
+    while not true():
+        if time.monotonic() > deadline:
+            raise OncewayError(f"{what} within {within:.0f} s")
+        await asyncio.sleep(every)
