@@ -1,0 +1,8 @@
+/* A program for a board: `setup` runs once after the start, `loop` over and over, as in an Arduino sketch. */
+#ifndef SKETCH_H
+#define SKETCH_H
+
+void setup(void);
+void loop(void);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * What a board offers to the library. Two implementations: boards/uno and boards/host.
+ *
+ * Nothing here waits longer than an ADC conversion, but for one case: ow_hal_eeprom_read during a write waits for its end (3.4 ms).
+ */
+#ifndef OW_HAL_H
+#define OW_HAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OW_EEPROM_SIZE 1024u
+#define OW_IDENTITY_SIZE 128u
+
+enum ow_reset_cause { OW_RESET_POWER_ON, OW_RESET_BROWN_OUT, OW_RESET_EXTERNAL, OW_RESET_WATCHDOG };
+
+uint32_t ow_hal_millis(void);
+enum ow_reset_cause ow_hal_reset_cause(void);
+void ow_hal_reboot(void);
+
+int16_t ow_hal_uart_read(void); /* next byte received, or -1 */
+bool ow_hal_uart_writable(void);
+void ow_hal_uart_write(uint8_t byte); /* only when writable */
+
+uint8_t ow_hal_eeprom_read(uint16_t address);
+bool ow_hal_eeprom_busy(void);
+void ow_hal_eeprom_write(uint16_t address, uint8_t value); /* starts a write; only when not busy */
+
+uint8_t ow_hal_identity_read(uint8_t offset); /* a byte of the identity page */
+
+uint16_t ow_hal_adc_read(uint8_t channel); /* 0…1023 */
+
+void ow_hal_idle(void); /* sleeps until something may have happened, at most a millisecond or so; feeds the watchdog */
+
+#endif

@@ -1,0 +1,294 @@
+#include "ow_journal.h"
+
+#include <string.h>
+
+#include "ow_bytes.h"
+#include "ow_crc.h"
+#include "ow_hal.h"
+
+enum { INCARNATION_A = 0x000, INCARNATION_B = 0x008, BOOT_CELLS = 0x010, SLOTS = 0x040 };
+enum { BOOT_CELL_SIZE = 4, BOOT_CELL_COUNT = 4, INCARNATION_SIZE = 6 };
+enum { SEQUENCE_AT = 0, SOURCE_AT = 4, CRC_AT = 12, RELEASED_AT = 14, DONE_AT = 15 };
+enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA };
+enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER };
+
+_Static_assert(SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE == OW_EEPROM_SIZE, "the slots fill the EEPROM");
+
+static void fetch(uint8_t *to, uint16_t address, uint8_t length)
+{
+    while (length--) {
+        *to++ = ow_hal_eeprom_read(address++);
+    }
+}
+
+/* Reads `length` bytes whose last two are their CRC. */
+static bool read_checked(uint8_t *to, uint16_t address, uint8_t length)
+{
+    fetch(to, address, length);
+    return ow_crc(OW_CRC_INITIAL, to, length) == 0;
+}
+
+static void seal(uint8_t *record, uint8_t length)
+{
+    ow_put_u16(record + length, ow_crc(OW_CRC_INITIAL, record, length));
+}
+
+static uint16_t slot_address(uint8_t slot)
+{
+    return (uint16_t)(SLOTS + (uint16_t)slot * OW_JOURNAL_SLOT_SIZE);
+}
+
+static uint32_t after(uint32_t sequence)
+{
+    sequence++;
+    return (uint16_t)sequence == 0 ? sequence + 1 : sequence; /* a packet identifier is never 0 */
+}
+
+uint8_t ow_journal_following(uint8_t slot)
+{
+    return slot + 1 == OW_JOURNAL_SLOTS ? 0 : (uint8_t)(slot + 1);
+}
+
+/* --- jobs --- */
+
+static void start(struct ow_journal *journal, uint8_t job, uint16_t address, uint8_t length)
+{
+    journal->job = job;
+    journal->address = address;
+    journal->left = length;
+    journal->tried = false;
+}
+
+bool ow_journal_idle(const struct ow_journal *journal)
+{
+    return journal->job == JOB_NONE;
+}
+
+static void succeeded(struct ow_journal *journal)
+{
+    if (journal->job == JOB_SLOT) {
+        journal->head = ow_journal_following(journal->head);
+        journal->next = after(journal->next);
+        journal->pending++;
+    }
+    journal->job = JOB_NONE;
+}
+
+/* A slot or a boot cell goes to the next place. A mark that cannot be kept costs a repetition after the next start, so it is let go. */
+static void failed(struct ow_journal *journal)
+{
+    journal->worn++;
+    if (journal->job == JOB_BOOT) {
+        start(journal, JOB_BOOT, BOOT_CELLS + ((journal->address + BOOT_CELL_SIZE) & (BOOT_CELL_SIZE * BOOT_CELL_COUNT - 1)), BOOT_CELL_SIZE);
+    } else if (journal->job == JOB_SLOT) {
+        uint8_t slot = ow_journal_following(journal->head);
+        if (journal->pending && slot == journal->tail) {
+            journal->job = JOB_NONE; /* nowhere else: this publication is not taken, `next` stays */
+            return;
+        }
+        journal->head = slot;
+        start(journal, JOB_SLOT, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
+    } else {
+        journal->job = JOB_NONE;
+    }
+}
+
+/* The last byte first, so that a slot's CRC cannot match before its marks are right. */
+void ow_journal_poll(struct ow_journal *journal)
+{
+    if (journal->job == JOB_NONE || ow_hal_eeprom_busy()) {
+        return;
+    }
+    while (journal->left) {
+        uint16_t address = (uint16_t)(journal->address + journal->left - 1);
+        uint8_t byte = journal->record[journal->left - 1];
+        if (ow_hal_eeprom_read(address) == byte) {
+            journal->left--;
+            journal->tried = false;
+        } else if (journal->tried) {
+            failed(journal);
+            return;
+        } else {
+            ow_hal_eeprom_write(address, byte);
+            journal->tried = true;
+            return;
+        }
+    }
+    succeeded(journal);
+}
+
+/* --- start --- */
+
+static void open_boot(struct ow_journal *journal)
+{
+    uint8_t newest = BOOT_CELL_COUNT - 1;
+    bool found = false;
+    for (uint8_t cell = 0; cell < BOOT_CELL_COUNT; cell++) {
+        uint8_t *record = journal->record;
+        if (!read_checked(record, (uint16_t)(BOOT_CELLS + cell * BOOT_CELL_SIZE), BOOT_CELL_SIZE)) {
+            continue;
+        }
+        uint16_t boot = ow_get_u16(record);
+        if (!found || (int16_t)(boot - journal->boot) > 0) {
+            journal->boot = boot;
+            newest = cell;
+            found = true;
+        }
+    }
+    journal->boot++;
+    ow_put_u16(journal->record, journal->boot);
+    seal(journal->record, 2);
+    start(journal, JOB_BOOT, (uint16_t)(BOOT_CELLS + ((newest + 1) % BOOT_CELL_COUNT) * BOOT_CELL_SIZE), BOOT_CELL_SIZE);
+}
+
+static void open_incarnation(struct ow_journal *journal)
+{
+    uint8_t copy[INCARNATION_SIZE];
+    if (read_checked(copy, INCARNATION_B, INCARNATION_SIZE)) {
+        journal->confirmed = true;
+        journal->incarnation = ow_get_u32(copy);
+    } else if (read_checked(copy, INCARNATION_A, INCARNATION_SIZE)) {
+        journal->incarnation = ow_get_u32(copy);
+    }
+}
+
+/* Reads a slot into `entry`; false if it holds no publication. */
+static bool read_slot(uint8_t slot, struct ow_entry *entry, bool *done)
+{
+    uint8_t record[OW_JOURNAL_SLOT_SIZE];
+    fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
+    if (ow_crc(OW_CRC_INITIAL, record, RELEASED_AT) != 0) {
+        return false;
+    }
+    uint8_t low = record[SEQUENCE_AT + 3];
+    entry->slot = slot;
+    entry->sequence = ow_get_u32(record + SEQUENCE_AT);
+    memcpy(entry->source, record + SOURCE_AT, OW_JOURNAL_SOURCE);
+    entry->released = record[RELEASED_AT] == (low ^ RELEASED_MASK);
+    *done = record[DONE_AT] == (low ^ DONE_MASK);
+    return (uint16_t)entry->sequence != 0;
+}
+
+static void open_slots(struct ow_journal *journal)
+{
+    struct ow_entry entry;
+    bool done;
+    for (uint8_t slot = 0; slot < OW_JOURNAL_SLOTS; slot++) {
+        if (!read_slot(slot, &entry, &done)) {
+            continue;
+        }
+        if (entry.sequence >= journal->next) {
+            journal->next = after(entry.sequence);
+            journal->head = ow_journal_following(slot);
+        }
+        if (!done) {
+            journal->pending++;
+        }
+    }
+    journal->tail = journal->head;
+}
+
+void ow_journal_open(struct ow_journal *journal)
+{
+    memset(journal, 0, sizeof *journal);
+    journal->next = 1;
+    open_incarnation(journal);
+    open_slots(journal);
+    open_boot(journal);
+}
+
+/* --- publications --- */
+
+bool ow_journal_find(struct ow_journal *journal, uint8_t slot, struct ow_entry *entry)
+{
+    bool done;
+    if (journal->pending == 0) {
+        return false;
+    }
+    do {
+        if (read_slot(slot, entry, &done) && !done) {
+            return true;
+        }
+        if (slot == journal->tail) {
+            journal->tail = ow_journal_following(slot);
+        }
+        slot = ow_journal_following(slot);
+    } while (slot != journal->head);
+    return false;
+}
+
+bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
+{
+    struct ow_entry oldest;
+    if (!ow_journal_idle(journal)) {
+        return false;
+    }
+    if (journal->pending && journal->head == journal->tail && ow_journal_find(journal, journal->tail, &oldest) && oldest.slot == journal->head) {
+        return false;
+    }
+    uint8_t *record = journal->record;
+    uint8_t low = (uint8_t)journal->next;
+    uint16_t address = slot_address(journal->head);
+    ow_put_u32(record + SEQUENCE_AT, journal->next);
+    memcpy(record + SOURCE_AT, source, OW_JOURNAL_SOURCE);
+    seal(record, CRC_AT);
+    /* The marks of an earlier publication stay, to spare the cells, unless they happen to fit the new sequence. */
+    fetch(record + RELEASED_AT, (uint16_t)(address + RELEASED_AT), 2);
+    if (record[RELEASED_AT] == (low ^ RELEASED_MASK)) {
+        record[RELEASED_AT] ^= 0xFF;
+    }
+    if (record[DONE_AT] == (low ^ DONE_MASK)) {
+        record[DONE_AT] ^= 0xFF;
+    }
+    start(journal, JOB_SLOT, address, OW_JOURNAL_SLOT_SIZE);
+    return true;
+}
+
+static void mark(struct ow_journal *journal, uint8_t slot, uint8_t at, uint8_t value)
+{
+    journal->record[0] = value;
+    start(journal, JOB_OTHER, (uint16_t)(slot_address(slot) + at), 1);
+}
+
+void ow_journal_released(struct ow_journal *journal, uint8_t slot, uint16_t id)
+{
+    mark(journal, slot, RELEASED_AT, (uint8_t)id ^ RELEASED_MASK);
+}
+
+void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t id)
+{
+    mark(journal, slot, RELEASED_AT, (uint8_t) ~((uint8_t)id ^ RELEASED_MASK));
+}
+
+void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id)
+{
+    journal->pending--;
+    mark(journal, slot, DONE_AT, (uint8_t)id ^ DONE_MASK);
+}
+
+/* --- identity --- */
+
+static void write_incarnation(struct ow_journal *journal, uint16_t address)
+{
+    ow_put_u32(journal->record, journal->incarnation);
+    seal(journal->record, 4);
+    start(journal, JOB_OTHER, address, INCARNATION_SIZE);
+}
+
+void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation)
+{
+    journal->incarnation = incarnation;
+    write_incarnation(journal, INCARNATION_A);
+}
+
+void ow_journal_confirm(struct ow_journal *journal)
+{
+    journal->confirmed = true;
+    write_incarnation(journal, INCARNATION_B);
+}
+
+void ow_journal_application(struct ow_journal *journal, const uint8_t *bytes, uint8_t length)
+{
+    memcpy(journal->record, bytes, length);
+    start(journal, JOB_OTHER, OW_JOURNAL_APPLICATION, length);
+}

@@ -1,0 +1,70 @@
+/*
+ * What outlives a power cut, in EEPROM (map in firmware/README.md): publications that are not done, and the identity counters.
+ *
+ * A publication goes in as a source of 8 bytes and gets a sequence; it comes out, oldest first, until it is done. No call waits for the
+ * EEPROM: a call that writes starts a job, ow_journal_poll drives it byte by byte with read-back, and one job runs at a time. What a job
+ * stands for becomes visible only when the job has ended, so nothing is sent that a power cut could take back.
+ */
+#ifndef OW_JOURNAL_H
+#define OW_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OW_JOURNAL_SLOTS 60
+#define OW_JOURNAL_SOURCE 8
+#define OW_JOURNAL_APPLICATION 0x020 /* EEPROM address of the bytes that belong to the application */
+#define OW_JOURNAL_APPLICATION_SIZE 16
+#define OW_JOURNAL_SLOT_SIZE 16
+
+struct ow_journal {
+    uint32_t next;        /* sequence of the next publication */
+    uint32_t incarnation; /* 0: none yet */
+    uint16_t boot;        /* number of this start */
+    bool confirmed;       /* the gateway has begun a session for this incarnation */
+    uint8_t head;         /* slot that the next publication takes */
+    uint8_t tail;         /* no slot before it, seen from `head`, holds a publication that is not done */
+    uint8_t pending;      /* publications not done */
+    uint8_t worn;         /* slots and cells that failed their read-back since start */
+
+    uint8_t job;
+    bool tried; /* the byte at `left - 1` was written once */
+    uint8_t left;
+    uint16_t address;
+    uint8_t record[OW_JOURNAL_SLOT_SIZE];
+};
+
+struct ow_entry {
+    uint8_t slot;
+    bool released; /* PUBREC has come */
+    uint32_t sequence;
+    uint8_t source[OW_JOURNAL_SOURCE];
+};
+
+/* Reads the EEPROM and starts the job that writes this start's boot number; nothing may be sent before that job has ended. */
+void ow_journal_open(struct ow_journal *journal);
+
+void ow_journal_poll(struct ow_journal *journal);
+
+/* No job runs. The calls below are for an idle journal only. */
+bool ow_journal_idle(const struct ow_journal *journal);
+
+/* False: a job runs, or every slot holds a publication that is not done. Once the job has ended, `next` has moved on if it was taken. */
+bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
+
+/* The oldest publication that is not done, from `slot` on; start with `tail`. False: there is none. */
+bool ow_journal_find(struct ow_journal *journal, uint8_t slot, struct ow_entry *entry);
+uint8_t ow_journal_following(uint8_t slot);
+
+/* Marks of one publication; id: the low 16 bits of its sequence. */
+void ow_journal_released(struct ow_journal *journal, uint8_t slot, uint16_t id);
+void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t id);
+void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id);
+
+void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
+void ow_journal_confirm(struct ow_journal *journal);
+
+/* The application's own bytes; length at most OW_JOURNAL_APPLICATION_SIZE. They carry no check: add one. */
+void ow_journal_application(struct ow_journal *journal, const uint8_t *bytes, uint8_t length);
+
+#endif

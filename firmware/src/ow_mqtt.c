@@ -1,0 +1,334 @@
+#include "ow_mqtt.h"
+
+#include <string.h>
+
+#include "ow_flow.h"
+#include "ow_hal.h"
+
+#define READ_AT_ONCE 128 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
+
+void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *application)
+{
+    memset(client, 0, sizeof *client);
+    client->application = application;
+    ow_identity_name(client->name);
+    ow_link_init(&client->link);
+    ow_journal_open(&client->journal);
+    ow_flow_begin(client);
+}
+
+uint32_t ow_mqtt_time(const struct ow_mqtt *client)
+{
+    return client->utc_at_start ? client->utc_at_start + client->uptime : client->uptime | OW_UPTIME_BIT;
+}
+
+/* --- the connection --- */
+
+static void enter(struct ow_mqtt *client, enum ow_state state)
+{
+    client->state = state;
+    client->since = (uint16_t)client->uptime;
+}
+
+static uint16_t elapsed(const struct ow_mqtt *client)
+{
+    return (uint16_t)((uint16_t)client->uptime - client->since);
+}
+
+static void lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason, uint16_t wait)
+{
+    enter(client, OW_WAITING);
+    client->wait = wait;
+    client->application->connection_lost(cause, reason);
+}
+
+/* Says why and lets the link carry it; the connection ends when it is through, or after a second. */
+static void disconnect(struct ow_mqtt *client, uint8_t reason)
+{
+    ow_send_disconnect(&client->link, reason);
+    enter(client, OW_CLOSING);
+    client->application->connection_lost(OW_LOST_PROTOCOL, reason);
+}
+
+static void greet(struct ow_mqtt *client)
+{
+    enum ow_reset_cause cause = ow_hal_reset_cause();
+    struct ow_greeting greeting = {
+        .name = client->name,
+        .boot = client->journal.boot,
+        .incarnation = client->journal.incarnation,
+        .next_sequence = client->journal.next,
+        .power_on = cause == OW_RESET_POWER_ON || cause == OW_RESET_BROWN_OUT,
+    };
+    ow_link_greet(&client->link, &greeting);
+    enter(client, OW_GREETING);
+}
+
+/* A new device keeps its incarnation before it goes on. Until a session has begun under it, what the gateway may remember of this name
+ * belongs to an earlier life: Clean Start. */
+static void open(struct ow_mqtt *client)
+{
+    if (!ow_journal_idle(&client->journal)) {
+        return;
+    }
+    if (client->journal.incarnation == 0) {
+        ow_journal_adopt(&client->journal, client->link.incarnation);
+        return;
+    }
+    struct ow_connect connect = {
+        .client_id = client->name,
+        .keep_alive = OW_KEEP_ALIVE_S,
+        .clean_start = !client->journal.confirmed,
+    };
+    client->keep_alive = OW_KEEP_ALIVE_S;
+    client->have = client->length_bytes = 0;
+    if (ow_send_connect(&client->link, &connect)) {
+        enter(client, OW_CONNECTING);
+    }
+}
+
+static uint8_t at_most_u8(uint32_t value, uint8_t limit)
+{
+    return value < limit ? (uint8_t)value : limit;
+}
+
+static uint8_t take_connack(struct ow_mqtt *client)
+{
+    struct ow_connack connack = {.keep_alive = client->keep_alive};
+    uint8_t error = ow_read_connack(client->packet, client->have, &connack);
+    if (error) {
+        return error;
+    }
+    if (connack.reason) {
+        ow_link_close(&client->link);
+        lost(client, OW_LOST_REFUSED, connack.reason, OW_RETRY_S);
+        return OW_SUCCESS;
+    }
+    if (connack.session_present && !client->journal.confirmed) {
+        return OW_PROTOCOL_ERROR; /* [MQTT-3.2.2-2] */
+    }
+    client->session_present = connack.session_present;
+    client->receive_maximum = at_most_u8(connack.receive_maximum, OW_FLIGHTS);
+    client->alias_maximum = at_most_u8(connack.topic_alias_maximum, 8);
+    client->maximum_qos = connack.maximum_qos;
+    client->maximum_packet = connack.maximum_packet_size < 0xFFFF ? (uint16_t)connack.maximum_packet_size : 0xFFFF;
+    client->keep_alive = connack.keep_alive;
+    client->ping_open = false;
+    ow_flow_connect(client);
+    enter(client, OW_CONNECTED);
+    client->application->connected(client->session_present);
+    return OW_SUCCESS;
+}
+
+static void keep_alive(struct ow_mqtt *client)
+{
+    if (client->keep_alive == 0 || elapsed(client) < client->keep_alive / 2) {
+        return;
+    }
+    if (client->ping_open) {
+        ow_link_close(&client->link);
+        lost(client, OW_LOST_NO_ANSWER, 0, 0);
+    } else if (ow_send_pingreq(&client->link)) {
+        client->ping_open = true;
+        enter(client, OW_CONNECTED); /* since: now */
+    }
+}
+
+static void advance(struct ow_mqtt *client)
+{
+    switch (client->state) {
+    case OW_WAITING:
+        if (elapsed(client) >= client->wait) {
+            greet(client);
+        }
+        break;
+    case OW_OPENING:
+        open(client);
+        break;
+    case OW_CONNECTING:
+        if (elapsed(client) >= OW_ANSWER_S) {
+            ow_link_close(&client->link);
+            lost(client, OW_LOST_NO_ANSWER, 0, 0);
+        }
+        break;
+    case OW_CONNECTED:
+        if (!client->journal.confirmed && ow_journal_idle(&client->journal)) {
+            ow_journal_confirm(&client->journal);
+        }
+        ow_flow_advance(client);
+        keep_alive(client);
+        break;
+    case OW_CLOSING:
+        if (ow_link_drained(&client->link) || elapsed(client) >= 2) {
+            ow_link_close(&client->link);
+            enter(client, OW_WAITING);
+            client->wait = 1;
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- packets that come in --- */
+
+static uint8_t take_session_packet(struct ow_mqtt *client, uint8_t type, uint8_t flags)
+{
+    uint8_t error;
+    uint8_t reason;
+    uint16_t id;
+    struct ow_message message;
+    switch (type) {
+    case OW_PUBLISH:
+        error = ow_read_publish(flags, client->packet, client->have, &message, &id);
+        return error ? error : ow_flow_publish(client, &message, id);
+    case OW_PUBACK:
+    case OW_PUBREC:
+    case OW_PUBREL:
+    case OW_PUBCOMP:
+        error = ow_read_ack(type, client->packet, client->have, &id, &reason);
+        return error ? error : ow_flow_ack(client, type, id, reason);
+    case OW_SUBACK:
+    case OW_UNSUBACK:
+        error = ow_read_ack(type, client->packet, client->have, &id, &reason);
+        if (!error && id == client->ids.subscription) {
+            client->ids.subscription = 0;
+        }
+        return error;
+    case OW_PINGRESP:
+        client->ping_open = false;
+        return OW_SUCCESS;
+    default:
+        return OW_PROTOCOL_ERROR;
+    }
+}
+
+static uint8_t take_packet(struct ow_mqtt *client)
+{
+    uint8_t type = client->header >> 4;
+    uint8_t flags = client->header & 15;
+    uint8_t reason;
+    if (type != OW_PUBLISH && flags != (type == OW_PUBREL ? 2 : 0)) {
+        return OW_MALFORMED_PACKET; /* [MQTT-2.1.3-1] */
+    }
+    if (client->state == OW_CONNECTING) {
+        return type == OW_CONNACK ? take_connack(client) : OW_PROTOCOL_ERROR;
+    }
+    if (type == OW_DISCONNECT) {
+        ow_read_disconnect(client->packet, client->have, &reason);
+        ow_link_close(&client->link);
+        lost(client, OW_LOST_DISCONNECTED, reason, OW_RETRY_S);
+        return OW_SUCCESS;
+    }
+    return take_session_packet(client, type, flags);
+}
+
+/* length_bytes: 0 before the fixed header, then 1 + the bytes of the Remaining Length read so far, 0xFF when it is complete. */
+static uint8_t take_byte(struct ow_mqtt *client, uint8_t byte)
+{
+    if (client->length_bytes == 0) {
+        client->header = byte;
+        client->length_bytes = 1;
+        client->remaining = client->have = 0;
+        return OW_SUCCESS;
+    }
+    if (client->length_bytes != 0xFF) {
+        if (client->length_bytes > 2) {
+            return OW_PACKET_TOO_LARGE;
+        }
+        client->remaining |= (uint16_t)((uint16_t)(byte & 0x7F) << (client->length_bytes == 1 ? 0 : 7));
+        client->length_bytes++;
+        if (byte & 0x80) {
+            return OW_SUCCESS;
+        }
+        if (client->remaining > OW_MQTT_PACKET_SIZE - 2) {
+            return OW_PACKET_TOO_LARGE;
+        }
+        client->length_bytes = 0xFF;
+    } else {
+        client->packet[client->have++] = byte;
+    }
+    if (client->have < client->remaining) {
+        return OW_SUCCESS;
+    }
+    client->length_bytes = 0;
+    return take_packet(client);
+}
+
+static void take_stream(struct ow_mqtt *client)
+{
+    uint8_t length;
+    const uint8_t *bytes = ow_link_payload(&client->link, &length);
+    while (length-- && (client->state == OW_CONNECTING || client->state == OW_CONNECTED)) {
+        uint8_t error = take_byte(client, *bytes++);
+        if (error) {
+            disconnect(client, error);
+        }
+    }
+}
+
+/* --- the event loop --- */
+
+static void take_event(struct ow_mqtt *client, enum ow_link_event event)
+{
+    static const struct {
+        uint8_t lost;
+        uint8_t wait;
+    } after[] = {
+        [OW_LINK_REFUSED] = {OW_LOST_REFUSED, OW_RETRY_S},
+        [OW_LINK_GATEWAY_GONE] = {OW_LOST_GATEWAY_GONE, 0},
+        [OW_LINK_NO_ANSWER] = {OW_LOST_NO_ANSWER, 0},
+    };
+    switch (event) {
+    case OW_LINK_UP:
+        if (client->link.utc) {
+            client->utc_at_start = client->link.utc - client->uptime;
+        }
+        enter(client, OW_OPENING);
+        break;
+    case OW_LINK_DATA:
+        take_stream(client);
+        break;
+    case OW_LINK_DOWN:
+        lost(client, after[client->link.cause].lost, 0, after[client->link.cause].wait);
+        break;
+    default:
+        break;
+    }
+}
+
+void ow_mqtt_poll(struct ow_mqtt *client)
+{
+    uint16_t now = (uint16_t)ow_hal_millis();
+    int16_t byte;
+    while ((uint16_t)(now - client->second) >= 1000) {
+        client->second = (uint16_t)(client->second + 1000);
+        client->uptime++;
+    }
+    ow_journal_poll(&client->journal);
+    if (!client->started) {
+        client->started = ow_journal_idle(&client->journal);
+        return;
+    }
+    take_event(client, ow_link_tick(&client->link, now));
+    for (uint8_t i = 0; i < READ_AT_ONCE && (byte = ow_hal_uart_read()) >= 0; i++) {
+        take_event(client, ow_link_receive(&client->link, (uint8_t)byte, now));
+    }
+    advance(client);
+    while (ow_hal_uart_writable() && (byte = ow_link_transmit(&client->link, now)) >= 0) {
+        ow_hal_uart_write((uint8_t)byte);
+    }
+}
+
+bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t qos)
+{
+    uint16_t id = (uint16_t)(client->journal.next + 0x8000u); /* far from every publication in the journal */
+    if (id == 0) {
+        id = 1;
+    }
+    if (client->state != OW_CONNECTED || client->ids.subscription || !ow_send_subscribe(&client->link, id, filter, qos)) {
+        return false;
+    }
+    client->ids.subscription = id;
+    return true;
+}

@@ -1,0 +1,91 @@
+/*
+ * MQTT 5 packets. Encoders put a whole packet into the link and return false, having put nothing, when it has no room; decoders read a
+ * packet's bytes after the fixed header and return a reason code: 0 when well-formed, else why the connection must be closed.
+ */
+#ifndef OW_PACKET_H
+#define OW_PACKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ow_link.h"
+
+enum ow_packet_type {
+    OW_CONNECT = 1,
+    OW_CONNACK,
+    OW_PUBLISH,
+    OW_PUBACK,
+    OW_PUBREC,
+    OW_PUBREL,
+    OW_PUBCOMP,
+    OW_SUBSCRIBE,
+    OW_SUBACK,
+    OW_UNSUBSCRIBE,
+    OW_UNSUBACK,
+    OW_PINGREQ,
+    OW_PINGRESP,
+    OW_DISCONNECT,
+};
+
+enum ow_reason {
+    OW_SUCCESS = 0x00,
+    OW_MALFORMED_PACKET = 0x81,
+    OW_PROTOCOL_ERROR = 0x82,
+    OW_ID_IN_USE = 0x91,
+    OW_ID_NOT_FOUND = 0x92,
+    OW_RECEIVE_MAXIMUM_EXCEEDED = 0x93,
+    OW_TOPIC_ALIAS_INVALID = 0x94,
+    OW_PACKET_TOO_LARGE = 0x95,
+    OW_QUOTA_EXCEEDED = 0x97,
+};
+
+struct ow_message {
+    const char *topic;      /* topic_length characters; not closed by a zero in a received message */
+    const uint8_t *payload; /* size bytes */
+    uint16_t topic_length;
+    uint16_t size;
+    uint8_t qos;
+    bool retain;
+    bool dup;
+    uint8_t alias; /* to send: a number from 1 on that stands for this topic after its first use in a connection; 0: none */
+};
+
+struct ow_connect {
+    const char *client_id;
+    uint16_t keep_alive; /* seconds */
+    bool clean_start;
+    const struct ow_message *will; /* or NULL */
+};
+
+struct ow_connack {
+    bool session_present;
+    uint8_t reason;
+    uint8_t maximum_qos;
+    uint16_t receive_maximum;
+    uint16_t topic_alias_maximum;
+    uint16_t keep_alive; /* the server's, else unchanged */
+    uint32_t maximum_packet_size;
+};
+
+bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect);
+
+/* with_topic: put the topic's name beside its alias. */
+uint16_t ow_publish_size(const struct ow_message *message, bool with_topic);
+bool ow_send_publish(struct ow_link *link, const struct ow_message *message, uint16_t id, bool with_topic);
+
+bool ow_send_ack(struct ow_link *link, enum ow_packet_type type, uint16_t id, uint8_t reason);
+bool ow_send_subscribe(struct ow_link *link, uint16_t id, const char *filter, uint8_t options);
+bool ow_send_unsubscribe(struct ow_link *link, uint16_t id, const char *filter);
+bool ow_send_pingreq(struct ow_link *link);
+bool ow_send_disconnect(struct ow_link *link, uint8_t reason);
+
+uint8_t ow_read_connack(const uint8_t *bytes, uint16_t length, struct ow_connack *connack);
+uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint16_t length, struct ow_message *message, uint16_t *id);
+
+/* PUBACK, PUBREC, PUBREL, PUBCOMP; also SUBACK and UNSUBACK of one filter. */
+uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint16_t length, uint16_t *id, uint8_t *reason);
+
+/* The reason code of a DISCONNECT. */
+uint8_t ow_read_disconnect(const uint8_t *bytes, uint16_t length, uint8_t *reason);
+
+#endif
