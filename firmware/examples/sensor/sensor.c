@@ -3,7 +3,8 @@
  *
  * A reading goes into the journal first: source = time:u32 (UTC seconds, or uptime with the top bit set), raw value:u16, channel:u8, spare:u8.
  * The journal is also the queue while the gateway is away. When it is full, no sample is taken and `missed` counts it.
- * The interval in milliseconds can be set in the application's EEPROM area: interval:u16 crc:u16 at 0x020.
+ * The interval in milliseconds can be set in the application's EEPROM area: interval:u16 crc:u16 at 0x020. At most 32767; 0xFFFF takes
+ * no samples, and what is in the journal still goes out.
  */
 #include <string.h>
 
@@ -19,6 +20,7 @@
 #endif
 
 enum { CHANNEL = 0, TIME_AT = 0, VALUE_AT = 4, CHANNEL_AT = 6 };
+enum { SAMPLING_OFF = 0xFFFF };
 enum { REFERENCE_VOLTS = 5, ADC_BITS = 10, TOPIC_ALIAS = 1 };
 
 static struct ow_mqtt client;
@@ -86,7 +88,10 @@ void setup(void)
 static void sample(void)
 {
     uint8_t source[OW_JOURNAL_SOURCE] = {0};
-    if (!client.started || !ow_journal_idle(&client.journal) || (int16_t)((uint16_t)ow_hal_millis() - due) < 0) {
+    if (interval == SAMPLING_OFF || !client.started || !ow_journal_idle(&client.journal)) {
+        return;
+    }
+    if ((int16_t)((uint16_t)ow_hal_millis() - due) < 0) {
         return;
     }
     due = (uint16_t)(due + interval);
