@@ -16,6 +16,7 @@ from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.notify import notify
+from gateway.uplink import epoch
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
 from gateway.uplink.runner import Uplink
@@ -90,6 +91,23 @@ def run(
         notify("READY=1")
         uplink.run(stop, once)
         notify("STOPPING=1")
+    finally:
+        spool.close()
+        lock.close()
+
+
+@app.command()
+def claim(config: ConfigOption = None, data: DataOption = None, landing: LandingOption = None, name: NameOption = None) -> None:
+    """Make this gateway the owner of its name at the landing place: after its card was replaced, or the place was moved.
+
+    Stop the other gateway of that name first, and this gateway's uplink.
+    """
+    job = _job(config, data, landing, name)
+    lock = ProcessLock(job.data / "uplink.lock")
+    spool = _open(job)
+    try:
+        epoch.claim(spool, open_landing(job.settings.landing, job.settings.options))
+        typer.echo(f"{job.settings.landing}: {spool.origin().gateway} is this gateway's name; epoch {spool.origin().epoch}")
     finally:
         spool.close()
         lock.close()

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 from gateway.config import UplinkSection
-from gateway.errors import OncewayError
 from gateway.uplink.batch import encode, file_stem, sha256
 from gateway.uplink.spool import Cut, Spool
 
@@ -23,13 +22,15 @@ class Cutter:
         self._folder = data / "batches"
         self._folder.mkdir(mode=0o750, exist_ok=True)
         self._waiting_since: float | None = None
-        self._remove_landed()
+        self.tidy()
 
-    def _remove_landed(self) -> None:
+    def tidy(self) -> None:
+        """Remove files of batches that have landed, or that no epoch knows any more."""
         oldest = self._spool.unlanded()
-        keep = oldest.number if oldest else self._spool.last_cut()[0] + 1
+        newest, _ = self._spool.last_cut()
+        keep = oldest.number if oldest else newest + 1
         for path in self._folder.glob("*.parquet"):
-            if path.stem.isdecimal() and int(path.stem) < keep:
+            if path.stem.isdecimal() and not keep <= int(path.stem) <= newest:
                 path.unlink()
 
     def due(self, flush: bool = False) -> bool:
@@ -73,22 +74,18 @@ class Cutter:
         finally:
             os.close(folder)
 
-    def load(self, cut: Cut) -> bytes:
+    def load(self, cut: Cut) -> bytes | None:
         """The bytes of a batch, as they were when it was cut.
 
-        A file that the disk lost or damaged is made again from the spool; that works while pyarrow writes the same bytes.
+        A file that the disk lost or damaged is made again from the spool, if pyarrow still writes the same bytes. None: it does not.
         """
         path = self._path(cut.number)
         data = path.read_bytes() if path.exists() else b""
         if sha256(data) == cut.sha256:
             return data
-        data = encode(self._spool.rows(cut.first - 1, cut.rows, 1 << 62, cut.last + 1), self._spool.origin(), cut.number)
+        data = encode(self._spool.rows(cut.first - 1, cut.rows, before=cut.last + 1), self._spool.origin(), cut.number)
         if sha256(data) != cut.sha256:
-            raise OncewayError(
-                f"batch {cut.number} is damaged on this disk and cannot be made again with the same bytes",
-                str(path),
-                "Its readings are still in the spool. `onceway uplink renumber` sends them under a new epoch.",
-            )
+            return None
         self._write(cut.number, data)
         return data
 

@@ -5,31 +5,44 @@ Each step may be the last before a power cut; the next start does all of them ag
 """
 
 from gateway.errors import OncewayError
-from gateway.uplink.batch import Manifest
+from gateway.uplink.batch import Manifest, sha256
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Landing, Unreachable
 from gateway.uplink.spool import Cut, Spool
 
 
-class NumberTaken(OncewayError):
-    """Another content stands under this batch's number: this store is older than the landing place, or has a twin."""
+class NumberLost(OncewayError):
+    """This batch can never land under its number: other bytes stand there, or its own are lost. A new epoch is needed."""
 
 
-def land(cut: Cut, spool: Spool, cutter: Cutter, landing: Landing) -> None:
-    """Raises Unreachable (try again) and NumberTaken."""
-    data = cutter.load(cut)
+def land(cut: Cut, spool: Spool, cutter: Cutter, landing: Landing, read_back: bool = False) -> None:
+    """Raises Unreachable (try again) and NumberLost.
+
+    read_back: fetch the whole file again even where the landing place has a cheaper proof of what it holds.
+    """
     manifest = Manifest(spool.origin(), cut.number, cut.rows, cut.size, cut.sha256)
-    _put(landing, manifest.data_name, data)
-    _put(landing, manifest.name, manifest.to_json())
+    data = cutter.load(cut)
+    if data is None:
+        _must_have_landed(manifest, landing)
+    else:
+        _put(landing, manifest.data_name, data, read_back)
+        _put(landing, manifest.name, manifest.to_json(), read_back=True)
     spool.landed(cut)
     cutter.forget(cut)
 
 
-def _put(landing: Landing, name: str, data: bytes) -> None:
+def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     """Put and verify. Something that stands there already must be the same bytes."""
     fresh = landing.create(name, data)
-    if landing.holds(name, data):
+    if landing.holds(name, data) if fresh and not read_back else landing.read(name) == data:
         return
     if fresh:
         raise Unreachable(f"{name} was written and does not read back the same", landing.url)
-    raise NumberTaken(f"other bytes stand at {name} already", landing.url)
+    raise NumberLost(f"other bytes stand at {name} already", landing.url)
+
+
+def _must_have_landed(manifest: Manifest, landing: Landing) -> None:
+    """The disk lost a batch's bytes here; perhaps they had arrived."""
+    if landing.read(manifest.name) == manifest.to_json() and sha256(landing.read(manifest.data_name) or b"") == manifest.sha256:
+        return
+    raise NumberLost(f"batch {manifest.number} is damaged on this disk and has not landed")

@@ -1,19 +1,23 @@
-"""The owner mark: LANDING/GATEWAY/owner.json says which store may write below LANDING/GATEWAY.
+"""The owner mark: LANDING/GATEWAY/owner.json says which store may write below LANDING/GATEWAY, and how far it has come.
 
 In: the store's owner number (drawn once, kept in `meta`) and the mark at the landing place. Out: permission, or an error that says who owns
-the name.
+the name. A copy of a store (backup, cloned card) has the same owner number. It shows by being behind the mark, or by a batch number that is
+taken, and then `gateway.uplink.epoch` gives it a new owner number, which shuts the other one out.
 """
 
 import json
 import secrets
 import socket
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.errors import OncewayError
+from gateway.uplink.lander import NumberLost
 from gateway.uplink.landing import Landing, Unreachable
 from gateway.uplink.spool import Spool
 
 OWNER = "uplink.owner"
+SUCCESSOR = "uplink.successor"  # the owner number that this store is about to take; set while its mark may not be written yet
 
 
 class OwnedByAnother(OncewayError):
@@ -22,51 +26,85 @@ class OwnedByAnother(OncewayError):
     exit_code = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What owner.json holds. landed: number of the newest batch of `epoch` when it was written. host, since: for people."""
+
+    owner: str
+    epoch: str
+    landed: int
+    host: str
+    since: str
+
+    def to_json(self, gateway: str) -> bytes:
+        fields = {"schema": 1, "gateway": gateway, "owner": self.owner, "epoch": self.epoch, "landed": self.landed}
+        return json.dumps({**fields, "host": self.host, "since": self.since}).encode()
+
+
 def mark_name(gateway: str) -> str:
     return f"{gateway}/owner.json"
 
 
-def check(spool: Spool, landing: Landing) -> None:
-    """Return when the name is ours; a name that nobody owns becomes ours if this store has landed nothing yet.
+def new_number() -> str:
+    return secrets.token_hex(8)
 
-    Raises OwnedByAnother, or Unreachable: also when batches of ours have landed and the mark is gone, as in an unmounted folder.
+
+def check(spool: Spool, landing: Landing) -> None:
+    """Return when the name is ours, after bringing the mark up to date. A name that nobody owns becomes ours if nothing of ours has landed.
+
+    Raises OwnedByAnother; NumberLost when this store is older than the mark; Unreachable, also when batches of ours have landed and the
+    mark is gone, as in an unmounted folder.
     """
-    gateway = spool.origin().gateway
+    origin = spool.origin()
     owner = spool.get(OWNER)
     if owner is None:
-        owner = secrets.token_hex(8)
+        owner = new_number()
         spool.put({OWNER: owner})
-    name = mark_name(gateway)
-    mark = landing.read(name)
+    landed, _ = spool.last_landed()
+    mark = read(landing, origin.gateway)
     if mark is None:
-        landed, _ = spool.last_landed()
         if landed:
             raise Unreachable(
-                f"{landed} batches of {gateway} have landed here, but its owner mark {name} is gone",
+                f"{landed} batches of {origin.gateway} have landed here, but its owner mark {mark_name(origin.gateway)} is gone",
                 landing.url,
                 "Is the right place mounted? If it was moved or emptied on purpose, run `onceway uplink claim`.",
             )
-        landing.create(name, _mark(gateway, owner))
-        mark = landing.read(name)
-    held = _parse(mark, landing.url, name)
-    if held["owner"] != owner:
+        landing.create(mark_name(origin.gateway), _ours(spool, owner).to_json(origin.gateway))
+        mark = read(landing, origin.gateway)
+    successor = spool.get(SUCCESSOR)
+    if successor is not None and mark is not None and mark.owner in (owner, successor):
+        take(spool, landing, successor)
+    elif mark is None or mark.owner != owner:
+        whose = f"host {mark.host}, since {mark.since}" if mark else "its mark came and went"
         raise OwnedByAnother(
-            f"the gateway name {gateway} belongs to another gateway here: host {held['host']}, since {held['since']}",
+            f"the gateway name {origin.gateway} belongs to another gateway here ({whose})",
             landing.url,
             "Give this gateway a name of its own. If it replaces the other one for good, run `onceway uplink claim`.",
         )
+    elif mark.epoch == origin.epoch and mark.landed > landed:
+        raise NumberLost(f"{mark.landed} batches have landed, and this store knows of {landed}: it is a copy from before", landing.url)
+    elif (mark.epoch, mark.landed) != (origin.epoch, landed):
+        take(spool, landing, owner)
 
 
-def _mark(gateway: str, owner: str) -> bytes:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    return json.dumps({"schema": 1, "gateway": gateway, "owner": owner, "host": socket.gethostname(), "since": since}).encode()
+def take(spool: Spool, landing: Landing, owner: str) -> None:
+    """Write our mark, whoever's stands there."""
+    gateway = spool.origin().gateway
+    landing.replace(mark_name(gateway), _ours(spool, owner).to_json(gateway))
+    spool.put({OWNER: owner, SUCCESSOR: None})
 
 
-def _parse(mark: bytes | None, url: str, name: str) -> dict[str, str]:
+def read(landing: Landing, gateway: str) -> Mark | None:
+    """The mark at the landing place; None when there is none. A mark that cannot be read belongs to nobody known."""
+    data = landing.read(mark_name(gateway))
+    if data is None:
+        return None
     try:
-        held = json.loads(mark or b"")
-        return {key: str(held[key]) for key in ("owner", "host", "since")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise OncewayError(
-            f"the owner mark {name} is not readable: {error}", url, "Look who wrote it; `onceway uplink claim` writes a new one."
-        ) from error
+        held = json.loads(data)
+        return Mark(str(held["owner"]), str(held["epoch"]), int(held["landed"]), str(held["host"]), str(held["since"]))
+    except (ValueError, KeyError, TypeError):
+        return Mark("", "", 0, "unknown", "unknown")
+
+
+def _ours(spool: Spool, owner: str) -> Mark:
+    return Mark(owner, spool.origin().epoch, spool.last_landed()[0], socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))

@@ -9,17 +9,20 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from gateway.uplink import owner
+from gateway.errors import OncewayError
+from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
-from gateway.uplink.lander import land
+from gateway.uplink.lander import NumberLost, land
 from gateway.uplink.landing import Landing, Unreachable
 from gateway.uplink.spool import Spool
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
+OWNER_CHECK_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
@@ -44,42 +47,63 @@ class Uplink:
         self._cutter = cutter
         self._connect = connect
         self._landing: Landing | None = None
+        self._owner_checked = 0.0
         self._backoff = backoff or Backoff()
         self._outage_since: float | None = None
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
         """Raises OwnedByAnother; with once=True also what else goes wrong."""
-        while not stop.is_set():
-            try:
-                busy = self._step(flush=once)
-            except (Unreachable, sqlite3.OperationalError, OSError) as error:
-                if once:
-                    raise
-                self._failed(error)
-                stop.wait(self._backoff.next())
-                continue
-            if not busy:
-                if once:
-                    return
-                stop.wait(POLL_S)
-        self._disconnect()
+        try:
+            while not stop.is_set():
+                try:
+                    busy = self._step(flush=once)
+                except (Unreachable, sqlite3.OperationalError, OSError) as error:
+                    if once:
+                        raise error if isinstance(error, OncewayError) else OncewayError(f"cannot go on: {error}") from error
+                    self._failed(error)
+                    stop.wait(self._backoff.next())
+                    continue
+                if not busy:
+                    if once:
+                        return
+                    stop.wait(POLL_S)
+        finally:
+            self._disconnect()
 
     def _step(self, flush: bool) -> bool:
         """Land one batch; False when there is nothing to do."""
-        if self._landing is None:
-            landing = self._connect()
-            owner.check(self._spool, landing)
-            self._landing = landing
-            self._recovered()
-        cut = self._spool.unlanded()
-        if cut is None:
-            if not self._cutter.due(flush):
-                return False
-            cut = self._cutter.cut()
-        land(cut, self._spool, self._cutter, self._landing)
+        landing = self._landing or self._connect()
+        self._landing = landing
+        try:
+            if not self._owner_checked or time.monotonic() - self._owner_checked > OWNER_CHECK_S:
+                self._check_owner(landing)
+            cut = self._spool.unlanded()
+            if cut is None:
+                if not self._cutter.due(flush):
+                    self._recovered()
+                    return False
+                cut = self._cutter.cut()
+            land(cut, self._spool, self._cutter, landing)
+        except NumberLost as error:
+            self._renumber(landing, error)
+            return True
         self._recovered()
         log.info("batch %d landed: %d readings, %d bytes", cut.number, cut.rows, cut.size)
         return True
+
+    def _check_owner(self, landing: Landing) -> None:
+        owner.check(self._spool, landing)
+        self._owner_checked = time.monotonic()
+
+    def _renumber(self, landing: Landing, reason: NumberLost) -> None:
+        log.warning("%s", reason)
+        with suppress(NumberLost):
+            owner.check(self._spool, landing)  # a twin may have taken the name meanwhile: then the number is rightly its
+        cut = self._spool.unlanded()
+        number = cut.number if cut else self._spool.last_cut()[0] + 1
+        epoch.begin_after_conflict(self._spool, landing, number)
+        self._cutter.tidy()
+        self._owner_checked = 0.0
 
     def _failed(self, error: Exception) -> None:
         self._disconnect()
@@ -97,3 +121,4 @@ class Uplink:
         if self._landing is not None:
             self._landing.close()
         self._landing = None
+        self._owner_checked = 0.0

@@ -1,10 +1,11 @@
 """The uplink's view of the gateway's database: rows that wait, batches that were cut, and what has landed.
 
-In and out: tables `spool`, `batch` and `meta` of DATA/gateway.db (`gateway/store/README.md`). Every change is one short
-transaction, because the gateway's writer waits for it. All methods raise sqlite3.OperationalError when the database is
-busy or the disk is full; then nothing has changed.
+In and out: tables `spool`, `batch` and `meta` of DATA/gateway.db (`gateway/store/README.md`). Every change is one short transaction,
+because the gateway's writer waits for it. All methods raise sqlite3.OperationalError when the database is busy or the disk is full;
+then nothing has changed.
 """
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from gateway.errors import OncewayError
 from gateway.uplink.batch import Origin, Row
 
 BUSY_TIMEOUT_S = 30
+EVER = (1 << 63) - 1  # above every spool id
+
+_IDENTITIES = "uplink.identities"
 
 _SELECT = """
     SELECT coalesce(device, :anonymous), CASE WHEN device IS NULL THEN :incarnation ELSE incarnation END,
@@ -47,7 +51,7 @@ class Spool:
             raise OncewayError("there is no gateway database", str(path), "Start `onceway gateway run` with this data directory first.")
         self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         self._db.execute("PRAGMA synchronous=FULL")
-        if not self._db.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('spool', 'batch', 'meta')").fetchone() == (3,):
+        if self._db.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('spool', 'batch', 'meta')").fetchone() != (3,):
             raise OncewayError("the database has no spool", str(path), "Start `onceway gateway run` with this data directory first.")
 
     def close(self) -> None:
@@ -58,22 +62,23 @@ class Spool:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+
+    # What is kept under a name
 
     def get(self, key: str) -> str | None:
         """A value of the table `meta`."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    def put(self, values: dict[str, str]) -> None:
-        """Set values of the table `meta`, all or none."""
+    def put(self, values: dict[str, str | None]) -> None:
+        """Set values of the table `meta`, all or none; None removes one."""
         with self._transaction() as db:
-            db.executemany(
-                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", values.items()
-            )
+            _put(db, values)
 
     def origin(self) -> Origin:
         gateway, epoch = self.get("gateway"), self.get("epoch")
@@ -82,6 +87,66 @@ class Spool:
                 "the database does not say which gateway it belongs to", hint="Start `onceway gateway run` with this data directory first."
             )
         return Origin(gateway, epoch)
+
+    # Rows
+
+    def waiting(self, count: int) -> tuple[int, int]:
+        """Rows that are in no batch yet, counted up to `count`, and the characters of their topics plus the bytes of their payloads."""
+        row = self._db.execute(
+            "SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0)"
+            " FROM (SELECT topic, payload FROM spool WHERE id > ? ORDER BY id LIMIT ?)",
+            (self.last_cut()[1], count),
+        ).fetchone()
+        return row[0], row[1]
+
+    def rows(self, after: int, count: int, max_bytes: int = EVER, before: int = EVER) -> list[Row]:
+        """The oldest rows with after < id < before: at most `count`, and of topics and payloads at most `max_bytes` (but one row at least).
+
+        A row of a client without identity gets @GATEWAY, the epoch of its store and its spool id as its key. All rows of one answer are of
+        the same epoch.
+        """
+        oldest = self._db.execute("SELECT min(id) FROM spool WHERE id > ?", (after,)).fetchone()[0]
+        if oldest is None:
+            return []
+        identities = self._identities()
+        epoch = next(epoch for first, epoch in reversed(identities) if first <= oldest)
+        before = min([before, *(first for first, _ in identities if first > oldest)])
+        key = {
+            "anonymous": f"@{self.origin().gateway}",
+            "incarnation": int(epoch, 16),
+            "after": after,
+            "before": before,
+            "count": count,
+        }
+        rows: list[Row] = []
+        size = 0
+        for row in self._db.execute(_SELECT, key):
+            size += len(row[4]) + len(row[5])
+            if size > max_bytes and rows:
+                break
+            rows.append(row)
+        return rows
+
+    def _identities(self) -> list[tuple[int, str]]:
+        """(first spool id, epoch that stands in the key of rows without identity from there on), ascending."""
+        kept = self.get(_IDENTITIES)
+        return [(0, self.origin().epoch)] if kept is None else [(int(first), str(epoch)) for first, epoch in json.loads(kept)]
+
+    def oldest(self) -> int:
+        """The smallest spool id that is present, or the one that would come next."""
+        row = self._db.execute("SELECT min(id) FROM spool").fetchone()
+        return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
+
+    def volume(self) -> tuple[int, int]:
+        """Rows in the spool, and the characters of their topics plus the bytes of their payloads. Reads the whole spool."""
+        row = self._db.execute("SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0) FROM spool").fetchone()
+        return row[0], row[1]
+
+    def count_after(self, last: int) -> int:
+        """Rows with a spool id above `last`."""
+        return int(self._db.execute("SELECT count(*) FROM spool WHERE id > ?", (last,)).fetchone()[0])
+
+    # Batches
 
     def last_cut(self) -> tuple[int, int]:
         """Number of the newest batch and the last spool id in it; (0, 0) before the first."""
@@ -93,39 +158,12 @@ class Spool:
         row = self._db.execute("SELECT number, landed FROM batch WHERE landed IS NOT NULL ORDER BY number DESC LIMIT 1").fetchone()
         return row or (0, None)
 
-    def volume(self) -> tuple[int, int]:
-        """Rows in the spool, and the bytes of their topics and payloads. Reads the whole spool."""
-        row = self._db.execute("SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0) FROM spool").fetchone()
-        return row[0], row[1]
-
-    def count_after(self, last: int) -> int:
-        """Rows with a spool id above `last`."""
-        return int(self._db.execute("SELECT count(*) FROM spool WHERE id > ?", (last,)).fetchone()[0])
-
-    def waiting(self, count: int) -> tuple[int, int]:
-        """Rows that are in no batch yet, counted up to `count`, and the bytes of their topics and payloads."""
+    def unlanded(self) -> Cut | None:
+        """The oldest batch that was cut and has not landed."""
         row = self._db.execute(
-            "SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0)"
-            " FROM (SELECT topic, payload FROM spool WHERE id > ? ORDER BY id LIMIT ?)",
-            (self.last_cut()[1], count),
+            "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch WHERE landed IS NULL ORDER BY number LIMIT 1"
         ).fetchone()
-        return row[0], row[1]
-
-    def rows(self, after: int, count: int, max_bytes: int, before: int = 1 << 62) -> list[Row]:
-        """The oldest rows with after < id < before: at most `count`, and of topics and payloads at most `max_bytes` (but one row at least).
-
-        A row of a client without identity gets the gateway's name, the epoch and its spool id as its key.
-        """
-        origin = self.origin()
-        key = {"anonymous": f"@{origin.gateway}", "incarnation": int(origin.epoch, 16), "after": after, "before": before, "count": count}
-        rows: list[Row] = []
-        size = 0
-        for row in self._db.execute(_SELECT, key):
-            size += len(row[4]) + len(row[5])
-            if size > max_bytes and rows:
-                break
-            rows.append(row)
-        return rows
+        return None if row is None else Cut(*row)
 
     def record(self, cut: Cut) -> None:
         """Bind number, rows and bytes of a batch for ever. Its file must be on the disk."""
@@ -135,15 +173,33 @@ class Spool:
                 (cut.number, cut.first, cut.last, cut.rows, cut.size, cut.sha256, cut.cut, cut.landed),
             )
 
-    def unlanded(self) -> Cut | None:
-        """The oldest batch that was cut and has not landed."""
-        row = self._db.execute(
-            "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch WHERE landed IS NULL ORDER BY number LIMIT 1"
-        ).fetchone()
-        return None if row is None else Cut(*row)
-
     def landed(self, cut: Cut) -> None:
         """Mark a batch as landed and take its rows out of the spool, in one transaction."""
         with self._transaction() as db:
             db.execute("UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number))
             db.execute("DELETE FROM spool WHERE id BETWEEN ? AND ?", (cut.first, cut.last))
+
+    # A new epoch
+
+    def renumber(self, epoch: str, meta: dict[str, str | None], landed_before: int = 0, new_key: bool = False) -> None:
+        """Begin a new numbering: batches of the old one are forgotten, their rows are cut again from number 1.
+
+        landed_before: rows with a smaller spool id have landed and leave the spool. new_key: rows without identity get the new epoch
+        in their key from there on, because another life of this store used their spool ids under the old one. meta: set in the same
+        transaction.
+        """
+        identities = self._identities()
+        if new_key:
+            identities = [*(entry for entry in identities if entry[0] < landed_before), (landed_before, epoch)]
+        with self._transaction() as db:
+            db.execute("DELETE FROM spool WHERE id < ?", (landed_before,))
+            db.execute("DELETE FROM batch")
+            _put(db, {**meta, "epoch": epoch, _IDENTITIES: json.dumps(identities)})
+
+
+def _put(db: sqlite3.Connection, values: dict[str, str | None]) -> None:
+    for key, value in values.items():
+        if value is None:
+            db.execute("DELETE FROM meta WHERE key = ?", (key,))
+        else:
+            db.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value))

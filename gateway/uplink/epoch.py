@@ -1,0 +1,90 @@
+"""A new epoch: when this store's batch numbers cannot go on at the landing place.
+
+In: the spool, and what stands at the landing place under the numbers that this store wanted to use. Out: a new epoch with numbers from 1,
+without a reading lost or doubled.
+
+It is needed when another life of this store (it was restored from a backup, or its card was cloned) used the numbers, when a batch
+that was cut is damaged here and cannot be made again, and when the landing place was moved. After a restore, rows in the spool may
+have landed in the other life already. Device rows may land again, since their key is the same; rows of clients without identity have the
+epoch and the spool id as key, so they are compared with the landed batches one by one. The two lives share their rows up to the
+backup, and spool ids only grow, so the rows in common are the first ones.
+"""
+
+import logging
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from gateway.uplink import owner
+from gateway.uplink.batch import Manifest, Row, decode, sha256
+from gateway.uplink.landing import Landing
+from gateway.uplink.spool import Spool
+
+log = logging.getLogger(__name__)
+
+_RECEIVED = 6  # index in Row; the clock may have been set since, so it says nothing about identity
+
+
+def draw() -> str:
+    return secrets.token_hex(4)
+
+
+def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
+    """Number `number` of this epoch cannot be landed by this store: go on under a new epoch and a new owner number.
+
+    The new owner number shuts out a twin that still runs. Raises Unreachable; then nothing has changed.
+    """
+    old = spool.origin()
+    first_new = _first_not_landed(spool, landing, number)
+    spool.renumber(draw(), {owner.SUCCESSOR: owner.new_number()}, first_new, new_key=True)
+    log.warning("batch numbers go on under the new epoch %s instead of %s (batch %d)", spool.origin().epoch, old.epoch, number)
+
+
+def claim(spool: Spool, landing: Landing) -> None:
+    """Make this store the owner of its name at the landing place, whoever's it was.
+
+    Where the last landed batch is not there, the place was moved or emptied, and numbers begin at 1 again. Keys stay as they are, for both
+    places may feed one table.
+    """
+    origin = spool.origin()
+    landed, _ = spool.last_landed()
+    if landed and landing.read(Manifest(origin, landed, 0, 0, "").name) is None:
+        spool.renumber(draw(), {})
+    owner.take(spool, landing, spool.get(owner.SUCCESSOR) or spool.get(owner.OWNER) or owner.new_number())
+
+
+def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
+    """The spool id from which on our rows differ from the rows that landed under `number` and above."""
+    after = spool.oldest() - 1
+    for theirs in _landed_rows(spool, landing, number):
+        if theirs[-1] <= after:
+            continue
+        ours = spool.rows(after, 1)
+        if not ours or _identity(ours[0]) != _identity(theirs):
+            break
+        after = theirs[-1]
+    return after + 1
+
+
+def _identity(row: Row) -> tuple[object, ...]:
+    return row[:_RECEIVED] + row[_RECEIVED + 1 :]
+
+
+def _landed_rows(spool: Spool, landing: Landing, number: int) -> Iterator[Row]:
+    """Rows of the published batches from `number` on, up to the first that is missing or not as its manifest says."""
+    while True:
+        manifest = Manifest(spool.origin(), number, 0, 0, "")
+        published = landing.read(manifest.name)
+        data = landing.read(manifest.data_name) if published is not None else None
+        if published is None or data is None:
+            return
+        try:
+            rows, _ = decode(data)
+        except pa.ArrowException:
+            return
+        if replace(manifest, rows=len(rows), size=len(data), sha256=sha256(data)).to_json() != published:
+            return
+        yield from rows
+        number += 1

@@ -1,0 +1,39 @@
+"""Run `onceway` and die by SIGKILL at one step: python die.py before|after MODULE:FUNCTION COUNT ARGS...
+
+The step is a function of the product, named from outside; the product knows nothing of it. COUNT: die at that call of it.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from operator import attrgetter
+
+
+def main() -> None:
+    when, step, count, *args = sys.argv[1:]
+    module, _, path = step.partition(":")
+    *owner, name = path.split(".")
+    target = importlib.import_module(module)
+    holder = attrgetter(".".join(owner))(target) if owner else target
+    original = getattr(holder, name)
+    calls = 0
+
+    def dying(*a, **k):
+        nonlocal calls
+        calls += 1
+        if calls == int(count) and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*a, **k)
+        if calls == int(count):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(holder, name, dying)
+    sys.argv = ["onceway", *args]
+    from gateway.cli import main as onceway
+
+    onceway()
+
+
+main()

@@ -1,0 +1,79 @@
+"""SIGKILL at every step of a batch, and at random moments: each reading lands once, and a number once used keeps its bytes."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DIE = Path(__file__).with_name("die.py")
+
+CUTTER, SPOOL, LOCAL = "gateway.uplink.cutter", "gateway.uplink.spool", "gateway.uplink.landing.local"
+
+# Each step of the second of three batches, in order. os.link and os.fsync are the ones that the named module calls.
+STEPS = [
+    (f"{CUTTER}:encode", 2),
+    (f"{CUTTER}:Cutter._write", 2),
+    (f"{SPOOL}:Spool.record", 2),
+    (f"{CUTTER}:Cutter.load", 2),
+    (f"{LOCAL}:LocalLanding._hide", 4),  # the owner mark and two files of batch 1 were hidden before
+    (f"{LOCAL}:os.link", 4),
+    (f"{LOCAL}:_sync_folder", 4),
+    (f"{LOCAL}:LocalLanding.holds", 2),
+    (f"{LOCAL}:LocalLanding._hide", 5),
+    (f"{LOCAL}:os.link", 5),
+    ("gateway.uplink.lander:Manifest.to_json", 2),
+    (f"{LOCAL}:LocalLanding.create", 5),
+    (f"{SPOOL}:Spool.landed", 2),
+    (f"{CUTTER}:Cutter.forget", 2),
+]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("0*")} if folder.exists() else {}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("step", "count"), STEPS)
+def test_killed_at_a_step_and_started_again(data, onceway, landed, tmp_path, step, count, when):
+    landing = tmp_path / "landing"
+    data.add(1100)
+    data.add(100, device=None)
+    args = ("uplink", "run", "--data", str(data.path), "--landing", str(landing), "--once")
+    killed = subprocess.run([sys.executable, DIE, when, step, str(count), *args], capture_output=True, text=True, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL, f"the step was not reached: {killed.stderr}"
+    published, cut = files(landing / "site-1" / "00c0ffee"), data.batches()
+    assert len(cut) in (1, 2)
+
+    assert onceway(*args).returncode == 0
+    assert [row[:3] for row in landed(landing)] == [("sensor-1", 77, n) for n in range(1, 1101)] + [
+        ("@site-1", 0x00C0FFEE, n) for n in range(1101, 1201)
+    ]
+    assert data.spool_ids() == []
+    now = files(landing / "site-1" / "00c0ffee")
+    assert {name: now[name] for name in published} == published
+    assert [row[:6] for row in data.batches()[: len(cut)]] == [row[:6] for row in cut]
+    assert list((data.path / "batches").iterdir()) == []
+
+
+def test_killed_again_and_again_while_readings_arrive(data, onceway, landed, tmp_path):
+    rng = random.Random(7)
+    config = tmp_path / "gateway.toml"
+    config.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n'
+        f'[uplink]\nlanding = "file://{tmp_path}/landing"\nbatch_count = 20\nbatch_age_s = 0.05\n'
+    )
+    for _ in range(6):
+        process = onceway.start("uplink", "run", "--config", config)
+        assert "landed" in process.stderr.readline() if data.added else True
+        until = time.monotonic() + rng.uniform(0.05, 0.4)
+        while time.monotonic() < until:
+            data.add(rng.randrange(1, 40), rng.choice(["sensor-1", None]))
+        process.kill()
+        process.wait()
+        data.add(5)
+    assert onceway("uplink", "run", "--config", config, "--once").returncode == 0
+    assert [int.from_bytes(row[5][:8], "big") for row in landed(tmp_path / "landing")] == list(range(1, data.added + 1))

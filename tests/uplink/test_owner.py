@@ -1,0 +1,188 @@
+"""Who may write under a gateway's name: two installations, copies of one store, a moved landing place."""
+
+import json
+import shutil
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.config import UplinkSection
+from gateway.uplink import epoch
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.landing import Unreachable, open_landing
+from gateway.uplink.owner import OwnedByAnother
+from gateway.uplink.runner import Uplink
+from gateway.uplink.spool import Spool
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "landing"
+
+
+def drain(data, place, count=10):
+    spool = Spool(data.path)
+    try:
+        Uplink(spool, Cutter(spool, data.path, UplinkSection(landing=str(place), batch_count=count)), lambda: open_landing(str(place))).run(
+            threading.Event(), once=True
+        )
+    finally:
+        spool.close()
+
+
+def copy(data, make_data, path: Path):
+    """A backup: the database as it is now, and the cut batches."""
+    twin = make_data(path, epoch="ffffffff")
+    with data.db() as source, sqlite3.connect(path / "gateway.db") as target:
+        source.backup(target)
+    if (data.path / "batches").exists():
+        shutil.copytree(data.path / "batches", path / "batches", dirs_exist_ok=True)
+    twin.added = data.added
+    return twin
+
+
+def landed_everywhere(place, landed):
+    """epoch → rows, of all epochs of site-1."""
+    return {folder.name: landed(place, epoch=folder.name) for folder in (place / "site-1").iterdir() if len(folder.name) == 8}
+
+
+def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(data, make_data, place, tmp_path, landed):
+    data.add(10)
+    drain(data, place)
+    other = make_data(tmp_path / "other", epoch="deadbeef")
+    other.add(10)
+    with pytest.raises(OwnedByAnother, match=r"site-1 belongs to another gateway here \(host "):
+        drain(other, place)
+    assert len(other.spool_ids()) == 10
+    assert not (place / "site-1" / "deadbeef").exists()
+
+
+def test_claim_hands_the_name_over(data, make_data, place, tmp_path, landed, onceway):
+    data.add(10)
+    drain(data, place)
+    other = make_data(tmp_path / "other", epoch="deadbeef")
+    other.add(10, device="sensor-2")
+    done = onceway("uplink", "claim", "--data", other.path, "--landing", place)
+    assert done.returncode == 0, done.stderr
+    drain(other, place)
+    assert len(landed(place, epoch="deadbeef")) == 10
+    data.add(1)
+    with pytest.raises(OwnedByAnother):
+        drain(data, place)
+
+
+def test_an_empty_landing_place_is_an_outage_until_claimed(data, place, tmp_path, landed):
+    """As when the file system that holds the landing folder is not mounted."""
+    data.add(10)
+    drain(data, place)
+    place.rename(tmp_path / "unmounted")
+    data.add(5)
+    with pytest.raises(Unreachable, match=r"owner mark site-1/owner\.json is gone"):
+        drain(data, place)
+    assert len(data.spool_ids()) == 5
+    (tmp_path / "unmounted").rename(place)
+    drain(data, place)
+    assert len(landed(place)) == 15
+
+
+def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, place, tmp_path, landed):
+    data.add(10, device=None)
+    drain(data, place)
+    data.add(5, device=None)
+    spool = Spool(data.path)
+    epoch.claim(spool, open_landing(str(tmp_path / "new")))
+    spool.close()
+    assert data.meta("epoch") != "00c0ffee"
+    drain(data, tmp_path / "new")
+    assert [row[:3] for row in landed(tmp_path / "new", epoch=data.meta("epoch"))] == [("@site-1", 0x00C0FFEE, n) for n in range(11, 16)]
+
+
+@pytest.mark.parametrize("device", ["sensor-1", None])
+@pytest.mark.parametrize(("before", "unlanded", "after"), [(20, 0, 30), (20, 7, 30), (0, 7, 30), (20, 25, 3)])
+def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothing(
+    data, make_data, place, tmp_path, landed, device, before, unlanded, after
+):
+    """before: landed before the backup; unlanded: in the backup's spool, landed by the old life; after: new ones of the old life."""
+    data.add(before, device)
+    drain(data, place)
+    data.add(unlanded, device)
+    backup = copy(data, make_data, tmp_path / "backup")
+    data.add(after, device)
+    drain(data, place)
+    old = landed(place)
+    backup.added += 1000  # the new life reuses spool ids of the old one for other readings
+    backup.add(12, device)
+    drain(backup, place)
+    everywhere = landed_everywhere(place, landed)
+    assert everywhere.pop("00c0ffee") == old
+    assert list(everywhere) == [backup.meta("epoch")]
+    rows = old + everywhere[backup.meta("epoch")]
+    assert len({row[:3] for row in rows}) == len(rows)
+    assert [int.from_bytes(row[5][:8], "big") for row in rows] == [*range(1, data.added + 1), *range(backup.added - 11, backup.added + 1)]
+    assert backup.spool_ids() == []
+
+
+def test_a_backup_that_nobody_overtook_just_goes_on(data, make_data, place, tmp_path, landed):
+    data.add(25)
+    drain(data, place)
+    backup = copy(data, make_data, tmp_path / "backup")
+    backup.add(12)
+    drain(backup, place)
+    assert [row[2] for row in landed(place)] == list(range(1, 38))
+
+
+def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(data, make_data, place, tmp_path, landed):
+    data.add(10)
+    drain(data, place)
+    clone = copy(data, make_data, tmp_path / "clone")
+    data.add(10)
+    drain(data, place)
+    clone.added += 1000
+    clone.add(10)
+    drain(clone, place)
+    data.add(10)
+    with pytest.raises(OwnedByAnother):
+        drain(data, place)
+
+
+def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(data, make_data, place, tmp_path, landed):
+    data.add(10)
+    drain(data, place)
+    backup = copy(data, make_data, tmp_path / "backup")
+    data.add(100)
+    drain(data, place)
+    drain(data, place)  # the next start brings the mark up to date
+    assert json.loads((place / "site-1" / "owner.json").read_bytes())["landed"] == 11
+    shutil.rmtree(place / "site-1" / "00c0ffee")
+    backup.added += 1000
+    backup.add(10)
+    drain(backup, place)
+    assert not (place / "site-1" / "00c0ffee").exists()
+    assert len(landed(place, epoch=backup.meta("epoch"))) == 10
+
+
+def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, place, landed, monkeypatch):
+    """pyarrow of another version writes other bytes, so the batch cannot be made again."""
+    data.add(10)
+    spool = Spool(data.path)
+    Cutter(spool, data.path, UplinkSection(landing="x", batch_count=10)).cut()
+    spool.close()
+    (data.path / "batches" / "000000000001.parquet").write_bytes(b"torn")
+    with data.db() as db:
+        db.execute("UPDATE batch SET sha256 = ?", ("0" * 64,))
+    drain(data, place)
+    assert not (place / "site-1" / "00c0ffee").exists()
+    assert [row[2] for row in landed(place, epoch=data.meta("epoch"))] == list(range(1, 11))
+
+
+def test_a_cut_batch_that_the_disk_lost_is_made_again(data, place, landed):
+    data.add(10)
+    spool = Spool(data.path)
+    cut = Cutter(spool, data.path, UplinkSection(landing="x", batch_count=10)).cut()
+    spool.close()
+    (data.path / "batches" / "000000000001.parquet").unlink()
+    drain(data, place)
+    assert data.meta("epoch") == "00c0ffee"
+    assert json.loads((place / "site-1" / "00c0ffee" / "000000000001.json").read_bytes())["sha256"] == cut.sha256
