@@ -178,9 +178,8 @@ def _subscription(reader: Reader, version: int) -> Subscription:
 
 def _topic_filter(reader: Reader, version: int) -> str:
     topic_filter = reader.string("topic filter")
-    problem = topic_filter_problem(topic_filter)
-    if problem is None and version >= Version.V5 and topic_filter.startswith(SHARE_PREFIX):
-        problem = shared_filter_problem(topic_filter)
+    shared = version >= Version.V5 and topic_filter.startswith(SHARE_PREFIX)
+    problem = shared_filter_problem(topic_filter) if shared else topic_filter_problem(topic_filter)
     if problem:
         raise MalformedPacket(f"{reader.name}: topic filter {topic_filter!r} {problem}")
     return topic_filter

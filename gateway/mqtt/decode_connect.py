@@ -54,6 +54,7 @@ def _body(reader: Reader, version: Version) -> Connect:
     optional = version == Version.V3_1
     username = reader.string("user name") if flags & _USERNAME and (reader.left or not optional) else None
     password = reader.binary("password") if flags & _PASSWORD and (reader.left or not optional) else None
+    reader.finish()
     return Connect(client_id, version, clean_start, keep_alive, will, username, password, properties)
 
 

@@ -1,0 +1,90 @@
+"""Damaged packets by the million: `python -m tests.mqtt.fuzz --inputs 1000000 --seed 1` (the tests run a few thousand).
+
+Each input is a few of the example packets in a row, with bytes changed, dropped, doubled or cut, fed to a stream whole and in pieces.
+Three things have to hold: nothing but MqttError escapes, pieces make no difference, and a packet that was taken can be written and read
+again.
+"""
+
+import argparse
+import random
+import sys
+import time
+
+from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import MqttError
+from gateway.mqtt.packets import Connect, Packet, Side, Version
+from gateway.mqtt.stream import PacketStream
+from tests.mqtt.examples import EXAMPLES
+
+MAXIMUM = 4096
+_POOL = {(v, s): [e.data for e in EXAMPLES if (e.version, e.sender) == (v, s)] for v in Version for s in Side}
+
+
+def damaged(chance: random.Random, version: Version, sender: Side) -> bytes:
+    """One to three example packets with one to four faults, or none."""
+    data = bytearray(b"".join(chance.choices(_POOL[version, sender], k=chance.randint(1, 3))))
+    for _ in range(chance.choice([0, 1, 1, 2, 4])):
+        at = chance.randrange(len(data)) if data else 0
+        match chance.randrange(5):
+            case 0:
+                data[at : at + 1] = chance.randbytes(1)
+            case 1:
+                data[at : at + 1] = bytes((data[at] ^ 1 << chance.randrange(8),)) if data else b""
+            case 2:
+                del data[at : at + chance.randint(1, 3)]
+            case 3:
+                data[at:at] = data[at : at + chance.randint(1, 4)]
+            case 4:
+                data[at:at] = chance.choice([b"\0", b"\xff", b"\x80\x80", b"\xff\xff\xff\x7f", b"\xed\xa0\x80"])
+    return bytes(data)
+
+
+def outcome(chunks: list[bytes], version: Version | None, sender: Side) -> tuple[list[Packet], str | None]:
+    """The packets that came out, and the text of the error that ended the stream, if any."""
+    stream = PacketStream(MAXIMUM, version, sender)
+    found: list[Packet] = []
+    try:
+        for chunk in chunks:
+            stream.feed(chunk)
+            for packet in stream:
+                found.append(packet)
+    except MqttError as error:
+        return found, str(error)
+    return found, None
+
+
+def check_one(chance: random.Random) -> None:
+    """AssertionError, or whatever escaped, for an input that breaks one of the rules above."""
+    version, sender = chance.choice(list(Version)), chance.choice(list(Side))
+    data = damaged(chance, version, sender)
+    known = None if sender is Side.CLIENT and chance.random() < 0.3 else version
+    whole = outcome([data], known, sender)
+    cuts = sorted(chance.randint(0, len(data)) for _ in range(3))
+    pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    assert outcome(pieces, known, sender) == whole, data.hex()
+    spoken = known or version
+    for packet in whole[0]:
+        spoken = packet.version if isinstance(packet, Connect) else spoken
+        again = None if isinstance(packet, Connect) else spoken
+        assert outcome([encode(packet, spoken)], again, sender) == ([packet], None), data.hex()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    chance = random.Random(arguments.seed)
+    started = time.monotonic()
+    for number in range(arguments.inputs):
+        try:
+            check_one(chance)
+        except Exception:
+            print(f"input {number} of seed {arguments.seed} failed", file=sys.stderr)
+            raise
+    print(f"{arguments.inputs:,} inputs, seed {arguments.seed}: nothing escaped ({time.monotonic() - started:.0f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

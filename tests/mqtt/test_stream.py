@@ -1,0 +1,185 @@
+"""The stream: limits before memory, order of packets and errors, and the short way for plain packets."""
+
+import tracemalloc
+
+import pytest
+
+from gateway.mqtt import stream as stream_module
+from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from gateway.mqtt.packets import Packet, Pingreq, Puback, Publish, Side, Subscribe, Subscription, Version
+from gateway.mqtt.reason import ReasonCode as R
+from gateway.mqtt.stream import PacketStream
+from tests.mqtt.examples import from_hex
+
+V4, V5 = Version.V3_1_1, Version.V5
+
+
+def fed(data: bytes, maximum: int = 1 << 20, version: Version = V5) -> PacketStream:
+    stream = PacketStream(maximum, version)
+    stream.feed(data)
+    return stream
+
+
+@pytest.mark.parametrize("header", ["30 FF FF FF FF 01", "30 80 80 80 80 01", "C0 FF FF FF 80"])
+def test_a_remaining_length_of_5_bytes_is_refused(header: str) -> None:
+    """Decided by the fourth length byte: the fifth is not waited for (MQTT 5.0, table 1-1)."""
+    with pytest.raises(MalformedPacket, match="longer than 4 bytes"):
+        list(fed(from_hex(header)[:5]))
+
+
+@pytest.mark.mqtt("MQTT-1.5.5-1")
+@pytest.mark.parametrize("header", ["C0 80 00", "30 85 80 00", "30 FF FF FF 00"])
+def test_a_remaining_length_is_in_its_shortest_form(header: str) -> None:
+    with pytest.raises(MalformedPacket, match="shortest form"):
+        list(fed(from_hex(header)))
+
+
+@pytest.mark.parametrize("maximum", [2, 40, 127, 128, 129, 130, 131, 300, 20_000])
+def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
+    def publish_of(size: int) -> bytes:
+        for payload in range(size):
+            data = encode(Publish("a", bytes(payload)), V4)
+            if len(data) == size:
+                return data
+        return encode(Pingreq(), V4)
+
+    assert len(list(fed(publish_of(maximum), maximum, V4))) == 1
+    larger = next(data for data in map(publish_of, range(maximum + 4, maximum + 8)) if len(data) > maximum)
+    with pytest.raises(ProtocolError, match=f"PUBLISH: .* bytes, at most {maximum} are taken") as caught:
+        list(fed(larger, maximum, V4))
+    assert caught.value.code is R.PACKET_TOO_LARGE
+
+
+@pytest.mark.parametrize("length", ["FF FF FF 7F", "80 80 80 01", "81 80 01"])
+def test_a_packet_that_is_too_large_is_refused_by_its_header(length: str) -> None:
+    """No byte of it is waited for, nothing is allocated for it."""
+    stream = PacketStream(16_384, V5)
+    tracemalloc.start()
+    try:
+        stream.feed(from_hex(f"30 {length}"))
+        with pytest.raises(ProtocolError, match="at most 16384"):
+            list(stream)
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_connect_is_refused_before_it_is_there() -> None:
+    stream = PacketStream(1000)
+    stream.feed(from_hex("10 FF 7F"))
+    with pytest.raises(ProtocolError, match="CONNECT: 16386 bytes, at most 1000"):
+        list(stream)
+
+
+def test_the_maximum_may_change_between_packets() -> None:
+    stream = fed(encode(Publish("a", bytes(50)), V4) * 2, 100, V4)
+    packets = iter(stream)
+    next(packets)
+    stream.maximum = 40
+    with pytest.raises(ProtocolError, match="at most 40"):
+        next(packets)
+
+
+def test_what_is_kept_is_what_came() -> None:
+    """A large packet in small pieces: memory grows with the bytes that came, and time with them too."""
+    data = encode(Publish("a", bytes(200_000)), V5)
+    stream = PacketStream(1 << 20, V5)
+    for at in range(0, len(data) - 100, 100):
+        stream.feed(data[at : at + 100])
+        assert list(stream) == []
+    assert stream.pending == len(data) // 100 * 100
+    stream.feed(data[stream.pending :])
+    (packet,) = stream
+    assert packet == Publish("a", bytes(200_000))
+    assert stream.pending == 0
+
+
+def test_packets_before_an_error_come_first() -> None:
+    found: list[Packet] = []
+    stream = fed(from_hex("C0 00 40 02 00 07 30 03 00 01 'a' C1 00"), version=V4)
+    with pytest.raises(MalformedPacket, match="PINGREQ: flags"):
+        found.extend(stream)
+    assert found == [Pingreq(), Puback(7), Publish("a")]
+
+
+def test_leaving_the_loop_keeps_the_rest() -> None:
+    stream = fed(encode(Puback(1), V5) + encode(Puback(2), V5) + encode(Puback(3), V5)[:3])
+    for packet in stream:
+        assert packet == Puback(1)
+        break
+    assert stream.pending == 7
+    stream.feed(b"\x03")
+    assert list(stream) == [Puback(2), Puback(3)]
+
+
+def test_nothing_fed_gives_nothing() -> None:
+    stream = PacketStream(100)
+    stream.feed(b"")
+    assert list(stream) == []
+    assert stream.version is None
+
+
+KNOWN = "30 09 00 06 'known/' 00"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("32 08 00 06 'known/' 00 07", "packet identifier needs 2 bytes, 0 are left"),
+        ("32 09 00 06 'known/' 00 07 00", "packet identifier needs 2 bytes, 1 are left"),
+        ("32 0A 00 06 'known/' 00 07 00", "property length needs 1 bytes, 0 are left"),
+        ("32 0B 00 06 'known/' 00 00 00", "packet identifier is 0"),
+        ("30 08 00 06 'known/' 00", "property length needs 1 bytes, 0 are left"),
+        ("30 09 00 06 'known/' 80 80 80", "property length needs 1 bytes, 0 are left"),
+        ("30 05 00 06 'known/' 00", "topic name needs 6 bytes, 3 are left"),
+        ("30 00 00 06 'known/' 00", "topic name needs 2 bytes, 0 are left"),
+        ("30 01 00 06 'known/' 00", "topic name needs 2 bytes, 1 are left"),
+    ],
+)
+def test_a_known_topic_does_not_reach_beyond_its_packet(text: str, words: str) -> None:
+    """Bytes of the next packet stand behind each of these: they must not be taken for this one's."""
+    stream = fed(from_hex(KNOWN) + from_hex(text) + from_hex(KNOWN))
+    packets = iter(stream)
+    assert next(packets) == Publish("known/")
+    with pytest.raises(MqttError, match=words):
+        next(packets)
+
+
+def test_known_topics_are_bounded() -> None:
+    stream = PacketStream(1 << 20, V4)
+    for number in range(stream_module._KNOWN_TOPICS + 10):
+        stream.feed(encode(Publish(f"t/{number}"), V4))
+        assert [packet.topic for packet in stream if isinstance(packet, Publish)] == [f"t/{number}"]
+    assert len(stream_module._topics) <= stream_module._KNOWN_TOPICS
+    stream.feed(encode(Publish("long/" * 100), V4))
+    assert len(list(stream)) == 1
+    assert all(len(topic) <= stream_module._LONGEST_KNOWN_TOPIC for topic in stream_module._topics.values())
+
+
+def test_a_known_topic_is_the_same_object_each_time() -> None:
+    """The broker may compare and hash it cheaply."""
+    stream = fed(from_hex(KNOWN) * 3)
+    topics = {id(packet.topic) for packet in stream if isinstance(packet, Publish)}
+    assert len(topics) == 1
+
+
+def test_client_side_reads_what_a_server_sends() -> None:
+    stream = PacketStream(100, V4, Side.SERVER)
+    stream.feed(from_hex("20 02 01 00 90 03 00 07 01 D0 00"))
+    assert [type(packet).__name__ for packet in stream] == ["Connack", "Suback", "Pingresp"]
+
+
+def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
+    wanted: list[Packet] = []
+    for number in range(1, 400):
+        wanted.append(Publish(f"s/{number % 7}", bytes(number), number % 3, number if number % 3 else 0, bool(number % 2)))
+        wanted.append(Subscribe(number, [Subscription("a/+", 1)]))
+    data = b"".join(encode(packet, V5) for packet in wanted)
+    assert list(fed(data)) == wanted
+    stream = PacketStream(1 << 20, V5)
+    found: list[Packet] = []
+    for at in range(0, len(data), 7):
+        stream.feed(data[at : at + 7])
+        found += stream
+    assert found == wanted
