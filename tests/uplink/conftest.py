@@ -1,12 +1,21 @@
 """A gateway's database as the broker leaves it, and the `onceway` command line as processes."""
 
+import json
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from gateway.config import UplinkSection
+from gateway.uplink.batch import decode, sha256
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.landing import open_landing
+from gateway.uplink.runner import Uplink
+from gateway.uplink.spool import Spool
 
 DDL = """
     PRAGMA journal_mode=WAL;
@@ -75,6 +84,21 @@ def make_data():
     return GatewayData
 
 
+@pytest.fixture
+def drain():
+    """What `onceway uplink run --once` does, in this process."""
+
+    def run(data: GatewayData, landing: Path | str, count: int = 10) -> None:
+        spool = Spool(data.path)
+        try:
+            cutter = Cutter(spool, data.path, UplinkSection(landing=str(landing), batch_count=count))
+            Uplink(spool, cutter, lambda: open_landing(str(landing))).run(threading.Event(), once=True)
+        finally:
+            spool.close()
+
+    return run
+
+
 class Onceway:
     """`onceway ...` as a process of its own."""
 
@@ -111,10 +135,6 @@ def onceway():
 @pytest.fixture
 def landed():
     """Reads a landing folder as the ingest does: contiguous manifests from 1, each file checked against its manifest."""
-
-    import json
-
-    from gateway.uplink.batch import decode, sha256
 
     def read(landing: Path, gateway: str = "site-1", epoch: str = "00c0ffee") -> list[tuple]:
         folder = landing / gateway / epoch

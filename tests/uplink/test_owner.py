@@ -3,7 +3,6 @@
 import json
 import shutil
 import sqlite3
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,12 @@ from gateway.uplink import epoch
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.owner import OwnedByAnother
-from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
 
 
 @pytest.fixture
 def place(tmp_path):
     return tmp_path / "landing"
-
-
-def drain(data, place, count=10):
-    spool = Spool(data.path)
-    try:
-        Uplink(spool, Cutter(spool, data.path, UplinkSection(landing=str(place), batch_count=count)), lambda: open_landing(str(place))).run(
-            threading.Event(), once=True
-        )
-    finally:
-        spool.close()
 
 
 def copy(data, make_data, path: Path):
@@ -48,7 +36,7 @@ def landed_everywhere(place, landed):
     return {folder.name: landed(place, epoch=folder.name) for folder in (place / "site-1").iterdir() if len(folder.name) == 8}
 
 
-def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(data, make_data, place, tmp_path, landed):
+def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(data, drain, make_data, place, tmp_path, landed):
     data.add(10)
     drain(data, place)
     other = make_data(tmp_path / "other", epoch="deadbeef")
@@ -59,7 +47,7 @@ def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it
     assert not (place / "site-1" / "deadbeef").exists()
 
 
-def test_claim_hands_the_name_over(data, make_data, place, tmp_path, landed, onceway):
+def test_claim_hands_the_name_over(data, drain, make_data, place, tmp_path, landed, onceway):
     data.add(10)
     drain(data, place)
     other = make_data(tmp_path / "other", epoch="deadbeef")
@@ -73,7 +61,7 @@ def test_claim_hands_the_name_over(data, make_data, place, tmp_path, landed, onc
         drain(data, place)
 
 
-def test_an_empty_landing_place_is_an_outage_until_claimed(data, place, tmp_path, landed):
+def test_an_empty_landing_place_is_an_outage_until_claimed(data, drain, place, tmp_path, landed):
     """As when the file system that holds the landing folder is not mounted."""
     data.add(10)
     drain(data, place)
@@ -87,7 +75,7 @@ def test_an_empty_landing_place_is_an_outage_until_claimed(data, place, tmp_path
     assert len(landed(place)) == 15
 
 
-def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, place, tmp_path, landed):
+def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, drain, place, tmp_path, landed):
     data.add(10, device=None)
     drain(data, place)
     data.add(5, device=None)
@@ -102,7 +90,7 @@ def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, place, tmp_p
 @pytest.mark.parametrize("device", ["sensor-1", None])
 @pytest.mark.parametrize(("before", "unlanded", "after"), [(20, 0, 30), (20, 7, 30), (0, 7, 30), (20, 25, 3)])
 def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothing(
-    data, make_data, place, tmp_path, landed, device, before, unlanded, after
+    data, drain, make_data, place, tmp_path, landed, device, before, unlanded, after
 ):
     """before: landed before the backup; unlanded: in the backup's spool, landed by the old life; after: new ones of the old life."""
     data.add(before, device)
@@ -124,7 +112,7 @@ def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothi
     assert backup.spool_ids() == []
 
 
-def test_a_backup_that_nobody_overtook_just_goes_on(data, make_data, place, tmp_path, landed):
+def test_a_backup_that_nobody_overtook_just_goes_on(data, drain, make_data, place, tmp_path, landed):
     data.add(25)
     drain(data, place)
     backup = copy(data, make_data, tmp_path / "backup")
@@ -133,7 +121,7 @@ def test_a_backup_that_nobody_overtook_just_goes_on(data, make_data, place, tmp_
     assert [row[2] for row in landed(place)] == list(range(1, 38))
 
 
-def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(data, make_data, place, tmp_path, landed):
+def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(data, drain, make_data, place, tmp_path, landed):
     data.add(10)
     drain(data, place)
     clone = copy(data, make_data, tmp_path / "clone")
@@ -147,7 +135,7 @@ def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(data, make_
         drain(data, place)
 
 
-def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(data, make_data, place, tmp_path, landed):
+def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(data, drain, make_data, place, tmp_path, landed):
     data.add(10)
     drain(data, place)
     backup = copy(data, make_data, tmp_path / "backup")
@@ -163,7 +151,7 @@ def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(data, 
     assert len(landed(place, epoch=backup.meta("epoch"))) == 10
 
 
-def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, place, landed, monkeypatch):
+def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, drain, place, landed, monkeypatch):
     """pyarrow of another version writes other bytes, so the batch cannot be made again."""
     data.add(10)
     spool = Spool(data.path)
@@ -177,7 +165,7 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, place, l
     assert [row[2] for row in landed(place, epoch=data.meta("epoch"))] == list(range(1, 11))
 
 
-def test_a_cut_batch_that_the_disk_lost_is_made_again(data, place, landed):
+def test_a_cut_batch_that_the_disk_lost_is_made_again(data, drain, place, landed):
     data.add(10)
     spool = Spool(data.path)
     cut = Cutter(spool, data.path, UplinkSection(landing="x", batch_count=10)).cut()
