@@ -223,15 +223,20 @@ class ReliableLink(ABC):
             session.acknowledgement_due = False
             self.statistics.retransmissions += piece.repeated
             frame = Data(piece.sequence, session.receiving.expected, piece.payload)
-            piece.sent_at = self._put(frame.to_bytes(session.seed), now)
+            piece.sent_at = self._put(frame.to_bytes(session.seed), now, lead=piece.repeated)
 
     def _put_ack(self, session: Session, now: float) -> None:
         session.acknowledgement_due = False
         self._put(Ack(session.receiving.expected).to_bytes(session.seed), now)
 
-    def _put(self, frame: bytes, now: float) -> float:
-        """Queue a frame for the line; return when its last byte will have left."""
+    def _put(self, frame: bytes, now: float, *, lead: bool = False) -> float:
+        """Queue a frame for the line; return when its last byte will have left.
+
+        lead: put a delimiter in front, so that what noise has left at the peer does not swallow this frame too.
+        """
         self.statistics.frames_sent += 1
+        if lead:
+            frame = b"\0" + frame
         self._outgoing.append(frame)
         return self._line.send(len(frame), now)
 

@@ -43,14 +43,14 @@ class GatewayLink(ReliableLink):
             raise FrameError("a handshake that no gateway expects")
         hello = Hello.from_payload(payload)
         if self.session is not None and self._answered is not None and self._answered[0] == hello:
-            self._put(replace(self._answered[1], utc=self._greeter.utc()).to_bytes(), now)
+            self._put(replace(self._answered[1], utc=self._greeter.utc()).to_bytes(), now, lead=True)
             return
         rebooted = self._boot not in (None, hello.boot)
         self._boot = hello.boot
         self.statistics.reboots += rebooted
         self._drop("the device was rebooted" if rebooted else "the device greets anew")
         welcome = self._greeter.answer(hello)
-        self._put(welcome.to_bytes(), now)
+        self._put(welcome.to_bytes(), now, lead=True)
         if welcome.refused:
             self._events.append(Refused(hello.name))
             return
@@ -63,7 +63,7 @@ class GatewayLink(ReliableLink):
 
     def _ended(self, now: float) -> None:
         self._who_at = now
-        self._put(Who(self._greeter.gateway_boot).to_bytes(), now)
+        self._put(Who(self._greeter.gateway_boot).to_bytes(), now, lead=True)
 
 
 class DeviceLink(ReliableLink):
@@ -103,7 +103,7 @@ class DeviceLink(ReliableLink):
 
     def tick(self, now: float) -> list[Event]:
         if self._greeting is not None and now >= self._greet_at:
-            self._put(self._greeting.to_bytes(), now)
+            self._put(self._greeting.to_bytes(), now, lead=True)
             self._greet_at = now + self._wait * self._random.uniform(1 - HELLO_JITTER, 1 + HELLO_JITTER)
             self._wait = min(2 * self._wait, HELLO_WAIT_MAX)
         return super().tick(now)

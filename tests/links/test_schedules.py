@@ -1,0 +1,90 @@
+"""Both ends of the link in memory, driven by a state machine: whatever the line does, a session delivers a prefix of what was sent in it."""
+
+from random import Random
+
+from hypothesis import HealthCheck, reject, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.links.world import Collision, World
+
+SIZES = st.integers(1, 600)
+TIMES = st.sampled_from([0.0005, 0.003, 0.02, 0.1, 0.7, 3.0])
+
+
+class Schedule(RuleBasedStateMachine):
+    """Actions of the two applications, of the line and of whoever pulls the plugs."""
+
+    world: World
+
+    @initialize(seed=st.integers(0, 2**32), baud=st.sampled_from([None, 9600, 115200]), latency=st.sampled_from([0.0, 0.001, 0.05]))
+    def begin(self, seed: int, baud: int | None, latency: float) -> None:
+        self.world = World(Random(seed), baud=baud, latency=latency)
+        self.advance(0.1)
+
+    @rule(duration=TIMES)
+    def advance(self, duration: float) -> None:
+        try:
+            self.world.advance(duration)
+        except Collision:
+            reject()
+
+    @rule(size=SIZES)
+    def device_writes(self, size: int) -> None:
+        self.world.device.write(self.world.random.randbytes(size), self.world.now)
+
+    @rule(size=SIZES)
+    def gateway_writes(self, size: int) -> None:
+        self.world.gateway.write(self.world.random.randbytes(size), self.world.now)
+
+    @rule(rate=st.sampled_from([0.0, 0.001, 0.01, 0.1]))
+    def noise(self, rate: float) -> None:
+        self.world.set_noise(rate)
+
+    @rule(up=st.booleans(), duration=TIMES)
+    def stall(self, up: bool, duration: float) -> None:
+        channel = self.world.up if up else self.world.down
+        channel.stalled_until = self.world.now + duration
+
+    @rule(up=st.booleans(), data=st.binary(min_size=1, max_size=300))
+    def insert(self, up: bool, data: bytes) -> None:
+        (self.world.up if up else self.world.down).inject(data, self.world.now)
+
+    @rule(up=st.booleans())
+    def replay(self, up: bool) -> None:
+        self.world.replay(up=up)
+
+    @rule(keep=st.booleans())
+    def reboot_device(self, keep: bool) -> None:
+        self.world.reboot_device(keep_incarnation=keep)
+
+    @rule()
+    def reboot_gateway(self) -> None:
+        self.world.reboot_gateway()
+
+    @rule(at_once=st.booleans())
+    def gateway_closes(self, at_once: bool) -> None:
+        self.world.gateway.close(self.world.now, at_once=at_once)
+
+    @rule()
+    def device_greets_anew(self) -> None:
+        self.world.device.greet(self.world.now)
+
+    @rule()
+    def pause(self) -> None:
+        self.world.gateway.pause()
+
+    @rule()
+    def resume(self) -> None:
+        self.world.gateway.resume(self.world.now)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            try:
+                self.world.settle()
+            except Collision:
+                return
+
+
+TestSchedule = Schedule.TestCase
+TestSchedule.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))

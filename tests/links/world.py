@@ -1,0 +1,396 @@
+"""Two peers of the reliable link in memory, a clock that is only a number, and a line that does its worst.
+
+In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a ledger of what each session sent and
+received, checked after every step: what arrived is always a prefix of what was sent in that session. A session is known by its quad,
+(boot, attempt, gateway_boot, handshake).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from gateway.links import cobs
+from gateway.links.frames import HANDSHAKE_SEED, fits
+from gateway.links.handshake import Greeter, session_seed
+from gateway.links.reliable import Event, Received, Session, SessionEnded, SessionStarted
+from gateway.links.roles import DeviceLink, GatewayLink
+
+Quad = tuple[int, int, int, int]
+
+
+class Collision(Exception):
+    """A damaged frame has a right CRC, as one in 65,536 does: the schedule proves nothing about the link."""
+
+
+class Stream:
+    """Sent and received bytes of one direction of one session."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.received = bytearray()
+
+    def check(self) -> None:
+        assert self.sent.startswith(self.received), f"{bytes(self.received[-40:])!r} is not what was sent"
+
+
+class Ledger:
+    """All streams of a world: `up` from device to gateway, `down` back, each by quad."""
+
+    def __init__(self, on_start: Callable[[Quad], None]) -> None:
+        self._on_start = on_start
+        self.up: dict[Quad, Stream] = {}
+        self.down: dict[Quad, Stream] = {}
+        self.at_gateway: list[Quad] = []
+        self.at_device: list[Quad] = []
+        self.reasons: list[str] = []
+        self.seeds: dict[int, Quad] = {}
+
+    def started(self, quad: Quad) -> None:
+        """A session has begun at the gateway."""
+        assert quad not in self.up
+        self._on_start(quad)
+        self.up[quad] = Stream()
+        self.down[quad] = Stream()
+        self.at_gateway.append(quad)
+        if self.seeds.setdefault(session_seed(*quad), quad) != quad:
+            raise Collision
+
+
+class DeviceEnd(Protocol):
+    """A device in the world: the Python twin, or the C code of the boards."""
+
+    quad: Quad | None
+    sent: int
+    repeated: int
+
+    def receive(self, data: bytes, now: float) -> None: ...
+    def tick(self, now: float) -> None: ...
+    def write(self, data: bytes, now: float) -> None: ...
+    def greet(self, now: float) -> None: ...
+    def take(self, now: float) -> bytes: ...
+    @property
+    def deadline(self) -> float | None: ...
+    @property
+    def incarnation(self) -> int: ...
+
+
+MakeDevice = Callable[[Ledger, Random, int, int], DeviceEnd]
+"""ledger, random, boot, incarnation."""
+
+
+class PythonDevice:
+    """`DeviceLink` with the small buffers of a board."""
+
+    def __init__(self, ledger: Ledger, random: Random, boot: int, incarnation: int) -> None:
+        self.link = DeviceLink(
+            "sensor-1", boot=boot, incarnation=incarnation, mtu=random.choice((16, 56, 240)), window=random.randint(1, 4), random=random
+        )
+        self.quad: Quad | None = None
+        self._ledger = ledger
+
+    def receive(self, data: bytes, now: float) -> None:
+        self._handle(self.link.receive(data, now))
+
+    def tick(self, now: float) -> None:
+        self._handle(self.link.tick(now))
+
+    def write(self, data: bytes, now: float) -> None:
+        if self.quad is not None and self.link.session is not None:
+            self._ledger.up[self.quad].sent += data
+            self.link.write(self.link.session, data, now)
+
+    def greet(self, now: float) -> None:
+        if self.link.session is not None:
+            self.link.abort(self.link.session, now)
+            self.quad = None
+
+    def take(self, now: float) -> bytes:
+        return self.link.take()
+
+    @property
+    def deadline(self) -> float | None:
+        return self.link.deadline
+
+    @property
+    def incarnation(self) -> int:
+        return self.link.incarnation
+
+    @property
+    def sent(self) -> int:
+        return self.link.statistics.frames_sent
+
+    @property
+    def repeated(self) -> int:
+        return self.link.statistics.retransmissions
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case SessionStarted(_, hello, welcome):
+                    self.quad = (hello.boot, hello.attempt, welcome.gateway_boot, welcome.handshake)
+                    assert self.quad in self._ledger.at_gateway
+                    assert self.quad not in self._ledger.at_device
+                    self._ledger.at_device.append(self.quad)
+                case Received(_, data):
+                    assert self.quad is not None
+                    self._ledger.down[self.quad].received += data
+                case SessionEnded():
+                    self.quad = None
+
+
+class GatewayEnd:
+    """`GatewayLink` and the broker behind it."""
+
+    def __init__(self, ledger: Ledger, gateway_boot: int, now: float) -> None:
+        self.link = GatewayLink(Greeter(gateway_boot))
+        self.link.open(now)
+        self._ledger = ledger
+        self._quads: dict[int, Quad] = {}
+        self._over: set[int] = set()
+        self._alive: list[Session] = []  # an id is unique while its object lives
+
+    @property
+    def quad(self) -> Quad | None:
+        session = self.link.session
+        return None if session is None or session.closing else self._quads[id(session)]
+
+    @property
+    def deadline(self) -> float | None:
+        return self.link.deadline
+
+    def receive(self, data: bytes, now: float) -> None:
+        self._handle(self.link.receive(data, now))
+
+    def tick(self, now: float) -> None:
+        self._handle(self.link.tick(now))
+
+    def write(self, data: bytes, now: float) -> None:
+        quad = self.quad
+        if quad is not None and self.link.session is not None:
+            self._ledger.down[quad].sent += data
+            self.link.write(self.link.session, data, now)
+
+    def close(self, now: float, *, at_once: bool) -> None:
+        session = self.link.session
+        if session is not None:
+            self._over.add(id(session))
+            if at_once:
+                self.link.abort(session, now)
+            else:
+                self._handle(self.link.close(session, now))
+
+    def pause(self) -> None:
+        if self.link.session is not None:
+            self.link.session.receiving.paused = True
+
+    def resume(self, now: float) -> None:
+        if self.link.session is not None:
+            self._handle(self.link.resume(self.link.session, now))
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case SessionStarted(session, hello, welcome):
+                    assert welcome.incarnation
+                    quad = (hello.boot, hello.attempt, welcome.gateway_boot, welcome.handshake)
+                    self._alive.append(session)
+                    self._quads[id(session)] = quad
+                    self._ledger.started(quad)
+                case Received(session, data):
+                    assert id(session) not in self._over
+                    self._ledger.up[self._quads[id(session)]].received += data
+                case SessionEnded(session, reason):
+                    assert id(session) not in self._over
+                    self._over.add(id(session))
+                    self._ledger.reasons.append(reason)
+
+
+class Channel:
+    """One direction of the line. Bytes keep their order; all else may happen to them."""
+
+    def __init__(self, random: Random, *, latency: float, byte_time: float, piece: int) -> None:
+        self.random = random
+        self.noise = 0.0
+        self.stalled_until = 0.0
+        self.damaged = 0
+        self._latency = latency
+        self._byte_time = byte_time
+        self._piece = piece
+        self._free_at = 0.0
+        self._in_flight: deque[tuple[float, bytes]] = deque()
+        self._genuine: set[bytes] = set()
+        self.history = bytearray()
+        self._partial_sent = b""
+        self._partial_delivered = b""
+
+    def send(self, data: bytes, now: float) -> None:
+        *frames, self._partial_sent = (self._partial_sent + data).split(b"\0")
+        self._genuine.update(frames)
+        self.history += data
+        if self.noise:
+            data = self._damage(data)
+        while data:
+            piece, data = data[: self._piece], data[self._piece :]
+            self._free_at = max(self._free_at, now + self._latency, self.stalled_until) + len(piece) * self._byte_time
+            self._in_flight.append((self._free_at, piece))
+
+    def inject(self, data: bytes, now: float) -> None:
+        """Put bytes on the line that nobody sent."""
+        self.damaged += 1
+        self._in_flight.append((max(self._free_at, now), data))
+
+    def cut(self) -> None:
+        """Lose a tail of what is under way: its sender has lost power."""
+        for _ in range(self.random.randint(0, len(self._in_flight))):
+            self._in_flight.pop()
+        self._partial_sent = b""
+
+    def flush(self) -> None:
+        """Lose a head of what is under way: its receiver has lost power."""
+        for _ in range(self.random.randint(0, len(self._in_flight))):
+            self._in_flight.popleft()
+
+    @property
+    def next_at(self) -> float | None:
+        return self._in_flight[0][0] if self._in_flight else None
+
+    def due(self, now: float, seed: int | None) -> bytes:
+        """Return the next piece if its time has come. seed: of the session at the receiver."""
+        if not self._in_flight or self._in_flight[0][0] > now:
+            return b""
+        data = self._in_flight.popleft()[1]
+        self._watch(data, seed)
+        return data
+
+    def _watch(self, data: bytes, seed: int | None) -> None:
+        *frames, self._partial_delivered = (self._partial_delivered + data).split(b"\0")
+        for frame in frames:
+            if frame and frame not in self._genuine:
+                try:
+                    body = cobs.decode(frame)
+                except cobs.CobsError:
+                    continue
+                if len(body) > 2 and (fits(body, HANDSHAKE_SEED) or (seed is not None and fits(body, seed))):
+                    raise Collision
+
+    def _damage(self, data: bytes) -> bytes:
+        random = self.random
+        damaged = bytearray()
+        for byte in data:
+            if random.random() >= self.noise:
+                damaged.append(byte)
+                continue
+            self.damaged += 1
+            match random.randrange(6):
+                case 0:
+                    pass
+                case 1:
+                    damaged.append(byte ^ 1 << random.randrange(8))
+                case 2:
+                    damaged.append(random.randrange(256))
+                case 3:
+                    damaged += bytes((byte, random.randrange(256)))
+                case 4:
+                    damaged += random.randbytes(random.randrange(20))
+                case _:
+                    damaged.append(byte)
+                    damaged += damaged[-random.randrange(1, 40) :]
+        return bytes(damaged)
+
+
+class World:
+    """One gateway port, one board, and the line between them."""
+
+    def __init__(
+        self, random: Random, make_device: MakeDevice = PythonDevice, *, baud: int | None = 115200, latency: float = 0.001
+    ) -> None:
+        self.random = random
+        self.now = 0.0
+        self.ledger = Ledger(self._session_started)
+        self.boot = 1
+        self.gateway_boot = random.randint(1, 60000)
+        byte_time = 10 / baud if baud else 0.0
+        piece = random.choice((1, 3, 64))
+        self.up = Channel(random, latency=latency, byte_time=byte_time, piece=piece)
+        self.down = Channel(random, latency=latency, byte_time=byte_time, piece=piece)
+        self._marks: dict[Quad, tuple[int, int]] = {}
+        self._make_device = make_device
+        self.device = make_device(self.ledger, random, self.boot, 0)
+        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now)
+
+    def advance(self, duration: float) -> None:
+        """Let time pass, event by event."""
+        end = self.now + duration
+        for _ in range(200_000):
+            self.up.send(self.device.take(self.now), self.now)
+            self.down.send(self.gateway.link.take(), self.now)
+            moments = (self.up.next_at, self.down.next_at, self.device.deadline, self.gateway.deadline)
+            upcoming = min((moment for moment in moments if moment is not None), default=end)
+            if upcoming > end:
+                break
+            self.now = max(self.now, upcoming)
+            quad = self.gateway.quad
+            if data := self.up.due(self.now, session_seed(*quad) if quad else None):
+                self.gateway.receive(data, self.now)
+            quad = self.device.quad
+            if data := self.down.due(self.now, session_seed(*quad) if quad else None):
+                self.device.receive(data, self.now)
+            self.device.tick(self.now)
+            self.gateway.tick(self.now)
+            if upcoming == end and all(moment is None or moment > end for moment in moments):
+                break
+        else:
+            raise AssertionError("the peers never come to rest")
+        self.now = end
+        self.check()
+
+    def check(self) -> None:
+        for streams in (self.ledger.up, self.ledger.down):
+            for stream in streams.values():
+                stream.check()
+
+    def reboot_device(self, *, keep_incarnation: bool = True) -> None:
+        self.up.cut()
+        self.down.flush()
+        self.boot += 1
+        self.device = self._make_device(self.ledger, self.random, self.boot, self.device.incarnation if keep_incarnation else 0)
+
+    def reboot_gateway(self) -> None:
+        self.down.cut()
+        self.up.flush()
+        self.gateway_boot += 1
+        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now)
+
+    def _session_started(self, quad: Quad) -> None:
+        self._marks[quad] = len(self.up.history), len(self.down.history)
+
+    def replay(self, *, up: bool) -> None:
+        """Deliver once more a stretch from before the receiver's session, as a buffer on the way may that was not emptied."""
+        channel, quad = (self.up, self.gateway.quad) if up else (self.down, self.device.quad)
+        end = len(channel.history) if quad is None else self._marks[quad][0 if up else 1]
+        start = self.random.randint(0, end)
+        channel.inject(b"\0" + bytes(channel.history[start : min(start + 400, end)]), self.now)
+
+    def set_noise(self, rate: float) -> None:
+        self.up.noise = self.down.noise = rate
+
+    def settle(self) -> None:
+        """Heal the line; then both ends must find each other and finish an exchange."""
+        self.set_noise(0.0)
+        self.gateway.resume(self.now)
+        self.advance(max(self.up.stalled_until, self.down.stalled_until, self.now) - self.now)
+        for _ in range(3):
+            # A side that still lives in an old session learns of the new one by speaking, after 8 expiries at the latest.
+            self.device.write(b"ping", self.now)
+            self.gateway.write(b"pong", self.now)
+            self.advance(12.0)
+        assert self.gateway.quad is not None
+        assert self.gateway.quad == self.device.quad
+        up, down = self.ledger.up[self.gateway.quad], self.ledger.down[self.gateway.quad]
+        self.device.write(self.random.randbytes(700), self.now)
+        self.gateway.write(self.random.randbytes(700), self.now)
+        self.advance(60.0)
+        assert up.received == up.sent
+        assert down.received == down.sent
+        self.check()
