@@ -1,0 +1,64 @@
+"""One batch, checked: bytes and manifest in, an Arrow table in the uplink's columns out, or the reason why not a row of it is used."""
+
+import hashlib
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gateway.ingest.landing import Announced
+from gateway.uplink.batch import SCHEMA, SCHEMA_VERSION
+
+UNPACKED_LIMIT = 1024 * 1024 * 1024
+"""Bytes that a batch may take in memory."""
+
+
+class Damaged(Exception):
+    """A batch that does not hold what its manifest says. The text is the reason."""
+
+
+def check(data: bytes, announced: Announced) -> pa.Table:
+    """The rows of a batch. Raises Damaged: wrong size, checksum, row count, schema, labels, or a null where none may be."""
+    if announced.flaw is not None:
+        raise Damaged(announced.flaw)
+    if len(data) != announced.bytes:
+        found = f"{len(data)} bytes" if len(data) < announced.bytes else "more bytes"
+        raise Damaged(f"{found} instead of {announced.bytes}")
+    if hashlib.sha256(data).hexdigest() != announced.sha256:
+        raise Damaged("checksum does not match")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        _check_labels(file.metadata, announced)
+        table = file.read(use_threads=False)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise Damaged(f"not readable as Parquet: {str(error).splitlines()[0][:200]}") from error
+    _check_table(table, announced)
+    return table
+
+
+def _check_labels(metadata: pq.FileMetaData, announced: Announced) -> None:
+    if sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)) > UNPACKED_LIMIT:
+        raise Damaged(f"unpacks to more than {UNPACKED_LIMIT} bytes")
+    labels = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
+    version = labels.get("onceway.schema")
+    if version != str(SCHEMA_VERSION):
+        raise Damaged(f"unknown schema version {str(version)[:20]}")
+    if f"{labels.get('onceway.gateway')}/{labels.get('onceway.epoch')}" != announced.feed or labels.get("onceway.number") != str(
+        announced.number
+    ):
+        raise Damaged("the file belongs to another batch")
+
+
+def _check_table(table: pa.Table, announced: Announced) -> None:
+    found = {field.name: field.type for field in table.schema}
+    expected = {field.name: field.type for field in SCHEMA}
+    if found != expected:
+        wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        raise Damaged(f"columns differ from the schema: {', '.join(wrong)[:200]}")
+    if table.num_rows != announced.rows:
+        raise Damaged(f"{table.num_rows} rows instead of {announced.rows}")
+    for field in SCHEMA:
+        if not field.nullable and table[field.name].null_count:
+            raise Damaged(f"null in column {field.name}")
+    if table.num_rows and pc.min(table["sequence"]).as_py() < 0:
+        raise Damaged("negative sequence")

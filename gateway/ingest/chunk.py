@@ -1,0 +1,119 @@
+"""A chunk: the rows of some batches, each key once, with the ranges of sequences that they hold.
+
+In: checked batches (Arrow tables in the uplink's columns). Out: one Arrow record batch in the columns of `CHUNK`.
+
+The driver decides which rows are new from the ranges alone, so it never looks at single rows. Every row carries its chunk's number, and
+the first row of a chunk carries the header. A damaged batch is a row of its own, with the reason under `flaw` and chunk -1.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from gateway.ingest.landing import Announced
+
+_RANGE = pa.struct([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
+
+SPARK_CHUNK: StructType = from_arrow_schema(
+    pa.schema(
+        [
+            ("device", pa.string()),
+            ("incarnation", pa.int64()),
+            ("sequence", pa.int64()),
+            ("client", pa.string()),
+            ("topic", pa.string()),
+            ("payload", pa.binary()),
+            ("received", pa.timestamp("us", "UTC")),
+            ("boot", pa.int64()),
+            ("monotonic", pa.int64()),
+            ("spool_id", pa.int64()),
+            ("gateway", pa.string()),
+            ("epoch", pa.string()),
+            ("batch", pa.int64()),
+            ("chunk", pa.int64()),
+            ("header", pa.struct([("taken", pa.int64()), ("ranges", pa.list_(_RANGE))])),
+            ("flaw", pa.string()),
+        ]
+    )
+)
+CHUNK: pa.Schema = to_arrow_schema(SPARK_CHUNK, timezone="UTC")
+"""The same columns, exactly as Spark wants them from a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Consecutive sequences by key, as columns. first, last: both inclusive."""
+
+    device: pa.Array
+    incarnation: Any
+    first: Any
+    last: Any
+
+
+def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
+    """The rows of `batches` as chunk `number`; None when there are none. A key that comes twice stays where it comes first."""
+    parts = [_with_origin(table, announced) for announced, table in batches if table.num_rows]
+    if not parts:
+        return None
+    rows = pa.concat_tables(parts).combine_chunks()
+    taken = rows.num_rows
+    first_ones, ranges = find_ranges(rows)
+    if len(first_ones) < taken:
+        rows = rows.take(pa.array(first_ones))
+    columns = {name: rows[name] for name in rows.column_names}
+    columns["received"] = columns["received"].cast(CHUNK.field("received").type)
+    columns["chunk"] = pa.array(np.full(rows.num_rows, number), pa.int64())
+    columns["header"] = _header(taken, ranges, rows.num_rows)
+    return _record_batch(columns, rows.num_rows)
+
+
+def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
+    """The row that reports a damaged batch."""
+    gateway, epoch = announced.feed.split("/")
+    values = {"gateway": gateway, "epoch": epoch, "batch": announced.number, "chunk": -1, "flaw": reason}
+    return _record_batch({name: pa.array([value], CHUNK.field(name).type) for name, value in values.items()}, 1)
+
+
+def find_ranges(rows: pa.Table) -> tuple[Any, Ranges]:
+    """The positions of the first row of every key, in order, and the ranges that these keys make."""
+    devices = rows["device"].combine_chunks().dictionary_encode()
+    code = devices.indices.to_numpy(zero_copy_only=False)
+    incarnation, sequence = rows["incarnation"].to_numpy(), rows["sequence"].to_numpy()
+    order = np.lexsort((sequence, incarnation, code))  # stable: equal keys stay in order of arrival
+    code, incarnation, sequence = code[order], incarnation[order], sequence[order]
+    same_set = (code[1:] == code[:-1]) & (incarnation[1:] == incarnation[:-1])
+    distance = np.diff(sequence)
+    fresh = np.r_[True, ~(same_set & (distance == 0))]
+    starts = np.r_[True, ~(same_set & (distance <= 1))]
+    begin = np.flatnonzero(starts)
+    end = np.r_[begin[1:], len(order)] - 1
+    ranges = Ranges(devices.dictionary.take(pa.array(code[begin])), incarnation[begin], sequence[begin], sequence[end])
+    return np.sort(order[fresh]), ranges
+
+
+def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:
+    gateway, epoch = announced.feed.split("/")
+    for name, value in (("gateway", gateway), ("epoch", epoch), ("batch", announced.number)):
+        table = table.append_column(name, pa.repeat(pa.scalar(value, CHUNK.field(name).type), table.num_rows))
+    return table
+
+
+def _header(taken: int, ranges: Ranges, rows: int) -> pa.Array:
+    kind = CHUNK.field("header").type
+    item = kind.field("ranges").type.value_type
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip((ranges.device, ranges.incarnation, ranges.first, ranges.last), item, strict=True)
+    ]
+    listed = pa.ListArray.from_arrays(pa.array([0, len(arrays[0])], pa.int32()), pa.StructArray.from_arrays(arrays, fields=list(item)))
+    first = pa.StructArray.from_arrays([pa.array([taken], pa.int64()), listed], fields=list(kind))
+    return pa.concat_arrays([first, pa.nulls(rows - 1, kind)])
+
+
+def _record_batch(columns: dict[str, Any], rows: int) -> pa.RecordBatch:
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in CHUNK]
+    return pa.record_batch([array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array for array in arrays], schema=CHUNK)

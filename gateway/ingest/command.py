@@ -1,0 +1,45 @@
+"""The spark-submit command of this installation.
+
+In: options of the ingest and of spark-submit. Out: environment and argument list. Both `onceway ingest command` and `run` use it.
+"""
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+HERE = Path(__file__).parent
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """environment: variables to set beside those of the caller; arguments: program first."""
+
+    environment: dict[str, str]
+    arguments: list[str]
+
+    def __str__(self) -> str:
+        """As one types it into a shell."""
+        return " ".join([*(f"{key}={shlex.quote(value)}" for key, value in self.environment.items()), shlex.join(self.arguments)])
+
+
+def build(script: str, options: list[str], master: str = "local[*]", memory: str = "2g", conf: list[str] | None = None) -> Command:
+    """The command that runs `script` (a file beside this one). conf: KEY=VALUE settings for Spark, which win over the ingest's own.
+
+    Raises OncewayError when Spark is not installed beside this Python.
+    """
+    submit = Path(sys.executable).parent / "spark-submit"
+    if find_spec("pyspark") is None or not submit.exists():
+        raise OncewayError("Spark is not installed", str(submit), "pip install 'onceway[ingest]'")
+    settings = [part for setting in conf or [] for part in ("--conf", setting)]
+    java = f"-Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
+    arguments = [str(submit), "--master", master, "--driver-memory", memory, "--packages", DELTA_PACKAGE]
+    arguments += ["--driver-java-options", java, *settings, str(HERE / script), *options]
+    # spark-submit looks for its home beside the first find-spark-home on the path.
+    environment = {"PYSPARK_PYTHON": sys.executable, "PATH": f"{submit.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    return Command(environment, arguments)

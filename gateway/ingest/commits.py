@@ -1,0 +1,74 @@
+"""The commit log of a Delta table, read as the Delta protocol lays it down: one JSON file per version, one action per line.
+
+In: a table's location. Out: the commits after a version. `DESCRIBE HISTORY` says the same and costs a Spark job each time.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import OncewayError
+from gateway.ingest.storage import Folder
+
+APPLICATION = "onceway"
+"""txnAppId of every append of ours."""
+
+
+class HistoryGone(OncewayError):
+    """The log does not reach back to the version that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One version of the table.
+
+    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {} when the commit is not ours.
+    turn: its txnVersion under our application id. changes_data: whether rows came or went.
+    """
+
+    version: int
+    operation: str
+    note: dict[str, Any]
+    turn: int | None
+    changes_data: bool
+
+
+class CommitLog:
+    def __init__(self, folder: Folder) -> None:
+        """folder: the table's `_delta_log`."""
+        self._folder = folder
+
+    def after(self, version: int) -> Iterator[Commit]:
+        """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned beyond `version`."""
+        number = version + 1
+        while (text := self._folder.read(f"{number:020d}.json")) is not None:
+            yield parse(text, number)
+            number += 1
+        if number == version + 1 and (checkpoint := self._folder.read("_last_checkpoint")) and json.loads(checkpoint)["version"] > version:
+            raise HistoryGone(f"version {number} is no longer in the log", str(self._folder))
+
+
+def parse(text: bytes, version: int) -> Commit:
+    """The lines of a commit file → what matters here."""
+    operation, note, turn, changes_data = "", {}, None, False
+    for line in text.splitlines():
+        if line.startswith((b'{"add"', b'{"remove"', b'{"cdc"')):
+            changes_data = changes_data or b'"dataChange":true' in line or line.startswith(b'{"cdc"')
+            continue
+        action = json.loads(line)
+        if info := action.get("commitInfo"):
+            operation = info.get("operation", "")
+            note = _our_note(info.get("userMetadata"))
+        elif (txn := action.get("txn")) and txn["appId"] == APPLICATION:
+            turn = txn["version"]
+    return Commit(version, operation, note, turn, changes_data)
+
+
+def _our_note(text: str | None) -> dict[str, Any]:
+    try:
+        note = json.loads(text or "{}")
+        found = note.get(APPLICATION, {})
+    except (ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}

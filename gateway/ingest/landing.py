@@ -1,0 +1,130 @@
+"""The landing place as the ingest sees it: feeds of numbered manifests. Read only, any fsspec URL.
+
+In: a landing URL. Out: feeds ("GATEWAY/EPOCH"), manifests by number, the newest number of a feed, and the bytes of batches.
+Numbers of a feed are contiguous, so its newest one is found by galloping and bisecting, without listing old batches.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+
+from gateway.errors import OncewayError
+from gateway.uplink.batch import SCHEMA_VERSION, file_stem
+
+MANIFEST_LIMIT = 4096
+BATCH_LIMIT = 256 * 1024 * 1024
+"""The longest manifest and batch that are read, in bytes. The uplink cuts far below."""
+
+_EPOCH = re.compile(r"[0-9a-f]{8}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a manifest says about batch `number` of `feed`. flaw: why nothing can be read by it, else None."""
+
+    feed: str
+    number: int
+    rows: int = 0
+    bytes: int = 0
+    sha256: str = ""
+    flaw: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The Parquet file, relative to the landing URL."""
+        return f"{self.feed}/{file_stem(self.number)}.parquet"
+
+
+class Landing:
+    """A landing URL. Every method raises OSError, or what else the file system raises, when the place cannot be reached."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        except (ValueError, ImportError) as error:
+            raise OncewayError(f"this landing URL cannot be used: {error}", url) from error
+
+    @property
+    def local(self) -> bool:
+        """Whether a look-up is a call of this operating system, so that several at once gain nothing."""
+        return "file" in self._fs.protocol
+
+    def feeds(self) -> list[str]:
+        """All feeds, sorted. Folders that are not named as a feed are left alone."""
+        return [f"{gateway}/{epoch}" for gateway in self._folders(self._root) for epoch in self.epochs(gateway)]
+
+    def epochs(self, gateway: str) -> list[str]:
+        return [name for name in self._folders(f"{self._root}/{gateway}") if _EPOCH.fullmatch(name)]
+
+    def _folders(self, path: str) -> list[str]:
+        found = (entry["name"].rstrip("/").rpartition("/")[2] for entry in self._fs.ls(path, detail=True) if entry["type"] == "directory")
+        return sorted(name for name in found if not name.startswith((".", "_")))
+
+    def has(self, feed: str, number: int) -> bool:
+        return bool(self._fs.exists(self._manifest(feed, number)))
+
+    def modified(self, feed: str, number: int) -> float | None:
+        """When a manifest was written, in seconds since 1970, where the file system knows."""
+        try:
+            return float(self._fs.modified(self._manifest(feed, number)).timestamp())
+        except (NotImplementedError, OSError):
+            return None
+
+    def newest(self, feed: str, known: int) -> int:
+        """The newest number of a feed, from `known` on, in O(log(newest - known)) look-ups.
+
+        With a hole in the numbers it is some number before a missing one, at least `known`.
+        """
+        return boundary(lambda number: self.has(feed, number), known)
+
+    def manifest(self, feed: str, number: int) -> Announced | None:
+        """The manifest of a batch; None while it is missing."""
+        try:
+            text = self._fs.cat_file(self._manifest(feed, number), start=0, end=MANIFEST_LIMIT)
+        except FileNotFoundError:
+            return None
+        return parse_manifest(text, feed, number)
+
+    def batch(self, announced: Announced) -> bytes:
+        """The bytes of a batch, at most one more than announced. Raises FileNotFoundError when only the manifest is there."""
+        data: bytes = self._fs.cat_file(f"{self._root}/{announced.name}", start=0, end=announced.bytes + 1)
+        return data
+
+    def _manifest(self, feed: str, number: int) -> str:
+        return f"{self._root}/{feed}/{file_stem(number)}.json"
+
+
+def boundary(holds: Callable[[int], bool], known: int) -> int:
+    """The last number from `known` on for which `holds` is true, if it is true up to some number and false after. Gallops, then bisects."""
+    step = 1
+    while holds(known + step):
+        known += step
+        step *= 2
+    low, high = known, known + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
+    """A manifest's JSON; whatever does not fit becomes its flaw."""
+    try:
+        fields: Any = json.loads(text)
+        version = fields["schema"]
+        if version != SCHEMA_VERSION:
+            return Announced(feed, number, flaw=f"unknown schema version {str(version)[:20]}")
+        rows, size, digest = fields["rows"], fields["bytes"], fields["sha256"]
+        if (f"{fields['gateway']}/{fields['epoch']}", fields["number"]) != (feed, number):
+            return Announced(feed, number, flaw="the manifest names another batch")
+        if not (type(rows) is int and rows >= 0 and type(size) is int and 0 <= size <= BATCH_LIMIT and _SHA256.fullmatch(digest)):
+            return Announced(feed, number, flaw="the manifest has impossible values")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return Announced(feed, number, flaw=f"unreadable manifest: {type(error).__name__}")
+    return Announced(feed, number, rows, size, digest)

@@ -1,0 +1,68 @@
+"""One writer at a time for tables on a local file system, where Delta's commit is not atomic between processes.
+
+In: a table's location. Out: the lease, held until the `with` block ends or the process dies. Elsewhere (HDFS, ABFS, GCS) the store itself
+makes commits atomic, and nothing is done here; for S3, see the README.
+"""
+
+import errno
+import fcntl
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from gateway.errors import OncewayError
+
+WAIT_SECONDS = 600.0
+
+log = logging.getLogger("onceway.ingest")
+
+
+class LeaseTaken(OncewayError):
+    exit_code = 3
+
+
+@contextmanager
+def lease(location: str, wait: float = WAIT_SECONDS) -> Iterator[None]:
+    """Hold the table at `location`. Says who has it when it must wait; raises LeaseTaken after `wait` seconds."""
+    path = lock_file(location)
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        _take(file.fileno(), path, wait)
+        os.ftruncate(file.fileno(), 0)
+        os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        yield  # closing the file gives the lease back
+
+
+def lock_file(location: str) -> Path | None:
+    """The lock beside a local table, e.g. `/lake/.publications.lease`; None for other file systems."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        return None
+    table = Path(unquote(parts.path))
+    return table.parent / f".{table.name}.lease"
+
+
+def _take(descriptor: int, path: Path, wait: float) -> None:
+    deadline, said = time.monotonic() + wait, False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+        holder = path.read_text().strip() or "another process"
+        if time.monotonic() > deadline:
+            raise LeaseTaken(f"{holder} holds the table for more than {wait:.0f} s", str(path), "Stop one of the two jobs.")
+        if not said:
+            log.warning("waiting for %s: %s writes to the table now", path, holder)
+            said = True
+        time.sleep(0.05)

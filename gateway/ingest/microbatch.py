@@ -1,0 +1,70 @@
+"""A micro-batch as the driver sees it.
+
+In: a DataFrame in the columns of `gateway.ingest.chunk`. Out: what it holds as ranges, which batches are damaged, its rows for the table.
+"""
+
+from dataclasses import dataclass
+from types import TracebackType
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gateway.ingest.dedup import ChunkRange
+from gateway.ingest.tables import PUBLICATIONS
+
+DROP_DDL = "chunk bigint, device string, incarnation bigint, first bigint, last bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedBatch:
+    gateway: str
+    epoch: str
+    batch: int
+    reason: str
+
+
+class MicroBatch:
+    """Keeps the rows in memory (and on disk) for the length of a `with` block.
+
+    taken: rows of all whole batches; held: their keys as ranges, in the order of the chunks; damaged: batches that gave no rows.
+    """
+
+    def __init__(self, rows: DataFrame) -> None:
+        self._rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self.taken = 0
+        self.held: list[ChunkRange] = []
+        self.damaged: list[DamagedBatch] = []
+
+    def __enter__(self) -> "MicroBatch":
+        first_ones = self._rows.where("header is not null or flaw is not null").select(
+            "gateway", "epoch", "batch", "flaw", "chunk", "header"
+        )
+        for row in sorted(first_ones.toArrow().to_pylist(), key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])):
+            if row["flaw"] is not None:
+                self.damaged.append(DamagedBatch(row["gateway"], row["epoch"], row["batch"], row["flaw"]))
+                continue
+            self.taken += row["header"]["taken"]
+            self.held += [(row["chunk"], one["device"], one["incarnation"], one["first"], one["last"]) for one in row["header"]["ranges"]]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._rows.unpersist()
+
+    def publications(self, drop: list[ChunkRange]) -> DataFrame:
+        """The rows in the table's columns, without those in `drop`."""
+        rows = self._rows.where(self._as_before())
+        if drop:
+            dropped = F.broadcast(rows.sparkSession.createDataFrame(drop, DROP_DDL)).alias("dropped")
+            same_set = [F.col(f"row.{name}") == F.col(f"dropped.{name}") for name in ("chunk", "device", "incarnation")]
+            inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
+            rows = rows.alias("row").join(dropped, [*same_set, inside], "left_anti")
+        return rows.select(*(name for name, _, _ in PUBLICATIONS.columns))
+
+    def _as_before(self) -> Column:
+        """True for rows of whole batches. Spark reads rows again when an executor is lost; a batch that was whole and is damaged by now,
+        or the other way round, would leave the ranges wrong, so it fails the write."""
+        flawed = F.col("flaw").isNotNull()
+        known = F.concat_ws("/", "gateway", "epoch", "batch").isin([f"{one.gateway}/{one.epoch}/{one.batch}" for one in self.damaged])
+        changed = (flawed != known) if self.damaged else flawed
+        return F.when(changed, F.raise_error(F.lit("a batch changed while it was read"))).otherwise(~flawed)

@@ -1,0 +1,111 @@
+"""The Structured Streaming job: batches of a landing place go into a Delta table, each publication once. Started with spark-submit.
+
+In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out: the table; one line per micro-batch on standard error.
+`onceway ingest command` prints the whole command for an installation.
+"""
+
+import argparse
+import logging
+import re
+import signal
+import sys
+from types import FrameType
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from gateway.errors import OncewayError
+from gateway.ingest.append import Appender
+from gateway.ingest.landing import Landing
+from gateway.ingest.quarantine import QUARANTINE, Quarantine
+from gateway.ingest.seen import Seen
+from gateway.ingest.session import open_session
+from gateway.ingest.sink import Sink
+from gateway.ingest.tables import PUBLICATIONS, Table, absolute, beside, first_line
+
+ROWS = 500_000
+"""Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
+
+log = logging.getLogger("onceway.ingest")
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "onceway_ingest.py", description="Take batches from a landing place into a Delta table, each publication once."
+    )
+    parser.add_argument("--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches")
+    parser.add_argument("--table", required=True, metavar="PATH_OR_NAME", help="Delta table for the publications; made if there is none")
+    parser.add_argument("--checkpoint", required=True, metavar="URL", help="folder for Spark's record of what was read")
+    parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"most rows of a micro-batch (default {ROWS})")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--available-now", action="store_true", help="take what is there and stop")
+    when.add_argument(
+        "--every", type=seconds, default=30.0, metavar="TIME", help="look for new batches so often, e.g. 30s, 5m (default 30s)"
+    )
+    return parser.parse_args(arguments)
+
+
+def seconds(text: str) -> float:
+    """`30s`, `5m`, `1h` → seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write for example 30s or 5m")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
+    """Prepare the tables and start the query."""
+    table = Table(spark, options.table, PUBLICATIONS)
+    table.create()
+    seen = Seen(spark, table)
+    seen.load()
+    sink = Sink(seen, Appender(table, seen), Quarantine(spark, Table(spark, beside(table.name, "quarantine"), QUARANTINE), options.landing))
+    tasks = spark.sparkContext.defaultParallelism * 2
+    rows = (
+        spark.readStream.format("onceway")
+        .option("landing", absolute(options.landing))
+        .option("rows", options.rows)
+        .option("tasks", tasks)
+        .load()
+    )
+    writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", absolute(options.checkpoint)).queryName("onceway-ingest")
+    writer = writer.trigger(availableNow=True) if options.available_now else writer.trigger(processingTime=f"{options.every:.3f} seconds")
+    return writer.start(), sink
+
+
+def run(options: argparse.Namespace) -> None:
+    if "://" not in options.landing:
+        options.landing = absolute(options.landing)
+    Landing(options.landing).feeds()
+    spark = open_session()
+    query, sink = start(spark, options)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        log.info("stopping after this micro-batch")
+        query.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        query.awaitTermination()
+    finally:
+        sink.save()
+        spark.stop()
+
+
+def main() -> None:
+    """Exit code 0 when all is in or a stop was asked for, 2 for a wrong command line, 1 and a line that says why for the rest."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    log.setLevel(logging.INFO)
+    options = parse_arguments(sys.argv[1:])
+    try:
+        run(options)
+    except OncewayError as error:
+        sys.exit(f"error: {error}")
+    except (StreamingQueryException, PySparkException, Py4JError, OSError) as error:
+        sys.exit(f"error: the ingest stopped: {first_line(error)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""What happens to each micro-batch: damaged batches into quarantine, new rows into the table, one line for the log.
+
+In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, and a snapshot of the seen ranges now and then.
+"""
+
+import logging
+import time
+
+from pyspark.sql import DataFrame
+
+from gateway.ingest.append import Appender, Outcome
+from gateway.ingest.microbatch import MicroBatch
+from gateway.ingest.quarantine import Quarantine
+from gateway.ingest.seen import Seen
+
+SNAPSHOT_ROWS = 2_000_000
+SNAPSHOT_APPENDS = 50
+"""A snapshot is saved after so many new rows or appends: that much has to be read again at a start."""
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Sink:
+    def __init__(self, seen: Seen, appender: Appender, quarantine: Quarantine) -> None:
+        self._seen = seen
+        self._appender = appender
+        self._quarantine = quarantine
+        self._rows = 0
+        self._appends = 0
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        started = time.monotonic()
+        with MicroBatch(rows) as micro_batch:
+            self._quarantine.add(micro_batch.damaged)
+            outcome = self._appender.append(micro_batch, {"micro_batch": batch})
+        version = "nothing to write" if outcome.version is None else f"version {outcome.version}"
+        seconds = time.monotonic() - started
+        log.info(
+            "micro-batch %d: %d rows in, %d new, %d seen, %s, %.2f s", batch, outcome.taken, outcome.new, outcome.seen, version, seconds
+        )
+        self._save_now_and_then(outcome)
+
+    def _save_now_and_then(self, outcome: Outcome) -> None:
+        self._rows += outcome.new
+        self._appends += outcome.version is not None
+        if self._rows >= SNAPSHOT_ROWS or self._appends >= SNAPSHOT_APPENDS:
+            self.save()
+
+    def save(self) -> None:
+        if self._appends:
+            self._seen.save()
+            self._rows = self._appends = 0

@@ -1,0 +1,81 @@
+"""A saved copy of the seen ranges, so that a start need not read the keys of the whole table.
+
+In: ranges and the table version that they cover. Out: one Parquet file in the table's folder `_onceway`, named by that version.
+It is a cache: losing it, or failing to write it, costs time at the next start and nothing else.
+"""
+
+import logging
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+
+from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.storage import Folder
+
+FOLDER = "_onceway"
+KEPT = 2
+
+_SCHEMA = pa.schema([("device", pa.string()), ("incarnation", pa.int64()), ("start", pa.int64()), ("end", pa.int64())])
+
+log = logging.getLogger("onceway.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """covers: table version; turn: our last txnVersion up to there; table: the table's id, as a folder may get another table."""
+
+    ranges: SeenRanges
+    covers: int
+    turn: int
+    table: str
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    keys = [(key[0], key[1], start, end) for key, start, end in snapshot.ranges]
+    columns = list(zip(*keys, strict=True)) or [()] * 4
+    labels = {"covers": str(snapshot.covers), "turn": str(snapshot.turn), "table": snapshot.table}
+    table = pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA.with_metadata(labels)
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def decode(data: bytes) -> Snapshot:
+    """Raises ValueError or KeyError (pyarrow's errors are among them) when it is not a whole snapshot."""
+    table = pq.read_table(pa.BufferReader(data))
+    labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    ranges = SeenRanges()
+    for device, incarnation, start, end in zip(*(table[field.name].to_pylist() for field in _SCHEMA), strict=True):
+        ranges.add((device, incarnation), start, end)
+    return Snapshot(ranges, int(labels["covers"]), int(labels["turn"]), labels["table"])
+
+
+def save(folder: Folder, snapshot: Snapshot) -> None:
+    """Best effort: a snapshot that fails must not stop the stream."""
+    try:
+        folder.write(f"seen-{snapshot.covers:020d}.parquet", encode(snapshot))
+        for old in _names(folder)[:-KEPT]:
+            folder.delete(old)
+    except (Py4JError, OSError) as error:
+        log.warning("the snapshot of seen ranges was not saved in %s: %s", folder, str(error).splitlines()[0])
+
+
+def load(folder: Folder, table: str) -> Snapshot | None:
+    """The newest whole snapshot of this table."""
+    for name in reversed(_names(folder)):
+        try:
+            found = decode(folder.read(name) or b"")
+        except (Py4JError, ValueError, KeyError, OSError) as error:
+            log.warning("the snapshot %s/%s is not used: %s", folder, name, str(error).splitlines()[0])
+            continue
+        if found.table == table:
+            return found
+    return None
+
+
+def _names(folder: Folder) -> list[str]:
+    return [name for name in folder.names() if name.startswith("seen-")]

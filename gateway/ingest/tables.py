@@ -1,0 +1,118 @@
+"""The Delta tables: their columns, how they are made, and how they are named.
+
+In: what the user gave as --table, a path, a URL or a catalog name. Out: tables that exist. The other tables stand beside `publications`
+under its name with a suffix: `_quarantine`.
+"""
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+from gateway.errors import OncewayError
+
+CREATE_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a table looks like. columns: (name, type, comment); properties: Delta table properties."""
+
+    comment: str
+    columns: tuple[tuple[str, str, str], ...]
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+PUBLICATIONS = Layout(
+    "Each publication of a device once, by (device, incarnation, sequence)",
+    (
+        ("device", "string", "Key, part 1: name of the device; @GATEWAY for a client without an identity of its own"),
+        ("incarnation", "bigint", "Key, part 2: number given to the device when its memory was empty; for @GATEWAY the epoch"),
+        ("sequence", "bigint", "Key, part 3: counts the publications of this incarnation; for @GATEWAY the spool id"),
+        ("client", "string", "MQTT client identifier, null when it equals the device"),
+        ("topic", "string", "MQTT topic"),
+        ("payload", "binary", "MQTT payload as the device sent it"),
+        ("received", "timestamp", "When the gateway received it, null while its clock was not known"),
+        ("boot", "bigint", "The gateway's boot counter when it received it"),
+        ("monotonic", "bigint", "Microseconds since that boot"),
+        ("gateway", "string", "Which gateway sent it here first"),
+        ("epoch", "string", "Which store of that gateway: eight hex digits"),
+        ("batch", "bigint", "In which batch of that epoch"),
+        ("spool_id", "bigint", "Order of arrival at that gateway"),
+    ),
+    (
+        ("delta.enableChangeDataFeed", "true"),
+        ("delta.dataSkippingStatsColumns", "device,incarnation,sequence,received,gateway,epoch,batch"),
+    ),
+)
+
+
+class Table:
+    """One Delta table. name: a path, a URL or a catalog name."""
+
+    def __init__(self, spark: SparkSession, name: str, layout: Layout) -> None:
+        self._spark = spark
+        self.name = absolute(name)
+        self._is_path = "/" in self.name
+        self._layout = layout
+
+    @property
+    def sql(self) -> str:
+        """The table's name for use in SQL."""
+        return f"delta.`{self.name}`" if self._is_path else self.name
+
+    def create(self) -> None:
+        """Make the table if there is none. Two jobs that do so at once get in each other's way: the loser looks again."""
+        for remaining in reversed(range(CREATE_TRIES)):
+            try:
+                builder = DeltaTable.createIfNotExists(self._spark).comment(self._layout.comment)
+                builder = builder.location(self.name) if self._is_path else builder.tableName(self.name)
+                for column, kind, comment in self._layout.columns:
+                    builder = builder.addColumn(column, kind, comment=comment)
+                for key, value in self._layout.properties:
+                    builder = builder.property(key, value)
+                builder.execute()
+                return
+            except PySparkException as error:
+                if not remaining:
+                    raise OncewayError(f"cannot make the table: {first_line(error)}", self.name) from error
+                time.sleep(0.5)
+
+    def detail(self) -> Any:
+        """Row with `id` and `location`, among others (DESCRIBE DETAIL)."""
+        return self.delta().detail().select("id", "location").first()
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable.forPath(self._spark, self.name) if self._is_path else DeltaTable.forName(self._spark, self.name)
+
+    def read(self, **options: Any) -> DataFrame:
+        reader = self._spark.read.format("delta").options(**options)
+        return reader.load(self.name) if self._is_path else reader.table(self.name)
+
+    def save(self, writer: DataFrameWriter) -> None:
+        """Let a writer in `append` or `overwrite` mode write here."""
+        if self._is_path:
+            writer.format("delta").save(self.name)
+        else:
+            writer.format("delta").saveAsTable(self.name)
+
+
+def absolute(name: str) -> str:
+    """Make a relative path absolute: Spark and Delta would start from different folders. Catalog names and URLs stay as they are."""
+    if "/" not in name or re.match(r"[a-zA-Z][\w+.-]*:", name):
+        return name.rstrip("/")
+    return os.path.abspath(name)
+
+
+def beside(name: str, suffix: str) -> str:
+    return f"{name.rstrip('/')}_{suffix}"
+
+
+def first_line(error: Exception) -> str:
+    """What a Spark exception says, without the Java stack."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
