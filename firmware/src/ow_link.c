@@ -16,7 +16,7 @@ _Static_assert(OW_LINK_RX_MTU <= OW_FRAME_PAYLOAD_MAX, "the wire format ends the
 
 enum { TYPE_DATA = 0, TYPE_ACK = 1, TYPE_HANDSHAKE = 2 };
 enum { CONTROL_ACK = 0x40, CONTROL_HELLO = 0x80, CONTROL_WELCOME = 0x81, CONTROL_WHO = 0x82 };
-enum { HELLO_FIXED = 15, WELCOME_SIZE = 19, WHO_SIZE = 3 };
+enum { HELLO_FIXED = 15, WELCOME_SIZE = 19, WHO_SIZE = 3, SEED_SIZE = 7 };
 enum { HELLO_POWER_ON = 0x01, WELCOME_REFUSED = 0x01 };
 
 void ow_link_init(struct ow_link *link)
@@ -115,6 +115,7 @@ void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting)
     empty_buffers(link);
     link->state = OW_LINK_GREETING;
     link->boot = greeting->boot;
+    link->incarnation = greeting->incarnation;
     link->attempt++;
     link->random ^= ow_crc(greeting->boot, (const uint8_t *)greeting->name, name_length);
     fixed[0] = OW_LINK_VERSION;
@@ -141,21 +142,29 @@ static enum ow_link_event down(struct ow_link *link, enum ow_link_cause cause)
 
 static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
 {
-    if (link->state != OW_LINK_GREETING || ow_get_u16(payload + 1) != link->boot || payload[3] != link->attempt) {
-        return OW_LINK_NOTHING; /* for an earlier HELLO, or repeated */
+    uint16_t seed = ow_crc(OW_CRC_INITIAL, payload + 1, SEED_SIZE);
+    if (ow_get_u16(payload + 1) != link->boot || payload[3] != link->attempt) {
+        return OW_LINK_NOTHING; /* for an earlier HELLO */
+    }
+    if (link->state == OW_LINK_OPEN && seed != link->seed) {
+        return down(link, OW_LINK_GATEWAY_GONE); /* a late copy of HELLO reached a gateway that has started anew */
+    }
+    if (link->state != OW_LINK_GREETING) {
+        return OW_LINK_NOTHING; /* repeated */
     }
     if (payload[14] & WELCOME_REFUSED) {
         return down(link, OW_LINK_REFUSED);
     }
-    if (payload[12] == 0 || payload[13] == 0) {
-        link->counts.broken++;
+    uint32_t incarnation = ow_get_u32(payload + 8);
+    if (payload[12] == 0 || payload[13] == 0 || incarnation == 0 || (link->incarnation && incarnation != link->incarnation)) {
+        link->counts.broken++; /* perhaps the answer to a HELLO that the gateway misread */
         return OW_LINK_NOTHING;
     }
     empty_buffers(link);
     link->hello_due = false;
     link->state = OW_LINK_OPEN;
-    link->seed = ow_crc(OW_CRC_INITIAL, payload + 1, 7);
-    link->incarnation = ow_get_u32(payload + 8);
+    link->seed = seed;
+    link->incarnation = incarnation;
     link->peer_mtu = payload[12] < FRAME_MAX ? payload[12] : FRAME_MAX;
     link->peer_window = payload[13] < OW_LINK_WINDOW ? payload[13] : OW_LINK_WINDOW;
     link->utc = ow_get_u32(payload + 15);

@@ -48,9 +48,9 @@ struct ow_link {
     enum ow_link_cause cause;
     uint16_t boot;
     uint8_t attempt;
+    uint32_t incarnation; /* of the greeting; once OPEN, the one that holds */
 
     /* from WELCOME */
-    uint32_t incarnation;
     uint32_t utc; /* seconds, 0: not known */
     uint16_t seed;
     uint8_t peer_mtu;

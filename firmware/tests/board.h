@@ -1,0 +1,47 @@
+/*
+ * A board in memory, for tests: ow_hal.h with a clock that the test turns, an EEPROM whose power can be cut, and both ends of the UART.
+ *
+ * A cut tears the byte that is being written (see `tear`) and jumps to `board.cut`; what is in `eeprom` then is what the next start finds.
+ */
+#ifndef BOARD_H
+#define BOARD_H
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ow_hal.h"
+
+enum tear { TEAR_NOTHING_WRITTEN, TEAR_WRITTEN, TEAR_ERASED, TEAR_HALF, TEARS };
+
+struct board {
+    uint32_t now; /* milliseconds */
+    uint8_t eeprom[OW_EEPROM_SIZE];
+    uint32_t cell_writes[OW_EEPROM_SIZE];
+    bool dead_cell[OW_EEPROM_SIZE]; /* keeps its value */
+    uint32_t busy_until;
+    uint32_t writes; /* since the last power_on */
+    uint32_t cut_at_write; /* cut the power during this write, counted from 1; 0: never */
+    uint32_t sent;         /* UART bytes since the last power_on */
+    uint32_t cut_at_sent;  /* cut the power after so many; 0: never */
+    enum tear tear;
+    jmp_buf cut;
+
+    uint8_t to_device[65536], to_gateway[65536]; /* rings */
+    uint16_t to_device_head, to_device_tail, to_gateway_head, to_gateway_tail;
+    uint16_t adc;
+    enum ow_reset_cause cause;
+    bool rebooted; /* ow_hal_reboot was called */
+};
+
+extern struct board board;
+
+/* An erased EEPROM, an identity page for `name`, nothing on the line. */
+void board_new(const char *name);
+
+/* What a start brings: counters of writes and bytes at 0, an empty UART. */
+void board_power_on(void);
+
+uint32_t board_random(void);
+
+#endif

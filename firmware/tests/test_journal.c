@@ -1,0 +1,336 @@
+/* The journal against a model: what was taken and is not done comes back, in order, whatever write the power cut tears. */
+#include "board.h"
+#include "check.h"
+#include "ow_bytes.h"
+#include "ow_journal.h"
+
+enum { MODEL_MAX = 4096 };
+
+static struct ow_journal journal;
+
+/* What has been promised so far: jobs that have ended. */
+static struct {
+    uint32_t taken; /* highest sequence whose append has ended */
+    uint32_t done;  /* all up to here are done */
+    bool released;  /* of done + 1 */
+    uint16_t boot;
+    uint32_t incarnation;
+    bool confirmed;
+} model;
+
+/* The sequence or mark that was being written at the cut. */
+static enum { NOTHING, APPEND, RELEASED, DONE, ADOPT, CONFIRM } doing;
+
+static void settle(void)
+{
+    while (!ow_journal_idle(&journal)) {
+        board.now++;
+        ow_journal_poll(&journal);
+    }
+}
+
+static void source_of(uint32_t sequence, uint8_t *source)
+{
+    ow_put_u32(source, sequence * 2654435761u);
+    ow_put_u32(source + 4, sequence ^ 0xA5A5A5A5u);
+}
+
+static uint32_t skip(uint32_t sequence)
+{
+    return (uint16_t)sequence ? sequence : sequence + 1;
+}
+
+static void open(void)
+{
+    doing = NOTHING;
+    ow_journal_open(&journal);
+    settle();
+    model.boot = journal.boot;
+}
+
+static bool append(void)
+{
+    uint8_t source[OW_JOURNAL_SOURCE];
+    uint32_t sequence = journal.next;
+    source_of(sequence, source);
+    doing = APPEND;
+    if (!ow_journal_append(&journal, source)) {
+        return false;
+    }
+    settle();
+    model.taken = sequence;
+    return true;
+}
+
+static struct ow_entry oldest(void)
+{
+    struct ow_entry entry;
+    CHECK(ow_journal_find(&journal, journal.tail, &entry));
+    return entry;
+}
+
+static void release_oldest(void)
+{
+    struct ow_entry entry = oldest();
+    doing = RELEASED;
+    ow_journal_released(&journal, entry.slot, (uint16_t)entry.sequence);
+    settle();
+    model.released = true;
+}
+
+static void finish_oldest(void)
+{
+    struct ow_entry entry = oldest();
+    doing = DONE;
+    ow_journal_done(&journal, entry.slot, (uint16_t)entry.sequence);
+    settle();
+    model.done = entry.sequence;
+    model.released = false;
+}
+
+/* What a new start must find. */
+static void check_recovery(void)
+{
+    uint32_t first = skip(model.done + 1);
+    uint32_t last = model.taken;
+    struct ow_entry entry;
+    uint8_t slot = journal.tail, source[OW_JOURNAL_SOURCE];
+    if (doing == DONE && (!ow_journal_find(&journal, slot, &entry) || entry.sequence != first)) {
+        first = skip(first + 1); /* the mark got through */
+    }
+    if (doing == APPEND && journal.next == skip(skip(last + 1) + 1)) {
+        last = skip(last + 1); /* so did the record */
+    }
+    CHECK_EQUAL(journal.next, skip(last + 1));
+    uint32_t count = 0;
+    for (uint32_t sequence = first; sequence <= last; sequence = skip(sequence + 1)) {
+        CHECK(ow_journal_find(&journal, slot, &entry), "sequence %u is gone", sequence);
+        CHECK_EQUAL(entry.sequence, sequence);
+        source_of(sequence, source);
+        CHECK(memcmp(source, entry.source, sizeof source) == 0, "sequence %u", sequence);
+        bool may_be_released = sequence == first && (model.released || doing == RELEASED || doing == DONE);
+        bool must_be_released = sequence == model.done + 1 && model.released;
+        CHECK(entry.released ? may_be_released : !must_be_released, "sequence %u", sequence);
+        slot = ow_journal_following(entry.slot);
+        count++;
+    }
+    CHECK_EQUAL(journal.pending, count);
+}
+
+static void sequences_and_order(void)
+{
+    board_new("s1");
+    memset(&model, 0, sizeof model);
+    open();
+    CHECK_EQUAL(journal.next, 1);
+    CHECK_EQUAL(journal.boot, 1);
+    CHECK_EQUAL(journal.pending, 0);
+    for (int i = 0; i < OW_JOURNAL_SLOTS; i++) {
+        CHECK(append());
+    }
+    CHECK(!append(), "a full journal took one more");
+    check_recovery();
+    finish_oldest();
+    CHECK(append());
+    CHECK(!append());
+    while (journal.pending) {
+        release_oldest();
+        finish_oldest();
+    }
+    open();
+    check_recovery();
+    CHECK_EQUAL(journal.next, OW_JOURNAL_SLOTS + 2);
+    CHECK_EQUAL(journal.boot, 2);
+}
+
+static void zeroed_eeprom_is_empty(void)
+{
+    board_new("s1");
+    memset(board.eeprom, 0, sizeof board.eeprom);
+    open();
+    CHECK_EQUAL(journal.next, 1);
+    CHECK_EQUAL(journal.pending, 0);
+    CHECK_EQUAL(journal.incarnation, 0);
+}
+
+static void packet_identifier_zero_is_skipped(void)
+{
+    board_new("s1");
+    memset(&model, 0, sizeof model);
+    open();
+    journal.next = 0xFFFE;
+    model.taken = model.done = 0xFFFD;
+    CHECK(append() && append() && append());
+    CHECK_EQUAL(model.taken, 0x10001);
+    open();
+    check_recovery();
+}
+
+static void boot_counter_wraps(void)
+{
+    board_new("s1");
+    for (int i = 0; i < 6; i++) {
+        open();
+    }
+    CHECK_EQUAL(journal.boot, 6);
+    /* Put the counter near its end: a valid cell that is ahead of the others in serial order. */
+    for (uint32_t boot = 6; boot != 0x10003; boot++) {
+        ow_journal_open(&journal);
+        settle();
+        CHECK_EQUAL(journal.boot, (uint16_t)(boot + 1));
+    }
+}
+
+/* Appends and finishes so that slots are used again, with a start in between. */
+static void script(void)
+{
+    open();
+    doing = ADOPT;
+    if (journal.incarnation == 0) {
+        ow_journal_adopt(&journal, 0xCAFE0001);
+    }
+    settle();
+    model.incarnation = 0xCAFE0001;
+    doing = CONFIRM;
+    ow_journal_confirm(&journal);
+    settle();
+    model.confirmed = true;
+    for (int i = 0; i < 3; i++) {
+        if (append() && journal.pending > 2) {
+            release_oldest();
+            finish_oldest();
+        }
+    }
+    doing = NOTHING;
+}
+
+static void age(uint32_t publications)
+{
+    board_new("s1");
+    memset(&model, 0, sizeof model);
+    open();
+    for (uint32_t i = 0; i < publications; i++) {
+        CHECK(append());
+        release_oldest();
+        finish_oldest();
+    }
+    CHECK(append());
+}
+
+/* Returns whether the power was cut before the script had ended. */
+static bool script_is_cut(void)
+{
+    if (setjmp(board.cut)) {
+        return true;
+    }
+    script();
+    return false;
+}
+
+static bool cut_and_recover(uint32_t before, uint32_t at, enum tear tear)
+{
+    age(before);
+    board_power_on();
+    board.tear = tear;
+    board.cut_at_write = at;
+    bool cut = script_is_cut();
+    board.cut_at_write = 0;
+    board_power_on();
+
+    uint16_t boot = model.boot;
+    ow_journal_open(&journal);
+    settle();
+    check_recovery();
+    CHECK(journal.boot > boot);
+    CHECK(journal.incarnation == 0 ? model.incarnation == 0 : journal.incarnation == 0xCAFE0001);
+    CHECK(journal.confirmed ? model.confirmed || doing == CONFIRM : !model.confirmed);
+    /* And it works on from there, without using a sequence twice. */
+    uint32_t next = journal.next;
+    CHECK(append());
+    CHECK_EQUAL(journal.next, skip(next + 1));
+    return cut;
+}
+
+static void a_cut_at_every_write(uint32_t before)
+{
+    uint32_t cuts = 0;
+    bool cut = true;
+    for (uint32_t at = 1; cut; at++) {
+        for (int tear = 0; tear < TEARS; tear++) {
+            cut = cut_and_recover(before, at, (enum tear)tear);
+            cuts += cut;
+        }
+    }
+    CHECK(cuts > 100, "only %u cuts", cuts);
+}
+
+static void a_cut_at_every_write_of_a_young_eeprom(void)
+{
+    a_cut_at_every_write(0);
+}
+
+static void a_cut_at_every_write_of_an_old_eeprom(void)
+{
+    a_cut_at_every_write(2 * OW_JOURNAL_SLOTS - 1);
+}
+
+static void worn_slots_are_skipped(void)
+{
+    board_new("s1");
+    memset(&model, 0, sizeof model);
+    board.dead_cell[0x040 + 3] = true;      /* the first slot's sequence */
+    board.dead_cell[0x040 + 2 * 16 + 12] = true; /* the third slot's CRC */
+    board.dead_cell[0x010 + 1] = true;      /* the first boot cell */
+    open();
+    CHECK_EQUAL(journal.boot, 1);
+    CHECK(append() && append() && append());
+    CHECK_EQUAL(journal.worn, 3);
+    open();
+    check_recovery();
+    CHECK_EQUAL(journal.boot, 2);
+}
+
+static void a_stale_mark_does_not_fit_a_new_sequence(void)
+{
+    board_new("s1");
+    memset(&model, 0, sizeof model);
+    board.eeprom[0x040 + 14] = 1 ^ 0x55; /* what sequence 1 would write itself */
+    board.eeprom[0x040 + 15] = 1 ^ 0xAA;
+    open();
+    CHECK(append());
+    open();
+    check_recovery();
+}
+
+static void wear(void)
+{
+    enum { READINGS = 6000 };
+    age(0);
+    memset(board.cell_writes, 0, sizeof board.cell_writes);
+    for (int i = 0; i < READINGS; i++) {
+        CHECK(append());
+        release_oldest();
+        finish_oldest();
+    }
+    uint32_t most = 0;
+    for (unsigned i = 0; i < OW_EEPROM_SIZE; i++) {
+        most = board.cell_writes[i] > most ? board.cell_writes[i] : most;
+    }
+    double years = 100000.0 / most * READINGS / (365.25 * 24 * 60);
+    printf("  a reading a minute wears the EEPROM out in %.1f years\n", years);
+    CHECK(years >= 10);
+}
+
+int main(void)
+{
+    RUN(sequences_and_order);
+    RUN(zeroed_eeprom_is_empty);
+    RUN(packet_identifier_zero_is_skipped);
+    RUN(boot_counter_wraps);
+    RUN(a_cut_at_every_write_of_a_young_eeprom);
+    RUN(a_cut_at_every_write_of_an_old_eeprom);
+    RUN(worn_slots_are_skipped);
+    RUN(a_stale_mark_does_not_fit_a_new_sequence);
+    RUN(wear);
+    return 0;
+}

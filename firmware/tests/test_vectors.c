@@ -1,0 +1,200 @@
+/* The link against tests/vectors/link.txt, whose values come from another program. Built with the largest sizes of the wire format. */
+#include "check.h"
+#include "ow_crc.h"
+#include "ow_frame.h"
+#include "ow_link.h"
+
+static char line[4096];
+
+/* The text after `key=` in the line; ends at the next space. */
+static const char *text(const char *key)
+{
+    static char value[1024];
+    char pattern[32];
+    snprintf(pattern, sizeof pattern, " %s=", key);
+    const char *at = strstr(line, pattern);
+    CHECK(at, "no %s in: %s", key, line);
+    at += strlen(pattern);
+    size_t length = strcspn(at, " \n");
+    memcpy(value, at, length);
+    value[length] = '\0';
+    return value;
+}
+
+static unsigned long number(const char *key)
+{
+    return strtoul(text(key), NULL, 0);
+}
+
+static unsigned bytes(const char *key, uint8_t *out)
+{
+    const char *hex = text(key);
+    unsigned length = 0, byte;
+    while (sscanf(hex + 2 * length, "%2x", &byte) == 1) {
+        out[length++] = (uint8_t)byte;
+    }
+    return length;
+}
+
+static bool is(const char *kind)
+{
+    return strncmp(line, kind, strlen(kind)) == 0 && line[strlen(kind)] == ' ';
+}
+
+static void feed(struct ow_link *link, const uint8_t *frame, unsigned length, enum ow_link_event wanted)
+{
+    for (unsigned i = 0; i < length; i++) {
+        enum ow_link_event event = ow_link_receive(link, frame[i], 0);
+        CHECK(event == (i + 1 == length ? wanted : OW_LINK_NOTHING), "event %d at byte %u of: %s", event, i, line);
+    }
+}
+
+static void sends(struct ow_link *link, const uint8_t *frame, unsigned length)
+{
+    for (unsigned i = 0; i < length; i++) {
+        int16_t byte = ow_link_transmit(link, 0);
+        if (i == 0 && byte == 0) {
+            byte = ow_link_transmit(link, 0); /* a leading delimiter */
+        }
+        CHECK(byte == frame[i], "byte %u is %d in: %s", i, byte, line);
+    }
+}
+
+/* A link in the middle of a session. */
+static void in_session(struct ow_link *link, uint16_t seed)
+{
+    ow_link_init(link);
+    link->state = OW_LINK_OPEN;
+    link->seed = seed;
+    link->peer_mtu = 240;
+    link->peer_window = 4;
+}
+
+static void check_data(bool ack)
+{
+    static struct ow_link link;
+    uint8_t frame[512], payload[256], length;
+    unsigned frame_length = bytes("frame", frame);
+    unsigned size = ack ? 0 : bytes("payload", payload);
+    in_session(&link, (uint16_t)number("seed"));
+
+    link.expected = ack ? 0 : (uint8_t)number("seq");
+    feed(&link, frame, frame_length, ack ? OW_LINK_NOTHING : OW_LINK_DATA);
+    CHECK_EQUAL(link.counts.broken, 0);
+    if (!ack) {
+        const uint8_t *got = ow_link_payload(&link, &length);
+        CHECK_EQUAL(length, size);
+        CHECK(memcmp(got, payload, size) == 0, "%s", line);
+    }
+
+    in_session(&link, (uint16_t)number("seed"));
+    link.expected = (uint8_t)number("ack");
+    link.ack_due = ack;
+    link.base = ack ? 0 : (uint8_t)number("seq");
+    for (unsigned i = 0; i < size; i++) {
+        ow_link_put(&link, payload[i]);
+    }
+    sends(&link, frame, frame_length);
+}
+
+static void check_hello(void)
+{
+    static struct ow_link link;
+    uint8_t frame[512];
+    char name[32];
+    unsigned length = bytes("frame", frame);
+    strcpy(name, text("device"));
+    struct ow_greeting greeting = {name, (uint16_t)number("boot"), (uint32_t)number("incarnation"), (uint32_t)number("next_sequence"), number("flags") & 1};
+    ow_link_init(&link);
+    link.attempt = (uint8_t)(number("attempt") - 1);
+    ow_link_greet(&link, &greeting);
+    /* The sizes are fixed when the firmware is built: patch them where they stand in the message. */
+    link.ring[12] = (uint8_t)number("mtu");
+    link.ring[13] = (uint8_t)number("window");
+    sends(&link, frame, length);
+}
+
+static void check_welcome(void)
+{
+    static struct ow_link link;
+    uint8_t frame[512];
+    unsigned length = bytes("frame", frame);
+    struct ow_greeting greeting = {"s1", (uint16_t)number("boot"), 0, 1, true};
+    bool refused = number("flags") & 1;
+    ow_link_init(&link);
+    link.attempt = (uint8_t)(number("attempt") - 1);
+    ow_link_greet(&link, &greeting);
+    feed(&link, frame, length, refused ? OW_LINK_DOWN : OW_LINK_UP);
+    if (refused) {
+        CHECK_EQUAL(link.cause, OW_LINK_REFUSED);
+        return;
+    }
+    CHECK_EQUAL(link.incarnation, number("incarnation"));
+    CHECK_EQUAL(link.utc, number("utc"));
+    CHECK_EQUAL(link.peer_mtu, number("mtu"));
+    CHECK_EQUAL(link.peer_window, number("window"));
+}
+
+static void check_who(void)
+{
+    static struct ow_link link;
+    uint8_t frame[512];
+    in_session(&link, 0x1234);
+    feed(&link, frame, bytes("frame", frame), OW_LINK_DOWN);
+    CHECK_EQUAL(link.cause, OW_LINK_GATEWAY_GONE);
+}
+
+static void check_bad(void)
+{
+    static struct ow_link link;
+    uint8_t frame[1024];
+    in_session(&link, (uint16_t)number("seed"));
+    feed(&link, frame, bytes("frame", frame), OW_LINK_NOTHING);
+    CHECK(link.counts.broken == (strcmp(text("frame"), "0100") ? 1 : link.counts.broken), "%s", line);
+    CHECK(!link.ack_due && link.expected == 0 && link.state == OW_LINK_OPEN, "%s", line);
+}
+
+static void check_seed(void)
+{
+    uint16_t boot = (uint16_t)number("boot"), gateway_boot = (uint16_t)number("gateway_boot"), handshake = (uint16_t)number("handshake");
+    uint8_t counters[] = {(uint8_t)(boot >> 8),         (uint8_t)boot,         (uint8_t)number("attempt"), (uint8_t)(gateway_boot >> 8),
+                          (uint8_t)gateway_boot, (uint8_t)(handshake >> 8), (uint8_t)handshake};
+    CHECK_EQUAL(ow_crc(OW_CRC_INITIAL, counters, sizeof counters), number("seed"));
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2, "usage: test_vectors FILE");
+    FILE *file = fopen(argv[1], "r");
+    CHECK(file, "cannot open %s", argv[1]);
+    unsigned count = 0;
+    while (fgets(line, sizeof line, file)) {
+        uint8_t buffer[256];
+        if (line[0] == '#' || line[0] == '\n') {
+            continue;
+        }
+        count++;
+        if (is("crc")) {
+            unsigned length = bytes("bytes", buffer);
+            CHECK_EQUAL(ow_crc((uint16_t)number("init"), buffer, (uint8_t)length), number("crc"));
+        } else if (is("seed")) {
+            check_seed();
+        } else if (is("data") || is("ack")) {
+            check_data(is("ack"));
+        } else if (is("hello")) {
+            check_hello();
+        } else if (is("welcome")) {
+            check_welcome();
+        } else if (is("who")) {
+            check_who();
+        } else if (is("bad")) {
+            check_bad();
+        } else {
+            CHECK(false, "unknown kind: %s", line);
+        }
+    }
+    fclose(file);
+    CHECK(count > 40, "only %u vectors", count);
+    printf("  %u vectors\n", count);
+    return 0;
+}
