@@ -1,0 +1,220 @@
+#include "board.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <avr_adc.h>
+
+/* The Uno's fuses: 16384 cycles for the crystal and 65 ms more before the first instruction after any reset. */
+#define START_UP (16384 + CHIP_HZ / 1000 * 65)
+
+const char *board_cause_name(uint8_t cause)
+{
+    return cause & RESET_POWER_ON ? "power-on" : cause & RESET_BROWN_OUT ? "brown-out" : cause & RESET_WATCHDOG ? "watchdog" : "external";
+}
+
+const char *board_cut_name(enum cut kind)
+{
+    static const char *const names[CUT_KINDS] = {"none", "cycles", "tx", "eeprom"};
+    return names[kind];
+}
+
+__attribute__((format(printf, 3, 4))) static void tell(struct board *board, const char *name, const char *format, ...)
+{
+    char json[320];
+    int length = snprintf(json, sizeof json, "{\"event\":\"%s\",\"cycle\":%" PRIu64, name, chip_now(&board->chip));
+    va_list arguments;
+    va_start(arguments, format);
+    length += vsnprintf(json + length, sizeof json - (size_t)length, format, arguments);
+    va_end(arguments);
+    snprintf(json + length, sizeof json - (size_t)length, "}");
+    board->event(board->context, json);
+}
+
+static void log_line(int fd, const char *line, int length)
+{
+    if (fd >= 0 && write(fd, line, (size_t)length) != length) perror("simboard: log");
+}
+
+static void stop_for(struct board *board) { board->chip.attention = true; }
+
+/* --- cuts --- */
+
+static void cut_power(struct board *board)
+{
+    board->power_fails = true;
+    stop_for(board);
+}
+
+static void on_cut(void *context) { cut_power(context); }
+
+static void count_down(struct board *board, enum cut kind)
+{
+    if (board->cut.kind == kind && board->cut.left && --board->cut.left == 0) cut_power(board);
+}
+
+void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn)
+{
+    board->cut.kind = kind;
+    board->cut.left = count;
+    board->cut.torn = torn;
+    bool counting = kind == CUT_CYCLES && board->chip.powered;
+    chip_alarm(&board->chip, ALARM_CUT, counting ? chip_now(&board->chip) + count : NEVER);
+}
+
+/* --- what the peripherals report --- */
+
+static void on_write_begun(void *context, uint64_t ends)
+{
+    struct board *board = context;
+    if (board->cut.kind != CUT_EEPROM || !board->cut.torn || board->cut.left != 1) return;
+    uint64_t start = chip_now(&board->chip);
+    chip_alarm(&board->chip, ALARM_CUT, start + 1 + chip_noise(&board->chip) % (ends - start - 1));
+}
+
+static void on_written(void *context, const struct eeprom_write *write)
+{
+    struct board *board = context;
+    char line[64];
+    int length = snprintf(line, sizeof line, "%" PRIu64 " %03x %02x %d\n", write->cycle, write->address, write->value, write->torn);
+    log_line(board->eeprom_log, line, length);
+    board->writes++;
+    board->torn_writes += write->torn;
+    board->wear[write->address]++;
+    if (!write->torn) count_down(board, CUT_EEPROM);
+}
+
+static void on_sent(void *context, uint8_t byte)
+{
+    struct board *board = context;
+    char line[64];
+    log_line(board->tx_log, line, snprintf(line, sizeof line, "%" PRIu64 " %02x\n", chip_now(&board->chip), byte));
+    line_from_board(&board->line, byte);
+    count_down(board, CUT_TX);
+}
+
+static void on_watchdog(void *context)
+{
+    struct board *board = context;
+    board->reset_due |= RESET_WATCHDOG;
+    stop_for(board);
+}
+
+/* --- power and reset --- */
+
+static void show_voltages(struct board *board)
+{
+    for (unsigned i = 0; i < ADC_CHANNELS; i++)
+        avr_raise_irq(avr_io_getirq(board->chip.avr, AVR_IOCTL_ADC_GETIRQ, (int)(ADC_IRQ_ADC0 + i)), board->millivolts[i]);
+}
+
+static void start(struct board *board, uint8_t cause)
+{
+    uint8_t mcusr = cause & RESET_POWER_ON ? cause : chip_get(&board->chip, REG_MCUSR) | cause;
+    board->reset_due = 0;
+    board->cause = cause;
+    board->boots++;
+    chip_reset(&board->chip);
+    chip_put(&board->chip, REG_MCUSR, mcusr);
+    uart_reset(&board->uart);
+    eeprom_reset(&board->eeprom);
+    flash_reset(&board->flash);
+    chip_skip(&board->chip, START_UP);
+    watchdog_reset(&board->watchdog, cause & RESET_WATCHDOG);
+    show_voltages(board);
+    tell(board, "boot", ",\"cause\":\"%s\",\"boots\":%" PRIu64, board_cause_name(cause), board->boots);
+}
+
+void board_reset(struct board *board, enum reset_cause cause)
+{
+    if (!board->chip.powered) return;
+    tell(board, "reset", ",\"cause\":\"%s\"", board_cause_name(cause));
+    if (cause == RESET_BROWN_OUT) eeprom_power_fails(&board->eeprom);
+    start(board, cause);
+}
+
+void board_power(struct board *board, bool on)
+{
+    if (board->chip.powered == on) return;
+    if (!on) {
+        eeprom_power_fails(&board->eeprom);
+        flash_power_fails(&board->flash);
+        chip_alarm(&board->chip, ALARM_WATCHDOG, NEVER);
+        chip_alarm(&board->chip, ALARM_CUT, NEVER);
+    }
+    board->chip.powered = on;
+    board->chip.attention = board->power_fails = false;
+    board->reset_due = 0;
+    tell(board, "power", ",\"on\":%s", on ? "true" : "false");
+    if (!on) return;
+    chip_scramble_ram(&board->chip);
+    memcpy(board->ram_at_power_on, board->chip.avr->data, sizeof board->ram_at_power_on);
+    start(board, RESET_POWER_ON);
+    if (board->cut.kind == CUT_CYCLES) board_arm_cut(board, CUT_CYCLES, board->cut.left, false);
+}
+
+static void fire_cut(struct board *board)
+{
+    enum cut kind = board->cut.kind;
+    board->cuts[kind]++;
+    board->cut.kind = CUT_NONE;
+    board->cut.left = 0;
+    char torn[64] = "null";
+    if (board->eeprom.busy) snprintf(torn, sizeof torn, "{\"address\":%u,\"value\":%u}", board->eeprom.address, board->eeprom.value);
+    tell(board, "cut", ",\"armed\":\"%s\",\"pc\":%u,\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 ",\"writing\":%s", board_cut_name(kind),
+         board->chip.avr->pc, board->line.sent, board->writes, torn);
+    board_power(board, false);
+}
+
+void board_run(struct board *board, uint64_t until)
+{
+    while (chip_now(&board->chip) < until) {
+        chip_run(&board->chip, until);
+        if (!board->chip.attention) continue;
+        board->chip.attention = false;
+        if (board->power_fails)
+            fire_cut(board);
+        else
+            board_reset(board, (enum reset_cause)board->reset_due);
+    }
+}
+
+void board_adc(struct board *board, unsigned channel, uint16_t millivolts)
+{
+    board->millivolts[channel] = millivolts;
+    show_voltages(board);
+}
+
+unsigned board_stack(const struct board *board)
+{
+    unsigned run = 0, longest = 0, above = board->chip.avr->ramend + 1u;
+    for (unsigned i = board->chip.avr->ioend + 1u; i <= board->chip.avr->ramend; i++) {
+        run = board->chip.avr->data[i] == board->ram_at_power_on[i] ? run + 1 : 0;
+        if (run > longest) longest = run, above = i + 1;
+    }
+    return board->chip.avr->ramend + 1u - above;
+}
+
+static void no_event(void *context, const char *json) { (void)context, (void)json; }
+
+bool board_init(struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed)
+{
+    memset(board, 0, sizeof *board);
+    if (!chip_init(&board->chip, flash, seed)) return false;
+    board->chip.avr->reset_pc = boot_start;
+    board->eeprom_log = board->tx_log = -1;
+    board->event = no_event;
+    chip_alarm_handler(&board->chip, ALARM_CUT, on_cut, board);
+    uart_init(&board->uart, &board->chip, on_sent, board);
+    line_init(&board->line, &board->chip, &board->uart);
+    eeprom_init(&board->eeprom, &board->chip, eeprom);
+    board->eeprom.begun = on_write_begun;
+    board->eeprom.written = on_written;
+    board->eeprom.context = board;
+    watchdog_init(&board->watchdog, &board->chip, on_watchdog, board);
+    flash_init(&board->flash, &board->chip, boot_start ? boot_start : CHIP_FLASH);
+    return true;
+}

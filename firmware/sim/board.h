@@ -1,0 +1,65 @@
+/* An Arduino Uno: the chip with its EEPROM, flash, UART and watchdog, its power switch, and the cuts that are armed against it.
+ *
+ * In: commands (power, reset, cut, ADC voltages) and bytes from the host. Out: bytes to the host, one line per EEPROM write in a
+ * log, and events as JSON objects. EEPROM and flash outlive a power cut, RAM does not. */
+#ifndef SIM_BOARD_H
+#define SIM_BOARD_H
+
+#include "chip.h"
+#include "eeprom.h"
+#include "flash.h"
+#include "line.h"
+#include "uart.h"
+#include "watchdog.h"
+
+enum cut { CUT_NONE, CUT_CYCLES, CUT_TX, CUT_EEPROM, CUT_KINDS };
+enum { ADC_CHANNELS = 8 };
+
+struct board {
+    struct chip chip;
+    struct uart uart;
+    struct line line;
+    struct eeprom eeprom;
+    struct watchdog watchdog;
+    struct flash flash;
+
+    int eeprom_log, tx_log; /* file descriptors, -1 for none */
+    void (*event)(void *context, const char *json);
+    void *context;
+
+    uint8_t reset_due; /* causes, handled when the chip has stopped at an instruction's end */
+    bool power_fails;
+    struct {
+        enum cut kind;
+        uint64_t left; /* cycles, bytes or writes */
+        bool torn;
+    } cut;
+    uint16_t millivolts[ADC_CHANNELS];
+    uint8_t ram_at_power_on[CHIP_DATA];
+
+    uint8_t cause; /* of the last start */
+    uint64_t boots, writes, torn_writes, cuts[CUT_KINDS];
+    uint32_t wear[CHIP_EEPROM]; /* writes of each cell since the process started */
+};
+
+/* flash: CHIP_FLASH bytes and a guard of 2; eeprom: CHIP_EEPROM bytes. boot_start: where the chip starts and the lock begins, or 0. */
+bool board_init(struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed);
+
+/* Let the board live until board time `until` (in cycles), through resets and cuts. */
+void board_run(struct board *board, uint64_t until);
+
+void board_power(struct board *board, bool on);
+/* External reset (the button, or DTR) or brown-out. Nothing happens without power. */
+void board_reset(struct board *board, enum reset_cause cause);
+/* Cut the power `count` cycles, TX bytes or EEPROM writes from now (from the next power-on if it is off). torn: in the middle of
+ * the last write. Replaces a cut armed before. */
+void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn);
+void board_adc(struct board *board, unsigned channel, uint16_t millivolts);
+
+/* Most bytes of stack in use since power-on: what lies above the longest stretch of RAM that nobody has written. */
+unsigned board_stack(const struct board *board);
+
+const char *board_cause_name(uint8_t cause);
+const char *board_cut_name(enum cut kind);
+
+#endif

@@ -1,0 +1,104 @@
+/* The ATmega328P as libsimavr runs it, with a clock and alarms of our own.
+ *
+ * In: how long to run. Out: instructions executed, and alarms rung on time.
+ *
+ * Board time counts cycles of the 16 MHz crystal since the process started and never stops. The CPU's own cycle counter stands
+ * still while the CPU clock does: in the deep sleep modes, during the start-up delay after a reset, and without power. libsimavr
+ * knows only the second, so whatever must go on while the CPU clock stands (watchdog, EEPROM, the far end of the line, a power
+ * cut to come) is an alarm in board time here, and what stops with it (timers, ADC, transmitter) is a cycle timer of libsimavr. */
+#ifndef SIM_CHIP_H
+#define SIM_CHIP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <sim_avr.h>
+
+#define CHIP_HZ 16000000u
+#define CHIP_FLASH 32768u
+#define CHIP_EEPROM 1024u
+#define CHIP_PAGE 128u
+#define CHIP_DATA 0x900u /* registers and RAM */
+#define NEVER UINT64_MAX
+
+/* Addresses in data space (ATmega328P data sheet, register summary). */
+enum {
+    REG_EECR = 0x3F,
+    REG_EEDR = 0x40,
+    REG_EEARL = 0x41,
+    REG_EEARH = 0x42,
+    REG_SMCR = 0x53,
+    REG_MCUSR = 0x54,
+    REG_SPMCSR = 0x57,
+    REG_WDTCSR = 0x60,
+    REG_UCSR0A = 0xC0,
+    REG_UCSR0B = 0xC1,
+    REG_UCSR0C = 0xC2,
+    REG_UBRR0L = 0xC4,
+    REG_UBRR0H = 0xC5,
+    REG_UDR0 = 0xC6,
+};
+
+/* Interrupt vector numbers (data sheet, table of reset and interrupt vectors, counted from 0). */
+enum { VECTOR_WATCHDOG = 6, VECTOR_USART_RX = 18, VECTOR_USART_UDRE = 19, VECTOR_USART_TX = 20, VECTOR_EEPROM = 22, VECTOR_SPM = 25 };
+
+/* Reset causes: bits of MCUSR. */
+enum reset_cause { RESET_POWER_ON = 1, RESET_EXTERNAL = 2, RESET_BROWN_OUT = 4, RESET_WATCHDOG = 8 };
+
+enum alarm { ALARM_STOP, ALARM_CUT, ALARM_LINE, ALARM_WATCHDOG, ALARM_EEPROM, ALARM_FLASH, ALARM_COUNT };
+
+typedef void (*alarm_handler)(void *context);
+
+struct chip {
+    avr_t *avr;
+    uint64_t stopped; /* cycles that passed while the CPU clock stood still */
+    bool powered;
+    bool attention; /* somebody wants the run loop to return: a reset or a power cut is due */
+    uint64_t noise; /* state of the generator behind everything random: torn cells, RAM after power-on */
+    struct {
+        uint64_t due;
+        alarm_handler ring;
+        void *context;
+    } alarms[ALARM_COUNT];
+};
+
+/* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes followed by a guard of at least 2. */
+bool chip_init(struct chip *chip, uint8_t *flash, uint64_t seed);
+
+/* Board time in cycles. */
+uint64_t chip_now(const struct chip *chip);
+
+/* Whether timers and UART run: with power, and not in a deep sleep mode. */
+bool chip_io_clock_runs(const struct chip *chip);
+
+/* Let board time pass with the CPU clock stopped. */
+void chip_skip(struct chip *chip, uint64_t cycles);
+
+/* Halt the CPU while its peripherals run on; called by the handler of a register access. */
+void chip_halt_cpu(struct chip *chip, uint64_t cycles);
+
+/* Run until board time `until`, or until `attention` is raised. */
+void chip_run(struct chip *chip, uint64_t until);
+
+/* Reset CPU, registers and peripherals; RAM keeps its content. Board time goes on. */
+void chip_reset(struct chip *chip);
+
+/* Fill RAM and registers as after power-on: with noise. */
+void chip_scramble_ram(struct chip *chip);
+
+void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring, void *context);
+void chip_alarm(struct chip *chip, enum alarm alarm, uint64_t due);
+
+/* Take over a register from libsimavr's own peripheral. A null handler means plain memory. */
+void chip_take_register(struct chip *chip, uint16_t address, avr_io_read_t read, avr_io_write_t write, void *context);
+avr_int_vector_t *chip_vector(struct chip *chip, int number);
+
+/* A level-triggered interrupt: pending while `on`, and again after its handler returns. */
+void chip_interrupt_level(struct chip *chip, avr_int_vector_t *vector, bool on);
+
+uint64_t chip_noise(struct chip *chip);
+
+static inline uint8_t chip_get(const struct chip *chip, uint16_t address) { return chip->avr->data[address]; }
+static inline void chip_put(struct chip *chip, uint16_t address, uint8_t value) { chip->avr->data[address] = value; }
+
+#endif

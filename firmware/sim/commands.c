@@ -1,0 +1,216 @@
+/* The command lines of the control socket and of recordings. In: one line. Out: one JSON object. README.md is their reference. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simulator.h"
+
+#define MAX_COUNT (UINT64_C(1) << 48)
+enum { MAX_WORDS = 4, MAX_BYTES = 1024, MAX_MILLIVOLTS = 5000 };
+
+struct call {
+    struct simulator *simulator;
+    struct board *board;
+    char *words[MAX_WORDS];
+    int count;
+    char *reply;
+    size_t length;
+    bool *wants_events;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct call *call, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(call->reply + call->length, CONTROL_REPLY - call->length, format, arguments);
+    va_end(arguments);
+    call->length += (size_t)length < CONTROL_REPLY - call->length ? (size_t)length : CONTROL_REPLY - call->length - 1;
+}
+
+static void put_hex(struct call *call, const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) put(call, "%02x", bytes[i]);
+}
+
+static void refuse(struct call *call, const char *why)
+{
+    call->length = 0;
+    put(call, "{\"ok\":false,\"error\":\"%s\"", why);
+}
+
+static bool number(const char *word, uint64_t most, uint64_t *value)
+{
+    char *end;
+    *value = strtoull(word, &end, 0);
+    return word[0] >= '0' && word[0] <= '9' && *end == '\0' && *value <= most;
+}
+
+static bool is(const struct call *call, int word, const char *text) { return call->count > word && !strcmp(call->words[word], text); }
+
+static void do_power(struct call *call)
+{
+    if (!is(call, 1, "on") && !is(call, 1, "off")) {
+        refuse(call, "power on or power off");
+        return;
+    }
+    board_power(call->board, is(call, 1, "on"));
+}
+
+static void do_reset(struct call *call)
+{
+    if (call->board->chip.powered)
+        board_reset(call->board, is(call, 0, "reset") ? RESET_EXTERNAL : RESET_BROWN_OUT);
+    else
+        refuse(call, "the power is off");
+}
+
+static void do_cut(struct call *call)
+{
+    enum cut kind = CUT_NONE;
+    for (int i = CUT_CYCLES; i < CUT_KINDS; i++)
+        if (is(call, 1, board_cut_name((enum cut)i))) kind = (enum cut)i;
+    bool torn = is(call, 3, "torn");
+    uint64_t count;
+    if (kind == CUT_NONE || call->count < 3 || !number(call->words[2], MAX_COUNT, &count) || count == 0 ||
+        (call->count == 4 && !(torn && kind == CUT_EEPROM)))
+        refuse(call, "cut cycles|tx|eeprom N, N at least 1; cut eeprom N torn");
+    else
+        board_arm_cut(call->board, kind, count, torn);
+}
+
+static void do_cancel(struct call *call) { board_arm_cut(call->board, CUT_NONE, 0, false); }
+
+static void do_adc(struct call *call)
+{
+    uint64_t channel, millivolts;
+    if (call->count != 3 || !number(call->words[1], ADC_CHANNELS - 1, &channel) || !number(call->words[2], MAX_MILLIVOLTS, &millivolts))
+        refuse(call, "adc CHANNEL MILLIVOLTS, channel 0 to 7, 0 to 5000 mV");
+    else
+        board_adc(call->board, (unsigned)channel, (uint16_t)millivolts);
+}
+
+static void do_baud(struct call *call)
+{
+    uint64_t baud;
+    if (call->count != 2 || !number(call->words[1], 2000000, &baud) || baud < 300)
+        refuse(call, "baud RATE, 300 to 2000000");
+    else
+        call->board->line.baud = (uint32_t)baud;
+}
+
+static void do_rx(struct call *call)
+{
+    uint8_t bytes[MAX_BYTES];
+    size_t digits = call->count == 2 ? strlen(call->words[1]) : 0, count = digits / 2;
+    bool fits = digits && digits % 2 == 0 && count <= MAX_BYTES && strspn(call->words[1], "0123456789abcdefABCDEF") == digits;
+    if (!fits || count > line_room(&call->board->line)) {
+        refuse(call, fits ? "the line is full" : "rx HEX, at most 1024 bytes");
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char pair[3] = {call->words[1][2 * i], call->words[1][2 * i + 1], '\0'};
+        bytes[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    line_to_board(&call->board->line, bytes, (unsigned)count);
+}
+
+static void do_run(struct call *call)
+{
+    uint64_t cycles;
+    struct line *line = &call->board->line;
+    if (call->simulator->speed != SPEED_STEP || call->count != 2 || !number(call->words[1], MAX_COUNT, &cycles)) {
+        refuse(call, call->simulator->speed == SPEED_STEP ? "run CYCLES" : "run needs --speed step");
+        return;
+    }
+    board_run(call->board, chip_now(&call->board->chip) + cycles);
+    put(call, ",\"cycle\":%" PRIu64 ",\"tx\":\"", chip_now(&call->board->chip));
+    put_hex(call, line->to_host, line->to_host_count);
+    put(call, "\"");
+    line->to_host_count = 0;
+}
+
+static void do_speed(struct call *call)
+{
+    static const char *const names[] = {"real", "max", "step"};
+    for (int i = 0; i < 3; i++)
+        if (is(call, 1, names[i])) {
+            simulator_set_speed(call->simulator, (enum speed)i);
+            return;
+        }
+    refuse(call, "speed real, speed max or speed step");
+}
+
+static void do_plug(struct call *call)
+{
+    struct simulator *simulator = call->simulator;
+    if (!simulator->port_link)
+        refuse(call, "there is no port; start with --pty-link");
+    else if (is(call, 0, "unplug"))
+        port_unplug(&simulator->port);
+    else if (simulator->port.master < 0 && !port_plug(&simulator->port, simulator->port_link))
+        refuse(call, "no pseudo-terminal; see standard error");
+}
+
+static void do_stats(struct call *call)
+{
+    const struct board *board = call->board;
+    put(call, ",\"cycle\":%" PRIu64 ",\"power\":%s,\"asleep\":%s,\"cause\":\"%s\",\"boots\":%" PRIu64, chip_now(&board->chip),
+        board->chip.powered ? "true" : "false", board->chip.avr->state == cpu_Sleeping ? "true" : "false", board_cause_name(board->cause),
+        board->boots);
+    put(call, ",\"tx\":%" PRIu64 ",\"rx\":%" PRIu64 ",\"overruns\":%" PRIu64, board->line.sent, board->line.received, board->uart.overruns);
+    put(call, ",\"writes\":%" PRIu64 ",\"torn_writes\":%" PRIu64, board->writes, board->torn_writes);
+    put(call, ",\"armed\":\"%s\",\"left\":%" PRIu64, board_cut_name(board->cut.kind), board->cut.left);
+    put(call, ",\"cuts\":{\"cycles\":%" PRIu64 ",\"tx\":%" PRIu64 ",\"eeprom\":%" PRIu64 "}", board->cuts[CUT_CYCLES],
+        board->cuts[CUT_TX], board->cuts[CUT_EEPROM]);
+    put(call, ",\"stack\":%u,\"open\":%s,\"slipped\":%" PRIu64, board_stack(board), call->simulator->port.open ? "true" : "false",
+        call->simulator->slipped);
+}
+
+static void do_eeprom(struct call *call)
+{
+    put(call, ",\"eeprom\":\"");
+    put_hex(call, call->board->eeprom.cells, CHIP_EEPROM);
+    put(call, "\"");
+}
+
+static void do_wear(struct call *call)
+{
+    put(call, ",\"wear\":[");
+    for (unsigned i = 0; i < CHIP_EEPROM; i++) put(call, "%s%" PRIu32, i ? "," : "", call->board->wear[i]);
+    put(call, "]");
+}
+
+static void do_events(struct call *call) { *call->wants_events = true; }
+
+static void do_quit(struct call *call) { call->simulator->quit = true; }
+
+static const struct {
+    const char *name;
+    void (*run)(struct call *call);
+    bool is_input; /* belongs into a recording */
+} commands[] = {
+    {"power", do_power, true},   {"reset", do_reset, true}, {"brownout", do_reset, true}, {"cut", do_cut, true},
+    {"cancel", do_cancel, true}, {"adc", do_adc, true},     {"baud", do_baud, true},      {"rx", do_rx, true},
+    {"run", do_run, false},      {"speed", do_speed, false}, {"plug", do_plug, false},    {"unplug", do_plug, false},
+    {"stats", do_stats, false},  {"eeprom", do_eeprom, false}, {"wear", do_wear, false},  {"events", do_events, false},
+    {"quit", do_quit, false},
+};
+
+void command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events)
+{
+    struct call call = {.simulator = simulator, .board = &simulator->board, .reply = reply, .wants_events = wants_events};
+    char whole[CONTROL_LINE];
+    snprintf(whole, sizeof whole, "%s", line);
+    for (char *rest = line, *word; call.count < MAX_WORDS && (word = strtok_r(rest, " \t\r", &rest));) call.words[call.count++] = word;
+    put(&call, "{\"ok\":true");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (!is(&call, 0, commands[i].name)) continue;
+        if (commands[i].is_input) simulator_record(simulator, whole);
+        commands[i].run(&call);
+        put(&call, "}");
+        return;
+    }
+    refuse(&call, "unknown command; see firmware/sim/README.md");
+    put(&call, "}");
+}

@@ -1,0 +1,271 @@
+/* simboard: an Arduino Uno as a process. In: options, a serial port, a control socket. Out: whatever the program in its flash does.
+ *
+ * The main loop lets board time follow real time (or runs ahead, or waits for `run`), moves bytes between the port and the line,
+ * and serves the control socket. README.md has the options and commands. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "images.h"
+#include "simulator.h"
+
+#define NS_PER_S 1000000000u
+#define SLICE_BUSY (CHIP_HZ / 1000)      /* while bytes flow */
+#define SLICE_IDLE (CHIP_HZ / 1000 * 4)  /* else; also how soon an opened port is noticed */
+#define SLICE_MAX (CHIP_HZ / 200)        /* at --speed max: between two looks at port and socket */
+#define MOST_BEHIND (CHIP_HZ / 4)        /* further behind real time than this, the board slips */
+#define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
+
+struct options {
+    const char *eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *record, *replay;
+    uint64_t seed;
+    enum speed speed;
+    bool off;
+};
+
+static const char usage[] =
+    "simboard: a simulated Arduino Uno. It starts switched on; see firmware/sim/README.md.\n"
+    "  --control PATH      control socket (Unix)\n"
+    "  --pty-link PATH     its serial port, a link to a pseudo-terminal\n"
+    "  --bootloader HEX    boot loader; without it the chip starts at address 0\n"
+    "  --flash FILE        image of the flash, 32 KiB, made if missing\n"
+    "  --eeprom FILE       image of the EEPROM, 1 KiB, made if missing\n"
+    "  --eeprom-log FILE   one line per EEPROM write, appended: CYCLE ADDRESS VALUE TORN\n"
+    "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
+    "  --speed SPEED       real (default), max, or step: time passes only by the command `run`\n"
+    "  --seed N            seed of what is random on a real board: torn cells, RAM after power-on (default 1)\n"
+    "  --off               start switched off\n"
+    "  --record FILE       write all inputs with their time\n"
+    "  --replay FILE       read them back instead of port and socket, and exit at their end\n";
+
+static volatile sig_atomic_t terminated;
+
+static void on_signal(int number)
+{
+    (void)number;
+    terminated = 1;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static bool parse(int argc, char **argv, struct options *options)
+{
+    static const struct option known[] = {
+        {"control", 1, 0, 'c'},    {"pty-link", 1, 0, 'p'}, {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'},  {"eeprom", 1, 0, 'e'},
+        {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},   {"speed", 1, 0, 's'},      {"seed", 1, 0, 'n'},   {"off", 0, 0, 'o'},
+        {"record", 1, 0, 'r'},     {"replay", 1, 0, 'y'},   {"help", 0, 0, 'h'},       {0, 0, 0, 0}};
+    *options = (struct options){.seed = 1};
+    for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
+        case 'c': options->control = optarg; break;
+        case 'p': options->port = optarg; break;
+        case 'b': options->bootloader = optarg; break;
+        case 'f': options->flash = optarg; break;
+        case 'e': options->eeprom = optarg; break;
+        case 'l': options->eeprom_log = optarg; break;
+        case 't': options->tx_log = optarg; break;
+        case 'r': options->record = optarg; break;
+        case 'y': options->replay = optarg; break;
+        case 'n': options->seed = strtoull(optarg, NULL, 0); break;
+        case 'o': options->off = true; break;
+        case 's':
+            if (strcmp(optarg, "real") && strcmp(optarg, "max") && strcmp(optarg, "step")) return false;
+            options->speed = optarg[0] == 'r' ? SPEED_REAL : optarg[0] == 'm' ? SPEED_MAX : SPEED_STEP;
+            break;
+        default: return false;
+        }
+    return optind == argc;
+}
+
+static int open_log(const char *path)
+{
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
+    if (path && fd < 0) {
+        fprintf(stderr, "simboard: %s: %s\n", path, strerror(errno));
+        exit(EXIT_FAILURE);
+    }
+    return fd;
+}
+
+static void on_event(void *context, const char *json) { control_event(&((struct simulator *)context)->control, json); }
+
+static void on_line(void *context, char *line, char *reply, bool *wants_events) { command_answer(context, line, reply, wants_events); }
+
+void simulator_record(struct simulator *simulator, const char *command)
+{
+    if (!simulator->recording) return;
+    fprintf(simulator->recording, "%" PRIu64 " %s\n", chip_now(&simulator->board.chip), command);
+    fflush(simulator->recording);
+}
+
+void simulator_set_speed(struct simulator *simulator, enum speed speed)
+{
+    simulator->speed = speed;
+    simulator->base_cycle = chip_now(&simulator->board.chip);
+    simulator->base_ns = now_ns();
+}
+
+/* --- time --- */
+
+static uint64_t cycle_of(const struct simulator *simulator, uint64_t ns)
+{
+    return simulator->base_cycle + (ns - simulator->base_ns) * (CHIP_HZ / 1000000) / 1000;
+}
+
+static void follow_real_time(struct simulator *simulator)
+{
+    uint64_t target = cycle_of(simulator, now_ns()), now = chip_now(&simulator->board.chip);
+    if (target <= now) return;
+    if (target - now > MOST_BEHIND) {
+        simulator->slipped += target - now - SLICE_IDLE;
+        target = now + SLICE_IDLE;
+        simulator->base_cycle = target;
+        simulator->base_ns = now_ns();
+    }
+    board_run(&simulator->board, target);
+}
+
+static void pass_time(struct simulator *simulator)
+{
+    if (simulator->speed == SPEED_REAL) follow_real_time(simulator);
+    if (simulator->speed == SPEED_MAX) board_run(&simulator->board, chip_now(&simulator->board.chip) + SLICE_MAX);
+}
+
+/* How long the loop may wait for input. */
+static struct timespec patience(const struct simulator *simulator, bool flowing)
+{
+    uint64_t ns = simulator->speed == SPEED_MAX ? 0 : (uint64_t)(flowing ? SLICE_BUSY : SLICE_IDLE) * (NS_PER_S / CHIP_HZ);
+    return (struct timespec){.tv_nsec = (long)ns};
+}
+
+/* --- port --- */
+
+static void set_baud(struct simulator *simulator)
+{
+    uint32_t baud = port_baud(&simulator->port);
+    if (baud == 0 || baud == simulator->board.line.baud) return;
+    char command[32];
+    snprintf(command, sizeof command, "baud %" PRIu32, baud);
+    simulator_record(simulator, command);
+    simulator->board.line.baud = baud;
+}
+
+static bool serve_port(struct simulator *simulator)
+{
+    struct line *line = &simulator->board.line;
+    if (port_check(&simulator->port)) {
+        simulator_record(simulator, "reset");
+        board_reset(&simulator->board, RESET_EXTERNAL);
+    }
+    uint8_t bytes[512];
+    unsigned room = line_room(line);
+    size_t count = port_read(&simulator->port, bytes, room < sizeof bytes ? room : sizeof bytes);
+    if (count || line->to_host_count) set_baud(simulator);
+    if (count) {
+        char command[8 + 2 * sizeof bytes] = "rx ";
+        for (size_t i = 0; i < count; i++) sprintf(command + 3 + 2 * i, "%02x", bytes[i]);
+        simulator_record(simulator, command);
+        line_to_board(line, bytes, (unsigned)count);
+    }
+    size_t taken = port_write(&simulator->port, line->to_host, line->to_host_count);
+    line->to_host_count -= (unsigned)taken;
+    memmove(line->to_host, line->to_host + taken, line->to_host_count);
+    return count || taken || line->to_board_count;
+}
+
+static void live(struct simulator *simulator)
+{
+    uint64_t last_byte = 0;
+    while (!simulator->quit && !terminated) {
+        struct pollfd set[2 + CONTROL_CLIENTS];
+        unsigned count = control_poll_set(&simulator->control, set);
+        if (simulator->port.open && line_room(&simulator->board.line)) set[count++] = (struct pollfd){.fd = simulator->port.master, .events = POLLIN};
+        uint64_t now = chip_now(&simulator->board.chip);
+        struct timespec timeout = patience(simulator, now - last_byte < LINGER);
+        int ready = ppoll(set, count, &timeout, NULL);
+        pass_time(simulator);
+        if (simulator->port_link && serve_port(simulator)) last_byte = chip_now(&simulator->board.chip);
+        if (ready > 0) control_serve(&simulator->control);
+    }
+}
+
+/* --- replay --- */
+
+static bool replay(struct simulator *simulator, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[CONTROL_LINE], reply[CONTROL_REPLY];
+    bool wants_events;
+    if (!file) {
+        fprintf(stderr, "simboard: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    while (fgets(line, sizeof line, file)) {
+        char *command;
+        uint64_t cycle = strtoull(line, &command, 10);
+        line[strcspn(line, "\n")] = '\0';
+        if (cycle > chip_now(&simulator->board.chip)) board_run(&simulator->board, cycle);
+        if (strcmp(command, " end")) command_answer(simulator, command, reply, &wants_events);
+    }
+    fclose(file);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static struct simulator simulator;
+    struct options options;
+    if (!parse(argc, argv, &options) || (!options.control && !options.replay)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+
+    uint8_t *flash = image_map(options.flash, CHIP_FLASH, 4096), *eeprom = image_map(options.eeprom, CHIP_EEPROM, 0);
+    if (!flash || !eeprom) return EXIT_FAILURE;
+    long boot_start = options.bootloader ? image_load_hex(flash, CHIP_FLASH, options.bootloader) : 0;
+    if (boot_start < 0) return EXIT_FAILURE;
+    if (!board_init(&simulator.board, flash, eeprom, (uint32_t)boot_start, options.seed)) {
+        fputs("simboard: this libsimavr does not know the atmega328p\n", stderr);
+        return EXIT_FAILURE;
+    }
+    simulator.board.eeprom_log = open_log(options.eeprom_log);
+    simulator.board.tx_log = open_log(options.tx_log);
+    simulator.port.master = -1;
+    if (options.replay) {
+        if (!options.off) board_power(&simulator.board, true);
+        return replay(&simulator, options.replay) ? EXIT_SUCCESS : EXIT_FAILURE;
+    }
+
+    simulator.control.answer = on_line;
+    simulator.control.context = &simulator;
+    if (options.record && !(simulator.recording = fopen(options.record, "we"))) {
+        perror(options.record);
+        return EXIT_FAILURE;
+    }
+    if (!control_open(&simulator.control, options.control)) return EXIT_FAILURE;
+    simulator.port_link = options.port;
+    if (options.port && !port_plug(&simulator.port, options.port)) return EXIT_FAILURE;
+    simulator.board.event = on_event;
+    simulator.board.context = &simulator;
+    if (!options.off) board_power(&simulator.board, true);
+    simulator_set_speed(&simulator, options.speed);
+    live(&simulator);
+    simulator_record(&simulator, "end");
+    port_unplug(&simulator.port);
+    control_close(&simulator.control);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,34 @@
+/* One simulated board as a process: the board, its port, and how its time relates to ours. */
+#ifndef SIM_SIMULATOR_H
+#define SIM_SIMULATOR_H
+
+#include <stdio.h>
+
+#include "board.h"
+#include "control.h"
+#include "port.h"
+
+enum speed { SPEED_REAL, SPEED_MAX, SPEED_STEP };
+
+struct simulator {
+    struct board board;
+    struct port port;
+    struct control control;
+    const char *port_link; /* NULL: no port */
+    FILE *recording;       /* NULL: not recording */
+    enum speed speed;
+    uint64_t base_cycle, base_ns; /* real speed: board time base_cycle was at monotonic time base_ns */
+    uint64_t slipped;             /* cycles by which the board fell behind real time for good: this machine was too busy */
+    bool quit;
+};
+
+/* Answer one command line; see README.md. */
+void command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events);
+
+/* Note an input with its board time, so that a replay gives the same bytes. */
+void simulator_record(struct simulator *simulator, const char *command);
+
+/* Real time starts to count anew from here. */
+void simulator_set_speed(struct simulator *simulator, enum speed speed);
+
+#endif

@@ -1,0 +1,28 @@
+"""Memory images of a simulated board. In: an Intel HEX file. Out: the 32 KiB flash image that holds it."""
+
+from pathlib import Path
+
+from intelhex import IntelHex, IntelHexError
+
+from gateway.errors import OncewayError
+
+FLASH_SIZE = 32_768
+
+
+def write_flash(image: Path, firmware: Path) -> None:
+    """Write a flash image with this firmware and nothing else, as after a chip erase and a programmer.
+
+    Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit.
+    """
+    content = IntelHex()
+    try:
+        content.loadhex(str(firmware))
+    except OSError as error:
+        raise OncewayError(f"cannot read the firmware ({error.strerror})", str(firmware), "Build it with `make firmware`") from error
+    except (IntelHexError, UnicodeDecodeError) as error:
+        raise OncewayError(f"not an Intel HEX file ({error})", str(firmware)) from error
+    last = content.maxaddr()
+    if last is None or last >= FLASH_SIZE:
+        raise OncewayError("the HEX file is empty or too large for the chip", str(firmware))
+    content.padding = 0xFF
+    image.write_bytes(bytes(content.tobinarray(start=0, size=FLASH_SIZE)))
