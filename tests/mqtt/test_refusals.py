@@ -38,7 +38,7 @@ def check_protocol_error(version: Version | None, sender: Side, text: str, words
     assert words in str(error)
 
 
-@pytest.mark.mqtt("MQTT-4.13.1-1", "311:MQTT-4.8.0-1", "MQTT-2.1.3-1", "311:MQTT-2.2.2-1", "311:MQTT-2.2.2-2")
+@pytest.mark.mqtt("MQTT-2.1.3-1", "311:MQTT-2.2.2-1", "311:MQTT-2.2.2-2")
 @pytest.mark.parametrize(
     ("version", "sender", "text", "words"),
     [

@@ -3,7 +3,6 @@
 import random
 from contextlib import suppress
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ sides = st.sampled_from(Side)
 
 @settings(max_examples=300)
 @given(st.data(), versions, sides)
-@pytest.mark.mqtt("MQTT-3.3.2-18", "MQTT-3.1.3-10", "MQTT-1.5.4-3", "311:MQTT-1.5.3-3")
 def test_packets_survive_writing_and_reading(data: st.DataObject, version: Version, sender: Side) -> None:
     packet = data.draw(packets(version, sender))
     stream = PacketStream(1 << 20, version, sender)

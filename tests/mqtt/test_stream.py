@@ -164,6 +164,15 @@ def test_a_known_topic_is_the_same_object_each_time() -> None:
     assert len(topics) == 1
 
 
+@pytest.mark.mqtt("MQTT-1.5.4-3", "311:MQTT-1.5.3-3")
+def test_a_byte_order_mark_is_text() -> None:
+    """Cut in two it is not UTF-8; whole it stays where it stands."""
+    with pytest.raises(MalformedPacket, match="not UTF-8 at byte 4"):
+        list(fed(from_hex("30 09 00 06 EF BB BF 'a' EF BB 00")))
+    (packet,) = fed(from_hex("30 0A 00 07 EF BB BF 'a' EF BB BF 00"))
+    assert packet == Publish("\ufeffa\ufeff")
+
+
 def test_client_side_reads_what_a_server_sends() -> None:
     stream = PacketStream(100, V4, Side.SERVER)
     stream.feed(from_hex("20 02 01 00 90 03 00 07 01 D0 00"))
