@@ -170,11 +170,18 @@ def load(path: Path) -> Config:
     except UnicodeDecodeError as error:
         raise ConfigError(f"the configuration is not UTF-8 (byte {error.start})", str(path)) from error
     try:
-        return Config.model_validate(tomllib.loads(text))
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}", str(path)) from error
+    return parse(values, str(path))
+
+
+def parse(values: dict[str, Any], where: str) -> Config:
+    """Check values that were read from `where`. Raises ConfigError."""
+    try:
+        return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(map(_explain, error.errors())), str(path)) from error
+        raise ConfigError("; ".join(map(_explain, error.errors())), where) from error
 
 
 def _explain(problem: Any) -> str:

@@ -1,0 +1,355 @@
+"""The broker: every session, subscription and message of one gateway. No socket, no disk, no clock.
+
+In: connections (`open`), their bytes (`Connection.receive`), the time (`advance`), and the news that a commit is on disk (`on_disk`).
+Out: `dirty`, the connections that have bytes to write or want to close; and `seal()`, the next commit.
+
+Whoever drives it sets `now` (seconds on the time axis, `gateway/service/clock.py`) before it hands in anything, writes what is
+dirty at the end of each turn of the event loop, and seals whenever the disk is free and something is urgent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.broker.access import Access
+from gateway.broker.burst import PUBLISH, RETAIN, Burst
+from gateway.broker.changes import Changes, Commit
+from gateway.broker.connection import Connection
+from gateway.broker.outbound import Delivery
+from gateway.broker.recovered import Recovered
+from gateway.broker.retained import Retained, RetainedMessages
+from gateway.broker.router import Router, Subscription
+from gateway.broker.session import Session
+from gateway.broker.spool import Spool
+from gateway.broker.statistics import Statistics
+from gateway.broker.will import StoredWill
+from gateway.config import LimitsSection
+from gateway.mqtt.errors import MqttError
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.spool import Identity
+    from gateway.links.carrier import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a listener allows. receive_maximum: ours, announced to its clients."""
+
+    access: Access
+    receive_maximum: int = 1024
+
+
+class Broker:
+    """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to
+    write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds."""
+
+    def __init__(self, limits: LimitsSection, spool_topics: list[str], spool_limit: int, state: Recovered) -> None:
+        self.limits = limits
+        self.started = self.now = state.now
+        self.utc_start: int | None = None
+        self.router = Router(spool_topics, limits.topic_levels)
+        self.retained = RetainedMessages()
+        self.spool = Spool(spool_limit, state.next_spool, state.boot, state.spool)
+        self.statistics = Statistics()
+        self.sessions: dict[str, Session] = {}
+        self.connections: dict[Connection, None] = {}
+        self.wills: dict[str, StoredWill] = {}
+        self.dirty: list[Connection] = []
+        self.disk_full = False
+        self.changes = Changes(1)
+        self._last_committed = 0
+        self._waiting: dict[int, list[Connection]] = {}
+        self._next_session = state.next_session
+        self._next_message = state.next_message
+        self._restore(state)
+
+    # -- connections and sessions
+
+    def open(self, peer: Peer, policy: Policy) -> Connection:
+        connection = Connection(self, peer, policy)
+        self.connections[connection] = None
+        self.statistics.connections += 1
+        return connection
+
+    def new_session(self, client: str, expiry: int, incarnation: int) -> Session:
+        session = Session(self, self._next_session, client, expiry, incarnation)
+        self._next_session += 1
+        self.sessions[client] = session
+        return session
+
+    def joined(self, session: Session, will: StoredWill | None) -> int:
+        """A connection has its session. Returns the commit that its CONNACK waits for, 0 for none."""
+        pending = self.wills.pop(session.client, None)
+        if pending is not None or will is not None:
+            self.changes.wills[session.client] = will
+        if session.durable:
+            self.changes.sessions[session.id] = session
+        elif will is None and pending is None and not self.changes.ended:
+            return 0
+        return self.promise()
+
+    def left(self, connection: Connection, will: bool) -> None:
+        """A connection has ended. will: its will is to be published."""
+        self.connections.pop(connection, None)
+        session = connection.session
+        if session is None or session.connection is not connection:
+            return
+        session.connection = None
+        session.left = self.now
+        session.inbound.unacknowledged = 0
+        session.outbound.suspend()
+        self._leave_will(connection, session, will)
+        if session.durable:
+            self.changes.sessions[session.id] = session
+        else:
+            self.end_session(session)
+
+    def _leave_will(self, connection: Connection, session: Session, wanted: bool) -> None:
+        stored, connection.will = connection.will, None
+        if stored is None:
+            return
+        if not wanted:
+            self.changes.wills[session.client] = None
+            return
+        due = self.now + min(stored.delay, session.expiry)
+        self.wills[session.client] = self.changes.wills[session.client] = stored.at(due)
+        if due <= self.now:
+            self._publish_will(session.client)
+
+    def _publish_will(self, client: str) -> None:
+        will = self.wills.pop(client)
+        self.changes.wills[client] = None
+        try:
+            topic = self.router.topic(will.topic)
+        except MqttError:
+            return
+        expires = None if will.expiry is None else self.now + will.expiry
+        burst = Burst(topic, will.payload, will.qos, will.retain, properties=will.properties, expires=expires)
+        if not self.refuses(burst):
+            self.publish(burst, None, client=client)
+
+    def end_session(self, session: Session) -> None:
+        """Forget a session with all that belongs to it."""
+        if session.client in self.wills:
+            self._publish_will(session.client)
+        for topic_filter in list(session.subscriptions):
+            self.router.unsubscribe(session, topic_filter)
+        session.outbound.suspend()
+        session.outbound.drop()
+        self.sessions.pop(session.client, None)
+        self._unstore(session)
+        session.expiry = 0
+
+    def change_expiry(self, session: Session, expiry: int) -> None:
+        if session.durable and not expiry:
+            session.outbound.unstore()
+            self._unstore(session)
+        if session.durable != (expiry > 0):
+            self.router.changed()
+        session.expiry = expiry
+
+    def _unstore(self, session: Session) -> None:
+        if session.durable:
+            changes = self.changes
+            changes.sessions.pop(session.id, None)
+            changes.flows.pop(session, None)
+            changes.ended.append(session.id)
+
+    # -- publications
+
+    def refuses(self, burst: Burst) -> ReasonCode | None:
+        """Why a burst cannot be taken at all, or None."""
+        topic = burst.topic
+        if topic.spooled and (self.disk_full or not self.spool.fits(burst)):
+            return ReasonCode.QUOTA_EXCEEDED
+        if burst.retain and burst.size and self.retained.count >= self.limits.retained and self.retained.get(topic.name) is None:
+            return ReasonCode.QUOTA_EXCEEDED
+        return None
+
+    def publish(self, burst: Burst, identity: Identity | None, commit: int = 0, client: str | None = None) -> int:
+        """Route a burst, keep it for those who are away, put it into the spool. commit: one that it waits for in any case. Returns the
+        commit that its acknowledgement waits for, 0 for none."""
+        topic = burst.topic
+        if topic.generation != self.router.generation:
+            self.router.match(topic)
+        if topic.spooled:
+            if client is None:
+                client = burst.publisher.client if burst.publisher else ""
+            monotonic = int((self.now - self.started) * 1_000_000)
+            utc = None if self.utc_start is None else self.utc_start + monotonic
+            self.changes.spool += self.spool.rows(burst, client, identity, monotonic, utc)
+            commit = self.promise()
+        qos = burst.qos
+        if qos and not commit and topic.durable:
+            commit = self.promise()
+        if burst.retain:
+            commit = self._retain(burst) or commit
+        publisher = burst.publisher
+        for route in topic.routes:
+            session = route.session
+            if session is publisher:
+                if route.own is None:
+                    continue
+                route = route.own
+            flags = RETAIN if burst.retain and route.retain_as_published else 0
+            self._deliver(session, burst, min(qos, route.qos), flags, route.identifiers, 0, burst.count, commit)
+        for share in topic.shares:
+            skip = 0
+            for session, subscription, count in share.deal(burst.count):
+                flags = RETAIN if burst.retain and subscription.retain_as_published else 0
+                extra = subscription.extra
+                self._deliver(session, burst, min(qos, subscription.qos), flags, extra, skip, count, commit)
+                skip += count
+        return commit
+
+    def deliver(self, session: Session, burst: Burst, qos: int, flags: int, extra: bytes) -> None:
+        """Give a message to one session, e.g. a retained one."""
+        commit = self.promise() if qos and session.durable else 0
+        self._deliver(session, burst, qos, flags, extra, 0, burst.count, commit)
+
+    def _deliver(self, session: Session, burst: Burst, qos: int, flags: int, extra: bytes, skip: int, count: int, commit: int) -> None:
+        if qos:
+            session.outbound.queue(burst, qos << 1 | flags, extra, skip, count, commit)
+            return
+        connection = session.connection
+        if connection is None:
+            return
+        if connection.full:
+            self.statistics.dropped += count
+            return
+        shape = connection.shape(burst, PUBLISH | flags, extra)
+        if shape is None:
+            self.statistics.too_large += count
+            return
+        self.statistics.sent[0] += count
+        connection.send(burst.packets(shape, 0, skip, count))
+
+    def _retain(self, burst: Burst) -> int:
+        """Keep the last publication of a burst for later subscribers. Returns the commit that this is part of, 0 when nothing changes."""
+        name = burst.topic.name
+        if burst.size:
+            message = Retained(name, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires)
+            self.retained.put(message)
+            self.changes.retained[name] = message
+        elif self.retained.remove(name):
+            self.changes.retained[name] = None
+        else:
+            return 0
+        return self.promise()
+
+    # -- commits
+
+    @property
+    def committed(self) -> int:
+        """Number of the last commit that is on disk."""
+        return self._last_committed
+
+    def promise(self) -> int:
+        """Somebody waits for the open changes: returns their number."""
+        self.changes.urgent = True
+        return self.changes.number
+
+    def keep_flow(self, session: Session) -> int:
+        """The state of a session's flows goes with the open changes: returns their number."""
+        changes = self.changes
+        changes.flows[session] = None
+        changes.urgent = True
+        return changes.number
+
+    def hold(self, connection: Connection, number: int) -> None:
+        """A connection holds packets that wait for commit `number`."""
+        self._waiting.setdefault(number, []).append(connection)
+
+    def is_waited_for(self, number: int) -> bool:
+        """Whether packets wait for commit `number`."""
+        return number in self._waiting
+
+    def seal(self) -> Commit:
+        """Close the open changes; they are the next commit."""
+        commit, self._next_message = self.changes.seal(self._next_message, self.spool.boot)
+        self.changes = Changes(commit.number + 1)
+        return commit
+
+    def on_disk(self, number: int) -> None:
+        """Commit `number` is on disk: let go what waited for it."""
+        self._last_committed = number
+        self.statistics.commits += 1
+        for connection in self._waiting.pop(number, ()):
+            connection.committed(number)
+
+    # -- time
+
+    def set_clock(self, utc_start: int | None) -> None:
+        """The clock became known, or was corrected. Rows that came before get their time with the next commit."""
+        if self.utc_start is None and utc_start is not None:
+            self.changes.clock = utc_start
+        self.utc_start = utc_start
+
+    def advance(self) -> None:
+        """Act on what has come due. To be called about once a second."""
+        now = self.now
+        for connection in list(self.connections):
+            silent = now - connection.seen
+            if connection.session is None:
+                if silent > self.limits.connect_timeout_s:
+                    connection.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came")
+            elif connection.keep_alive and silent > connection.keep_alive:
+                connection.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing was heard for {silent:.0f} s")
+        for client in [client for client, will in self.wills.items() if will.due is not None and will.due <= now]:
+            self._publish_will(client)
+        for session in [session for session in self.sessions.values() if session.ends <= now]:
+            self.end_session(session)
+        for topic in self.retained.expired(now):
+            self.retained.remove(topic)
+            self.changes.retained[topic] = None
+
+    # -- start
+
+    def _restore(self, state: Recovered) -> None:
+        """Take over what the store holds. All connections ended when the gateway stopped."""
+        by_id: dict[int, Session] = {}
+        connected = set()
+        for number, client, expiry, left, incarnation in state.sessions:
+            session = by_id[number] = self.sessions[client] = Session(self, number, client, expiry, incarnation)
+            session.left = self.now if left is None else left / 1000
+            if left is None:
+                connected.add(number)
+                self.changes.sessions[number] = session
+        for number, topic_filter, options, identifier in state.subscriptions:
+            subscription = Subscription(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
+            self.router.subscribe(by_id[number], subscription)
+        self._restore_flows(state, by_id, connected)
+        for topic, qos, properties, expires, payload in state.retained:
+            self.retained.put(Retained(topic, qos, payload, properties, None if expires is None else expires / 1000))
+        for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
+            stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
+            session_of = self.sessions.get(client)
+            latest = self.now + min(delay, session_of.expiry if session_of else 0)
+            self.wills[client] = self.changes.wills[client] = stored.at(latest if due_ms is None else due_ms / 1000)
+
+    def _restore_flows(self, state: Recovered, by_id: dict[int, Session], connected: set[int]) -> None:
+        bursts = {}
+        for number, name, retain, count, properties, expires, body in state.messages:
+            burst = Burst(
+                self.router.topic(name),
+                body,
+                0,
+                bool(retain),
+                count=count,
+                stride=len(body) // count,
+                properties=properties,
+                expires=None if expires is None else expires / 1000,
+            )
+            burst.message = number
+            bursts[number] = burst
+        queues: dict[int, list[Delivery]] = {}
+        for number, first, count, message, skip, flags, extra in state.queue:
+            delivery = Delivery(by_id[number], bursts[message], first, count, skip, flags, extra, 0)
+            queues.setdefault(number, []).append(delivery)
+        flows = {number: (received, sent, flying, released) for number, received, sent, flying, released in state.flows}
+        for number, session in by_id.items():
+            received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
+            session.inbound.restore(received)
+            session.outbound.restore(sent, unacknowledged, released, queues.get(number, []), number in connected)

@@ -1,0 +1,160 @@
+"""A burst: publications of one connection that came in one piece and are alike in all but packet identifier and payload.
+
+In: a run of PUBLISH packets as they stand in the receive buffer, a decoded PUBLISH, or a row of the store. Out: the PUBLISH packets for a
+receiver, whatever its version, QoS and options. Most bursts hold one publication. A busy publisher's hold dozens, and then checks, routing,
+storage and the building of packets cost one step per burst instead of one per publication: that is what makes Python fast enough here.
+"""
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.numbers import HIGH, LOW, pack_u16, packet_id
+from gateway.mqtt.wire import encode_varint
+
+if TYPE_CHECKING:
+    from gateway.broker.router import Topic
+    from gateway.broker.session import Session
+
+PUBLISH = 0x30
+DUP = 0x08
+RETAIN = 0x01
+QOS_BITS = 0x06
+
+MAXIMUM = 1024
+"""Publications in one burst."""
+
+_KNOWN_SHAPES = 256
+
+
+class Burst:
+    """`count` publications to one topic with payloads of `size` bytes each.
+
+    raw: where the payloads stand, one every `stride` bytes, the first at `payload_at`; with packets in front of them, the first packet
+    identifier stands at `id_at` (else 0). properties: what MQTT 5 passes through unchanged, encoded, without length. expires: on the
+    broker's time axis, or None. message: its row in the store, 0 while it has none; references: queue rows that need it.
+    """
+
+    __slots__ = (
+        "count",
+        "expires",
+        "id_at",
+        "message",
+        "payload_at",
+        "properties",
+        "publisher",
+        "qos",
+        "raw",
+        "references",
+        "retain",
+        "size",
+        "stride",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: "Topic",
+        raw: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        *,
+        count: int = 1,
+        stride: int = 0,
+        id_at: int = 0,
+        payload_at: int = 0,
+        properties: bytes = b"",
+        expires: float | None = None,
+        publisher: "Session | None" = None,
+    ) -> None:
+        self.topic = topic
+        self.raw = raw
+        self.qos = qos
+        self.retain = retain
+        self.count = count
+        self.stride = stride or len(raw)
+        self.size = self.stride - payload_at
+        self.id_at = id_at
+        self.payload_at = payload_at
+        self.properties = properties
+        self.expires = expires
+        self.publisher = publisher
+        self.message = 0
+        self.references = 0
+
+    def payload(self, index: int) -> bytes:
+        """The payload of publication `index`."""
+        at = index * self.stride
+        return self.raw[at + self.payload_at : at + self.stride]
+
+    def payloads(self, skip: int = 0, count: int = 0) -> list[bytes]:
+        """`count` payloads (0 = all that follow) from `skip` on."""
+        raw, stride, inner = self.raw, self.stride, self.payload_at
+        count = count or self.count - skip
+        if not self.size:
+            return [b""] * count
+        stop = (skip + count) * stride
+        return [raw[at + inner : at + stride] for at in range(skip * stride, stop, stride)]
+
+    def body(self) -> bytes:
+        """All payloads joined, as the store keeps them."""
+        return b"".join(self.payloads()) if self.payload_at else self.raw
+
+    def one(self, index: int) -> "Burst":
+        """Publication `index` as a burst of its own."""
+        return Burst(
+            self.topic,
+            self.payload(index),
+            self.qos,
+            self.retain,
+            properties=self.properties,
+            expires=self.expires,
+            publisher=self.publisher,
+        )
+
+    def shape(self, first: int, version5: bool, extra: bytes) -> tuple[bytes, bytes]:
+        """What stands before and after the packet identifier, up to the payload, in each PUBLISH of this burst.
+
+        first: the packet's first byte. extra: properties for this receiver alone, encoded.
+        """
+        topic = self.topic
+        if self.properties or extra:
+            return _shape(first, version5, topic.wire, self.properties + extra, self.size)
+        key = (first, version5, self.size)
+        shape = topic.shapes.get(key)
+        if shape is None:
+            if len(topic.shapes) >= _KNOWN_SHAPES:
+                topic.shapes.clear()
+            shape = topic.shapes[key] = _shape(first, version5, topic.wire, b"", self.size)
+        return shape
+
+    def packets(self, shape: tuple[bytes, bytes], number: int, skip: int, count: int) -> bytes:
+        """PUBLISH packets of `count` publications from `skip` on. number: of the first, for its packet identifier; 0 at QoS 0."""
+        head, tail = shape
+        raw, stride = self.raw, self.stride
+        if count == 1:
+            payload = raw[skip * stride + self.payload_at : (skip + 1) * stride]
+            if number:
+                return b"".join((head, pack_u16(packet_id(number)), tail, payload))
+            return b"".join((head, tail, payload))
+        at, id_at = skip * stride, self.id_at
+        if number:
+            ids = packet_id(number) - 1
+            if len(head) == id_at and tail == raw[at + id_at + 2 : at + self.payload_at] and head[1:] == raw[at + 1 : at + id_at]:
+                same = bytearray(raw[at : at + count * stride])
+            else:
+                gap = head + b"\0\0" + tail
+                id_at, stride = len(head), len(gap) + self.size
+                same = bytearray(gap + gap.join(self.payloads(skip, count)))
+            same[::stride] = head[:1] * count
+            same[id_at::stride] = HIGH[ids : ids + count]
+            same[id_at + 1 :: stride] = LOW[ids : ids + count]
+            return bytes(same)
+        head += tail
+        if not id_at and len(head) == self.payload_at and head == raw[at : at + len(head)]:
+            return raw[at : at + count * stride]
+        return head + head.join(self.payloads(skip, count))
+
+
+def _shape(first: int, version5: bool, topic: bytes, properties: bytes, size: int) -> tuple[bytes, bytes]:
+    tail = encode_varint(len(properties)) + properties if version5 else b""
+    length = len(topic) + len(tail) + size + (2 if first & QOS_BITS else 0)
+    return b"%c%b%b" % (first, encode_varint(length), topic), tail

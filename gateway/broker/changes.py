@@ -1,0 +1,164 @@
+"""What the next commit will hold.
+
+In: what the flows of one or more event-loop turns changed. Out: a `Commit`, plain rows for the store, made in one go when the writer is
+free. Until then a thing that came and went leaves no trace, and a thing that changed ten times is written once: that is what keeps an
+SD card alive.
+
+Rules: changes are sealed in order, and a commit holds whole changes only, so everything that one packet caused is in one transaction.
+Whoever must not act before the disk has it waits for the commit's number (`Connection.send`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.broker.numbers import pack_ids
+
+if TYPE_CHECKING:
+    from gateway.broker.burst import Burst
+    from gateway.broker.outbound import Delivery
+    from gateway.broker.retained import Retained
+    from gateway.broker.session import Session
+    from gateway.broker.will import StoredWill
+
+SessionRow = tuple[int, str, int, int | None, int]
+"""id, client, expiry in seconds, when it was left (axis ms; None while connected), incarnation."""
+FlowRow = tuple[int, bytes, int, bytes, bytes]
+"""session, inbound packet ids, number of the next message to send, identifiers sent and not acknowledged, identifiers released."""
+SubscriptionRow = tuple[int, str, int, int]
+"""session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published), subscription identifier (0 = none)."""
+MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
+"""id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
+QueueRow = tuple[int, int, int, int, int, int, bytes]
+"""session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN), properties for this receiver."""
+RetainedRow = tuple[str, int, bytes, int | None, bytes]
+"""topic, QoS, properties, expires (axis ms), payload."""
+WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
+"""client, due (axis ms; None while connected), delay in s, topic, QoS, retain, properties, message expiry in s, payload."""
+SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, int, int | None]
+"""id, device, incarnation, sequence, client, topic, payload, boot, monotonic µs, received µs UTC."""
+
+
+@dataclass(slots=True)
+class Commit:
+    """One transaction as rows. ended: session ids with all that belongs to them. clock: µs UTC at the start of this boot, once it is
+    known, for the spool rows that came before."""
+
+    number: int
+    boot: int = 0
+    clock: int | None = None
+    sessions: list[SessionRow] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    subscriptions: list[SubscriptionRow] = field(default_factory=list)
+    unsubscribed: list[tuple[int, str]] = field(default_factory=list)
+    flows: list[FlowRow] = field(default_factory=list)
+    messages: list[MessageRow] = field(default_factory=list)
+    queue: list[QueueRow] = field(default_factory=list)
+    finished: list[tuple[int, int]] = field(default_factory=list)
+    dead: list[int] = field(default_factory=list)
+    retained: list[RetainedRow] = field(default_factory=list)
+    cleared: list[str] = field(default_factory=list)
+    wills: list[WillRow] = field(default_factory=list)
+    wills_done: list[str] = field(default_factory=list)
+    spool: list[SpoolRow] = field(default_factory=list)
+
+
+class Changes:
+    """Open changes. number: of the commit they will be. urgent: somebody waits for it. bytes: payload in it, for back-pressure."""
+
+    __slots__ = (
+        "bytes",
+        "clock",
+        "dead",
+        "deliveries",
+        "ended",
+        "finished",
+        "flows",
+        "number",
+        "retained",
+        "sessions",
+        "spool",
+        "subscriptions",
+        "urgent",
+        "wills",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.urgent = False
+        self.bytes = 0
+        self.clock: int | None = None
+        self.sessions: dict[int, Session] = {}
+        self.ended: list[int] = []
+        self.flows: dict[Session, None] = {}
+        self.subscriptions: dict[tuple[Session, str], None] = {}
+        self.deliveries: list[Delivery] = []
+        self.finished: list[tuple[int, int]] = []
+        self.dead: list[int] = []
+        self.retained: dict[str, Retained | None] = {}
+        self.wills: dict[str, StoredWill | None] = {}
+        self.spool: list[SpoolRow] = []
+
+    @property
+    def empty(self) -> bool:
+        """Nothing for the disk. Rows that only wait to be deleted do not count: they go with the next commit."""
+        return not (
+            self.flows
+            or self.deliveries
+            or self.spool
+            or self.sessions
+            or self.ended
+            or self.subscriptions
+            or self.retained
+            or self.wills
+            or self.clock
+        )
+
+    def seal(self, next_message: int, boot: int) -> tuple[Commit, int]:
+        """The rows as they stand now, and the next free message id. boot: number of this start of the gateway."""
+        commit = Commit(self.number, boot, self.clock)
+        commit.ended = self.ended
+        commit.sessions = [session.row() for session in self.sessions.values()]
+        for session, topic_filter in self.subscriptions:
+            if not session.durable:
+                continue
+            item = session.subscriptions.get(topic_filter)
+            if item is None:
+                commit.unsubscribed.append((session.id, topic_filter))
+            else:
+                options = item.qos | item.no_local << 2 | item.retain_as_published << 3
+                commit.subscriptions.append((session.id, topic_filter, options, item.identifier))
+        for delivery in self.deliveries:
+            if delivery.left:
+                burst = delivery.burst
+                if not burst.message:
+                    burst.message = next_message
+                    next_message += 1
+                    commit.messages.append(_message(burst))
+                delivery.stored = True
+                commit.queue.append(
+                    (delivery.session.id, delivery.first, delivery.count, burst.message, delivery.skip, delivery.flags, delivery.extra)
+                )
+        commit.flows = [
+            (session.id, pack_ids(session.inbound.received), *session.outbound.row()) for session in self.flows if session.durable
+        ]
+        commit.finished = self.finished
+        commit.dead = self.dead
+        for topic, retained in self.retained.items():
+            if retained is None:
+                commit.cleared.append(topic)
+            else:
+                commit.retained.append(retained.row())
+        for client, will in self.wills.items():
+            if will is None:
+                commit.wills_done.append(client)
+            else:
+                commit.wills.append(will.row(client))
+        commit.spool = self.spool
+        return commit, next_message
+
+
+def _message(burst: Burst) -> MessageRow:
+    expires = None if burst.expires is None else int(burst.expires * 1000)
+    return burst.message, burst.topic.name, int(burst.retain), burst.count, burst.properties, expires, burst.body()

@@ -1,0 +1,389 @@
+"""One MQTT Network Connection, seen from the broker: bytes in, bytes out, and what each packet means in between.
+
+In: `receive(bytes)`, in whatever pieces they come, and `lost(reason)`. Out: `take()`, the bytes to write now; `closing`, when they are
+the last. Packets that must wait for a commit are held back, and everything behind them too, so order is kept: there is one order of
+packets per connection.
+
+A run of PUBLISH packets that differ in identifier and payload only, and a run of plain acknowledgements, are each taken in one step
+(`burst.py`); every other packet goes through `gateway.mqtt.decode`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import unpack
+from typing import TYPE_CHECKING
+
+from gateway.broker import handshake, publishing, requests
+from gateway.broker.burst import MAXIMUM, RETAIN, Burst
+from gateway.mqtt.decode import decode
+from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from gateway.mqtt.packets import (
+    Auth,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Unsubscribe,
+    Version,
+)
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker, Policy
+    from gateway.broker.router import Topic
+    from gateway.broker.session import Session
+    from gateway.broker.will import StoredWill
+    from gateway.links.carrier import Peer
+
+_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
+# First bytes of a PUBLISH without anything odd about it: QoS 0 without DUP, QoS 1, QoS 2.
+_PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
+_CONNECT = 0x10
+
+
+class _Held:
+    """Packets that wait for commit `number`. acknowledgements: PUBACKs among them."""
+
+    __slots__ = ("acknowledgements", "number", "packets")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.packets: list[bytes] = []
+        self.acknowledgements = 0
+
+
+class Connection:
+    """policy: what the listener allows. session: None until CONNECT is accepted. packet_limit: the largest packet that the client takes.
+    full: the link holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard."""
+
+    __slots__ = (
+        "_missing",
+        "_parts",
+        "aliases",
+        "broker",
+        "closing",
+        "dirty",
+        "full",
+        "held",
+        "keep_alive",
+        "out",
+        "packet_limit",
+        "peer",
+        "policy",
+        "problem_information",
+        "seen",
+        "sequence",
+        "session",
+        "topics",
+        "user",
+        "version",
+        "will",
+    )
+
+    def __init__(self, broker: Broker, peer: Peer, policy: Policy) -> None:
+        self.broker = broker
+        self.peer = peer
+        self.policy = policy
+        self.version = 0
+        self.session: Session | None = None
+        self.user: str | None = None
+        self.will: StoredWill | None = None
+        self.keep_alive = 0.0
+        self.packet_limit = 0
+        self.problem_information = True
+        self.topics: dict[bytes, Topic] = {}
+        self.aliases: dict[int, Topic] = {}
+        self.sequence = peer.device.next_sequence if peer.device else 0
+        self.seen = broker.now
+        self.full = False
+        self.closing: str | None = None
+        self.dirty = False
+        self.out: list[bytes] = []
+        self.held: deque[_Held] = deque()
+        self._parts: list[bytes] = []
+        self._missing = 0
+
+    # -- bytes out
+
+    def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None:
+        """Queue packets, to leave after commit `commit` and after everything queued before them."""
+        held = self.held
+        if commit > self.broker.committed:
+            if not held or held[-1].number < commit:
+                held.append(_Held(commit))
+                self.broker.hold(self, commit)
+            last = held[-1]
+        elif held:
+            last = held[-1]
+        else:
+            self.out.append(packets)
+            if acknowledgements:
+                self.session.inbound.unacknowledged -= acknowledgements  # type: ignore[union-attr]
+            if not self.dirty:
+                self.dirty = True
+                self.broker.dirty.append(self)
+            return
+        last.packets.append(packets)
+        last.acknowledgements += acknowledgements
+
+    def committed(self, number: int) -> None:
+        """Let go what waited for this commit."""
+        while self.held and self.held[0].number <= number:
+            held = self.held.popleft()
+            self.out += held.packets
+            if self.session is not None:
+                self.session.inbound.unacknowledged -= held.acknowledgements
+            if not self.dirty:
+                self.dirty = True
+                self.broker.dirty.append(self)
+
+    def answer(self, packet: Packet, commit: int = 0) -> None:
+        self.send(encode(packet, self.version), commit)
+
+    def take(self) -> bytes:
+        """The bytes to write now."""
+        out, self.out, self.dirty = self.out, [], False
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self.broker.statistics.bytes_sent += len(data)
+        return data
+
+    def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
+        """How a burst's packets look to this client; None when they are larger than it takes."""
+        shape = burst.shape(first, self.version == Version.V5, extra)
+        if self.packet_limit and len(shape[0]) + len(shape[1]) + burst.size + 2 > self.packet_limit:
+            return None
+        return shape
+
+    def resume_sending(self) -> None:
+        """The link takes bytes again."""
+        self.full = False
+        if self.session is not None:
+            self.session.outbound.pump()
+
+    # -- bytes in
+
+    def receive(self, data: bytes) -> None:
+        """Act on every packet that is complete."""
+        if self.closing is not None:
+            return
+        self.seen = self.broker.now
+        self.broker.statistics.bytes_received += len(data)
+        if self._parts:
+            self._parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(self._parts)
+            self._parts = []
+        try:
+            at = self._packets(data)
+        except MqttError as error:
+            self.fail(error)
+            return
+        if at < len(data) and self.closing is None:
+            self._parts = [data[at:] if at else data]
+
+    def _packets(self, data: bytes) -> int:
+        """Take packets from `data`; returns where the first incomplete one starts."""
+        at, end = 0, len(data)
+        while end - at >= 2 and self.closing is None:
+            first, length = data[at], data[at + 1]
+            if length < 0x80:
+                start = at + 2
+            else:
+                start, length = self._length(data, at, end)
+                if not start:
+                    break
+            stop = start + length
+            if stop - at > self.broker.limits.packet_bytes:
+                raise ProtocolError(f"a packet of {stop - at} bytes is larger than is taken here", ReasonCode.PACKET_TOO_LARGE)
+            if self.session is None and first != _CONNECT:
+                raise ProtocolError("the first packet is not CONNECT")
+            if stop > end:
+                self._missing = stop - end
+                return at
+            if first in _PUBLISHES:
+                at = self._publish(data, at, start, stop, end) or self._other(data, at, start, stop)
+            elif first in _ACKS and length == 2:
+                at = self._acks(data, at, end)
+            else:
+                at = self._other(data, at, start, stop)
+        self._missing = 1
+        return at
+
+    def _length(self, data: bytes, at: int, end: int) -> tuple[int, int]:
+        """Where the body starts and its length, for a Remaining Length of 2 to 4 bytes; (0, 0) while it is incomplete."""
+        length = 0
+        for shift in (0, 7, 14, 21):
+            at += 1
+            if at >= end:
+                return 0, 0
+            byte = data[at]
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if not byte:
+                    raise MalformedPacket("remaining length is not in its shortest form")
+                return at + 1, length
+        raise MalformedPacket("remaining length is longer than 4 bytes")
+
+    def _publish(self, data: bytes, at: int, start: int, stop: int, end: int) -> int:
+        """Take the PUBLISH at `at`, and those behind it that are alike. Returns where they end; 0 when there is something about this one
+        that `decode` must see."""
+        after_topic = start + 2 + (data[start] << 8 | data[start + 1]) if stop - start >= 2 else end
+        topic = self.topics.get(data[start:after_topic])
+        if topic is None:
+            return 0
+        first = data[at]
+        qos = first >> 1 & 3
+        body = after_topic + 2 if qos else after_topic
+        if self.version == Version.V5:
+            if body >= stop or data[body]:
+                return 0
+            body += 1
+        elif body > stop:
+            return 0
+        stride = stop - at
+        count, after = 1, stop
+        if after + stride <= end and data[after] == first:
+            alike = data[at:after_topic]
+            marker, step = (body - 1 - at, 0) if self.version == Version.V5 else (0, first)
+            while after + stride <= end and data.startswith(alike, after) and data[after + marker] == step and count < MAXIMUM:
+                after += stride
+                count += 1
+        raw = data[at:after] if after - at < end else data
+        identifiers: tuple[int, ...] = ()
+        if qos:
+            offset = after_topic - at
+            if count == 1:
+                identifiers = (raw[offset] << 8 | raw[offset + 1],)
+            else:
+                joined = bytearray(2 * count)
+                joined[0::2], joined[1::2] = raw[offset::stride], raw[offset + 1 :: stride]
+                identifiers = unpack(f">{count}H", joined)
+            if 0 in identifiers:
+                return 0
+        burst = Burst(
+            topic,
+            raw,
+            qos,
+            bool(first & RETAIN),
+            count=count,
+            stride=stride,
+            id_at=after_topic - at if qos else 0,
+            payload_at=body - at,
+            publisher=self.session,
+        )
+        publishing.receive(self, burst, identifiers)
+        return after
+
+    def _acks(self, data: bytes, at: int, end: int) -> int:
+        """Take a run of equal acknowledgements with a packet identifier and nothing else."""
+        kind = data[at]
+        count = 1
+        if data[at : at + 2] == data[at + 4 : at + 6]:
+            heads, lengths = data[at:end:4], data[at + 1 : end : 4]
+            count = min(len(heads) - len(heads.lstrip(heads[:1])), len(lengths) - len(lengths.lstrip(b"\2")), (end - at) // 4)
+        stop = at + 4 * count
+        identifiers = unpack(">" + "2xH" * count, data[at:stop]) if count <= 64 else unpack(f">{2 * count}H", data[at:stop])[1::2]
+        if 0 in identifiers:
+            raise ProtocolError("an acknowledgement has the packet identifier 0")
+        if kind == _PUBREL:
+            publishing.release(self, identifiers)
+        else:
+            outbound = self.session.outbound  # type: ignore[union-attr]
+            if kind == _PUBREC:
+                publishing.recorded(self, identifiers)
+            elif kind == _PUBACK:
+                outbound.puback(identifiers)
+            else:
+                outbound.pubcomp(identifiers)
+            outbound.pump()
+        return stop
+
+    def _other(self, data: bytes, at: int, start: int, stop: int) -> int:
+        """Take one packet the long way."""
+        packet = decode(data[at], data[start:stop], self.version)
+        if isinstance(packet, Publish):
+            publishing.decoded(self, packet)
+        elif isinstance(packet, Connect):
+            if self.session is not None:
+                raise ProtocolError("CONNECT: sent a second time")
+            handshake.connect(self, packet)
+        elif isinstance(packet, Pingreq):
+            self.send(b"\xd0\0")
+        elif isinstance(packet, Subscribe):
+            requests.subscribe(self, packet)
+        elif isinstance(packet, Unsubscribe):
+            requests.unsubscribe(self, packet)
+        elif isinstance(packet, Disconnect):
+            handshake.disconnect(self, packet)
+        elif isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp):
+            self._ack(packet)
+        elif isinstance(packet, Auth):
+            raise ProtocolError("AUTH: no authentication method was agreed on")
+        return stop
+
+    def _ack(self, packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
+        """An acknowledgement with a reason code or properties."""
+        identifiers = (packet.packet_id,)
+        outbound = self.session.outbound  # type: ignore[union-attr]
+        if isinstance(packet, Pubrel):
+            publishing.release(self, identifiers)
+            return
+        if isinstance(packet, Puback):
+            outbound.puback(identifiers)
+        elif isinstance(packet, Pubcomp):
+            outbound.pubcomp(identifiers)
+        elif packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
+            outbound.refused(packet.packet_id)
+        else:
+            publishing.recorded(self, identifiers)
+        outbound.pump()
+
+    # -- the end
+
+    def fail(self, error: MqttError) -> None:
+        """The client broke the protocol: say so where the version allows it, and close [MQTT-4.13.1-1]."""
+        if self.session is None:
+            handshake.refuse(self, error)
+        else:
+            self.disconnect(error.code, str(error))
+
+    def disconnect(self, reason: ReasonCode, text: str) -> None:
+        """End the connection from our side. text: for the log, and as Reason String to a client that wants it."""
+        if self.closing is not None:
+            return
+        packet = handshake.farewell(self, reason, text)
+        self.end(text, will=True)
+        if packet:
+            self.out.append(packet)
+
+    def lost(self, reason: str) -> None:
+        """The link is gone."""
+        if self.closing is None:
+            self.end(reason, will=True)
+        self.out.clear()
+
+    def end(self, reason: str, will: bool) -> None:
+        """Leave the session. Packets that still wait for a commit are dropped with the connection; nobody was promised anything."""
+        self.closing = reason
+        self.held.clear()
+        self._parts = []
+        if not self.dirty:
+            self.dirty = True
+            self.broker.dirty.append(self)
+        self.broker.left(self, will)
+
+    @property
+    def name(self) -> str:
+        """For logs: the client if it is known, and the address."""
+        return f"{self.session.client} ({self.peer.address})" if self.session else self.peer.address

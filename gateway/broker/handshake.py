@@ -1,0 +1,157 @@
+"""CONNECT and DISCONNECT: how a connection gets its session, and how it leaves it.
+
+Rules: a second connection of a client takes the session over, the first is told 0x8E and closed [MQTT-3.1.4-3]; Clean Start 1 ends the
+old session [MQTT-3.1.2-4], Clean Start 0 resumes it [MQTT-3.1.2-5]; CONNACK says which, after the commit that makes it true. A device on a
+reliable link must use its name as client identifier, and a device that has lost its memory (another incarnation) gets a new session,
+since identifiers of its former life would swallow its new publications.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from gateway.broker.publishing import pass_through
+from gateway.broker.session import Session
+from gateway.broker.will import StoredWill
+from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import MqttError, ProtocolError
+from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
+from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode, connack_return_code
+
+if TYPE_CHECKING:
+    from gateway.broker.connection import Connection
+
+_P = PropertyId
+
+
+def connect(connection: Connection, packet: Connect) -> None:
+    """Accept a CONNECT, or raise ProtocolError with the reason for CONNACK."""
+    broker, device = connection.broker, connection.peer.device
+    connection.version = packet.version
+    properties = packet.properties or {}
+    connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
+    if _P.AUTHENTICATION_METHOD in properties:
+        raise _refusal(connection, "no authentication method is offered here", ReasonCode.BAD_AUTHENTICATION_METHOD)
+    if device is not None and packet.client_id != device.name:
+        text = f"client identifier {packet.client_id!r} is not the name of the device, {device.name!r}"
+        raise _refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+    refused = connection.policy.access.refuses_connect(connection, packet)
+    if refused:
+        raise _refusal(connection, refused[1], refused[0])
+    client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
+    connection.user = packet.username
+    expiry = _expiry(connection, packet, properties)
+    session, present = _session(connection, client, packet.clean_start, expiry)
+    limits = broker.limits
+    connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, 0)
+    connection.keep_alive = packet.keep_alive * 1.5
+    connection.session = session
+    session.connection = connection
+    session.left = None
+    session.outbound.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
+    connection.will = _will(packet.will) if packet.will else None
+    commit = broker.joined(session, connection.will)
+    answer: Properties = {}
+    if connection.policy.receive_maximum < 65535:
+        answer[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
+    if device is None:
+        answer[_P.MAXIMUM_PACKET_SIZE] = limits.packet_bytes
+        if limits.topic_aliases:
+            answer[_P.TOPIC_ALIAS_MAXIMUM] = limits.topic_aliases
+    if expiry != properties.get(_P.SESSION_EXPIRY_INTERVAL, 0):
+        answer[_P.SESSION_EXPIRY_INTERVAL] = expiry
+    if not packet.client_id:
+        answer[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
+    connection.answer(Connack(present, ReasonCode.SUCCESS, answer), commit)
+    if present:
+        _resume(connection, session)
+
+
+def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
+    return ProtocolError(f"CONNECT: {text}", reason, Version(connection.version))
+
+
+def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
+    """Session Expiry Interval in seconds. Before MQTT 5, Clean Session 0 means as long as the limit allows."""
+    limit = connection.broker.limits.session_expiry_s
+    if packet.version == Version.V5:
+        return int(min(properties.get(_P.SESSION_EXPIRY_INTERVAL, 0), limit))
+    return 0 if packet.clean_start else limit
+
+
+def _session(connection: Connection, client: str, clean_start: bool, expiry: int) -> tuple[Session, bool]:
+    """The session for this connection, and whether it was there before."""
+    broker, device = connection.broker, connection.peer.device
+    incarnation = device.incarnation if device else 0
+    session = broker.sessions.get(client)
+    if session is not None and session.connection is not None:
+        session.connection.disconnect(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        session = broker.sessions.get(client)
+    if session is not None and (clean_start or session.incarnation != incarnation or session.ends <= broker.now):
+        broker.end_session(session)
+        session = None
+    if session is None:
+        return broker.new_session(client, expiry, incarnation), False
+    broker.change_expiry(session, expiry)
+    return session, True
+
+
+def _resume(connection: Connection, session: Session) -> None:
+    """Send again what was in flight, in order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
+    outbound = session.outbound
+    if outbound.released:
+        connection.send(b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in outbound.released))
+    outbound.pump()
+
+
+def _will(will: Will) -> StoredWill:
+    properties = dict(will.properties or {})
+    delay = properties.pop(_P.WILL_DELAY_INTERVAL, 0)
+    expiry = properties.get(_P.MESSAGE_EXPIRY_INTERVAL)
+    return StoredWill(will.topic, will.payload, will.qos, will.retain, pass_through(properties), delay, expiry)
+
+
+def refuse(connection: Connection, error: MqttError) -> None:
+    """Answer a CONNECT that cannot be accepted, if its version was readable, and close."""
+    version = error.version or connection.version
+    reason, text = error.code, str(error)
+    packet = b""
+    if version == Version.V5:
+        packet = encode(Connack(False, reason, _problem(connection, text)), version)
+    elif version and connack_return_code(reason) is not None:
+        packet = encode(Connack(False, reason), version)
+    connection.end(text, will=False)
+    if packet:
+        connection.out.append(packet)
+
+
+def farewell(connection: Connection, reason: ReasonCode, text: str) -> bytes:
+    """The DISCONNECT from our side; empty before MQTT 5, which has none."""
+    if connection.version != Version.V5 or connection.session is None:
+        return b""
+    if reason not in SERVER_DISCONNECT_CODES:
+        reason = ReasonCode.UNSPECIFIED_ERROR
+    return encode(Disconnect(reason, _problem(connection, text)), Version.V5)
+
+
+def _problem(connection: Connection, text: str) -> Properties | None:
+    """A Reason String, for a client that wants it and whose packets are large enough; none over a slow link."""
+    if not connection.problem_information or connection.peer.device is not None:
+        return None
+    if connection.packet_limit and len(text.encode()) + 16 > connection.packet_limit:
+        return None
+    return {_P.REASON_STRING: text}
+
+
+def disconnect(connection: Connection, packet: Disconnect) -> None:
+    """The client says goodbye."""
+    broker, session = connection.broker, connection.session
+    assert session is not None  # noqa: S101 - CONNECT comes first
+    expiry = (packet.properties or {}).get(_P.SESSION_EXPIRY_INTERVAL)
+    if expiry is not None:
+        if expiry and not session.durable:
+            raise ProtocolError("DISCONNECT: a session that was to end cannot be kept any more")
+        broker.change_expiry(session, min(expiry, broker.limits.session_expiry_s))
+    connection.end("the client disconnected", will=packet.reason == ReasonCode.DISCONNECT_WITH_WILL or packet.reason >= 0x80)

@@ -1,0 +1,53 @@
+"""The receive flow of one session: Delivery Method B (MQTT 5, section 4.3.3).
+
+    PUBLISH, new identifier      → keep the identifier, route at once; commit both; then PUBREC
+    PUBLISH, kept identifier     → PUBREC again, however often; nothing is routed. DUP is no evidence of anything [MQTT-3.3.1-3]
+    PUBLISH, refused             → PUBREC with the reason (0x80 and above); the identifier is not kept [MQTT-4.3.3-9]
+    PUBREL, kept identifier      → forget it; commit; then PUBCOMP
+    PUBREL, unknown identifier   → PUBCOMP with 0x92; never a forged success
+
+Nothing of a payload is kept here. The number of identifiers is bounded by the Receive Maximum that we announced.
+"""
+
+from __future__ import annotations
+
+from gateway.broker.numbers import unpack_ids
+
+
+class Inbound:
+    """received: identifiers of QoS 2 messages between PUBLISH and PUBREL. unacknowledged: QoS 1 messages whose PUBACK has not left.
+    commit: number of the last commit that holds a change of `received`."""
+
+    __slots__ = ("commit", "received", "unacknowledged")
+
+    def __init__(self) -> None:
+        self.received: dict[int, None] = {}
+        self.unacknowledged = 0
+        self.commit = 0
+
+    def restore(self, received: bytes) -> None:
+        """The state after a restart."""
+        self.received = dict.fromkeys(unpack_ids(received))
+
+    @property
+    def outstanding(self) -> int:
+        """What counts against our Receive Maximum [MQTT-3.3.4-9]."""
+        return len(self.received) + self.unacknowledged
+
+    def all_new(self, identifiers: tuple[int, ...]) -> bool:
+        """Whether none of these is kept and none stands there twice."""
+        return self.received.keys().isdisjoint(identifiers) and (len(identifiers) == 1 or len(set(identifiers)) == len(identifiers))
+
+    def keep(self, identifiers: tuple[int, ...]) -> None:
+        self.received.update(dict.fromkeys(identifiers))
+
+    def release(self, identifiers: tuple[int, ...]) -> list[int]:
+        """Forget identifiers; returns those that were not kept."""
+        received = self.received
+        unknown = []
+        for identifier in identifiers:
+            if identifier in received:
+                del received[identifier]
+            else:
+                unknown.append(identifier)
+        return unknown

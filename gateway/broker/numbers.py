@@ -1,0 +1,57 @@
+"""Packet identifiers and the numbers behind them.
+
+A session numbers its outgoing QoS 1 and 2 messages 1, 2, 3, … for ever; the packet identifier is that number folded into 1…65535. So an
+identifier needs no record of its own: the queue position says it, before and after a power cut. A device on a reliable link does the same
+in the other direction: its 32-bit sequence has the packet identifier in its low 16 bits (`gateway/links/README.md`).
+"""
+
+from collections.abc import Collection
+from struct import Struct, pack, unpack
+
+IDENTIFIERS = 0xFFFF
+
+_table = pack(f">{IDENTIFIERS}H", *range(1, IDENTIFIERS + 1)) * 2
+HIGH = _table[0::2]
+"""High bytes of the packet identifiers 1…65535, 1…65535: a slice of it is a column of a run of packets."""
+LOW = _table[1::2]
+
+pack_u16 = Struct(">H").pack
+
+
+def packet_id(number: int) -> int:
+    """The packet identifier of message `number` (from 1)."""
+    return (number - 1) % IDENTIFIERS + 1
+
+
+def packet_ids(number: int, count: int) -> range | list[int]:
+    """The packet identifiers of `count` messages from `number` on."""
+    start = packet_id(number)
+    if start + count <= IDENTIFIERS + 1:
+        return range(start, start + count)
+    return [*range(start, IDENTIFIERS + 1), *range(1, start + count - IDENTIFIERS)]
+
+
+def number_of(identifier: int, first: int) -> int:
+    """The number at or after `first` that has this packet identifier."""
+    return first + (identifier - packet_id(first)) % IDENTIFIERS
+
+
+def sequence_of(identifier: int, near: int) -> int:
+    """A device's 32-bit sequence from its packet identifier: the one with these low 16 bits that is nearest to `near` (its last known
+    or next sequence)."""
+    candidate = near & ~0xFFFF | identifier
+    if candidate > near + 0x8000 and candidate >= 0x10000:
+        return candidate - 0x10000
+    if candidate < near - 0x8000 and candidate <= 0xFFFE_FFFF:
+        return candidate + 0x10000
+    return candidate
+
+
+def pack_ids(identifiers: Collection[int]) -> bytes:
+    """Identifiers as two bytes each, for the store."""
+    return pack(f">{len(identifiers)}H", *identifiers)
+
+
+def unpack_ids(data: bytes) -> tuple[int, ...]:
+    """The inverse of `pack_ids`."""
+    return unpack(f">{len(data) // 2}H", data)

@@ -1,0 +1,196 @@
+"""PUBLISH and what follows it, between a connection and the flows of its session.
+
+In: bursts and acknowledgements from a connection. Out: routed publications, and the answers that the client gets.
+
+Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC, never beside a success for the same
+PUBLISH; before MQTT 5 it cannot be said there, so the connection is closed and nothing is acknowledged. Who sends more than our Receive
+Maximum gets 0x93 [MQTT-3.3.4-9].
+"""
+
+from __future__ import annotations
+
+from struct import pack
+from typing import TYPE_CHECKING
+
+from gateway.broker.burst import Burst
+from gateway.broker.numbers import sequence_of
+from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import ProtocolError
+from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.properties import Properties, PropertyId, encode_properties
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.wire import encode_string
+
+if TYPE_CHECKING:
+    from gateway.broker.connection import Connection
+    from gateway.broker.spool import Identity
+
+_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_KNOWN_TOPICS = 1024
+_NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
+
+
+def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], identity: Identity | None = None) -> None:
+    """Take a burst and answer it. identifiers: one per publication at QoS 1 and 2."""
+    broker, session = connection.broker, connection.session
+    assert session is not None  # noqa: S101 - CONNECT comes first
+    qos, count = burst.qos, burst.count
+    broker.statistics.received[qos] += count
+    if connection.peer.device is not None and identity is None and count == 1:
+        identity = _device_identity(connection, identifiers)
+    if not qos:
+        broker.publish(burst, identity)
+        return
+    inbound = session.inbound
+    if qos == 2 and not inbound.all_new(identifiers):
+        if count > 1:
+            _one_by_one(connection, burst, identifiers)
+        else:
+            broker.statistics.repeated += 1
+            connection.send(acknowledgements(_PUBREC, identifiers), inbound.commit)
+        return
+    if inbound.outstanding + count > connection.policy.receive_maximum:
+        if count == 1:
+            raise ProtocolError(
+                f"PUBLISH: more than {connection.policy.receive_maximum} QoS 1 and 2 messages in flight",
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+        _one_by_one(connection, burst, identifiers)
+        return
+    refused = connection.policy.access.refuses_publish(connection, burst.topic) or broker.refuses(burst)
+    if refused:
+        _refuse(connection, qos, identifiers, refused)
+        return
+    if qos == 1:
+        inbound.unacknowledged += count
+        commit = broker.publish(burst, identity)
+        connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
+    else:
+        inbound.keep(identifiers)
+        if session.durable:
+            inbound.commit = broker.keep_flow(session)
+        commit = broker.publish(burst, identity, inbound.commit if session.durable else 0)
+        connection.send(acknowledgements(_PUBREC, identifiers), commit)
+
+
+def _one_by_one(connection: Connection, burst: Burst, identifiers: tuple[int, ...]) -> None:
+    connection.broker.statistics.received[burst.qos] -= burst.count
+    for index, identifier in enumerate(identifiers):
+        receive(connection, burst.one(index), (identifier,))
+
+
+def decoded(connection: Connection, packet: Publish) -> None:
+    """Take a PUBLISH that was decoded in full: with properties, a topic alias, or a topic not seen before on this connection."""
+    broker = connection.broker
+    properties = packet.properties or {}
+    alias = properties.get(PropertyId.TOPIC_ALIAS, 0)
+    if alias > broker.limits.topic_aliases:
+        raise ProtocolError(f"PUBLISH: topic alias {alias} is above {broker.limits.topic_aliases}", ReasonCode.TOPIC_ALIAS_INVALID)
+    if packet.topic:
+        topic = broker.router.known(encode_string(packet.topic), packet.topic)
+        if alias:
+            connection.aliases[alias] = topic
+        if len(connection.topics) >= _KNOWN_TOPICS:
+            connection.topics.clear()
+        connection.topics[topic.wire] = topic
+    elif alias in connection.aliases:
+        topic = connection.aliases[alias]
+    else:
+        raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
+    expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
+    burst = Burst(
+        topic,
+        packet.payload,
+        packet.qos,
+        packet.retain,
+        properties=pass_through(properties),
+        expires=None if expiry is None else broker.now + expiry,
+        publisher=connection.session,
+    )
+    receive(connection, burst, (packet.packet_id,) if packet.qos else (), _stated_identity(connection, properties))
+
+
+def pass_through(properties: Properties) -> bytes:
+    """The properties that subscribers get as they are [MQTT-3.3.2-4, -15, -16, -17, -20], encoded, without length."""
+    kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_ON}
+    if not kept:
+        return b""
+    block = encode_properties(kept)
+    start = 1
+    while block[start - 1] & 0x80:
+        start += 1
+    return block[start:]
+
+
+def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Identity | None:
+    """A device's publication: the packet identifier is the low half of its sequence. None at QoS 0, which has no identifier."""
+    device = connection.peer.device
+    if device is None or not identifiers:
+        return None
+    connection.sequence = sequence_of(identifiers[0], connection.sequence)
+    return device.name, device.incarnation, connection.sequence
+
+
+def _stated_identity(connection: Connection, properties: Properties) -> Identity | None:
+    """What a client without reliable link says in user properties `incarnation` and `seq`, if it says both as whole numbers."""
+    pairs = dict(properties.get(PropertyId.USER_PROPERTY, ()))
+    incarnation, sequence = pairs.get("incarnation", ""), pairs.get("seq", "")
+    if connection.peer.device is not None or not (_is_number(incarnation, 10) and _is_number(sequence, 18)):
+        return None
+    assert connection.session is not None  # noqa: S101 - CONNECT comes first
+    return connection.session.client, int(incarnation), int(sequence)
+
+
+def _is_number(text: str, digits: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= digits
+
+
+def _refuse(connection: Connection, qos: int, identifiers: tuple[int, ...], reason: ReasonCode) -> None:
+    connection.broker.statistics.refused += len(identifiers)
+    if connection.version < Version.V5:
+        connection.disconnect(reason, f"PUBLISH refused: {reason.name.lower().replace('_', ' ')}")
+        return
+    make = Puback if qos == 1 else Pubrec
+    connection.send(b"".join(encode(make(identifier, reason), connection.version) for identifier in identifiers))
+
+
+def release(connection: Connection, identifiers: tuple[int, ...]) -> None:
+    """PUBREL: forget, commit, answer."""
+    broker, session = connection.broker, connection.session
+    assert session is not None  # noqa: S101 - CONNECT comes first
+    inbound = session.inbound
+    unknown = inbound.release(identifiers)
+    commit = inbound.commit
+    if session.durable and len(unknown) < len(identifiers):
+        commit = inbound.commit = broker.keep_flow(session)
+    if not unknown:
+        connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
+        return
+    broker.statistics.unknown_releases += len(unknown)
+    missing = set(unknown)
+    for identifier in identifiers:
+        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if identifier in missing else ReasonCode.SUCCESS
+        connection.answer(Pubcomp(identifier, reason), commit)
+
+
+def recorded(connection: Connection, identifiers: tuple[int, ...]) -> None:
+    """PUBREC: release, commit, answer with PUBREL."""
+    broker, session = connection.broker, connection.session
+    assert session is not None  # noqa: S101 - CONNECT comes first
+    known, unknown = session.outbound.pubrec(identifiers)
+    commit = broker.keep_flow(session) if session.durable and known else 0
+    if known:
+        connection.send(acknowledgements(_PUBREL, known), commit)
+    for identifier in unknown:
+        connection.answer(Pubrel(identifier, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+
+
+def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
+    """Successful acknowledgements, joined. kind: their first byte."""
+    count = len(identifiers)
+    if count == 1:
+        return pack(">BBH", kind, 2, identifiers[0])
+    packets = bytearray((kind, 2, 0, 0)) * count
+    joined = pack(f">{count}H", *identifiers)
+    packets[2::4], packets[3::4] = joined[0::2], joined[1::2]
+    return bytes(packets)

@@ -1,0 +1,25 @@
+"""What a store hands to the broker at its start: the rows of `changes.py`, read back."""
+
+from dataclasses import dataclass, field
+
+from gateway.broker.changes import FlowRow, MessageRow, QueueRow, RetainedRow, SessionRow, SubscriptionRow, WillRow
+
+
+@dataclass(slots=True)
+class Recovered:
+    """boot: number of this start. now: where the time axis goes on, in seconds. next_*: first free numbers. spool: (last id, bytes) of
+    the rows in the spool, in order. queue: in order of session and first number."""
+
+    boot: int = 1
+    now: float = 0.0
+    next_session: int = 1
+    next_message: int = 1
+    next_spool: int = 1
+    spool: list[tuple[int, int]] = field(default_factory=list)
+    sessions: list[SessionRow] = field(default_factory=list)
+    subscriptions: list[SubscriptionRow] = field(default_factory=list)
+    flows: list[FlowRow] = field(default_factory=list)
+    messages: list[MessageRow] = field(default_factory=list)
+    queue: list[QueueRow] = field(default_factory=list)
+    retained: list[RetainedRow] = field(default_factory=list)
+    wills: list[WillRow] = field(default_factory=list)

@@ -1,0 +1,82 @@
+"""SUBSCRIBE and UNSUBSCRIBE.
+
+Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6]; it leaves after the commit when the session is durable;
+retained messages follow it (Retain Handling 0: always, 1: for a new subscription only, 2: never; never for a shared one).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.burst import RETAIN, Burst
+from gateway.broker.router import Subscription
+from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
+from gateway.mqtt.packets import Subscription as Wanted
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import SHARE_PREFIX
+
+if TYPE_CHECKING:
+    from gateway.broker.connection import Connection
+
+
+def subscribe(connection: Connection, packet: Subscribe) -> None:
+    identifier = (packet.properties or {}).get(PropertyId.SUBSCRIPTION_IDENTIFIER, [0])[0]
+    reasons = []
+    retained: list[tuple[Wanted, Subscription]] = []
+    for wanted in packet.subscriptions:
+        reason, new = _grant(connection, wanted, identifier)
+        reasons.append(reason)
+        shared = wanted.topic_filter.startswith(SHARE_PREFIX) and connection.version == Version.V5
+        if reason < ReasonCode.UNSPECIFIED_ERROR and not shared and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new)):
+            assert connection.session is not None  # noqa: S101 - CONNECT comes first
+            retained.append((wanted, connection.session.subscriptions[wanted.topic_filter]))
+    connection.answer(Suback(packet.packet_id, reasons), _commit(connection))
+    for wanted, subscription in retained:
+        _send_retained(connection, wanted.topic_filter, subscription)
+
+
+def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[ReasonCode, bool]:
+    """The reason for one filter, and whether the subscription is new."""
+    broker, session = connection.broker, connection.session
+    assert session is not None  # noqa: S101 - CONNECT comes first
+    refused = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
+    if refused:
+        return refused, False
+    known = wanted.topic_filter in session.subscriptions
+    if not known and len(session.subscriptions) >= broker.limits.subscriptions:
+        return ReasonCode.QUOTA_EXCEEDED, False
+    subscription = Subscription(wanted.topic_filter, wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
+    new = broker.router.subscribe(session, subscription)
+    if session.durable:
+        broker.changes.subscriptions[session, wanted.topic_filter] = None
+    return ReasonCode(wanted.qos), new
+
+
+def _send_retained(connection: Connection, topic_filter: str, subscription: Subscription) -> None:
+    broker, session = connection.broker, connection.session
+    assert session is not None  # noqa: S101 - CONNECT comes first
+    for message in broker.retained.matching(topic_filter, broker.now):
+        topic = broker.router.topic(message.topic)
+        burst = Burst(topic, message.payload, message.qos, True, properties=message.properties, expires=message.expires)
+        broker.deliver(session, burst, min(message.qos, subscription.qos), RETAIN, subscription.extra)
+
+
+def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:
+    broker, session = connection.broker, connection.session
+    assert session is not None  # noqa: S101 - CONNECT comes first
+    reasons = []
+    for topic_filter in packet.topic_filters:
+        found = broker.router.unsubscribe(session, topic_filter)
+        reasons.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+        if found and session.durable:
+            broker.changes.subscriptions[session, topic_filter] = None
+    connection.answer(Unsuback(packet.packet_id, reasons), _commit(connection))
+
+
+def _commit(connection: Connection) -> int:
+    """What an answer about a durable session waits for."""
+    session = connection.session
+    if session is not None and session.durable:
+        return connection.broker.promise()
+    return 0

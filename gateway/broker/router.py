@@ -1,0 +1,206 @@
+"""From a Topic Name to the sessions that get its messages.
+
+In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries everything known about a name; its
+routes are matched once and used until a subscription changes. Filters stand in a tree of topic levels (MQTT 5, section 4.7), so
+filters that do not match cost nothing.
+
+Rules: a session gets a message once however many of its filters match [MQTT-3.3.4-2], at their highest QoS, with all their
+Subscription Identifiers [MQTT-3.3.4-3]; each shared subscription gets it once [MQTT-4.8.2-4]; a wildcard in first place does not match
+`$…` [MQTT-4.7.2-1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.broker.shared import Share
+from gateway.mqtt.errors import ProtocolError
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import split_shared, topic_matches, topic_name_problem
+from gateway.mqtt.wire import encode_string, encode_varint
+
+if TYPE_CHECKING:
+    from gateway.broker.session import Session
+
+_KNOWN_TOPICS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a session subscribed to. identifier: Subscription Identifier, 0 = none."""
+
+    topic_filter: str
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int = 0
+
+    @property
+    def extra(self) -> bytes:
+        """The Subscription Identifier as an encoded property, empty without one."""
+        return b"\x0b" + encode_varint(self.identifier) if self.identifier else b""
+
+
+class Route:
+    """One session that gets a topic's messages. qos: the highest granted. identifiers: Subscription Identifiers as encoded properties.
+    own: the route for the session's own messages, where no-local subscriptions do not count; None when nothing is left of it then."""
+
+    __slots__ = ("identifiers", "own", "qos", "retain_as_published", "session")
+
+    def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
+        self.session = session
+        self.qos = max(item.qos for item in subscriptions)
+        self.retain_as_published = any(item.retain_as_published for item in subscriptions)
+        self.identifiers = b"".join(item.extra for item in subscriptions)
+        self.own: Route | None = self
+        local = [item for item in subscriptions if not item.no_local]
+        if len(local) < len(subscriptions):
+            self.own = Route(session, local) if local else None
+
+
+class Topic:
+    """A Topic Name and what is known about it. wire: the name as it stands in packets, length in front. spooled: goes up to the landing
+    place. shapes: packet heads by first byte, version and payload size. routes, shares: who gets it, valid while `generation` is the
+    router's. durable: highest QoS granted to a session that outlives its connection, or to a shared subscription."""
+
+    __slots__ = ("durable", "generation", "name", "routes", "shapes", "shares", "spooled", "wire")
+
+    def __init__(self, name: str, wire: bytes, spooled: bool) -> None:
+        self.name = name
+        self.wire = wire
+        self.spooled = spooled
+        self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
+        self.generation = 0
+        self.routes: list[Route] = []
+        self.shares: list[Share] = []
+        self.durable = 0
+
+
+class _Node:
+    """A topic level. members: who subscribed to the filter that ends here."""
+
+    __slots__ = ("children", "members", "shares")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.members: dict[Session, Subscription] = {}
+        self.shares: dict[str, Share] = {}
+
+    @property
+    def empty(self) -> bool:
+        return not (self.children or self.members or self.shares)
+
+
+class Router:
+    """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most levels a topic may have."""
+
+    def __init__(self, spool: list[str], levels: int) -> None:
+        self._spool = spool
+        self._levels = levels
+        self._root = _Node()
+        self._topics: dict[bytes, Topic] = {}
+        self.generation = 1
+        self.count = 0
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name, checked. ProtocolError with 0x90 for a name that no message may have."""
+        return self.known(encode_string(name), name)
+
+    def known(self, wire: bytes, name: str) -> Topic:
+        """The same for who has the name's bytes at hand, length in front."""
+        topic = self._topics.get(wire)
+        if topic is None:
+            problem = topic_name_problem(name)
+            if problem is None and name.count("/") >= self._levels:
+                problem = f"has more than {self._levels} levels"
+            if problem:
+                raise ProtocolError(f"PUBLISH: topic name {problem}", ReasonCode.TOPIC_NAME_INVALID)
+            if len(self._topics) >= _KNOWN_TOPICS:
+                self._topics.clear()
+            topic = self._topics[wire] = Topic(name, wire, any(topic_matches(item, name) for item in self._spool))
+        return topic
+
+    def subscribe(self, session: Session, subscription: Subscription) -> bool:
+        """Add or replace [MQTT-3.8.4-3]; True when the session had no subscription with this filter."""
+        topic_filter = subscription.topic_filter
+        new = topic_filter not in session.subscriptions
+        session.subscriptions[topic_filter] = subscription
+        share, inner = split_shared(topic_filter)
+        node = self._root
+        for level in inner.split("/"):
+            below = node.children.get(level)
+            if below is None:
+                below = node.children[level] = _Node()
+            node = below
+        if share is None:
+            node.members[session] = subscription
+        else:
+            node.shares.setdefault(share, Share(topic_filter)).members[session] = subscription
+        self.count += new
+        self.changed()
+        return new
+
+    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
+        """True when there was such a subscription."""
+        if session.subscriptions.pop(topic_filter, None) is None:
+            return False
+        share, inner = split_shared(topic_filter)
+        path = [self._root]
+        levels = inner.split("/")
+        for level in levels:
+            path.append(path[-1].children[level])
+        if share is None:
+            del path[-1].members[session]
+        else:
+            members = path[-1].shares[share].members
+            del members[session]
+            if not members:
+                del path[-1].shares[share]
+        while levels and path[-1].empty:
+            path.pop()
+            del path[-1].children[levels.pop()]
+        self.count -= 1
+        self.changed()
+        return True
+
+    def changed(self) -> None:
+        """Who gets what has changed: every topic is matched anew when it is next used."""
+        self.generation += 1
+
+    def match(self, topic: Topic) -> None:
+        """Bring `topic.routes` and `topic.shares` up to date."""
+        found: dict[Session, list[Subscription]] = {}
+        topic.shares = []
+        for node in self._matching(topic.name):
+            for session, subscription in node.members.items():
+                found.setdefault(session, []).append(subscription)
+            topic.shares += node.shares.values()
+        topic.routes = [Route(session, subscriptions) for session, subscriptions in found.items()]
+        topic.durable = max(
+            [route.qos for route in topic.routes if route.session.durable] + [share.qos for share in topic.shares], default=0
+        )
+        topic.generation = self.generation
+
+    def _matching(self, name: str) -> Iterator[_Node]:
+        """The nodes of all filters that match."""
+        nodes = [self._root]
+        wildcards = name[0] != "$"
+        for level in name.split("/"):
+            below = []
+            for node in nodes:
+                children = node.children
+                if level in children:
+                    below.append(children[level])
+                if wildcards:
+                    if "+" in children:
+                        below.append(children["+"])
+                    if "#" in children:
+                        yield children["#"]
+            wildcards = True
+            nodes = below
+        for node in nodes:
+            yield node
+            if "#" in node.children:
+                yield node.children["#"]

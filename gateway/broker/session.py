@@ -1,0 +1,53 @@
+"""A session: what the broker keeps for a client (MQTT 5, section 4.1), whether it is connected or not.
+
+A session is durable when it outlives its connection (Session Expiry Interval > 0, or Clean Session 0); only then is anything of it stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.inbound import Inbound
+from gateway.broker.outbound import Outbound
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.changes import SessionRow
+    from gateway.broker.connection import Connection
+    from gateway.broker.router import Subscription
+
+NEVER = 0xFFFF_FFFF
+"""Session Expiry Interval of a session that does not expire."""
+
+
+class Session:
+    """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds. left: when its connection ended, on the
+    broker's time axis, None while connected. incarnation: of the device behind it, 0 for others."""
+
+    __slots__ = ("client", "connection", "expiry", "id", "inbound", "incarnation", "left", "outbound", "subscriptions")
+
+    def __init__(self, broker: Broker, identifier: int, client: str, expiry: int = 0, incarnation: int = 0) -> None:
+        self.id = identifier
+        self.client = client
+        self.expiry = expiry
+        self.incarnation = incarnation
+        self.left: float | None = None
+        self.connection: Connection | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.inbound = Inbound()
+        self.outbound = Outbound(broker, self)
+
+    @property
+    def durable(self) -> bool:
+        return self.expiry > 0
+
+    @property
+    def ends(self) -> float:
+        """When a session that was left expires, on the time axis."""
+        if self.left is None or self.expiry == NEVER:
+            return float("inf")
+        return self.left + self.expiry
+
+    def row(self) -> SessionRow:
+        left = None if self.left is None else int(self.left * 1000)
+        return self.id, self.client, self.expiry, left, self.incarnation

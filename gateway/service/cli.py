@@ -1,0 +1,53 @@
+"""`onceway gateway …`: run the gateway, check its configuration."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from gateway.config import Config, ConfigError, load, parse
+from gateway.service.gateway import serve
+
+app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file, see README.md.")]
+
+
+@app.command()
+def run(
+    config: ConfigOption = None,
+    listen: Annotated[str | None, typer.Option(help="Without a file: ADDRESS:PORT for MQTT over TCP.")] = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Without a file: take clients without a user name.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
+) -> None:
+    """Run the gateway until SIGTERM.
+
+    Example: onceway gateway run --listen 127.0.0.1:1883 --anonymous --data /tmp/onceway
+    """
+    settings = _settings(config, listen, anonymous, data)
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("gateway.service.gateway").setLevel(logging.INFO)
+    sys.setswitchinterval(0.0005)  # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
+    uvloop.run(serve(settings))
+
+
+def _settings(config: Path | None, listen: str | None, anonymous: bool, data: Path | None) -> Config:
+    if config is not None:
+        if listen or data or anonymous:
+            raise ConfigError("--config stands alone: write the listener and the data directory into the file", str(config))
+        return load(config)
+    if listen is None or data is None:
+        raise ConfigError("nothing to run", hint="Name a file with --config, or --listen ADDRESS:PORT and --data DIR")
+    return parse({"gateway": {"data": str(data)}, "listener": [{"bind": listen, "anonymous": anonymous}]}, "command line")
+
+
+@app.command("check-config")
+def check_config(config: Annotated[Path, typer.Option("--config", help="TOML file.")]) -> None:
+    """Say whether a configuration file is right, and what is wrong with it."""
+    load(config)
+    typer.echo(f"{config}: ok")

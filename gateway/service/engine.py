@@ -1,0 +1,179 @@
+"""The broker on an event loop: turns, writes and commits.
+
+In: carriers of all links, and the store's writer. Out: each turn's outgoing packets of a connection in one write; each commit as soon as
+the writer is free and somebody waits for it, with everything that arrived meanwhile; every second what has come due. Nothing here costs a
+task, a future or a system call per message.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from pathlib import Path
+
+from gateway.broker.broker import Broker, Policy
+from gateway.broker.connection import Connection
+from gateway.links.carrier import Accept, Carrier, Receiver
+from gateway.mqtt.reason import ReasonCode
+from gateway.service.clock import Clock
+from gateway.store.writer import Writer
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+BACKLOG_BYTES = 16_000_000
+"""Payload that may wait for the disk; beyond it publishers are not read until a commit is through."""
+
+
+class _Link:
+    """One connection between its carrier and the broker (a `Receiver`)."""
+
+    __slots__ = ("_carrier", "_connection", "_engine")
+
+    def __init__(self, engine: "Engine", carrier: Carrier, connection: Connection) -> None:
+        self._engine = engine
+        self._carrier = carrier
+        self._connection = connection
+
+    def receive(self, data: bytes) -> None:
+        engine = self._engine
+        engine.begin()
+        try:
+            self._connection.receive(data)
+        except Exception:
+            log.exception("%s: connection closed after an internal error", self._connection.name)
+            self._connection.lost("internal error")
+            self._carrier.abort()
+        if engine.broker.changes.bytes > BACKLOG_BYTES:
+            engine.hold_back(self._carrier)
+
+    def lost(self, reason: str) -> None:
+        self._engine.begin()
+        self._connection.lost(reason)
+        self._engine.forget(self._connection)
+
+    def writable(self) -> None:
+        self._engine.begin()
+        self._connection.resume_sending()
+
+
+class Engine:
+    """Drives `broker` with the time from `clock` and keeps its promises with a writer on `folder`. Made inside the running loop."""
+
+    def __init__(self, broker: Broker, clock: Clock, folder: Path) -> None:
+        self.broker = broker
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._carriers: dict[Connection, Carrier] = {}
+        self._held_back: list[Carrier] = []
+        self._turn = False
+        self._stopped = False
+        self._writing = 0
+        self._writer = Writer(folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed)
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        broker.set_clock(clock.utc_start(self._loop.time()))
+
+    def accept(self, policy: Policy) -> Accept:
+        """What a listener with this policy calls for each new connection."""
+
+        def accept(carrier: Carrier) -> Receiver:
+            self.begin()
+            connection = self.broker.open(carrier.peer, policy)
+            self._carriers[connection] = carrier
+            return _Link(self, carrier, connection)
+
+        return accept
+
+    def begin(self) -> None:
+        """Something comes in: set the time, and end the turn when all that is ready has been taken."""
+        self.broker.now = self._clock.axis(self._loop.time())
+        if not self._turn:
+            self._turn = True
+            self._loop.call_soon(self._end_turn)
+
+    def hold_back(self, carrier: Carrier) -> None:
+        """Read nothing more from a publisher until a commit is through."""
+        carrier.pause_reading()
+        self._held_back.append(carrier)
+
+    def forget(self, connection: Connection) -> None:
+        self._carriers.pop(connection, None)
+
+    def _end_turn(self) -> None:
+        self._turn = False
+        self._write()
+        self._commit(self.broker.changes.urgent)
+
+    def _write(self) -> None:
+        broker = self.broker
+        dirty, broker.dirty = broker.dirty, []
+        limit = broker.limits.outgoing_bytes
+        for connection in dirty:
+            data = connection.take()
+            carrier = self._carriers.get(connection)
+            if carrier is None:
+                continue
+            if data:
+                carrier.write(data)
+            if connection.closing is not None:
+                log.info("%s: closed: %s", connection.name, connection.closing)
+                self.forget(connection)
+                carrier.close()
+            elif carrier.unsent > limit:
+                connection.full = True
+
+    def _commit(self, wanted: bool) -> None:
+        broker = self.broker
+        if self._writing or self._stopped or not wanted:
+            return
+        if broker.changes.empty:
+            number = broker.changes.number
+            if broker.is_waited_for(number):
+                broker.seal()
+                self._on_disk(number)
+            return
+        commit = broker.seal()
+        self._writing = commit.number
+        self._writer.submit(commit)
+
+    def _from_writer(self, number: int) -> None:
+        self._loop.call_soon_threadsafe(self._written, number)
+
+    def _written(self, number: int) -> None:
+        self._writing = 0
+        self.broker.now = self._clock.axis(self._loop.time())
+        self._on_disk(number)
+        self._write()
+        self._commit(self.broker.changes.urgent)
+
+    def _on_disk(self, number: int) -> None:
+        self.broker.on_disk(number)
+        self.broker.disk_full = False
+        held_back, self._held_back = self._held_back, []
+        for carrier in held_back:
+            carrier.resume_reading()
+
+    def _on_failure(self, error: sqlite3.Error) -> None:
+        self._loop.call_soon_threadsafe(setattr, self.broker, "disk_full", True)
+
+    def _on_landed(self, lowest: int) -> None:
+        self._loop.call_soon_threadsafe(self.broker.spool.landed, lowest)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self.begin()
+        self.broker.set_clock(self._clock.utc_start(self._loop.time()))
+        self.broker.advance()
+        if self.broker.spool.size:
+            self._writer.look_for_landed()
+        self._commit(not self.broker.changes.empty)
+
+    async def stop(self) -> None:
+        """Say goodbye to every client, bring everything to disk, and stop."""
+        self._timer.cancel()
+        self.begin()
+        for connection in list(self.broker.connections):
+            connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down")
+        self._write()
+        self._stopped = True
+        self._writer.submit(self.broker.seal())
+        await self._loop.run_in_executor(None, self._writer.stop, self.broker.now, self._clock.utc())

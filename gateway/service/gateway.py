@@ -1,0 +1,98 @@
+"""A gateway put together: configuration, store, broker, listeners.
+
+In: a `Config`. Out: a running gateway, until SIGTERM or SIGINT; then a clean stop. Start and stop order is the point of this file: the
+lock comes first and goes last, the store is read before anybody may connect, and listeners close before the last commit.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from contextlib import closing
+
+from gateway.broker.access import Anonymous
+from gateway.broker.broker import Broker, Policy
+from gateway.config import Config
+from gateway.links.handshake import Greeter
+from gateway.links.serial_port import SerialListener
+from gateway.links.tcp import TcpListener
+from gateway.service.clock import Clock
+from gateway.service.devices import Registered, Registry
+from gateway.service.engine import Engine
+from gateway.service.notify import notify
+from gateway.store.lock import DataLock
+from gateway.store.recovery import recover
+from gateway.store.schema import open_store
+
+log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """A gateway of one configuration. Use: `await run()`."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._stop = asyncio.Event()
+        self._registry = Registry(config.gateway.data)
+        self._tcp: list[TcpListener] = []
+        self._serial: list[SerialListener] = []
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens on TCP."""
+        return [address for listener in self._tcp for address in listener.addresses]
+
+    def stop(self) -> None:
+        """Ask `run` to come to its end."""
+        self._stop.set()
+
+    async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
+        """Serve until `stop`. started: called when clients may connect."""
+        config, loop = self.config, asyncio.get_running_loop()
+        with DataLock(config.gateway.data):
+            clock = Clock(config.gateway.trust_clock)
+            with closing(open_store(config.gateway.data, config.gateway.name)) as database:
+                state = recover(database, clock.utc())
+            clock.start(state.now, loop.time())
+            broker = Broker(config.limits, config.spool.topics, config.spool.max_bytes, state)
+            engine = Engine(broker, clock, config.gateway.data)
+            try:
+                await self._listen(engine, Greeter(state.boot, utc=lambda: (clock.utc() or 0) // 1_000_000, admit=self._admits))
+                log.info("gateway %s: start %d, %d sessions", config.gateway.name, state.boot, len(broker.sessions))
+                notify("READY=1")
+                started(self)
+                await self._stop.wait()
+                notify("STOPPING=1")
+            finally:
+                await engine.stop()
+                for tcp in self._tcp:
+                    await tcp.close()
+                for serial in self._serial:
+                    await serial.close()
+
+    def _admits(self, name: str) -> bool:
+        """Whether a board may greet at all: with all serial ports closed to strangers, only a registered one."""
+        return any(serial.open for serial in self.config.serial) or self._registry.admits(name)
+
+    async def _listen(self, engine: Engine, greeter: Greeter) -> None:
+        for section in self.config.listener:
+            policy = Policy(Anonymous(section.anonymous), section.receive_maximum)
+            listener = TcpListener(engine.accept(policy), *section.address, name=section.bind)
+            await listener.start()
+            self._tcp.append(listener)
+            log.info("listening on %s", ", ".join(f"{host}:{port}" for host, port, *_ in listener.addresses))
+        for serial in self.config.serial:
+            policy = Policy(Anonymous(True) if serial.open else Registered(self._registry), serial.receive_maximum)
+            port = SerialListener(engine.accept(policy), serial.port, greeter, baud=serial.baud, name=serial.port)
+            await port.start()
+            self._serial.append(port)
+            log.info("serial ports %s at %d baud", serial.port, serial.baud)
+
+
+async def serve(config: Config) -> None:
+    """Run a gateway until SIGTERM or SIGINT."""
+    gateway = Gateway(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, gateway.stop)
+    await gateway.run()

@@ -1,0 +1,15 @@
+"""Tell systemd how the service is doing (sd_notify(3)): a datagram to the socket that it names."""
+
+import os
+import socket
+
+
+def notify(state: str) -> None:
+    """state: `READY=1`, `STOPPING=1`, `STATUS=…`. Does nothing when not started by systemd."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+        channel.sendto(state.encode(), address)

@@ -1,0 +1,74 @@
+"""One `Commit` of the broker as one transaction.
+
+In: rows. Out: the same on disk when `apply` returns (WAL, synchronous=FULL). Rows go in many per statement: Python's sqlite3 hands the
+interpreter lock over at each step, and a step per row would let the event loop and the writer trip over each other.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+from gateway.broker.changes import Commit
+
+_CHUNKS = (64, 8, 1)
+
+_COLUMNS = {"spool": 10, "session": 5, "subscription": 4, "flow": 5, "message": 7, "queue": 7, "retained": 5, "will": 9}
+
+
+@cache
+def _insert(table: str, rows: int) -> str:
+    """A statement that inserts or replaces so many rows."""
+    row = f"({','.join('?' * _COLUMNS[table])})"
+    return f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - names from this file
+
+
+def _put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    at = 0
+    for chunk in _CHUNKS:
+        while len(rows) - at >= chunk:
+            database.execute(_insert(table, chunk), tuple(chain.from_iterable(rows[at : at + chunk])))
+            at += chunk
+
+
+def _delete(database: sqlite3.Connection, statement: str, keys: Iterable[Any]) -> None:
+    """Delete what a statement finds for a JSON array of keys."""
+    listed = list(keys)
+    if listed:
+        database.execute(statement, (json.dumps(listed),))
+
+
+def apply(database: sqlite3.Connection, commit: Commit) -> None:
+    """Write a commit. Raises sqlite3.Error after rolling back: then nothing of it is there."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        for table, column in (("session", "id"), ("subscription", "session"), ("flow", "session"), ("queue", "session")):
+            _delete(database, f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", commit.ended)  # noqa: S608
+        _put(database, "session", commit.sessions)
+        _put(database, "subscription", commit.subscriptions)
+        _put(database, "message", commit.messages)
+        _put(database, "queue", commit.queue)
+        _put(database, "flow", commit.flows)
+        _put(database, "spool", commit.spool)
+        _put(database, "retained", commit.retained)
+        _put(database, "will", commit.wills)
+        _delete(
+            database,
+            "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
+            commit.unsubscribed,
+        )
+        _delete(
+            database, "DELETE FROM queue WHERE (session, first) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))", commit.finished
+        )
+        _delete(database, "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", commit.dead)
+        _delete(database, "DELETE FROM retained WHERE topic IN (SELECT value FROM json_each(?))", commit.cleared)
+        _delete(database, "DELETE FROM will WHERE client IN (SELECT value FROM json_each(?))", commit.wills_done)
+        if commit.clock is not None:
+            database.execute("UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?", (commit.clock, commit.boot))
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise

@@ -1,0 +1,87 @@
+"""The tables of `DATA/gateway.db`, and how the file is opened.
+
+`meta`, `spool` and `batch` are shared with the uplink (README.md); the others belong to the broker. STRICT: a topic `0123` stays text.
+Times are milliseconds on the broker's time axis unless said otherwise; what the columns hold stands beside the row types in
+`gateway/broker/changes.py`.
+"""
+
+import secrets
+import sqlite3
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+FILE = "gateway.db"
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 30.0
+
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
+CREATE TABLE spool (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER, sequence INTEGER,
+    client TEXT NOT NULL, topic TEXT NOT NULL, payload BLOB NOT NULL,
+    boot INTEGER NOT NULL, monotonic INTEGER NOT NULL, received INTEGER) STRICT;
+CREATE TABLE batch (
+    number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    sha256 TEXT NOT NULL, cut INTEGER NOT NULL, landed INTEGER) STRICT;
+
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY, client TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, left INTEGER, incarnation INTEGER NOT NULL) STRICT;
+CREATE TABLE subscription (
+    session INTEGER, filter TEXT, options INTEGER NOT NULL, identifier INTEGER NOT NULL,
+    PRIMARY KEY (session, filter)) STRICT, WITHOUT ROWID;
+CREATE TABLE flow (
+    session INTEGER PRIMARY KEY, received BLOB NOT NULL, next INTEGER NOT NULL, sent BLOB NOT NULL, released BLOB NOT NULL) STRICT;
+CREATE TABLE message (
+    id INTEGER PRIMARY KEY, topic TEXT NOT NULL, retain INTEGER NOT NULL, count INTEGER NOT NULL,
+    properties BLOB NOT NULL, expires INTEGER, body BLOB NOT NULL) STRICT;
+CREATE TABLE queue (
+    session INTEGER, first INTEGER, count INTEGER NOT NULL, message INTEGER NOT NULL, skip INTEGER NOT NULL, flags INTEGER NOT NULL,
+    extra BLOB NOT NULL, PRIMARY KEY (session, first)) STRICT, WITHOUT ROWID;
+CREATE TABLE retained (
+    topic TEXT PRIMARY KEY, qos INTEGER NOT NULL, properties BLOB NOT NULL, expires INTEGER, payload BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE will (
+    client TEXT PRIMARY KEY, due INTEGER, delay INTEGER NOT NULL, topic TEXT NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL,
+    properties BLOB NOT NULL, expiry INTEGER, payload BLOB NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
+
+class StoreError(OncewayError):
+    """The store cannot be used as it is."""
+
+    exit_code = 3
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a database file for reading and writing, in autocommit mode, usable from any one thread at a time."""
+    database = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    return database
+
+
+def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
+    """Open the store in `folder`; make it when there is none. gateway: its name. StoreError when it cannot be used."""
+    path = folder / FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        database = connect(path)
+        _prepare(database, gateway)
+    except OSError as error:
+        raise StoreError(f"cannot make the data directory ({error.strerror})", str(folder)) from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"the store cannot be read ({error})", str(path), "Look at it with: onceway store check") from error
+    return database
+
+
+def _prepare(database: sqlite3.Connection, gateway: str) -> None:
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        text = f"the store was written by a newer Onceway (schema {version}, this one knows {SCHEMA_VERSION})"
+        raise StoreError(text, hint="Upgrade Onceway")
+    if version == 0:
+        database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
+        database.execute("INSERT OR REPLACE INTO meta VALUES ('gateway', ?)", (gateway,))

@@ -1,0 +1,82 @@
+"""The one thread that writes the store while a gateway runs.
+
+In: commits, in order. Out: a callback when each is on disk. The thread holds no state of the broker. A commit that fails (disk full,
+input/output error) is tried again until it succeeds or the writer is stopped: whoever waits for it goes on waiting, and no
+acknowledgement is forged.
+"""
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+from gateway.broker.changes import Commit
+from gateway.store.apply import apply
+from gateway.store.recovery import save_axis
+from gateway.store.schema import FILE, connect
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+class Writer:
+    """Callbacks, all on the writer's thread. done: a commit's number, when it is on disk. failed: a commit's error, before it is tried
+    again. landed: the lowest id that is left in the spool, when it was asked for."""
+
+    def __init__(
+        self, folder: Path, done: Callable[[int], None], failed: Callable[[sqlite3.Error], None], landed: Callable[[int], None]
+    ) -> None:
+        self._database = connect(folder / FILE)
+        self._done = done
+        self._failed = failed
+        self._landed = landed
+        self._orders: SimpleQueue[Commit | Callable[[], None] | None] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-writer")
+        self._thread.start()
+
+    def submit(self, commit: Commit) -> None:
+        self._orders.put(commit)
+
+    def look_for_landed(self) -> None:
+        """Ask for the lowest id in the spool; the uplink deletes rows behind our back."""
+        self._orders.put(self._look)
+
+    def stop(self, axis: float, utc: int | None) -> None:
+        """Finish what was submitted, note the time, and stop; a commit that keeps failing is given up."""
+        self._stopping.set()
+        self._orders.put(None)
+        self._thread.join()
+        with contextlib.suppress(sqlite3.Error):
+            save_axis(self._database, axis, utc)
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._database.close()
+
+    def _run(self) -> None:
+        while (order := self._orders.get()) is not None:
+            if not isinstance(order, Commit):
+                order()
+            elif self._write(order):
+                self._done(order.number)
+
+    def _look(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            lowest = self._database.execute("SELECT min(id) FROM spool").fetchone()[0]
+            newest = self._database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
+            self._landed(lowest if lowest is not None else (newest or 0) + 1)
+
+    def _write(self, commit: Commit) -> bool:
+        while True:
+            try:
+                apply(self._database, commit)
+            except sqlite3.Error as error:
+                log.error("the store takes no data (%s); nothing is acknowledged until it does", error)
+                self._failed(error)
+                if self._stopping.wait(RETRY_S):
+                    return False
+            else:
+                return True
