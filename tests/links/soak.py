@@ -10,8 +10,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
+from tests.links.twin import CDevice
 from tests.links.world import Collision, MakeDevice, PythonDevice, World
 
 STEPS = 25
@@ -94,9 +96,9 @@ def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter
     return reached
 
 
-def _run(number: int) -> tuple[int, Counter[str], str | None]:
+def _run(number: int, make_device: MakeDevice) -> tuple[int, Counter[str], str | None]:
     try:
-        return number, run_schedule(number), None
+        return number, run_schedule(number, make_device), None
     except AssertionError as error:
         return number, Counter(), str(error) or "assertion without a text"
 
@@ -106,12 +108,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--device", choices=("python", "c"), default="python", help="the Python twin, or firmware/src")
     arguments = parser.parse_args()
     reached: Counter[str] = Counter()
     start = time.monotonic()
     with multiprocessing.Pool() as pool:
         numbers = range(arguments.first, arguments.first + arguments.schedules)
-        for number, found, failure in pool.imap_unordered(_run, numbers, chunksize=50):
+        run = partial(_run, make_device=CDevice if arguments.device == "c" else PythonDevice)
+        for number, found, failure in pool.imap_unordered(run, numbers, chunksize=50):
             if failure:
                 print(f"schedule {number}: {failure}", file=sys.stderr)
                 return 1

@@ -1,12 +1,16 @@
-"""Both ends of the link in memory, driven by a state machine: whatever the line does, a session delivers a prefix of what was sent in it."""
+"""Both ends of the link in memory, driven by a state machine: whatever the line does, a session delivers a prefix of what was sent."""
 
+from collections import Counter
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, reject, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.links.world import Collision, World
+from tests.links.soak import REACHED, run_schedule
+from tests.links.twin import CDevice
+from tests.links.world import Collision, MakeDevice, PythonDevice, World
 
 SIZES = st.integers(1, 600)
 TIMES = st.sampled_from([0.0005, 0.003, 0.02, 0.1, 0.7, 3.0])
@@ -16,10 +20,11 @@ class Schedule(RuleBasedStateMachine):
     """Actions of the two applications, of the line and of whoever pulls the plugs."""
 
     world: World
+    make_device: MakeDevice
 
     @initialize(seed=st.integers(0, 2**32), baud=st.sampled_from([None, 9600, 115200]), latency=st.sampled_from([0.0, 0.001, 0.05]))
     def begin(self, seed: int, baud: int | None, latency: float) -> None:
-        self.world = World(Random(seed), baud=baud, latency=latency)
+        self.world = World(Random(seed), type(self).make_device, baud=baud, latency=latency)
         self.advance(0.1)
 
     @rule(duration=TIMES)
@@ -86,5 +91,29 @@ class Schedule(RuleBasedStateMachine):
                 return
 
 
-TestSchedule = Schedule.TestCase
-TestSchedule.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+class PythonSchedule(Schedule):
+    """The Python twin of the device."""
+
+    make_device = PythonDevice
+
+
+class CSchedule(Schedule):
+    """The C code that runs on boards."""
+
+    make_device = CDevice
+
+
+SETTINGS = settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+TestPythonSchedule = PythonSchedule.TestCase
+TestPythonSchedule.settings = SETTINGS
+TestCSchedule = CSchedule.TestCase
+TestCSchedule.settings = SETTINGS
+
+
+@pytest.mark.parametrize("make_device", [PythonDevice, CDevice])
+def test_the_soak_reaches_what_it_plans(make_device: MakeDevice) -> None:
+    reached: Counter[str] = Counter()
+    for number in range(120):
+        reached += run_schedule(number, make_device)
+    assert [name for name in REACHED if not reached[name]] == []

@@ -4,6 +4,7 @@ from binascii import crc_hqx
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from gateway.links import cobs
 from gateway.links.frames import Ack, Data, FrameDecoder, FrameError, fits, frame_type, handshake_from_body
@@ -17,7 +18,7 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "link.txt"
 Fields = dict[str, str]
 
 
-def vectors(*kinds: str) -> list[object]:
+def vectors(*kinds: str) -> list[ParameterSet]:
     found = []
     for line in VECTORS.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -66,7 +67,7 @@ def test_session_frames_both_ways(kind: str, fields: Fields) -> None:
 @pytest.mark.parametrize(("kind", "fields"), vectors("hello", "welcome", "who"))
 def test_handshake_frames_both_ways(kind: str, fields: Fields) -> None:
     frame = bytes.fromhex(fields["frame"])
-    message: type[Hello] | type[Welcome] | type[Who] = {"hello": Hello, "welcome": Welcome, "who": Who}[kind]  # type: ignore[assignment]
+    message: type[Hello] | type[Welcome] | type[Who] = {"hello": Hello, "welcome": Welcome, "who": Who}[kind]
     body = body_of(frame)
     assert fits(body, 0xFFFF)
     code, payload = handshake_from_body(body)

@@ -61,8 +61,6 @@ class DeviceEnd(Protocol):
     """A device in the world: the Python twin, or the C code of the boards."""
 
     quad: Quad | None
-    sent: int
-    repeated: int
 
     def receive(self, data: bytes, now: float) -> None: ...
     def tick(self, now: float) -> None: ...
@@ -73,19 +71,20 @@ class DeviceEnd(Protocol):
     def deadline(self) -> float | None: ...
     @property
     def incarnation(self) -> int: ...
+    @property
+    def repeated(self) -> int: ...
 
 
-MakeDevice = Callable[[Ledger, Random, int, int], DeviceEnd]
-"""ledger, random, boot, incarnation."""
+MakeDevice = Callable[[Ledger, Random, int, int, int | None], DeviceEnd]
+"""ledger, random, boot, incarnation, baud."""
 
 
 class PythonDevice:
     """`DeviceLink` with the small buffers of a board."""
 
-    def __init__(self, ledger: Ledger, random: Random, boot: int, incarnation: int) -> None:
-        self.link = DeviceLink(
-            "sensor-1", boot=boot, incarnation=incarnation, mtu=random.choice((16, 56, 240)), window=random.randint(1, 4), random=random
-        )
+    def __init__(self, ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None) -> None:
+        mtu, window = random.choice((16, 56, 240)), random.randint(1, 4)
+        self.link = DeviceLink("sensor-1", boot=boot, incarnation=incarnation, mtu=mtu, window=window, baud=baud, random=random)
         self.quad: Quad | None = None
         self._ledger = ledger
 
@@ -117,10 +116,6 @@ class PythonDevice:
         return self.link.incarnation
 
     @property
-    def sent(self) -> int:
-        return self.link.statistics.frames_sent
-
-    @property
     def repeated(self) -> int:
         return self.link.statistics.retransmissions
 
@@ -142,8 +137,8 @@ class PythonDevice:
 class GatewayEnd:
     """`GatewayLink` and the broker behind it."""
 
-    def __init__(self, ledger: Ledger, gateway_boot: int, now: float) -> None:
-        self.link = GatewayLink(Greeter(gateway_boot))
+    def __init__(self, ledger: Ledger, gateway_boot: int, now: float, baud: int | None) -> None:
+        self.link = GatewayLink(Greeter(gateway_boot), baud)
         self.link.open(now)
         self._ledger = ledger
         self._quads: dict[int, Quad] = {}
@@ -316,8 +311,9 @@ class World:
         self.down = Channel(random, latency=latency, byte_time=byte_time, piece=piece)
         self._marks: dict[Quad, tuple[int, int]] = {}
         self._make_device = make_device
-        self.device = make_device(self.ledger, random, self.boot, 0)
-        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now)
+        self._baud = baud
+        self.device = make_device(self.ledger, random, self.boot, 0, baud)
+        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now, baud)
 
     def advance(self, duration: float) -> None:
         """Let time pass, event by event."""
@@ -354,13 +350,13 @@ class World:
         self.up.cut()
         self.down.flush()
         self.boot += 1
-        self.device = self._make_device(self.ledger, self.random, self.boot, self.device.incarnation if keep_incarnation else 0)
+        self.device = self._make_device(self.ledger, self.random, self.boot, self.device.incarnation if keep_incarnation else 0, self._baud)
 
     def reboot_gateway(self) -> None:
         self.down.cut()
         self.up.flush()
         self.gateway_boot += 1
-        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now)
+        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now, self._baud)
 
     def _session_started(self, quad: Quad) -> None:
         self._marks[quad] = len(self.up.history), len(self.down.history)
