@@ -26,6 +26,7 @@
     do { \
         test(); \
         printf("  %s\n", #test); \
+        fflush(stdout); \
     } while (0)
 
 #endif

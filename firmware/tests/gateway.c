@@ -1,0 +1,358 @@
+#include "gateway.h"
+
+#include <string.h>
+
+#include "check.h"
+#include "ow_bytes.h"
+#include "ow_crc.h"
+
+enum { MTU = 240, WINDOW = 4, DEVICE_MTU_AT = 12, REPEAT_MS = 100 };
+enum { CONNECT = 1, PUBLISH = 3, PUBREC = 5, PUBREL = 6, PUBCOMP = 7, SUBSCRIBE = 8, PINGREQ = 12, DISCONNECT = 14 };
+
+struct gateway gateway;
+
+void gateway_new(void)
+{
+    memset(&gateway, 0, sizeof gateway);
+    gateway.alias_maximum = 8;
+    gateway.receive_maximum = 1;
+}
+
+/* --- link --- */
+
+static void send_frame(uint16_t seed, uint8_t control, const uint8_t *payload, uint8_t length)
+{
+    uint8_t body[256], encoded[260];
+    unsigned end = 1, code = 0, run = 1;
+    body[0] = control;
+    if (length) {
+        memcpy(body + 1, payload, length);
+    }
+    ow_put_u16(body + 1 + length, ow_crc(seed, body, (uint8_t)(length + 1)));
+    for (unsigned i = 0; i < length + 3u; i++) {
+        if (body[i]) {
+            encoded[end++] = body[i];
+            run++;
+        } else {
+            encoded[code] = (uint8_t)run;
+            code = end++;
+            run = 1;
+        }
+    }
+    encoded[code] = (uint8_t)run;
+    encoded[end++] = 0;
+    gateway_line(encoded, end);
+}
+
+static void send_who(void)
+{
+    uint8_t payload[3] = {1, (uint8_t)(gateway.boot >> 8), (uint8_t)gateway.boot};
+    gateway.who_at = gateway.now;
+    send_frame(0xFFFF, 0x82, payload, 3);
+}
+
+static void send_stream(bool again)
+{
+    if (!gateway.linked || gateway.out_length == 0 || (gateway.out_frame && !again)) {
+        return;
+    }
+    if (!gateway.out_frame) {
+        gateway.out_frame = gateway.out_length < 56 ? (uint8_t)gateway.out_length : 56;
+    }
+    gateway.out_at = gateway.now;
+    send_frame(gateway.seed, (uint8_t)(gateway.sending << 3 | gateway.expected), gateway.out, gateway.out_frame);
+}
+
+static void drop_link(void)
+{
+    gateway.linked = gateway.connected = false;
+    gateway.out_length = gateway.out_frame = gateway.packet_length = 0;
+}
+
+void gateway_start(void)
+{
+    gateway.running = true;
+    gateway.boot++;
+    gateway.handshake = 0;
+    drop_link();
+    send_who();
+}
+
+void gateway_kill(void)
+{
+    gateway.running = false;
+    gateway.welcome[0] = 0;
+    drop_link();
+}
+
+void gateway_close(void)
+{
+    drop_link();
+    gateway.welcome[0] = 0;
+    send_who();
+}
+
+static void take_hello(const uint8_t *payload, uint8_t length)
+{
+    uint8_t *w = gateway.welcome;
+    CHECK(length >= 15 && payload[0] == 1, "HELLO of %u bytes", length);
+    bool repeated = w[0] && memcmp(w + 1, payload + 1, 3) == 0;
+    if (!repeated) {
+        drop_link();
+        w[0] = 1;
+        memcpy(w + 1, payload + 1, 3);
+        ow_put_u16(w + 4, gateway.boot);
+        ow_put_u16(w + 6, gateway.handshake++);
+        gateway.incarnation = ow_get_u32(payload + 4);
+        if (gateway.incarnation == 0) {
+            gateway.incarnation = 0x1000u + gateway.handshake + ((uint32_t)gateway.boot << 16);
+        }
+        ow_put_u32(w + 8, gateway.incarnation);
+        w[12] = MTU;
+        w[13] = WINDOW;
+        w[14] = 0;
+        ow_put_u32(w + 15, 1767225600u + gateway.now / 1000);
+        gateway.seed = ow_crc(0xFFFF, w + 1, 7);
+        gateway.next_sequence = ow_get_u32(payload + 8);
+        gateway.expected = gateway.sending = 0;
+        gateway.linked = true;
+    }
+    send_frame(0xFFFF, 0x81, w, 19);
+}
+
+/* --- MQTT --- */
+
+static void send_packet(const uint8_t *bytes, unsigned length)
+{
+    CHECK(gateway.out_length + length <= sizeof gateway.out);
+    memcpy(gateway.out + gateway.out_length, bytes, length);
+    gateway.out_length = (uint16_t)(gateway.out_length + length);
+}
+
+static void send_ack(uint8_t header, uint16_t id, uint8_t reason)
+{
+    uint8_t packet[5] = {header, reason ? 3 : 2, (uint8_t)(id >> 8), (uint8_t)id, reason};
+    send_packet(packet, reason ? 5 : 4);
+}
+
+static void send_message(bool dup)
+{
+    uint16_t id = gateway.message_id;
+    uint8_t packet[] = {dup ? 0x3C : 0x34, 9, 0, 2, 'c', 'm', (uint8_t)(id >> 8), (uint8_t)id, 0, (uint8_t)(id >> 8), (uint8_t)id};
+    send_packet(packet, sizeof packet);
+}
+
+static void go_on_with_message(void)
+{
+    if (gateway.message_id && gateway.message_received) {
+        send_ack(0x62, gateway.message_id, 0);
+    } else if (gateway.message_id) {
+        send_message(true);
+    }
+}
+
+void gateway_command(uint16_t id)
+{
+    CHECK(gateway.connected && gateway.message_id == 0);
+    gateway.message_id = id;
+    gateway.message_received = false;
+    send_message(false);
+}
+
+static void take_connect(const uint8_t *body)
+{
+    static const uint8_t head[] = {0, 4, 'M', 'Q', 'T', 'T', 5};
+    CHECK(memcmp(body, head, sizeof head) == 0 && !gateway.connected);
+    gateway.clean_start = body[7] & 2;
+    if (gateway.clean_start || gateway.forget_session) {
+        gateway.session = gateway.forget_session = false;
+        memset(gateway.held, 0, sizeof gateway.held);
+        gateway.message_id = 0;
+    }
+    uint8_t packet[] = {0x20, 9, gateway.session, 0, 6, 0x21, 0, gateway.receive_maximum, 0x22, 0, gateway.alias_maximum};
+    send_packet(packet, sizeof packet);
+    if (gateway.session) {
+        go_on_with_message();
+    }
+    gateway.connects++;
+    gateway.session = gateway.connected = true;
+    gateway.topic[0] = '\0';
+    gateway.in_flight = 0;
+}
+
+/* The full sequence whose low 16 bits are `id`, near the one that the device announced. */
+static uint32_t sequence_of(uint16_t id)
+{
+    return gateway.next_sequence + (uint32_t)(int32_t)(int16_t)(id - (uint16_t)gateway.next_sequence);
+}
+
+static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
+{
+    unsigned at = 2u + ow_get_u16(body);
+    CHECK_EQUAL(flags & 6, 4);
+    uint16_t id = ow_get_u16(body + at);
+    at += 2;
+    if (at - 4 > 0) {
+        memcpy(gateway.topic, body + 2, at - 4);
+        gateway.topic[at - 4] = '\0';
+    } else {
+        CHECK(body[at] == 3 && gateway.alias_maximum, "a PUBLISH without topic");
+    }
+    CHECK(strcmp(gateway.topic, "t") == 0, "topic is '%s'", gateway.topic);
+    at += 1u + body[at];
+    CHECK_EQUAL(length - at, 8);
+    gateway.publishes++;
+    gateway.dups += flags >> 3;
+    if (gateway.refuse) {
+        gateway.refuse--;
+        send_ack(0x50, id, 0x97);
+        return;
+    }
+    if (!(gateway.held[id / 8] & 1 << id % 8)) {
+        uint32_t sequence = sequence_of(id);
+        CHECK(sequence < GATEWAY_SEQUENCES, "%u", sequence);
+        CHECK(gateway.routed[sequence] == 0 || memcmp(gateway.source[sequence], body + at, 8) == 0, "sequence %u used twice", sequence);
+        gateway.routed[sequence]++;
+        memcpy(gateway.source[sequence], body + at, 8);
+        gateway.held[id / 8] |= (uint8_t)(1 << id % 8);
+    }
+    send_ack(0x50, id, 0);
+}
+
+static void take_pubrel(uint16_t id)
+{
+    bool held = gateway.held[id / 8] & 1 << id % 8;
+    gateway.pubrels++;
+    gateway.unknown_pubrels += !held;
+    gateway.held[id / 8] &= (uint8_t) ~(1 << id % 8);
+    send_ack(0x70, id, held ? 0 : 0x92);
+}
+
+static void take_packet(uint8_t header, const uint8_t *body, unsigned length)
+{
+    uint8_t type = header >> 4;
+    uint16_t id = length >= 2 ? ow_get_u16(body) : 0;
+    if (gateway.mute) {
+        return;
+    }
+    CHECK(gateway.connected == (type != CONNECT), "packet type %u", type);
+    if (type == CONNECT) {
+        take_connect(body);
+    } else if (type == PUBLISH) {
+        take_publish(header & 15, body, length);
+    } else if (type == PUBREL) {
+        take_pubrel(id);
+    } else if (type == PUBREC) {
+        CHECK_EQUAL(id, gateway.message_id);
+        gateway.message_received = true;
+        send_ack(0x62, id, 0);
+    } else if (type == PUBCOMP) {
+        CHECK_EQUAL(id, gateway.message_id);
+        gateway.message_id = 0;
+    } else if (type == SUBSCRIBE) {
+        uint8_t packet[] = {0x90, 4, body[0], body[1], 0, 2};
+        send_packet(packet, sizeof packet);
+        gateway.subscribes++;
+    } else if (type == PINGREQ) {
+        send_packet((const uint8_t[]){0xD0, 0}, 2);
+    } else if (type == DISCONNECT) {
+        gateway.disconnects++;
+        gateway.disconnect_reason = length ? body[0] : 0;
+        gateway.connected = false;
+    } else {
+        CHECK(false, "packet type %u", type);
+    }
+}
+
+static void take_stream(const uint8_t *bytes, unsigned length)
+{
+    CHECK(gateway.packet_length + length <= sizeof gateway.packet);
+    memcpy(gateway.packet + gateway.packet_length, bytes, length);
+    gateway.packet_length = (uint16_t)(gateway.packet_length + length);
+    while (gateway.packet_length >= 2) {
+        unsigned head = gateway.packet[1] & 0x80 ? 3 : 2;
+        unsigned size = (gateway.packet[1] & 0x7Fu) | (head == 3 ? (unsigned)gateway.packet[2] << 7 : 0);
+        if (gateway.packet_length < head + size) {
+            break;
+        }
+        take_packet(gateway.packet[0], gateway.packet + head, size);
+        gateway.packet_length = (uint16_t)(gateway.packet_length - head - size);
+        memmove(gateway.packet, gateway.packet + head + size, gateway.packet_length);
+    }
+}
+
+/* --- frames that come in --- */
+
+static void take_session_frame(uint8_t control, const uint8_t *payload, uint8_t length)
+{
+    uint8_t ack = control & 7;
+    if (gateway.out_frame && ack == ((gateway.sending + 1) & 7)) {
+        gateway.sending = ack;
+        gateway.out_length = (uint16_t)(gateway.out_length - gateway.out_frame);
+        memmove(gateway.out, gateway.out + gateway.out_frame, gateway.out_length);
+        gateway.out_frame = 0;
+    }
+    if (length && (control >> 3) == gateway.expected) {
+        gateway.expected = (gateway.expected + 1) & 7;
+        take_stream(payload, length);
+    }
+    if (length && (gateway.out_frame || gateway.out_length == 0)) {
+        send_frame(gateway.seed, 0x40 | gateway.expected, NULL, 0);
+    }
+    send_stream(false);
+}
+
+static void take_body(void)
+{
+    uint8_t control = gateway.body[0], length = (uint8_t)(gateway.body_length - 3);
+    bool handshake = control >> 6 == 2;
+    if (gateway.body_length < 3 || (!handshake && !gateway.linked)) {
+        if (gateway.body_length >= 3 && gateway.now - gateway.who_at >= 200) {
+            send_who();
+        }
+        return;
+    }
+    if (ow_crc(handshake ? 0xFFFF : gateway.seed, gateway.body, gateway.body_length)) {
+        return;
+    }
+    if (handshake) {
+        take_hello(gateway.body + 1, length);
+    } else {
+        take_session_frame(control, gateway.body + 1, length);
+    }
+}
+
+void gateway_receive(uint8_t byte)
+{
+    if (!gateway.running) {
+        return;
+    }
+    if (byte == 0) {
+        if (gateway.started && !gateway.bad && gateway.run == 0) {
+            take_body();
+        }
+        gateway.started = gateway.bad = gateway.run = gateway.body_length = 0;
+        return;
+    }
+    if (!gateway.started) {
+        gateway.started = 1;
+        gateway.run = (uint8_t)(byte - 1);
+        return;
+    }
+    if (gateway.run == 0) {
+        gateway.run = byte;
+        byte = 0;
+    }
+    gateway.run--;
+    gateway.body[gateway.body_length] = byte;
+    gateway.bad |= gateway.body_length == 250;
+    gateway.body_length = (uint8_t)(gateway.body_length + !gateway.bad);
+}
+
+void gateway_tick(uint32_t now)
+{
+    gateway.now = now;
+    if (gateway.running && gateway.linked) {
+        send_stream(gateway.out_frame && now - gateway.out_at >= REPEAT_MS);
+    }
+}

@@ -1,0 +1,79 @@
+/*
+ * A gateway in memory, for tests: the far end of the link and an MQTT 5 server with Delivery Method B, just enough of both.
+ *
+ * Bytes of the device come in one by one, bytes for it go to `board.to_device` through `gateway_line`. What a real gateway keeps on its disk
+ * survives gateway_kill; the link and the connection do not.
+ */
+#ifndef GATEWAY_H
+#define GATEWAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { GATEWAY_SEQUENCES = 16384 };
+
+struct gateway {
+    bool running;
+    uint32_t now;
+
+    /* on disk */
+    uint16_t boot;
+    bool session; /* the MQTT session of the device */
+    uint8_t held[8192]; /* inbound packet identifiers, a bit each */
+    uint16_t routed[GATEWAY_SEQUENCES];  /* times that a publication was delivered, by sequence */
+    uint8_t source[GATEWAY_SEQUENCES][8]; /* its payload */
+    uint32_t incarnation; /* of the last HELLO or WELCOME */
+
+    /* the link's session */
+    bool linked;
+    uint16_t handshake, device_boot, seed;
+    uint8_t device_attempt, expected, sending;
+    uint8_t welcome[19];
+    uint32_t next_sequence;
+    uint8_t out[1024], out_frame; /* stream to the device; bytes of it in flight */
+    uint16_t out_length;
+    uint32_t out_at; /* when the frame in flight was sent */
+    uint8_t body[256], body_length, run, bad, started;
+    uint32_t who_at;
+
+    /* the connection */
+    bool connected, clean_start;
+    uint8_t packet[512];
+    uint16_t packet_length;
+    char topic[64]; /* of alias 1 */
+    uint8_t in_flight; /* publications of the device between PUBLISH and PUBCOMP */
+
+    /* a message for the device, at QoS 2 */
+    uint16_t message_id; /* 0: none */
+    bool message_received; /* PUBREC has come */
+
+    /* what the test wants */
+    bool forget_session;   /* at the next CONNECT */
+    uint8_t refuse;        /* so many PUBLISH with 0x97 */
+    uint8_t alias_maximum;
+    uint8_t receive_maximum;
+    bool mute;             /* takes bytes and never answers */
+
+    /* what happened */
+    uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes;
+    uint8_t disconnect_reason;
+};
+
+extern struct gateway gateway;
+
+void gateway_new(void);
+void gateway_start(void);
+void gateway_kill(void);
+void gateway_receive(uint8_t byte);
+void gateway_tick(uint32_t now);
+
+/* Sends `id` as a command at QoS 2, or goes on with it after a reconnect. */
+void gateway_command(uint16_t id);
+
+/* The gateway closes the MQTT connection, as it would for an error of the client. */
+void gateway_close(void);
+
+/* Puts bytes on the line to the device; the test decides what arrives. */
+void gateway_line(const uint8_t *bytes, unsigned length);
+
+#endif

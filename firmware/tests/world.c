@@ -1,0 +1,162 @@
+#include "world.h"
+
+#include <string.h>
+
+#include "check.h"
+#include "ow_bytes.h"
+
+struct world world;
+struct ow_mqtt client;
+
+/* --- the application --- */
+
+static void source_of(uint32_t sequence, uint8_t *source)
+{
+    ow_put_u32(source, sequence);
+    ow_put_u32(source + 4, sequence * 2654435761u);
+}
+
+static void recall_packet(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+{
+    memcpy(scratch, entry->source, OW_JOURNAL_SOURCE);
+    message->topic = "t";
+    message->topic_length = 1;
+    message->alias = 1;
+    message->qos = 2;
+    message->payload = scratch;
+    message->size = OW_JOURNAL_SOURCE;
+}
+
+static void connected(bool session_present)
+{
+    world.connected++;
+    world.session_present = session_present;
+    if (world.subscribe && !session_present) {
+        CHECK(ow_mqtt_subscribe(&client, "cm", 2));
+    }
+}
+
+static void connection_lost(enum ow_lost cause, uint8_t reason)
+{
+    world.lost[cause]++;
+    world.reason = reason;
+}
+
+static void message_received(const struct ow_message *message)
+{
+    CHECK_EQUAL(message->size, 2);
+    world.received[message->payload[1]]++;
+}
+
+static const struct ow_application application = {recall_packet, connected, connection_lost, message_received};
+
+/* --- the line --- */
+
+static bool chance(uint16_t per_10000)
+{
+    return per_10000 && board_random() % 10000 < per_10000;
+}
+
+/* What comes out of the line for one byte put into it: 0 to 2 bytes. */
+static unsigned through_line(uint8_t byte, uint8_t *out)
+{
+    unsigned count = 0;
+    if (world.unplugged || chance(world.lose)) {
+        return 0;
+    }
+    if (chance(world.insert)) {
+        out[count++] = (uint8_t)board_random();
+    }
+    out[count++] = chance(world.corrupt) ? byte ^ (uint8_t)(1u << board_random() % 8) : byte;
+    return count;
+}
+
+void gateway_line(const uint8_t *bytes, unsigned length)
+{
+    uint8_t out[2];
+    while (length--) {
+        unsigned count = through_line(*bytes++, out);
+        for (unsigned i = 0; i < count; i++) {
+            board.to_device[board.to_device_head++] = out[i];
+        }
+    }
+}
+
+/* --- steps --- */
+
+void world_new(void)
+{
+    memset(&world, 0, sizeof world);
+    board_new("s1");
+    gateway_new();
+    gateway_start();
+}
+
+void world_boot(void)
+{
+    board_power_on();
+    ow_mqtt_begin(&client, &application);
+}
+
+void world_step(void)
+{
+    uint8_t out[2];
+    board.now++;
+    ow_mqtt_poll(&client);
+    if (client.journal.next - 1 > world.produced) {
+        world.produced = client.journal.next - 1;
+    }
+    while (board.to_gateway_tail != board.to_gateway_head) {
+        unsigned count = through_line(board.to_gateway[board.to_gateway_tail++], out);
+        for (unsigned i = 0; i < count; i++) {
+            gateway_receive(out[i]);
+        }
+    }
+    gateway_tick(board.now);
+}
+
+void world_run(uint32_t milliseconds)
+{
+    while (milliseconds--) {
+        world_step();
+    }
+}
+
+bool world_until(bool (*condition)(void), uint32_t limit)
+{
+    while (!condition() && limit--) {
+        world_step();
+    }
+    return condition();
+}
+
+bool world_produce(void)
+{
+    uint8_t source[OW_JOURNAL_SOURCE];
+    source_of(client.journal.next, source);
+    return client.started && ow_journal_append(&client.journal, source);
+}
+
+bool world_quiet(void)
+{
+    return client.started && ow_journal_idle(&client.journal) && client.journal.pending == 0;
+}
+
+bool world_online(void)
+{
+    return client.state == OW_CONNECTED;
+}
+
+void world_check(unsigned times)
+{
+    uint8_t source[OW_JOURNAL_SOURCE];
+    for (uint32_t sequence = 1; sequence <= world.produced; sequence++) {
+        source_of(sequence, source);
+        CHECK(gateway.routed[sequence] >= 1, "sequence %u was lost", sequence);
+        CHECK(gateway.routed[sequence] <= times, "sequence %u was routed %u times", sequence, gateway.routed[sequence]);
+        CHECK(memcmp(gateway.source[sequence], source, sizeof source) == 0, "sequence %u was altered", sequence);
+    }
+    for (uint32_t sequence = world.produced + 1; sequence < GATEWAY_SEQUENCES; sequence++) {
+        CHECK(gateway.routed[sequence] == 0, "sequence %u was never produced", sequence);
+    }
+}

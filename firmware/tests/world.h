@@ -1,0 +1,43 @@
+/*
+ * The client, its board and the gateway together, over a line that may fail. One step is a millisecond.
+ *
+ * The application of these tests publishes the journal's source as it is, on topic "t" with alias 1, and counts the messages it gets.
+ */
+#ifndef WORLD_H
+#define WORLD_H
+
+#include "board.h"
+#include "gateway.h"
+#include "ow_mqtt.h"
+
+struct world {
+    uint16_t lose, corrupt, insert; /* per 10,000 bytes, both ways */
+    bool unplugged;
+    uint32_t produced;      /* highest sequence that the journal has taken */
+    uint32_t received[256]; /* messages by their second byte since board_new; survive a power cut, as an effect in the world does */
+    uint32_t lost[8];       /* calls of connection_lost by cause */
+    uint8_t reason;         /* of the last one */
+    uint32_t connected;
+    bool session_present;
+    bool subscribe;
+};
+
+extern struct world world;
+extern struct ow_mqtt client;
+
+void world_new(void);
+void world_boot(void);   /* the device starts */
+void world_step(void);
+void world_run(uint32_t milliseconds);
+
+/* Steps until `condition` holds or `limit` milliseconds have passed; returns whether it holds. */
+bool world_until(bool (*condition)(void), uint32_t limit);
+
+bool world_produce(void); /* one publication into the journal; false: not possible now */
+bool world_quiet(void);   /* everything produced is done */
+bool world_online(void);
+
+/* Every publication that the device made was routed; `times` is how often at most. */
+void world_check(unsigned times);
+
+#endif
