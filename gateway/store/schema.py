@@ -66,7 +66,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         database = connect(path)
-        _prepare(database, gateway)
+        prepare(database, gateway)
     except OSError as error:
         raise StoreError(f"cannot make the data directory ({error.strerror})", str(folder)) from error
     except sqlite3.DatabaseError as error:
@@ -74,7 +74,8 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     return database
 
 
-def _prepare(database: sqlite3.Connection, gateway: str) -> None:
+def prepare(database: sqlite3.Connection, gateway: str) -> None:
+    """Make the tables where there are none. StoreError when a newer version made them."""
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         text = f"the store was written by a newer Onceway (schema {version}, this one knows {SCHEMA_VERSION})"

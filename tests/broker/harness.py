@@ -1,0 +1,233 @@
+"""A broker without sockets, clock or disk, and clients that speak to it in packets.
+
+`World` stands for the event loop, the store (SQLite in memory, with the real schema) and the power supply. Bytes go to the broker at
+once; commits happen at once too, unless `world.slow_disk` is set: then `world.commit()` is the disk.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gateway.broker.access import Anonymous
+from gateway.broker.broker import Broker, Policy
+from gateway.broker.connection import Connection
+from gateway.config import LimitsSection
+from gateway.links.carrier import DeviceIdentity, Peer
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Side,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+)
+from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.stream import PacketStream
+from gateway.store.apply import apply
+from gateway.store.recovery import recover, save_axis
+from gateway.store.schema import prepare
+
+P = TypeVar("P", bound=Packet)
+FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
+
+
+class Client:
+    """The far end of one connection. received: packets, in order. closed: the broker ended the connection."""
+
+    def __init__(self, world: "World", connection: Connection, version: Version, answers: bool) -> None:
+        self.world = world
+        self.connection = connection
+        self.version = version
+        self.answers = answers
+        self.received: list[Packet] = []
+        self.raw = b""
+        self.closed = False
+        self._stream = PacketStream(1 << 28, version, Side.SERVER)
+        self._next_id = 0
+
+    # -- towards the broker
+
+    def send_bytes(self, data: bytes) -> None:
+        self.connection.receive(data)
+        self.world.turn()
+
+    def send(self, *packets: Packet) -> None:
+        self.send_bytes(b"".join(encode(packet, self.version) for packet in packets))
+
+    def publish(self, topic: str, payload: bytes | str = b"", qos: int = 0, packet_id: int = 0, **more: Any) -> int:
+        """Returns the packet identifier."""
+        if qos and not packet_id:
+            packet_id = self._next_id = self._next_id + 1
+        self.send(Publish(topic, payload.encode() if isinstance(payload, str) else payload, qos, packet_id, **more))
+        return packet_id
+
+    def subscribe(self, *filters: str | Subscription, qos: int = 2, **properties: Any) -> Suback:
+        wanted = [item if isinstance(item, Subscription) else Subscription(item, qos) for item in filters]
+        self.send(Subscribe(1, wanted, {PropertyId[name.upper()]: value for name, value in properties.items()} or None))
+        return self.take(Suback)
+
+    def disconnect(self, *args: Any) -> None:
+        self.send(Disconnect(*args))
+
+    def drop(self) -> None:
+        """The network goes away."""
+        self.connection.lost("the test cut the line")
+        self.world.turn()
+        self.closed = True
+
+    # -- from the broker
+
+    def arrive(self, data: bytes) -> None:
+        self.raw += data
+        self._stream.feed(data)
+        packets = list(self._stream)
+        self.received += packets
+        for packet in packets if self.answers else ():
+            self._answer(packet)
+
+    def _answer(self, packet: Packet) -> None:
+        match packet:
+            case Publish(qos=1, packet_id=number):
+                self.send(Puback(number))
+            case Publish(qos=2, packet_id=number):
+                self.send(Pubrec(number))
+            case Pubrec(packet_id=number, reason=reason) if reason < 0x80:
+                self.send(Pubrel(number))
+            case Pubrel(packet_id=number):
+                self.send(Pubcomp(number))
+
+    def take(self, kind: type[P]) -> P:
+        """The first packet received, which must be of this kind."""
+        assert self.received, f"no {kind.__name__} came"
+        packet = self.received.pop(0)
+        assert isinstance(packet, kind), packet
+        return packet
+
+    def take_all(self, kind: type[P] | None = None) -> list[Any]:
+        """Everything received, or everything of one kind."""
+        taken = [packet for packet in self.received if kind is None or isinstance(packet, kind)]
+        self.received = [packet for packet in self.received if packet not in taken]
+        return taken
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Payloads of the PUBLISH packets received so far."""
+        return [packet.payload for packet in self.received if isinstance(packet, Publish)]
+
+
+class World:
+    """clients: those that are connected. commits: numbers of the commits that are on disk."""
+
+    def __init__(self, *, spool: list[str] | None = None, spool_bytes: int = 1 << 30, receive_maximum: int = 1024, **limits: int) -> None:
+        self.database = sqlite3.connect(":memory:", isolation_level=None)
+        prepare(self.database, "test")
+        self.limits = LimitsSection(**limits)
+        self.spool = spool or ["spool/#"]
+        self.spool_bytes = spool_bytes
+        self.policy = Policy(Anonymous(True), receive_maximum)
+        self.slow_disk = False
+        self._turning = False
+        self.commits: list[int] = []
+        self.on_commit: Callable[[], None] = lambda: None
+        self.clients: dict[Connection, Client] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self.broker = Broker(self.limits, self.spool, self.spool_bytes, recover(self.database, None))
+
+    def connect(
+        self,
+        client_id: str = "",
+        *,
+        version: Version = Version.V5,
+        clean: bool = True,
+        answers: bool = False,
+        device: DeviceIdentity | None = None,
+        properties: Properties | None = None,
+        policy: Policy | None = None,
+        **more: Any,
+    ) -> Client:
+        """A client whose CONNECT was sent. Its CONNACK is the first packet to take."""
+        client = self.open(version, answers=answers, device=device, policy=policy)
+        client.send(Connect(client_id, version, clean, properties=properties, **more))
+        return client
+
+    def accepted(self, client_id: str = "", **more: Any) -> Client:
+        """A client that was accepted; its CONNACK is taken."""
+        client = self.connect(client_id, **more)
+        connack = client.take(Connack)
+        assert connack.reason == 0, connack
+        return client
+
+    def durable(self, client_id: str, *, clean: bool = False, properties: Properties | None = None, **more: Any) -> Client:
+        """An accepted client whose session outlives its connections."""
+        return self.accepted(client_id, clean=clean, properties=FOREVER | (properties or {}), **more)
+
+    def open(
+        self, version: Version = Version.V5, *, answers: bool = False, device: DeviceIdentity | None = None, policy: Policy | None = None
+    ) -> Client:
+        """A connection without a CONNECT."""
+        connection = self.broker.open(Peer("test", "memory", device), policy or self.policy)
+        client = self.clients[connection] = Client(self, connection, version, answers)
+        return client
+
+    def turn(self) -> None:
+        """The end of an event-loop turn: write, and commit when somebody waits; then the same for what the clients answered."""
+        if self._turning:
+            return
+        self._turning = True
+        while self.broker.dirty or (self.broker.changes.urgent and not self.slow_disk):
+            self._write()
+            if self.broker.changes.urgent and not self.slow_disk:
+                self._commit()
+        self._turning = False
+
+    def _write(self) -> None:
+        dirty, self.broker.dirty = self.broker.dirty, []
+        for connection in dirty:
+            data = connection.take()
+            client = self.clients.get(connection)
+            if client is None:
+                continue
+            client.closed = connection.closing is not None
+            if client.closed:
+                del self.clients[connection]
+            client.arrive(data)
+
+    def commit(self) -> None:
+        """Bring what is open to disk, and let go what waited for it."""
+        self._commit()
+        self.turn()
+
+    def _commit(self) -> None:
+        commit = self.broker.seal()
+        apply(self.database, commit)
+        self.commits.append(commit.number)
+        self.on_commit()
+        self.broker.on_disk(commit.number)
+
+    def sleep(self, seconds: float) -> None:
+        """Time passes."""
+        self.broker.now += seconds
+        self.broker.advance()
+        self.turn()
+
+    def power_cut(self) -> None:
+        """What is not committed is gone, and all connections. The gateway starts again."""
+        for client in self.clients.values():
+            client.closed = True
+        self.clients.clear()
+        save_axis(self.database, self.broker.now, None)
+        self._start()
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.database.execute(query).fetchall()
