@@ -17,6 +17,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
 }
 
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

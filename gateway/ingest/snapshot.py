@@ -17,7 +17,7 @@ from gateway.ingest.storage import Folder
 FOLDER = "_onceway"
 KEPT = 2
 
-_SCHEMA = pa.schema([("device", pa.string()), ("incarnation", pa.int64()), ("start", pa.int64()), ("end", pa.int64())])
+_SCHEMA = pa.schema([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
 
 log = logging.getLogger("onceway.ingest")
 
@@ -33,7 +33,7 @@ class Snapshot:
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    keys = [(key[0], key[1], start, end) for key, start, end in snapshot.ranges]
+    keys = [(*key, start, end - 1) for key, start, end in snapshot.ranges]
     columns = list(zip(*keys, strict=True)) or [()] * 4
     labels = {"covers": str(snapshot.covers), "turn": str(snapshot.turn), "table": snapshot.table}
     table = pa.table(
@@ -49,8 +49,8 @@ def decode(data: bytes) -> Snapshot:
     table = pq.read_table(pa.BufferReader(data))
     labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     ranges = SeenRanges()
-    for device, incarnation, start, end in zip(*(table[field.name].to_pylist() for field in _SCHEMA), strict=True):
-        ranges.add((device, incarnation), start, end)
+    for device, incarnation, first, last in zip(*(table[field.name].to_pylist() for field in _SCHEMA), strict=True):
+        ranges.add((device, incarnation), first, last + 1)
     return Snapshot(ranges, int(labels["covers"]), int(labels["turn"]), labels["table"])
 
 
