@@ -28,8 +28,9 @@ class Publisher:
     def connect(self) -> None:
         self.client = session(self.world, "publisher", self.version)
         for packet_id, packet in self._flights.items():
-            self.client.send(Pubrel(packet_id) if packet is None else Publish(packet.topic, packet.payload, packet.qos, packet_id,
-            dup=True))
+            self.client.send(
+                Pubrel(packet_id) if packet is None else Publish(packet.topic, packet.payload, packet.qos, packet_id, dup=True)
+            )
 
     def publish(self, qos: int, count: int) -> None:
         """Several in one piece, so that they may be one burst."""
@@ -106,8 +107,9 @@ ACTS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ACTS, max_size=60), st.sampled_from([V4, V5]), st.sampled_from([V4, V5]), st.sampled_from([1, 3, 100]))
-def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(acts: list[tuple[object, ...]], left: Version, right: Version, window: int) ->
-None:
+def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(
+    acts: list[tuple[object, ...]], left: Version, right: Version, window: int
+) -> None:
     world = World(inflight=window)
     publisher, subscriber = Publisher(world, left), Subscriber(world, right)
     subscriber.connect()
