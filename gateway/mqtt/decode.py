@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gateway.mqtt import properties as props
 from gateway.mqtt import reason as codes
 from gateway.mqtt.decode_connect import decode_connect
-from gateway.mqtt.errors import MalformedPacket, ProtocolError
+from gateway.mqtt.errors import MalformedPacket, ProtocolError, quote
 from gateway.mqtt.packets import (
     Ack,
     Auth,
@@ -165,14 +165,14 @@ def _subscription(reader: Reader, version: int) -> Subscription:
     if version == Version.V3_1:
         options &= 0x03  # the other bits are unused there
     if options & (0xC0 if version >= Version.V5 else 0xFC):
-        raise MalformedPacket(f"SUBSCRIBE: reserved bits are set in the options 0x{options:02X} of {topic_filter!r}")
+        raise MalformedPacket(f"SUBSCRIBE: reserved bits are set in the options 0x{options:02X} of {quote(topic_filter)}")
     qos, handling, no_local = options & 3, options >> 4 & 3, bool(options & 4)
     if qos == 3:
-        raise (ProtocolError if version >= Version.V5 else MalformedPacket)(f"SUBSCRIBE: QoS of {topic_filter!r} is 3")
+        raise (ProtocolError if version >= Version.V5 else MalformedPacket)(f"SUBSCRIBE: QoS of {quote(topic_filter)} is 3")
     if handling == 3:
-        raise ProtocolError(f"SUBSCRIBE: retain handling of {topic_filter!r} is 3")
+        raise ProtocolError(f"SUBSCRIBE: retain handling of {quote(topic_filter)} is 3")
     if no_local and topic_filter.startswith(SHARE_PREFIX):
-        raise ProtocolError(f"SUBSCRIBE: no local is set on the shared subscription {topic_filter!r}")
+        raise ProtocolError(f"SUBSCRIBE: no local is set on the shared subscription {quote(topic_filter)}")
     return Subscription(topic_filter, qos, no_local, bool(options & 8), handling)
 
 
@@ -181,7 +181,7 @@ def _topic_filter(reader: Reader, version: int) -> str:
     shared = version >= Version.V5 and topic_filter.startswith(SHARE_PREFIX)
     problem = shared_filter_problem(topic_filter) if shared else topic_filter_problem(topic_filter)
     if problem:
-        raise MalformedPacket(f"{reader.name}: topic filter {topic_filter!r} {problem}")
+        raise MalformedPacket(f"{reader.name}: topic filter {quote(topic_filter)} {problem}")
     return topic_filter
 
 
@@ -230,10 +230,11 @@ def _disconnect(reader: Reader, version: int, sender: Side) -> Disconnect:
 
 
 def _auth(reader: Reader, _: int, sender: Side) -> Auth:
-    reason, properties = ReasonCode.SUCCESS, None
-    if reader.left or sender is Side.CLIENT:
-        reason = _reason(reader, codes.CLIENT_AUTH_CODES if sender is Side.CLIENT else codes.SERVER_AUTH_CODES)
-        properties = props.decode_properties(reader, props.AUTH_PROPERTIES)
+    allowed = codes.CLIENT_AUTH_CODES if sender is Side.CLIENT else codes.SERVER_AUTH_CODES
+    if not reader.left and ReasonCode.SUCCESS in allowed:
+        return Auth()
+    reason = _reason(reader, allowed)
+    properties = props.decode_properties(reader, props.AUTH_PROPERTIES)
     if reason and PropertyId.AUTHENTICATION_METHOD not in (properties or ()):
         raise ProtocolError("AUTH: no authentication method")
     return Auth(reason, properties)

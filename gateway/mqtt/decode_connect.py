@@ -4,7 +4,7 @@ Errors carry the protocol level, where it could be read, so that the server can 
 never carry a client's password.
 """
 
-from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connect, Version, Will
 from gateway.mqtt.properties import CONNECT_PROPERTIES, WILL_PROPERTIES, PropertyId, check_response_topic, decode_properties
 from gateway.mqtt.reason import ReasonCode
@@ -33,7 +33,7 @@ def _version(reader: Reader) -> Version:
     level = reader.u8("protocol level")
     version = _VERSIONS.get((name, level))
     if version is None:
-        text = f"CONNECT: protocol {name[:8]!r} level {level} is not spoken here"
+        text = f"CONNECT: protocol {quote(name)} level {level} is not spoken here"
         known = {"MQTT": Version.V5 if level > Version.V5 else Version.V3_1_1, "MQIsdp": Version.V3_1}
         raise ProtocolError(text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, known.get(name))
     return version

@@ -5,6 +5,13 @@ Both classes say what and where, e.g. `SUBSCRIBE: packet identifier is 0`. Nothi
 
 from gateway.mqtt.reason import ReasonCode
 
+_LONGEST_QUOTE = 60
+
+
+def quote(text: str) -> str:
+    """What a peer sent, fit for an error text and a log line: escaped, and not longer than a line."""
+    return repr(text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…")
+
 
 class MqttError(Exception):
     """The peer broke the protocol: the Network Connection has to be closed [MQTT-4.13.1-1].

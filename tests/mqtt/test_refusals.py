@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.mqtt.decode import decode
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from gateway.mqtt.packets import Side, Version
 from gateway.mqtt.reason import ReasonCode as R
@@ -47,6 +48,7 @@ def check_protocol_error(version: Version | None, sender: Side, text: str, words
         (V4, CLIENT, "58 00 07", "PUBREC: flags"),
         pytest.param(V5, CLIENT, "60 00 07", "PUBREL: flags of the fixed header are 0000", marks=pytest.mark.mqtt("MQTT-3.6.1-1")),
         pytest.param(V4, CLIENT, "6A 00 07", "PUBREL: flags", marks=pytest.mark.mqtt("311:MQTT-3.6.1-1")),
+        (V3, CLIENT, "68 00 07", "PUBREL: flags"),
         (V5, CLIENT, "72 00 07", "PUBCOMP: flags"),
         pytest.param(V5, CLIENT, "80 00 07 00 00 01 'a' 00", "SUBSCRIBE: flags", marks=pytest.mark.mqtt("MQTT-3.8.1-1")),
         pytest.param(V4, CLIENT, "8A 00 07 00 01 'a' 00", "SUBSCRIBE: flags", marks=pytest.mark.mqtt("311:MQTT-3.8.1-1")),
@@ -266,3 +268,13 @@ def test_subscriptions_that_break_the_protocol(version: Version, text: str, word
 )
 def test_packets_that_the_other_side_sends(version: Version, sender: Side, text: str) -> None:
     check_protocol_error(version, sender, text, f"a {sender.value} must not send it")
+
+
+def test_an_error_text_stays_short_and_on_one_line() -> None:
+    """What a peer sent ends up in logs."""
+    name = "a\n+" + "x" * 60_000
+    body = b"\0\x07" + len(name).to_bytes(2, "big") + name.encode() + b"\0"
+    with pytest.raises(MalformedPacket) as caught:
+        decode(0x82, body, V4)
+    assert len(str(caught.value)) < 200
+    assert "\n" not in str(caught.value)
