@@ -1,0 +1,72 @@
+"""`onceway gateway run` as a process, for tests."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+_LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
+START_S = 15
+
+
+class GatewayProcess:
+    """A running gateway. port: where it listens. log: lines of its standard error so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.port = 0
+        self.log: list[str] = []
+        self._reader: asyncio.Task[None] | None = None
+
+    async def ready(self) -> None:
+        """Wait until clients may connect."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(START_S):
+            while line := (await self.process.stderr.readline()).decode():
+                self.log.append(line)
+                if found := _LISTENING.search(line):
+                    self.port = int(found[1])
+                if " start " in line:
+                    self._reader = asyncio.create_task(self._read_on())
+                    return
+        raise AssertionError(f"the gateway did not start: {self.log}")
+
+    async def _read_on(self) -> None:
+        assert self.process.stderr is not None
+        while line := (await self.process.stderr.readline()).decode():
+            self.log.append(line)
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait; returns the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        code = await asyncio.wait_for(self.process.wait(), 10)
+        if self._reader is not None:
+            await self._reader
+        return code
+
+
+async def start(*arguments: str, env: dict[str, str] | None = None) -> GatewayProcess:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "gateway", "run", *arguments),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | (env or {}),
+    )
+    return GatewayProcess(process)
+
+
+@asynccontextmanager
+async def gateway(data: Path, *arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[GatewayProcess]:
+    """A gateway on a free port, ended when the block ends."""
+    running = await start(*(arguments or ("--listen", "127.0.0.1:0", "--anonymous", "--data", str(data))), env=env)
+    try:
+        await running.ready()
+        yield running
+    finally:
+        if running.process.returncode is None:
+            await running.end(signal.SIGKILL)
