@@ -25,6 +25,7 @@ SCAN_INTERVAL = 0.5
 """Seconds between two looks for ports that were plugged in."""
 
 _READ_SIZE = 4096
+_TIMER_STEP = 0.001
 _OUTGOING_LIMIT = 4096
 """Bytes kept for a port that takes none. What comes beyond them is lost, as on any bad line, and the link repairs it."""
 
@@ -224,7 +225,8 @@ class SerialPort:
             return  # a timer that fires early finds nothing to do and is set anew
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._on_timer)
+        # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the deadline and spins.
+        self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._on_timer)
 
     def _warn(self, text: str) -> None:
         """Log a sentence once for each time that the port is opened."""

@@ -27,20 +27,8 @@ def build(mtu: int, window: int, ring: int) -> ctypes.CDLL:
     files = [SOURCES / f"ow_{name}.c" for name in ("link", "frame", "crc", "bytes")]
     sizes = [f"-DOW_LINK_RX_MTU={mtu}", f"-DOW_LINK_WINDOW={window}", f"-DOW_LINK_TX_SIZE={ring}"]
     checks = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
-    command = [
-        "gcc",
-        "-std=c11",
-        "-O1",
-        "-g",
-        "-shared",
-        "-fPIC",
-        *checks,
-        *sizes,
-        f"-I{SOURCES}",
-        str(Path(__file__).with_suffix(".c")),
-        *files,
-    ]
-    subprocess.run([*command, "-o", library], check=True)
+    command = ["gcc", "-std=c11", "-O1", "-g", "-shared", "-fPIC", *checks, *sizes, f"-I{SOURCES}", "-o", str(library)]
+    subprocess.run([*command, str(Path(__file__).with_suffix(".c")), *map(str, files)], check=True)
     twin = ctypes.CDLL(str(library))
     twin.twin_size.restype = ctypes.c_size_t
     twin.twin_payload.restype = ctypes.POINTER(ctypes.c_uint8)

@@ -1,0 +1,147 @@
+"""A device on a pseudo terminal, in the test's own event loop: the Python twin behind a master side."""
+
+import asyncio
+import os
+import pty
+import tty
+from collections.abc import Callable
+
+from gateway.links.carrier import Carrier
+from gateway.links.reliable import Event, Received, SessionEnded, SessionStarted
+from gateway.links.roles import DeviceLink
+
+PATIENCE = 20.0
+"""Seconds that a test waits for something that takes milliseconds on an idle machine."""
+
+
+async def until(condition: Callable[[], object], *, patience: float = PATIENCE) -> None:
+    """Wait for a condition, checked on every pass of the loop that does something, or fail."""
+    async with asyncio.timeout(patience):
+        while not condition():  # noqa: ASYNC110  # what is waited for has no event
+            await asyncio.sleep(0.002)
+
+
+class Pty:
+    """A serial line whose far end the test holds."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        tty.setraw(slave)
+        self.path = os.ttyname(slave)
+        os.close(slave)
+        os.set_blocking(self.master, False)
+
+    def unplug(self) -> None:
+        if self.master >= 0:
+            asyncio.get_running_loop().remove_reader(self.master)
+            os.close(self.master)
+            self.master = -1
+
+
+class Board:
+    """A device that answers on a line; it keeps what it receives, by session."""
+
+    def __init__(self, line: Pty, name: str = "sensor-1", *, boot: int = 1, incarnation: int = 0, mtu: int = 56, window: int = 2) -> None:
+        self.link = DeviceLink(name, boot=boot, incarnation=incarnation, mtu=mtu, window=window)
+        self.started: list[SessionStarted] = []
+        self.ended: list[str] = []
+        self.streams: list[bytearray] = []
+        self._line = line
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop.add_reader(line.master, self._on_readable)
+        self._tick()
+
+    @property
+    def received(self) -> bytearray:
+        """What the present session has brought."""
+        return self.streams[-1]
+
+    def write(self, data: bytes) -> None:
+        assert self.link.session is not None
+        self.link.write(self.link.session, data, self._loop.time())
+        self._flush()
+
+    def power_off(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._line.master >= 0:
+            self._loop.remove_reader(self._line.master)
+
+    def _on_readable(self) -> None:
+        try:
+            data = os.read(self._line.master, 4096)
+        except BlockingIOError:
+            return
+        except OSError:  # nobody has the port open: look again a little later
+            self._loop.remove_reader(self._line.master)
+            self._loop.call_later(0.02, self._listen)
+            return
+        self._handle(self.link.receive(data, self._loop.time()))
+
+    def _listen(self) -> None:
+        if self._line.master >= 0:
+            self._loop.add_reader(self._line.master, self._on_readable)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._handle(self.link.tick(self._loop.time()))
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case SessionStarted():
+                    self.started.append(event)
+                    self.streams.append(bytearray())
+                case Received(_, data):
+                    self.streams[-1] += data
+                case SessionEnded(_, reason):
+                    self.ended.append(reason)
+        self._flush()
+
+    def _flush(self) -> None:
+        data = self.link.take()
+        if data and self._line.master >= 0:
+            os.write(self._line.master, data)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.link.deadline
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline + 0.001, self._tick)
+
+
+class Broker:
+    """What `accept` needs: it keeps each connection's bytes."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+
+    def accept(self, carrier: Carrier) -> "Connection":
+        self.connections.append(Connection(carrier))
+        return self.connections[-1]
+
+    @property
+    def last(self) -> "Connection":
+        return self.connections[-1]
+
+
+class Connection:
+    """A receiver that keeps what it is told."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier = carrier
+        self.received = bytearray()
+        self.reason: str | None = None
+        self.writable_calls = 0
+
+    def receive(self, data: bytes) -> None:
+        assert self.reason is None
+        self.received += data
+
+    def lost(self, reason: str) -> None:
+        assert self.reason is None
+        self.reason = reason
+
+    def writable(self) -> None:
+        self.writable_calls += 1

@@ -1,0 +1,94 @@
+"""COBS and the frame decoder: any bytes, any split, bounded memory."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.links import cobs
+from gateway.links.frames import Ack, Data, FrameDecoder, fits
+from gateway.links.handshake import Hello, Welcome, Who
+from gateway.links.statistics import LinkStatistics
+
+names = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=23).filter(
+    lambda name: len(name.encode()) <= 23 and name.isprintable()
+)
+u8, u16, u32 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32))
+
+
+@given(st.binary(max_size=1000))
+def test_cobs_round_trip_without_a_zero_and_with_one_byte_more_per_254(data: bytes) -> None:
+    encoded = cobs.encode(data)
+    assert 0 not in encoded
+    assert len(encoded) <= len(data) + 1 + len(data) // 254
+    assert cobs.decode(encoded) == data
+
+
+@given(st.binary(max_size=300))
+def test_cobs_decodes_anything_or_says_no(encoded: bytes) -> None:
+    with contextlib.suppress(cobs.CobsError):
+        assert len(cobs.decode(encoded)) <= len(encoded)
+
+
+@pytest.mark.parametrize("encoded", [b"\x00", b"\x02", b"\x03a", b"\x02a\x00"])
+def test_cobs_refuses(encoded: bytes) -> None:
+    with pytest.raises(cobs.CobsError):
+        cobs.decode(encoded)
+
+
+@given(
+    st.lists(
+        st.builds(Data, st.integers(0, 7), st.integers(0, 7), st.binary(min_size=1, max_size=240)) | st.builds(Ack, st.integers(0, 7)),
+        max_size=6,
+    ),
+    u16,
+    st.data(),
+)
+def test_frames_survive_any_split(frames: list[Data | Ack], seed: int, data: st.DataObject) -> None:
+    stream = b"".join(frame.to_bytes(seed) for frame in frames)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    statistics = LinkStatistics()
+    decoder = FrameDecoder(statistics)
+    bodies = [body for piece in pieces for body in decoder.feed(piece)]
+    assert all(fits(body, seed) for body in bodies)
+    assert [(Data if body[0] < 0x40 else Ack).from_body(body) for body in bodies] == frames
+    assert statistics.malformed_frames == 0
+
+
+@given(st.builds(Data, st.integers(0, 7), st.integers(0, 7), st.binary(min_size=1, max_size=240)), u16, u16)
+def test_a_frame_of_another_session_never_fits(frame: Data, seed: int, other: int) -> None:
+    (body,) = FrameDecoder(LinkStatistics()).feed(frame.to_bytes(seed))
+    assert fits(body, other) == (seed == other)
+
+
+def test_noise_without_a_delimiter_takes_no_memory_and_the_next_frame_is_read() -> None:
+    statistics = LinkStatistics()
+    decoder = FrameDecoder(statistics)
+    for _ in range(1000):
+        assert list(decoder.feed(b"\xaa" * 4096)) == []
+    assert len(decoder._partial) < 300
+    (body,) = decoder.feed(b"\0" + Ack(3).to_bytes(9))
+    assert Ack.from_body(body) == Ack(3)
+    assert statistics.malformed_frames == 1
+
+
+@given(st.builds(Hello, u16, u8, u32, u32, st.integers(1, 240), st.integers(1, 4), names, st.booleans()))
+def test_hello_round_trip(hello: Hello) -> None:
+    assert Hello.from_payload(_payload(hello.to_bytes())) == hello
+
+
+@given(st.builds(Welcome, u16, u8, u16, u16, u32, st.integers(1, 240), st.integers(1, 4), u32, st.booleans()))
+def test_welcome_round_trip(welcome: Welcome) -> None:
+    assert Welcome.from_payload(_payload(welcome.to_bytes())) == welcome
+
+
+@given(st.builds(Who, u16))
+def test_who_round_trip(who: Who) -> None:
+    assert Who.from_payload(_payload(who.to_bytes())) == who
+
+
+def _payload(frame: bytes) -> bytes:
+    (body,) = FrameDecoder(LinkStatistics()).feed(frame)
+    return body[1:-2]

@@ -1,0 +1,301 @@
+"""The serial listener on pseudo terminals."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import termios
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.links import serial_port
+from gateway.links.carrier import DeviceIdentity
+from gateway.links.handshake import Greeter
+from gateway.links.serial_port import SerialListener
+from gateway.links.tty import Tty
+from tests.links.board import Board, Broker, Pty, until
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def line() -> Iterator[Pty]:
+    line = Pty()
+    yield line
+    if line.master >= 0:
+        os.close(line.master)
+
+
+@pytest.fixture(autouse=True)
+def quick_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serial_port, "SCAN_INTERVAL", 0.02)
+
+
+@contextlib.asynccontextmanager
+async def listening(broker: Broker, path: str, greeter: Greeter | None = None) -> AsyncIterator[SerialListener]:
+    listener = SerialListener(broker.accept, path, greeter or Greeter(1, incarnation=lambda: 77))
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(broker: Broker, line: Pty) -> None:
+    async with listening(broker, line.path) as listener:
+        board = Board(line)
+        await until(lambda: board.started and broker.connections)
+        peer = broker.last.carrier.peer
+        assert (peer.listener, peer.address) == ("serial", line.path)
+        assert peer.device == DeviceIdentity("sensor-1", 77, 1)
+        assert board.started[0].welcome.incarnation == 77
+        data = bytes(range(256)) * 20
+        board.write(data)
+        broker.last.carrier.write(data)
+        await until(lambda: broker.last.received == data and board.received == data)
+        statistics = listener.statistics[line.path]
+        assert statistics.payload_bytes_received == len(data)
+        await until(lambda: statistics.payload_bytes_acknowledged == len(data))
+        assert statistics.sessions == 1
+        assert statistics.crc_errors == statistics.malformed_frames == 0
+        board.power_off()
+
+
+async def test_a_rebooted_device_is_noticed(broker: Broker, line: Pty) -> None:
+    async with listening(broker, line.path) as listener:
+        board = Board(line)
+        await until(lambda: board.started)
+        board.write(b"half a pack")
+        await until(lambda: broker.last.received)
+        board.power_off()
+        board = Board(line, boot=2, incarnation=77)
+        await until(lambda: len(broker.connections) == 2)
+        assert broker.connections[0].reason == "the device was rebooted"
+        assert listener.statistics[line.path].reboots == 1
+        await until(lambda: board.started)
+        board.write(b"whole")
+        await until(lambda: broker.last.received == b"whole")
+        board.power_off()
+
+
+async def test_a_restarted_gateway_asks_who_is_there_and_the_device_greets_anew(broker: Broker, line: Pty) -> None:
+    async with listening(broker, line.path):
+        board = Board(line)
+        await until(lambda: board.started)
+    async with listening(broker, line.path, Greeter(2)):
+        await until(lambda: len(board.started) == 2)
+        assert board.ended == ["the gateway has no session"]
+        assert board.started[1].welcome.gateway_boot == 2
+        assert board.started[1].welcome.incarnation == 77
+        board.power_off()
+
+
+async def test_close_sends_what_is_queued_and_then_asks_for_a_new_greeting(broker: Broker, line: Pty) -> None:
+    async with listening(broker, line.path):
+        board = Board(line)
+        await until(lambda: board.started)
+        connection = broker.last
+        farewell = b"x" * 900
+        connection.carrier.write(farewell)
+        connection.carrier.close()
+        connection.carrier.write(b"too late")
+        await until(lambda: len(board.started) == 2)
+        assert board.streams == [farewell, b""]
+        assert connection.reason is None
+        board.power_off()
+
+
+async def test_unsent_counts_down_and_writable_is_told_once_below_the_mark(broker: Broker, line: Pty) -> None:
+    async with listening(broker, line.path):
+        board = Board(line)
+        await until(lambda: board.started)
+        carrier = broker.last.carrier
+        carrier.write(b"y" * (carrier.high_water + 1000))
+        assert carrier.unsent == carrier.high_water + 1000
+        await until(lambda: broker.last.writable_calls)
+        assert carrier.unsent <= carrier.high_water
+        await until(lambda: carrier.unsent == 0)
+        assert broker.last.writable_calls == 1
+        board.power_off()
+
+
+async def test_a_paused_reader_holds_a_bounded_amount_and_loses_nothing(broker: Broker, line: Pty) -> None:
+    async with listening(broker, line.path) as listener:
+        board = Board(line, mtu=240, window=4)
+        await until(lambda: board.started)
+        broker.last.carrier.pause_reading()
+        data = os.urandom(6000)
+        board.write(data)
+        statistics = listener.statistics[line.path]
+        await until(lambda: board.link.statistics.retransmissions > 4)
+        assert broker.last.received == b""
+        assert 0 < statistics.payload_bytes_received <= 4 * 4 * 240
+        broker.last.carrier.resume_reading()
+        await until(lambda: broker.last.received == data)
+        board.power_off()
+
+
+async def test_unplugged_the_connection_is_lost_and_plugged_in_again_it_comes_back(
+    broker: Broker, line: Pty, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = tmp_path / "usb-board"
+    async with listening(broker, str(path)) as listener:
+        await until(lambda: caplog.records)
+        path.symlink_to(line.path)
+        board = Board(line)
+        await until(lambda: board.started)
+        board.power_off()
+        line.unplug()
+        await until(lambda: broker.last.reason)
+        assert broker.last.reason == "the serial port is gone"
+        path.unlink()
+        again = Pty()
+        path.symlink_to(again.path)
+        board = Board(again, boot=2)
+        await until(lambda: len(broker.connections) == 2 and board.started)
+        assert list(listener.statistics) == [str(path)]
+        board.power_off()
+        again.unplug()
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert sum("no such serial port" in message for message in messages) <= 2
+    assert sum("gone" in message for message in messages) == 1
+
+
+async def test_a_missing_port_is_logged_once(broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(broker, str(tmp_path / "absent")) as listener:
+        port = listener._ports[str(tmp_path / "absent")]
+        for _ in range(5):
+            port.open()
+    assert len(caplog.records) == 1
+    assert "ls /dev/serial/by-id" in caplog.text
+
+
+async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(broker: Broker, tmp_path: Path) -> None:
+    lines = [Pty(), Pty()]
+    (tmp_path / "usb-a").symlink_to(lines[0].path)
+    (tmp_path / "usb-a-again").symlink_to(lines[0].path)
+    (tmp_path / "other").symlink_to(lines[1].path)
+    async with listening(broker, str(tmp_path / "usb-*")) as listener:
+        boards = [Board(lines[0], "a"), Board(lines[1], "b")]
+        await until(lambda: broker.connections)
+        (tmp_path / "usb-b").symlink_to(lines[1].path)
+        await until(lambda: len(broker.connections) == 2)
+        assert [connection.carrier.peer.device.name for connection in broker.connections if connection.carrier.peer.device] == ["a", "b"]
+        assert sum(port.is_open for port in listener._ports.values()) == 2
+        for board in boards:
+            board.power_off()
+    for line in lines:
+        line.unplug()
+
+
+async def test_a_device_that_is_not_admitted_is_refused_and_named_once(broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture) -> None:
+    asked = []
+
+    def admit(name: str) -> bool:
+        asked.append(name)
+        return len(asked) > 2
+
+    async with listening(broker, line.path, Greeter(1, admit=admit)):
+        for boot in (1, 2):
+            board = Board(line, "stranger", boot=boot)
+            await until(lambda: len(asked) == board.link.boot)  # noqa: B023
+            board.power_off()
+        assert not broker.connections
+        board = Board(line, "stranger", boot=3)
+        await until(lambda: board.started)
+        board.power_off()
+    assert caplog.text.count("the device 'stranger' is not admitted") == 1
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [(b"Hello from a sketch, temperature 21.5\r\n" * 20, "sends text"), (bytes(range(1, 256)) * 3, "another rate than 115200 baud")],
+)
+async def test_a_stranger_gets_one_clear_line(noise: bytes, said: str, broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(broker, line.path) as listener:
+        for _ in range(4):
+            os.write(line.master, noise)
+            await until(lambda: listener.statistics[line.path].bytes_received % len(noise) == 0)
+        await until(lambda: listener.statistics[line.path].bytes_received == 4 * len(noise))
+        assert len(caplog.records) == 1
+        assert said in caplog.text
+        board = Board(line)  # and yet it may be flashed and greet
+        await until(lambda: board.started)
+        board.power_off()
+
+
+async def test_an_error_in_the_broker_costs_that_connection_only(broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(broker, line.path):
+        board = Board(line)
+        await until(lambda: board.started)
+        connection = broker.last
+        connection.receive = lambda data: 1 / 0  # type: ignore[method-assign, assignment]
+        board.write(b"boom")
+        await until(lambda: len(board.started) == 2)
+        assert connection.reason == "internal error"
+        assert "ZeroDivisionError" in caplog.text
+        board.write(b"fine")
+        await until(lambda: broker.last.received == b"fine")
+        board.power_off()
+
+
+async def test_ports_that_flood_noise_do_not_disturb_the_others(broker: Broker) -> None:
+    lines = [Pty() for _ in range(8)]
+    async with contextlib.AsyncExitStack() as stack:
+        for line in lines:
+            await stack.enter_async_context(listening(broker, line.path))
+        board = Board(lines[0])
+        await until(lambda: board.started)
+        loop = asyncio.get_running_loop()
+        flooding = True
+
+        def flood(fd: int) -> None:
+            if flooding:
+                with contextlib.suppress(BlockingIOError):
+                    os.write(fd, os.urandom(230))  # 20 ms at 115200 baud
+                loop.call_later(0.02, flood, fd)
+
+        for line in lines[1:]:
+            flood(line.master)
+        for number in range(50):
+            board.write(b"reading %d\n" % number)
+            await until(lambda: board.link.session is not None and not board.link.session.sending.unsent)
+        assert broker.last.received == b"".join(b"reading %d\n" % number for number in range(50))
+        assert board.link.statistics.retransmissions == 0
+        flooding = False
+        board.power_off()
+    for line in lines:
+        line.unplug()
+
+
+def test_a_port_in_use_is_refused(line: Pty) -> None:
+    with Tty(line.path, 115200), pytest.raises(OncewayError, match="in use by another program"):
+        Tty(line.path, 115200)
+    Tty(line.path, 115200).close()
+
+
+def test_what_is_no_serial_port_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "absent", tmp_path):
+        with pytest.raises(OncewayError) as caught:
+            Tty(str(path), 115200)
+        assert caught.value.where == str(path)
+
+
+def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
+    with Tty(line.path, 250_000) as port:
+        iflag, oflag, cflag, lflag, *_ = termios.tcgetattr(port.fd)
+        assert not cflag & termios.HUPCL
+        assert not lflag & (termios.ICANON | termios.ECHO | termios.ISIG)
+        assert not iflag & (termios.IXON | termios.ICRNL)
+        assert not oflag & termios.OPOST
+        assert fcntl.fcntl(port.fd, fcntl.F_GETFL) & os.O_NONBLOCK
+        assert fcntl.fcntl(port.fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

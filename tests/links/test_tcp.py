@@ -1,0 +1,151 @@
+"""The TCP listener over real sockets of the loopback interface."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.links.tcp import TcpListener, format_address
+from tests.links.board import Broker, until
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@contextlib.asynccontextmanager
+async def listening(broker: Broker, host: str = "127.0.0.1") -> AsyncIterator[tuple[TcpListener, int]]:
+    listener = TcpListener(broker.accept, host, 0)
+    await listener.start()
+    try:
+        yield listener, listener.addresses[0][1]
+    finally:
+        await listener.close()
+
+
+async def test_bytes_go_both_ways_and_the_peer_is_named(broker: Broker) -> None:
+    async with listening(broker) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"CONNECT")
+        await until(lambda: broker.connections and broker.last.received == b"CONNECT")
+        carrier = broker.last.carrier
+        host, client_port = writer.get_extra_info("sockname")
+        assert (carrier.peer.listener, carrier.peer.address, carrier.peer.device) == ("tcp", f"{host}:{client_port}", None)
+        carrier.write(b"CONN")
+        carrier.write(b"ACK")
+        assert await reader.readexactly(7) == b"CONNACK"
+        writer.close()
+        await until(lambda: broker.last.reason)
+        assert broker.last.reason == "closed by the peer"
+
+
+async def test_close_sends_what_is_queued_and_tells_nobody(broker: Broker) -> None:
+    async with listening(broker) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: broker.connections)
+        data = bytes(5_000_000)
+        broker.last.carrier.write(data)
+        broker.last.carrier.close()
+        assert await reader.read(-1) == data
+        writer.close()
+        assert broker.last.reason is None
+
+
+async def test_abort_drops_the_connection(broker: Broker) -> None:
+    async with listening(broker) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: broker.connections)
+        broker.last.carrier.abort()
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        assert broker.last.reason is None
+
+
+async def test_a_reader_that_does_not_read_shows_in_unsent_and_writable_comes_when_it_does(broker: Broker) -> None:
+    async with listening(broker) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: broker.connections)
+        carrier = broker.last.carrier
+        total = 0
+        while carrier.unsent <= carrier.high_water:
+            carrier.write(bytes(65536))
+            total += 65536
+            await asyncio.sleep(0)
+        assert broker.last.writable_calls == 0
+        await reader.readexactly(total)
+        await until(lambda: broker.last.writable_calls)
+        assert carrier.unsent == 0
+        writer.close()
+
+
+async def test_paused_reading_holds_the_bytes_back(broker: Broker) -> None:
+    async with listening(broker) as (_, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: broker.connections)
+        broker.last.carrier.pause_reading()
+        writer.write(b"later")
+        await writer.drain()
+        _other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+        other.write(b"now")
+        await until(lambda: broker.last.received == b"now")
+        assert broker.connections[0].received == b""
+        broker.connections[0].carrier.resume_reading()
+        await until(lambda: broker.connections[0].received == b"later")
+        writer.close()
+        other.close()
+
+
+async def test_a_closed_listener_loses_its_connections_and_takes_no_more(broker: Broker) -> None:
+    async with listening(broker) as (listener, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: broker.connections)
+        await listener.close()
+        assert broker.last.reason == "the gateway closes the listener"
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+
+
+async def test_ipv6(broker: Broker) -> None:
+    async with listening(broker, "::1") as (_, port):
+        _, writer = await asyncio.open_connection("::1", port)
+        await until(lambda: broker.connections)
+        assert broker.last.carrier.peer.address.startswith("[::1]:")
+        writer.close()
+
+
+async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
+    async with listening(broker) as (_, port):
+        with pytest.raises(OncewayError, match=f"127.0.0.1:{port}: the address is in use. Another broker") as caught:
+            await TcpListener(broker.accept, "127.0.0.1", port).start()
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize(("host", "said"), [("192.0.2.1", "does not have that address"), ("no-such-host.invalid", "is not known")])
+async def test_an_impossible_address_says_why(broker: Broker, host: str, said: str) -> None:
+    with pytest.raises(OncewayError, match=said):
+        await TcpListener(broker.accept, host, 0).start()
+
+
+async def test_hundreds_of_connections_at_once_are_all_taken(broker: Broker) -> None:
+    async with listening(broker) as (_, port):
+        sockets = [socket.socket() for _ in range(300)]
+        for sock in sockets:
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", port))
+        await until(lambda: len(broker.connections) == len(sockets))
+        for sock in sockets:
+            sock.close()
+        await until(lambda: all(connection.reason for connection in broker.connections))
+
+
+@pytest.mark.parametrize(
+    ("address", "text"), [(("127.0.0.1", 1883), "127.0.0.1:1883"), (("::1", 1883, 0, 0), "[::1]:1883"), ("/run/x", "/run/x")]
+)
+def test_addresses_as_text(address: object, text: str) -> None:
+    assert format_address(address) == text
