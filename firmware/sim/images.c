@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,11 +36,11 @@ uint8_t *image_map(const char *path, size_t size, size_t guard)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0) return complain(path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) return complain(path, "another simulated board has this image in use");
     if (status.st_size == 0 && fill_erased(fd, size) != 0) return complain(path, strerror(errno));
     if (status.st_size != 0 && (size_t)status.st_size != size) return complain(path, "is no image of this memory: wrong size");
     if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return complain(path, strerror(errno));
-    close(fd);
-    return memory;
+    return memory; /* fd stays open: it holds the lock */
 }
 
 long image_load_hex(uint8_t *image, size_t size, const char *path)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Map the image `path` of `size` bytes with `guard` bytes of plain memory behind it; a new file is filled with 0xFF (erased).
- * NULL path: memory only. Returns NULL after a message on standard error. */
+ * NULL path: memory only. The file is locked (flock) while this process lives. Returns NULL after a message on standard error. */
 uint8_t *image_map(const char *path, size_t size, size_t guard);
 
 /* Put an Intel HEX file into an image. Returns its lowest address, or -1 after a message on standard error. */

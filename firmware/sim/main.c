@@ -164,14 +164,17 @@ static void set_baud(struct simulator *simulator)
 static bool serve_port(struct simulator *simulator)
 {
     struct line *line = &simulator->board.line;
+    bool was_open = simulator->port.open;
     if (port_check(&simulator->port)) {
         simulator_record(simulator, "reset");
         board_reset(&simulator->board, RESET_EXTERNAL);
     }
+    if (!was_open) line->to_host_count = 0; /* what was said to nobody is lost */
+    if (!simulator->port.open) return false;
+    set_baud(simulator);
     uint8_t bytes[512];
     unsigned room = line_room(line);
     size_t count = port_read(&simulator->port, bytes, room < sizeof bytes ? room : sizeof bytes);
-    if (count || line->to_host_count) set_baud(simulator);
     if (count) {
         char command[8 + 2 * sizeof bytes] = "rx ";
         for (size_t i = 0; i < count; i++) sprintf(command + 3 + 2 * i, "%02x", bytes[i]);

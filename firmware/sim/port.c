@@ -100,7 +100,6 @@ size_t port_read(struct port *port, uint8_t *bytes, size_t room)
 
 size_t port_write(struct port *port, const uint8_t *bytes, size_t count)
 {
-    if (!port->open) return count; /* nobody listens: what the board says is lost */
     ssize_t taken = write(port->master, bytes, count);
     return taken > 0 ? (size_t)taken : 0;
 }

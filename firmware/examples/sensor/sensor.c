@@ -19,6 +19,8 @@
 #define SENSOR_INTERVAL_MS 1000
 #endif
 
+#define SAMPLING_OFF 0xFFFFu
+
 enum { CHANNEL = 0, TIME_AT = 0, VALUE_AT = 4, CHANNEL_AT = 6 };
 enum { SAMPLING_OFF = 0xFFFF };
 enum { REFERENCE_VOLTS = 5, ADC_BITS = 10, TOPIC_ALIAS = 1 };
@@ -26,7 +28,7 @@ enum { REFERENCE_VOLTS = 5, ADC_BITS = 10, TOPIC_ALIAS = 1 };
 static struct ow_mqtt client;
 static char topic[sizeof "sensors//adc0" + OW_NAME_MAX];
 static uint16_t interval;
-static uint16_t due;
+static uint16_t last; /* when a sample was due, milliseconds */
 static uint16_t missed;
 
 static void recall_packet(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
@@ -82,7 +84,7 @@ void setup(void)
     strcpy(topic, "sensors/");
     strcat(topic, client.name);
     strcat(topic, "/adc0");
-    due = (uint16_t)ow_hal_millis();
+    last = (uint16_t)ow_hal_millis() - interval; /* the first one at once */
 }
 
 static void sample(void)
