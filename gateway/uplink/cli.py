@@ -75,7 +75,8 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Land what is in the spool now, then exit.")] = False,
 ) -> None:
     """Cut the spool into batches and land them, until stopped."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("gateway").setLevel(logging.INFO)
     job = _job(config, data, landing, name)
     stop = threading.Event()
 

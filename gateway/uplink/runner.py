@@ -93,6 +93,9 @@ class Uplink:
 
     def _check_owner(self, landing: Landing) -> None:
         owner.check(self._spool, landing)
+        origin = self._spool.origin()
+        landing.tidy(origin.gateway)
+        landing.tidy(origin.folder)
         self._owner_checked = time.monotonic()
 
     def _renumber(self, landing: Landing, reason: NumberLost) -> None:

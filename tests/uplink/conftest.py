@@ -16,6 +16,7 @@ from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
 from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
+from tests.uplink.servers import s3_server, sftp_server
 
 DDL = """
     PRAGMA journal_mode=WAL;
@@ -97,6 +98,18 @@ def drain():
             spool.close()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def sftp(tmp_path_factory):
+    with sftp_server(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory):
+    with s3_server(tmp_path_factory.mktemp("weed")) as server:
+        yield server
 
 
 class Onceway:

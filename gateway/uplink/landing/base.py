@@ -1,12 +1,21 @@
 """What every landing place offers, and how a URL becomes one."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from gateway.errors import OncewayError
+
+INCOMING = ".incoming"  # a folder beside the final names, for files that are being written
+TIMEOUT_S = 60.0
+SLOWEST = 1000  # bytes per second; a link slower than that counts as down
+
+
+def patience(size: int = 0) -> float:
+    """How long one operation may take that carries `size` bytes, in seconds."""
+    return TIMEOUT_S + size / SLOWEST
 
 
 class Unreachable(OncewayError):
@@ -17,7 +26,7 @@ class Landing(ABC):
     """A place below one URL. Names are relative, with `/`. Every method raises Unreachable when the place does not do what it should."""
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = without_password(url)
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
@@ -32,8 +41,11 @@ class Landing(ABC):
         """Put bytes under a name at once and whole, whatever stands there."""
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Whether exactly these bytes stand under a name, as well as this place can tell."""
+        """Whether these bytes, which `create` has just put there, stand under a name, by the best proof short of sending them back."""
         return self.read(name) == data
+
+    def tidy(self, folder: str) -> None:  # noqa: B027 - nothing to do where nothing is written under a hidden name
+        """Remove what earlier connections left half written in a folder. Only the owner of the folder may do so."""
 
     def close(self) -> None:  # noqa: B027 - most places have nothing to close
         """Give connections back."""
@@ -50,15 +62,35 @@ class Landing(ABC):
             raise Unreachable(f"cannot {what}: {reason}", self.url) from error
 
 
+def without_password(url: str) -> str:
+    """`sftp://user:secret@host/…` → `sftp://user@host/…`, for logs and people."""
+    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", url)
+
+
 def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
     """A landing place by its URL. options: handed to the fsspec file system (credentials, endpoint).
 
-    Raises Unreachable when it cannot be reached now, OncewayError when the URL can never work.
+    Each kind is imported only when it is used: an uplink to a folder needs neither SSH nor S3. Raises Unreachable when the place cannot be
+    reached now, OncewayError when the URL can never work.
     """
-    from gateway.uplink.landing.generic import GenericLanding
-    from gateway.uplink.landing.local import LocalLanding
+    scheme = url.split("://")[0] if "://" in url else "file"
+    try:
+        if scheme in ("file", "local"):
+            from gateway.uplink.landing.local import LocalLanding
 
-    scheme = urlsplit(url).scheme
-    if scheme in ("", "file", "local"):
-        return LocalLanding(url)
-    return GenericLanding(url, options or {})
+            return LocalLanding(url)
+        if scheme in ("sftp", "ssh"):
+            from gateway.uplink.landing.sftp import SftpLanding
+
+            return SftpLanding(url, options or {})
+        if scheme in ("s3", "s3a"):
+            from gateway.uplink.landing.s3 import S3Landing
+
+            return S3Landing(url, options or {})
+        from gateway.uplink.landing.generic import GenericLanding
+
+        return GenericLanding(url, options or {})
+    except ImportError as error:
+        extra = {"sftp": "sftp", "ssh": "sftp", "s3": "s3", "s3a": "s3"}.get(scheme)
+        hint = f"It comes with: pip install 'onceway[uplink-{extra}]'" if extra else None
+        raise OncewayError(f"this landing URL needs a Python package: {error}", without_password(url), hint) from error

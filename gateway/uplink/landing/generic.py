@@ -1,4 +1,4 @@
-"""A landing place on any file system that fsspec knows: written under a hidden name, then moved to its final name.
+"""A landing place on any other file system that fsspec knows: written under a hidden name, then moved to its final name.
 
 Such a place need not offer "only if nothing stands there", so `create` looks first; two gateways that write one name in the same
 moment are told apart by what is read back afterwards.
@@ -10,18 +10,19 @@ from typing import Any
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.uplink.landing.base import Landing
-from gateway.uplink.landing.local import INCOMING
+from gateway.uplink.landing.base import INCOMING, Landing
 
 
 class GenericLanding(Landing):
+    """`protocol://…`. options: as of the file system's class."""
+
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         super().__init__(url)
         self._token = secrets.token_hex(4)
         try:
             kind = fsspec.get_filesystem_class(url.split("://")[0])
-        except (ValueError, ImportError) as error:
-            raise OncewayError(f"this landing URL cannot be used: {error}", url) from error
+        except ValueError as error:
+            raise OncewayError(f"this landing URL cannot be used: {error}", self.url) from error
         with self.attempt("connect"):
             self._fs = kind(**{**kind._get_kwargs_from_urls(url), **options, "skip_instance_cache": True, "use_listings_cache": False})
             self._root = self._fs._strip_protocol(url).rstrip("/")
@@ -43,8 +44,14 @@ class GenericLanding(Landing):
     def replace(self, name: str, data: bytes) -> None:
         with self.attempt(f"write {name}"):
             folder, _, stem = f"{self._root}/{name}".rpartition("/")
-            incoming = f"{self._root}/{name.split('/')[0]}/{INCOMING}"
-            self._fs.makedirs(folder, exist_ok=True)
-            self._fs.makedirs(incoming, exist_ok=True)
-            self._fs.pipe_file(f"{incoming}/{stem}-{self._token}", data)
-            self._fs.mv(f"{incoming}/{stem}-{self._token}", f"{folder}/{stem}")
+            hidden = f"{folder}/{INCOMING}/{stem}-{self._token}"
+            self._fs.makedirs(f"{folder}/{INCOMING}", exist_ok=True)
+            self._fs.pipe_file(hidden, data)
+            self._fs.mv(hidden, f"{folder}/{stem}")
+
+    def tidy(self, folder: str) -> None:
+        with self.attempt("tidy up"):
+            incoming = f"{self._root}/{folder}/{INCOMING}"
+            if self._fs.isdir(incoming):
+                for path in self._fs.ls(incoming, detail=False):
+                    self._fs.rm_file(path)

@@ -7,9 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from gateway.uplink.landing.base import Landing
-
-INCOMING = ".incoming"
+from gateway.uplink.landing.base import INCOMING, Landing
 
 
 class LocalLanding(Landing):
@@ -46,13 +44,16 @@ class LocalLanding(Landing):
             self._hide(name, data).replace(final)
             _sync_folder(final.parent)
 
+    def tidy(self, folder: str) -> None:
+        with self.attempt("tidy up"):
+            for path in (self._root / folder / INCOMING).glob("*"):
+                path.unlink(missing_ok=True)
+
     def _hide(self, name: str, data: bytes) -> Path:
-        """Write and sync under a hidden name in the gateway's folder."""
-        final = self._root / name
-        final.parent.mkdir(parents=True, exist_ok=True)
-        folder = self._root / name.split("/")[0] / INCOMING
-        folder.mkdir(exist_ok=True)
-        hidden = folder / f"{final.name}-{self._token}"
+        """Write and sync under a hidden name beside the final one."""
+        folder = (self._root / name).parent / INCOMING
+        folder.mkdir(parents=True, exist_ok=True)
+        hidden = folder / f"{Path(name).name}-{self._token}"
         with hidden.open("wb") as file:
             file.write(data)
             file.flush()

@@ -1,0 +1,76 @@
+"""A landing place in an S3 bucket (AWS or a server of one's own that knows conditional writes).
+
+An object appears at once and whole, so there are no hidden names. `create` is a put with If-None-Match: the store itself refuses a second
+object of the name. The store checks the SHA-256 sent with the body, keeps it, and says it again when asked; so nothing is fetched back.
+"""
+
+import base64
+import hashlib
+from typing import Any
+
+import s3fs
+
+from gateway.uplink.landing.base import Landing, patience
+
+
+class S3Landing(Landing):
+    """`s3://bucket/folder`. options: as of s3fs.S3FileSystem; without key and secret, the usual places of AWS credentials are used."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        super().__init__(url)
+        config = {"connect_timeout": 10, "read_timeout": patience(), "retries": {"total_max_attempts": 1}, "user_agent": "onceway"}
+        with self.attempt("connect"):
+            self._fs = s3fs.S3FileSystem(
+                **{**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}, "skip_instance_cache": True}
+            )
+            self._fs.retries = 1  # the uplink itself waits and tries again
+            self._bucket, self._prefix, _ = self._fs.split_path(url.rstrip("/"))
+
+    def read(self, name: str) -> bytes | None:
+        with self.attempt(f"read {name}"):
+            try:
+                return bytes(self._fs.cat_file(self._path(name), timeout=2 * patience()))
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self.attempt(f"write {name}"):
+            try:
+                self._put(name, data, IfNoneMatch="*")
+            except OSError as error:
+                if _code(error) == "PreconditionFailed":
+                    return False
+                raise
+            return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        with self.attempt(f"write {name}"):
+            self._put(name, data)
+
+    def holds(self, name: str, data: bytes) -> bool:
+        with self.attempt(f"look at {name}"):
+            found = self._call("head_object", name, ChecksumMode="ENABLED")
+        if "ChecksumSHA256" in found:
+            return bool(found["ContentLength"] == len(data) and found["ChecksumSHA256"] == _sha256(data))
+        return self.read(name) == data
+
+    def _put(self, name: str, data: bytes, **condition: str) -> None:
+        self._call("put_object", name, Body=data, ChecksumSHA256=_sha256(data), **condition)
+
+    def _call(self, operation: str, name: str, **arguments: Any) -> Any:
+        bucket, key, _ = self._fs.split_path(self._path(name))
+        wait = patience(len(arguments.get("Body", b"")))
+        return self._fs.call_s3(operation, Bucket=bucket, Key=key, timeout=wait, **arguments)
+
+    def _path(self, name: str) -> str:
+        return "/".join(part for part in (self._bucket, self._prefix, name) if part)
+
+
+def _sha256(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+
+def _code(error: BaseException) -> str:
+    """The S3 error code behind an error of s3fs."""
+    response = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))

@@ -1,0 +1,148 @@
+"""The uplink over links that cut, stall and crawl: each reading lands once, an outage is one line, and its end another."""
+
+import json
+import logging
+import re
+import threading
+import time
+
+import pytest
+
+from gateway.config import UplinkSection
+from gateway.uplink.batch import decode, sha256
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.landing import base, open_landing
+from gateway.uplink.runner import Backoff, Uplink
+from gateway.uplink.spool import Spool
+from tests.uplink.servers import FaultProxy, wait_until
+
+
+class Bench:
+    """An uplink in a thread, whose way to the server leads through the proxy."""
+
+    def __init__(self, data, proxy, through, direct) -> None:
+        self.data, self.proxy = data, proxy
+        self._through, self._direct = through, direct
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.error: BaseException | None = None
+
+    def _run(self) -> None:
+        spool = Spool(self.data.path)
+        try:
+            cutter = Cutter(spool, self.data.path, UplinkSection(landing="x", batch_count=50, batch_age_s=0.05))
+            Uplink(spool, cutter, lambda: open_landing(*self._through), Backoff(0.05, 0.2)).run(self._stop)
+        except BaseException as error:
+            self.error = error
+        finally:
+            spool.close()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(30)
+        self.proxy.close()
+        assert not self._thread.is_alive()
+        assert self.error is None
+
+    def wait_until_landed(self, timeout: float = 60) -> None:
+        wait_until(lambda: not self.data.spool_ids(), "the spool to drain", timeout)
+
+    def landed_numbers(self) -> list[int]:
+        """The readings at the landing place, as its reader sees them past the proxy."""
+        landing = open_landing(*self._direct)
+        numbers: list[int] = []
+        batch = 1
+        try:
+            while (manifest := landing.read(f"site-1/00c0ffee/{batch:012d}.json")) is not None:
+                data = landing.read(f"site-1/00c0ffee/{batch:012d}.parquet")
+                fields = json.loads(manifest)
+                assert (fields["bytes"], fields["sha256"]) == (len(data), sha256(data))
+                numbers += [int.from_bytes(row[5][:8], "big") for row in decode(data)[0]]
+                batch += 1
+        finally:
+            landing.close()
+        return numbers
+
+
+@pytest.fixture(params=["sftp", "s3"])
+def bench(request, data):
+    server = request.getfixturevalue(request.param)
+    proxy = FaultProxy(server.port)
+    folder = request.node.name.replace("[", "-").replace("]", "")
+    if request.param == "sftp":
+        server.write_known_hosts(server.port, proxy.port)
+        through, direct = (f"{server.url(proxy.port)}/{folder}", server.options), (f"{server.url()}/{folder}", server.options)
+    else:
+        through, direct = (f"{server.url()}/{folder}", server.options(proxy.port)), (f"{server.url()}/{folder}", server.options())
+    return Bench(data, proxy, through, direct)
+
+
+def outage_lines(caplog) -> list[str]:
+    return [re.match(r"outage(:| over)", record.message)[0] for record in caplog.records if record.message.startswith("outage")]
+
+
+def test_connections_cut_in_the_middle(bench, data):
+    with bench:
+        for n in range(5):
+            bench.proxy.cut_after = bench.proxy.sent + 900 * (n + 1)
+            data.add(120)
+            wait_until(lambda n=n: bench.proxy.cuts == n + 1, "the cut")
+            bench.wait_until_landed()
+        assert bench.landed_numbers() == list(range(1, data.added + 1))
+
+
+def test_a_stalled_connection_is_given_up_and_made_anew(bench, data, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(base, "TIMEOUT_S", 1.0)
+    with bench:
+        data.add(100)
+        bench.wait_until_landed()
+        bench.proxy.stall = True
+        data.add(100)
+        wait_until(lambda: "outage:" in caplog.text, "the outage")
+        bench.proxy.drop()
+        bench.proxy.stall = False
+        bench.wait_until_landed()
+        assert bench.landed_numbers() == list(range(1, 201))
+    assert outage_lines(caplog) == ["outage:", "outage over"]
+
+
+def test_a_long_outage_is_two_lines_and_nothing_is_lost(bench, data, caplog):
+    caplog.set_level(logging.INFO)
+    with bench:
+        data.add(100)
+        bench.wait_until_landed()
+        bench.proxy.refuse = True
+        bench.proxy.drop()
+        for _ in range(5):
+            data.add(100)
+            time.sleep(0.2)
+        tries = bench.proxy.connections
+        wait_until(lambda: bench.proxy.connections >= tries + 3, "further tries")
+        bench.proxy.refuse = False
+        bench.wait_until_landed()
+        assert bench.landed_numbers() == list(range(1, 601))
+    assert outage_lines(caplog) == ["outage:", "outage over"]
+
+
+def test_a_slow_link_is_no_outage(bench, data, monkeypatch, caplog):
+    """A batch takes longer than an operation may take that carries nothing."""
+    data.add(50)
+    with bench:
+        bench.wait_until_landed()
+        monkeypatch.setattr(base, "TIMEOUT_S", 2.0)
+        bench.proxy.rate = 10_000
+        before = bench.proxy.sent
+        with data.db() as db:
+            db.executemany(
+                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot, monotonic)"
+                " VALUES ('noisy', 1, ?, 'noisy', 't', randomblob(800), 1, 1)",
+                [(n,) for n in range(50)],
+            )
+        bench.wait_until_landed()
+        assert bench.proxy.sent - before > 2 * 2.0 * bench.proxy.rate
+    assert outage_lines(caplog) == []

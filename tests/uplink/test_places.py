@@ -1,0 +1,147 @@
+"""Landing places keep their promises: whole files or none, nothing overwritten, what is there can be proved. On real servers."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.uplink.landing import Landing, Unreachable, open_landing
+from gateway.uplink.landing.base import without_password
+from tests.uplink.servers import FaultProxy, S3Server, SftpServer
+
+
+@pytest.fixture(params=["file", "sftp", "s3", "generic"])
+def place(request, tmp_path) -> Landing:
+    name = request.node.name.replace("[", "-").replace("]", "")
+    if request.param == "file":
+        landing = open_landing(f"file://{tmp_path}/landing")
+    elif request.param == "sftp":
+        server: SftpServer = request.getfixturevalue("sftp")
+        landing = open_landing(f"{server.url()}/{name}", server.options)
+    elif request.param == "s3":
+        bucket: S3Server = request.getfixturevalue("s3")
+        landing = open_landing(f"{bucket.url()}/{name}", bucket.options())
+    else:
+        landing = open_landing(f"memory://{tmp_path}")
+    yield landing
+    landing.close()
+
+
+def test_what_was_created_is_read_back(place):
+    data = bytes(range(256)) * 500
+    assert place.read("site-1/00c0ffee/000000000001.parquet") is None
+    assert place.create("site-1/00c0ffee/000000000001.parquet", data)
+    assert place.holds("site-1/00c0ffee/000000000001.parquet", data)
+    assert place.read("site-1/00c0ffee/000000000001.parquet") == data
+
+
+def test_create_never_overwrites(place):
+    assert place.create("site-1/00c0ffee/1.json", b"first")
+    assert not place.create("site-1/00c0ffee/1.json", b"second")
+    assert place.read("site-1/00c0ffee/1.json") == b"first"
+
+
+def test_replace_overwrites(place):
+    place.replace("site-1/owner.json", b"first")
+    place.replace("site-1/owner.json", b"second, longer")
+    place.replace("site-1/owner.json", b"third")
+    assert place.read("site-1/owner.json") == b"third"
+
+
+def test_holds_tells_a_short_file_from_a_whole_one(place):
+    place.replace("site-1/00c0ffee/1.parquet", b"x" * 1000)
+    assert not place.holds("site-1/00c0ffee/1.parquet", b"x" * 1001)
+
+
+def test_one_of_many_that_create_the_same_name_wins(request, sftp, s3, tmp_path):
+    """The generic place cannot promise this; the three that batches are meant for do."""
+    places = {
+        "file": lambda: open_landing(f"file://{tmp_path}/landing"),
+        "sftp": lambda: open_landing(sftp.url() + "/race", sftp.options),
+        "s3": lambda: open_landing(s3.url() + "/race", s3.options()),
+    }
+    for connect in places.values():
+        landings = [connect() for _ in range(4)]
+        won: list[bytes] = []
+        start = threading.Barrier(len(landings))
+
+        def write(landing: Landing, data: bytes, start=start, won=won) -> None:
+            start.wait()
+            try:
+                if landing.create("site-1/00c0ffee/race.json", data):
+                    won.append(data)
+            except Unreachable:
+                pass  # S3 answers 409 to the slower of two at once: neither yes nor no, so the uplink tries again
+
+        threads = [threading.Thread(target=write, args=(landing, b"writer %d" % n)) for n, landing in enumerate(landings)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert landings[0].read("site-1/00c0ffee/race.json") == won[0]
+        for landing in landings:
+            landing.close()
+
+
+def test_leftovers_of_a_killed_upload_are_tidied(sftp, tmp_path):
+    for root, landing in [
+        (tmp_path / "landing", open_landing(str(tmp_path / "landing"))),
+        (sftp.root / "landing" / "tidy", open_landing(sftp.url() + "/tidy", sftp.options)),
+    ]:
+        landing.tidy("site-1/00c0ffee")
+        landing.create("site-1/00c0ffee/1.json", b"first")
+        incoming: Path = root / "site-1" / "00c0ffee" / ".incoming"
+        (incoming / "000000000002.parquet-12345678").write_bytes(b"half")
+        landing.tidy("site-1/00c0ffee")
+        assert list(incoming.iterdir()) == []
+        assert landing.read("site-1/00c0ffee/1.json") == b"first"
+        landing.close()
+
+
+def test_an_unknown_ssh_server_is_refused(sftp, tmp_path):
+    (tmp_path / "known_hosts").write_text("")
+    with pytest.raises(Unreachable, match="Host key is not trusted"):
+        open_landing(sftp.url(), {**sftp.options, "known_hosts": str(tmp_path / "known_hosts")})
+
+
+def test_a_wrong_s3_secret_is_an_outage_that_says_so(s3):
+    landing = open_landing(s3.url(), {**s3.options(), "secret": "wrong"})
+    with pytest.raises(Unreachable, match="signature"):
+        landing.create("site-1/x", b"data")
+    landing.close()
+
+
+def test_passwords_in_a_url_reach_no_message():
+    assert without_password("sftp://me:s3cr@host:22/x") == "sftp://me@host:22/x"
+    assert without_password("sftp://me@host/a:b@c") == "sftp://me@host/a:b@c"
+    with pytest.raises(OncewayError) as caught:
+        open_landing("sftp://me:verysecret@127.0.0.1:1/x")
+    assert "verysecret" not in str(caught.value)
+
+
+def test_bytes_altered_on_the_way_to_s3_are_refused_by_the_store(s3):
+    """A proxy that alters one byte of the body: the store's check of the signature and the SHA-256 catches it."""
+    proxy = FaultProxy(s3.port)
+    original = proxy._pump
+
+    class Altering:
+        def __init__(self, sock):
+            self._sock = sock
+
+        def __getattr__(self, name):
+            return getattr(self._sock, name)
+
+        def sendall(self, data):
+            self._sock.sendall(data.replace(b"payload-payload", b"payload-pAyload"))
+
+    proxy._pump = lambda source, sink, way: original(source, Altering(sink) if way == "sent" else sink, way)
+    landing = open_landing(s3.url(), s3.options(proxy.port))
+    try:
+        with pytest.raises(Unreachable):
+            landing.create("site-1/00c0ffee/altered.parquet", b"payload-payload" * 100)
+        assert landing.read("site-1/00c0ffee/altered.parquet") is None
+    finally:
+        landing.close()
+        proxy.close()
