@@ -18,7 +18,7 @@
 
 #define NS_PER_S 1000000000u
 #define SLICE_BUSY (CHIP_HZ / 1000)      /* while bytes flow */
-#define SLICE_IDLE (CHIP_HZ / 1000 * 4)  /* else; also how soon an opened port is noticed */
+#define SLICE_IDLE (CHIP_HZ / 1000 * 4)  /* else */
 #define SLICE_MAX (CHIP_HZ / 200)        /* at --speed max: between two looks at port and socket */
 #define MOST_BEHIND (CHIP_HZ / 4)        /* further behind real time than this, the board slips */
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
@@ -166,6 +166,7 @@ static bool serve_port(struct simulator *simulator)
     struct line *line = &simulator->board.line;
     bool was_open = simulator->port.open;
     if (port_check(&simulator->port)) {
+        was_open = false;
         simulator_record(simulator, "reset");
         board_reset(&simulator->board, RESET_EXTERNAL);
     }
@@ -191,8 +192,9 @@ static void live(struct simulator *simulator)
 {
     uint64_t last_byte = 0;
     while (!simulator->quit && !terminated) {
-        struct pollfd set[2 + CONTROL_CLIENTS];
+        struct pollfd set[3 + CONTROL_CLIENTS];
         unsigned count = control_poll_set(&simulator->control, set);
+        if (simulator->port.master >= 0) set[count++] = (struct pollfd){.fd = simulator->port.watcher, .events = POLLIN};
         if (simulator->port.open && line_room(&simulator->board.line)) set[count++] = (struct pollfd){.fd = simulator->port.master, .events = POLLIN};
         uint64_t now = chip_now(&simulator->board.chip);
         struct timespec timeout = patience(simulator, now - last_byte < LINGER);
@@ -247,7 +249,7 @@ int main(int argc, char **argv)
     }
     simulator.board.eeprom_log = open_log(options.eeprom_log);
     simulator.board.tx_log = open_log(options.tx_log);
-    simulator.port.master = -1;
+    simulator.port.master = simulator.port.watcher = -1;
     if (options.replay) {
         if (!options.off) board_power(&simulator.board, true);
         return replay(&simulator, options.replay) ? EXIT_SUCCESS : EXIT_FAILURE;

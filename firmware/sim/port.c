@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -46,6 +47,11 @@ static bool link_to(const char *slave, const char *link)
     return true;
 }
 
+static bool watch(struct port *port, const char *slave)
+{
+    return inotify_add_watch(port->watcher, slave, IN_OPEN | IN_CLOSE) >= 0 || complain(slave);
+}
+
 bool port_plug(struct port *port, const char *link)
 {
     port->link = link;
@@ -54,7 +60,9 @@ bool port_plug(struct port *port, const char *link)
     port->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (port->master < 0 || grantpt(port->master) != 0 || unlockpt(port->master) != 0) return complain("pseudo-terminal");
     const char *slave = ptsname(port->master);
-    return prepare(port->master, slave) && link_to(slave, link);
+    port->openers = 0;
+    port->watcher = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    return prepare(port->master, slave) && watch(port, slave) && link_to(slave, link);
 }
 
 void port_unplug(struct port *port)
@@ -62,7 +70,8 @@ void port_unplug(struct port *port)
     if (port->master < 0) return;
     unlink(port->link);
     close(port->master);
-    port->master = -1;
+    close(port->watcher);
+    port->master = port->watcher = -1;
     port->open = false;
 }
 
@@ -72,13 +81,29 @@ static bool hangs_up_on_close(const struct port *port)
     return tcgetattr(port->master, &settings) != 0 || settings.c_cflag & HUPCL;
 }
 
+/* Whether the last program has closed the port since the last look, even if another has it open by now. */
+static bool was_let_go(struct port *port)
+{
+    struct inotify_event events[32];
+    bool let_go = false;
+    for (ssize_t size; (size = read(port->watcher, events, sizeof events)) > 0;)
+        for (size_t i = 0; i < (size_t)size / sizeof events[0]; i++) {
+            port->openers += events[i].mask & IN_OPEN ? 1 : events[i].mask & IN_CLOSE ? -1 : 0;
+            let_go |= port->openers == 0;
+        }
+    return let_go;
+}
+
 bool port_check(struct port *port)
 {
     if (port->master < 0) return false;
-    struct pollfd poll_master = {.fd = port->master, .events = 0};
     bool was_open = port->open;
-    port->open = poll(&poll_master, 1, 0) >= 0 && !(poll_master.revents & POLLHUP);
-    if (was_open && !port->open) port->drops_dtr = hangs_up_on_close(port);
+    if (was_let_go(port) && was_open) {
+        port->drops_dtr = hangs_up_on_close(port);
+        was_open = false;
+    }
+    struct pollfd master = {.fd = port->master, .events = 0};
+    port->open = poll(&master, 1, 0) >= 0 && !(master.revents & POLLHUP);
     return !was_open && port->open && port->drops_dtr;
 }
 

@@ -11,9 +11,11 @@
 #include <sys/types.h>
 
 struct port {
-    int master; /* -1: unplugged */
+    int master;  /* -1: unplugged */
+    int watcher; /* becomes readable when a program opens or closes the port */
     const char *link;
     bool open, drops_dtr;
+    int openers;
 };
 
 /* Make the pty and its symbolic link. False after a message on standard error. */

@@ -19,8 +19,6 @@
 #define SENSOR_INTERVAL_MS 1000
 #endif
 
-#define SAMPLING_OFF 0xFFFFu
-
 enum { CHANNEL = 0, TIME_AT = 0, VALUE_AT = 4, CHANNEL_AT = 6 };
 enum { SAMPLING_OFF = 0xFFFF };
 enum { REFERENCE_VOLTS = 5, ADC_BITS = 10, TOPIC_ALIAS = 1 };
@@ -84,7 +82,7 @@ void setup(void)
     strcpy(topic, "sensors/");
     strcat(topic, client.name);
     strcat(topic, "/adc0");
-    last = (uint16_t)ow_hal_millis() - interval; /* the first one at once */
+    last = (uint16_t)((uint16_t)ow_hal_millis() - interval); /* the first one at once */
 }
 
 static void sample(void)
@@ -93,10 +91,10 @@ static void sample(void)
     if (interval == SAMPLING_OFF || !client.started || !ow_journal_idle(&client.journal)) {
         return;
     }
-    if ((int16_t)((uint16_t)ow_hal_millis() - due) < 0) {
+    if ((uint16_t)((uint16_t)ow_hal_millis() - last) < interval) {
         return;
     }
-    due = (uint16_t)(due + interval);
+    last = (uint16_t)(last + interval);
     ow_put_u32(source + TIME_AT, ow_mqtt_time(&client));
     ow_put_u16(source + VALUE_AT, ow_hal_adc_read(CHANNEL));
     source[CHANNEL_AT] = CHANNEL;
