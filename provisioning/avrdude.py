@@ -4,8 +4,10 @@ avrdude draws its progress bars on standard error as a title (`Reading`, `Writin
 """
 
 import re
+import select
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, cast
@@ -17,7 +19,8 @@ Progress = Callable[[str, float], None]
 """Called with the stage ("connect", "write", "verify") and the share of it that is done, 0 to 1."""
 
 _BAR = 50
-_TIMEOUT_S = 180
+_SILENCE_S = 10.0
+"""A board that is there makes progress every second; a boot loader answers within two."""
 
 
 def write(board: Board, port: str, image: Path, progress: Progress) -> None:
@@ -40,43 +43,58 @@ def _run(board: Board, port: str, operation: list[str], progress: Progress) -> N
         raise OncewayError("avrdude is not installed", hint="On Debian: apt-get install avrdude")
     command = [program, "-p", board.chip, "-c", board.programmer, "-b", str(board.baud), "-P", port, *operation]
     process = subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, bufsize=0)
+    follower = _Follower(progress)
     try:
-        output = _follow(cast(IO[bytes], process.stdout), progress)
-        code = process.wait(_TIMEOUT_S)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    if code != 0:
-        raise _explain(output, board, port)
+        silent = not follower.follow(cast(IO[bytes], process.stdout))
+    finally:
+        if process.poll() is None:
+            process.terminate()  # silent, or we are being interrupted ourselves
+        code = process.wait()
+    if silent and follower.stage != "connect":
+        raise OncewayError("the board fell silent in the middle", port, "Did it lose its power? Run the same command again")
+    if silent or code != 0:
+        raise _explain(follower.output, board, port, silent)
 
 
-def _follow(stream: IO[bytes], progress: Progress) -> str:
-    """Read avrdude's output as it comes and turn bars into progress calls."""
-    output = ""
-    stage, done = "connect", 0
-    progress(stage, 0.0)
-    while chunk := stream.read(256):
-        for character in chunk.decode("utf-8", "replace"):
-            output += character
-            if character == "|" and (title := re.search(r"(Reading|Writing) \|$", output)):
-                stage = _stage(title[1], stage)
-                done = 0
-                progress(stage, 0.0)
-            elif character == "#" and stage != "connect":
-                done += 1
-                progress(stage, min(done / _BAR, 1.0))
-    return output
+class _Follower:
+    """Reads avrdude's output as it comes and turns its bars into progress calls."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.output = ""
+        self.stage = "connect"
+        self._progress = progress
+        self._done = 0
+
+    def follow(self, stream: IO[bytes]) -> bool:
+        """Read to the end; False as soon as there was no progress for too long (avrdude itself goes on trying for a minute)."""
+        self._progress(self.stage, 0.0)
+        progressed = time.monotonic()
+        while select.select([stream], [], [], max(0.0, progressed + _SILENCE_S - time.monotonic()))[0]:
+            chunk = stream.read(256)
+            if not chunk:
+                return True
+            for character in chunk.decode("utf-8", "replace"):
+                if self._take(character):
+                    progressed = time.monotonic()
+        return False
+
+    def _take(self, character: str) -> bool:
+        self.output += character
+        if character == "|" and (title := re.search(r"(Reading|Writing) \|$", self.output)):
+            if title[1] == "Writing":
+                self.stage = "write"
+            elif "evice signature" in self.output:  # the first bar is that of reading the signature
+                self.stage = "verify"
+            self._done = 0
+        elif character == "#" and self.stage != "connect":
+            self._done += 1
+        else:
+            return False
+        self._progress(self.stage, min(self._done / _BAR, 1.0))
+        return True
 
 
-def _stage(title: str, before: str) -> str:
-    """avrdude reads the signature first, writes, then reads back to verify."""
-    if title == "Writing":
-        return "write"
-    return "verify" if before in ("write", "verify") else "connect"
-
-
-def _explain(output: str, board: Board, port: str) -> OncewayError:
+def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError:
     if signature := re.search(r"[Dd]evice signature = (0x[0-9a-fA-F]+)(?: \(probably (\w+)\))?", output):
         found, probably = signature[1], signature[2]
         if "xpected signature" in output:
@@ -86,7 +104,7 @@ def _explain(output: str, board: Board, port: str) -> OncewayError:
         return OncewayError(
             f"the board does not hold what was written, from byte {mismatch[1]} on", port, "Try again; if it stays, the flash is worn out"
         )
-    if re.search(r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync", output):
+    if silent or re.search(r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync", output):
         return OncewayError(
             "the boot loader does not answer",
             port,

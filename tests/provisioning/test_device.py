@@ -1,0 +1,197 @@
+"""From a bare board to a registered device, with the real avrdude and the real boot loader on the simulated Uno."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from intelhex import IntelHex
+
+from hil.board.simulator import BUILD, SimulatedBoard
+from provisioning.boards import board
+from provisioning.identity import SIZE, Identity
+from provisioning.registry import Registry
+
+pytestmark = pytest.mark.sim
+
+HEX = BUILD / "uno" / "sensor.hex"
+ONCEWAY = Path(sys.executable).with_name("onceway")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A program that does nothing, for tests in which it does not matter what is flashed."""
+    path = tmp_path / "small.hex"
+    idle = b"\xff\xcf"  # rjmp to itself
+    image = IntelHex()
+    image.puts(0, idle * 256)
+    image.write_hex_file(str(path))
+    return path
+
+
+@pytest_asyncio.fixture
+async def uno(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
+    async with SimulatedBoard(tmp_path) as started:
+        yield started
+
+
+async def _onceway(tmp_path: Path, *arguments: str, path: str | None = None) -> tuple[int, str, str]:
+    environment = os.environ | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db")} | ({"PATH": path} if path is not None else {})
+    process = await asyncio.create_subprocess_exec(
+        ONCEWAY, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=tmp_path
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def _provision(tmp_path: Path, uno: SimulatedBoard, firmware: Path, *more: str) -> tuple[int, str, str]:
+    return await _onceway(tmp_path, "device", "provision", "roof-1", "--port", str(uno.port), "--hex", str(firmware), *more)
+
+
+def _on_board(uno: SimulatedBoard) -> Identity | None:
+    address = board("uno").identity
+    return Identity.from_bytes(uno.flash_image.read_bytes()[address : address + SIZE])
+
+
+async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_firmware(tmp_path: Path, uno: SimulatedBoard) -> None:
+    code, out, err = await _provision(tmp_path, uno, HEX)
+    assert (code, err.splitlines()) == (0, ["waiting for the boot loader", "writing", "reading back"])
+    assert "roof-1 provisioned" in out
+
+    entered = Registry(tmp_path / "registry.db").get("roof-1")
+    assert entered.status == "ready"
+    assert _on_board(uno) == entered.identity
+    program = IntelHex(str(HEX)).tobinstr()
+    assert uno.flash_image.read_bytes()[: len(program)] == program
+
+    code, out, _ = await _onceway(tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(HEX), "--json")
+    assert code == 0
+    assert json.loads(out)["name"] == "roof-1"
+    assert _on_board(uno) == entered.identity
+
+    code, out, _ = await _onceway(tmp_path, "device", "list", "--json")
+    assert [(row["name"], row["status"]) for row in json.loads(out)] == [("roof-1", "ready")]
+    assert "key" not in out
+
+
+async def test_a_board_says_who_it_is(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    read = ("device", "read", "--port", str(uno.port), "--json")
+    assert json.loads((await _onceway(tmp_path, *read))[1])["name"] is None
+    await _provision(tmp_path, uno, small)
+    assert json.loads((await _onceway(tmp_path, *read))[1])["name"] == "roof-1"
+
+
+async def test_a_new_name_and_a_new_board_under_an_old_one(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    await _provision(tmp_path, uno, small)
+    first = _on_board(uno)
+    assert first is not None
+    where = ("--port", str(uno.port), "--hex", str(small))
+
+    code, _, err = await _onceway(tmp_path, "device", "rename", "roof-1", "roof-2", *where)
+    assert code == 0, err
+    assert _on_board(uno) == Identity("roof-2", first.key)
+    assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-2"]
+
+    code, _, err = await _onceway(tmp_path, "device", "replace", "roof-2", *where)
+    assert code == 0, err
+    second = _on_board(uno)
+    assert second is not None
+    assert (second.name, second.key != first.key) == ("roof-2", True)
+    assert Registry(tmp_path / "registry.db").get("roof-2").identity == second
+
+
+async def test_a_taken_name_is_refused_before_the_board_is_touched(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    await _provision(tmp_path, uno, small)
+    before = uno.flash_image.read_bytes()
+    code, _, err = await _provision(tmp_path, uno, small)
+    assert code == 1
+    assert "the name 'roof-1' is taken" in err
+    assert uno.flash_image.read_bytes() == before
+
+
+async def test_a_wrong_chip_is_said_and_nothing_is_written_or_entered(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    before = uno.flash_image.read_bytes()
+    (tmp_path / "patch").mkdir()
+    (tmp_path / "patch" / "sitecustomize.py").write_text(
+        "import provisioning.boards as b\n"
+        "known = b.catalogue()\n"
+        "known['mini'] = known['uno'].model_copy(update={'name': 'mini', 'chip': 'm168', 'chip_title': 'ATmega168', 'identity': 0x3D80})\n"
+    )
+    os.environ["PYTHONPATH"] = str(tmp_path / "patch")
+    try:
+        code, _, err = await _provision(tmp_path, uno, small, "--board", "mini")
+    finally:
+        del os.environ["PYTHONPATH"]
+    assert code == 1
+    assert "not an ATmega168" in err
+    assert "0x1e950f" in err.lower()
+    assert uno.flash_image.read_bytes() == before
+    assert Registry(tmp_path / "registry.db").devices() == []
+
+
+async def test_a_board_without_power_does_not_answer_and_an_old_entry_stays_as_it_was(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
+    await _provision(tmp_path, uno, small)
+    before = Registry(tmp_path / "registry.db").get("roof-1")
+    await uno.power(False)
+    code, _, err = await _onceway(tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(small))
+    assert code == 1
+    assert "the boot loader does not answer" in err
+    assert Registry(tmp_path / "registry.db").get("roof-1") == before
+
+
+async def test_an_interrupted_device_is_taken_up_again_with_its_identity(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    await uno.cut("tx", 30)  # the power goes while the firmware is being written
+    code, _, err = await _provision(tmp_path, uno, small)
+    assert code == 1, err
+    interrupted = Registry(tmp_path / "registry.db").get("roof-1")
+    assert interrupted.status == "flashing"
+    await uno.power(True)
+    code, _, err = await _provision(tmp_path, uno, small)
+    assert code == 0, err
+    assert _on_board(uno) == interrupted.identity
+    assert Registry(tmp_path / "registry.db").get("roof-1").status == "ready"
+
+
+async def test_a_port_that_someone_holds_is_left_alone(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    holder = os.open(uno.port, os.O_RDWR | os.O_NOCTTY)
+    try:
+        code, _, err = await _provision(tmp_path, uno, small)
+    finally:
+        os.close(holder)
+    assert code == 1
+    assert "in use by" in err
+    assert f"(pid {os.getpid()})" in err
+
+
+async def test_without_avrdude_its_package_is_named(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    process = await asyncio.create_subprocess_exec(
+        ONCEWAY, "device", "provision", "roof-1", "--port", str(uno.port), "--hex", str(small), "--registry", str(tmp_path / "r.db"),
+        stderr=subprocess.PIPE, env={"PATH": str(tmp_path / "bin")},
+    )  # fmt: skip
+    _, err = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 1
+    assert b"apt-get install avrdude" in err
+
+
+async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    boards = tmp_path / "boards.csv"
+    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,/dev/ttyNONE0\n")
+    run = ("device", "import", str(boards), "--hex", str(small))
+    code, out, err = await _onceway(tmp_path, *run)
+    assert code == 1
+    assert "there is no such port" in err
+    assert "(line 3)" in err
+    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,{uno.port}\n")
+    code, out, err = await _onceway(tmp_path, *run)
+    assert code == 0, err
+    assert "roof-1 is ready" in out
+    assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {"roof-1": "ready", "roof-2": "ready"}
