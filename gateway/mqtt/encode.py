@@ -18,7 +18,6 @@ from gateway.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
-    PacketType,
     Pingreq,
     Pingresp,
     Puback,
@@ -37,16 +36,12 @@ from gateway.mqtt.properties import Properties, PropertyId, encode_properties
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_U16, encode_binary, encode_string, encode_varint, pack_u16
 
-pack_ack: Callable[[int, int], bytes] = Struct(">HH").pack
-"""(head, packet identifier) -> a successful acknowledgement, for hot paths; the heads stand below."""
-PUBACK_HEAD, PUBREC_HEAD, PUBREL_HEAD, PUBCOMP_HEAD = 0x4002, 0x5002, 0x6202, 0x7002
-
 _LONGEST_KNOWN_TOPIC = 128
 _topic_bytes = lru_cache(4096)(encode_string)
 _pack_one, _pack_two = Struct(">B").pack, Struct(">BB").pack
 
 _Answer = Connack | Ack | Suback | Unsuback | Disconnect | Auth
-_HEADS: dict[type, int] = {Puback: PUBACK_HEAD, Pubrec: PUBREC_HEAD, Pubrel: PUBREL_HEAD, Pubcomp: PUBCOMP_HEAD}
+_FIRST_BYTES: dict[type, int] = {Puback: 0x40, Pubrec: 0x50, Pubrel: 0x62, Pubcomp: 0x70}
 
 
 def encode(packet: Packet, version: int) -> bytes:
@@ -76,9 +71,9 @@ def _require(condition: bool, text: str) -> None:
         raise ValueError(text)
 
 
-def _frame(kind: PacketType, *parts: bytes, flags: int = 0) -> bytes:
+def _frame(first: int, *parts: bytes) -> bytes:
     body = b"".join(parts)
-    return _pack_one(kind << 4 | flags) + encode_varint(len(body)) + body
+    return _pack_one(first) + encode_varint(len(body)) + body
 
 
 def _properties(properties: Properties | None, version: int) -> bytes:
@@ -90,46 +85,21 @@ def _id(packet_id: int) -> bytes:
     return pack_u16(packet_id)
 
 
-def _publish_parts(packet: Publish, version: int) -> tuple[bytes, bytes]:
-    """What stands before the packet identifier and what stands behind it."""
+def _publish(packet: Publish, version: int) -> bytes:
     qos, topic = packet.qos, packet.topic
     if not 0 <= qos <= 2 or (packet.dup and not qos):
         raise ValueError(f"PUBLISH with QoS {qos} and DUP {packet.dup} does not exist")
     head = _topic_bytes(topic) if len(topic) <= _LONGEST_KNOWN_TOPIC else encode_string(topic)
+    if qos:
+        head += _id(packet.packet_id)
     tail = packet.payload
     if version >= Version.V5:
         tail = (encode_properties(packet.properties) if packet.properties else b"\0") + tail
-    length = len(head) + len(tail) + (2 if qos else 0)
+    length = len(head) + len(tail)
     first = 0x30 | packet.dup << 3 | qos << 1 | packet.retain
     if length < 0x80:
-        return _pack_two(first, length) + head, tail
-    return _pack_one(first) + encode_varint(length) + head, tail
-
-
-def _publish(packet: Publish, version: int) -> bytes:
-    head, tail = _publish_parts(packet, version)
-    return head + _id(packet.packet_id) + tail if packet.qos else head + tail
-
-
-class PublishFrame:
-    """A PUBLISH written once for many receivers that share version, QoS, flags and properties: only the packet identifier differs.
-
-    packet: its packet_id is not looked at. size: bytes of the whole packet.
-    """
-
-    __slots__ = ("_head", "_tail", "size")
-
-    def __init__(self, packet: Publish, version: int) -> None:
-        self._head, self._tail = _publish_parts(packet, version)
-        self.size = len(self._head) + len(self._tail) + (2 if packet.qos else 0)
-
-    def with_id(self, packet_id: int) -> bytes:
-        """All bytes, for QoS 1 and 2; packet_id in 1…65535."""
-        return self._head + pack_u16(packet_id) + self._tail
-
-    def without_id(self) -> bytes:
-        """All bytes, for QoS 0."""
-        return self._head + self._tail
+        return _pack_two(first, length) + head + tail
+    return _pack_one(first) + encode_varint(length) + head + tail
 
 
 def _connect(packet: Connect, _: int) -> bytes:
@@ -147,12 +117,12 @@ def _connect(packet: Connect, _: int) -> bytes:
         parts.append(encode_binary(packet.password))
     name = encode_string("MQIsdp" if version == Version.V3_1 else "MQTT")
     head = name + bytes((version, flags)) + pack_u16(packet.keep_alive)
-    return _frame(PacketType.CONNECT, head, _properties(packet.properties, version), *parts)
+    return _frame(0x10, head, _properties(packet.properties, version), *parts)
 
 
 def _connack(packet: Connack, version: int) -> bytes:
     if version >= Version.V5:
-        return _frame(PacketType.CONNACK, bytes((packet.session_present, packet.reason)), encode_properties(packet.properties))
+        return _frame(0x20, bytes((packet.session_present, packet.reason)), encode_properties(packet.properties))
     code = connack_return_code(packet.reason)
     if code is None:
         raise ValueError(f"{packet.reason.name} has no CONNACK return code before MQTT 5: close the connection instead")
@@ -160,13 +130,13 @@ def _connack(packet: Connack, version: int) -> bytes:
 
 
 def _ack(packet: Ack, version: int) -> bytes:
-    head = _HEADS[type(packet)]
+    first = _FIRST_BYTES[type(packet)]
     if version >= Version.V5 and (packet.reason or packet.properties):
         tail = encode_properties(packet.properties) if packet.properties else b""
-        return _frame(PacketType(head >> 12), _id(packet.packet_id), bytes((packet.reason,)), tail, flags=head >> 8 & 0x0F)
+        return _frame(first, _id(packet.packet_id), bytes((packet.reason,)), tail)
     if packet.reason >= ReasonCode.UNSPECIFIED_ERROR and type(packet) in (Puback, Pubrec):
         raise ValueError(f"{type(packet).__name__} cannot say {packet.reason.name} before MQTT 5: close the connection instead")
-    return pack_u16(head) + _id(packet.packet_id)
+    return _pack_two(first, 2) + _id(packet.packet_id)
 
 
 def _options(subscription: Subscription, version: int) -> bytes:
@@ -181,36 +151,36 @@ def _options(subscription: Subscription, version: int) -> bytes:
 def _subscribe(packet: Subscribe, version: int) -> bytes:
     _require(bool(packet.subscriptions), "SUBSCRIBE without a topic filter does not exist")
     parts = [encode_string(item.topic_filter) + _options(item, version) for item in packet.subscriptions]
-    return _frame(PacketType.SUBSCRIBE, _id(packet.packet_id), _properties(packet.properties, version), *parts, flags=2)
+    return _frame(0x82, _id(packet.packet_id), _properties(packet.properties, version), *parts)
 
 
 def _suback(packet: Suback, version: int) -> bytes:
     reasons = packet.reasons if version >= Version.V5 else [min(code, ReasonCode.UNSPECIFIED_ERROR) for code in packet.reasons]
-    return _frame(PacketType.SUBACK, _id(packet.packet_id), _properties(packet.properties, version), bytes(reasons))
+    return _frame(0x90, _id(packet.packet_id), _properties(packet.properties, version), bytes(reasons))
 
 
 def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:
     _require(bool(packet.topic_filters), "UNSUBSCRIBE without a topic filter does not exist")
     parts = map(encode_string, packet.topic_filters)
-    return _frame(PacketType.UNSUBSCRIBE, _id(packet.packet_id), _properties(packet.properties, version), *parts, flags=2)
+    return _frame(0xA2, _id(packet.packet_id), _properties(packet.properties, version), *parts)
 
 
 def _unsuback(packet: Unsuback, version: int) -> bytes:
     reasons = bytes(packet.reasons) if version >= Version.V5 else b""
-    return _frame(PacketType.UNSUBACK, _id(packet.packet_id), _properties(packet.properties, version), reasons)
+    return _frame(0xB0, _id(packet.packet_id), _properties(packet.properties, version), reasons)
 
 
 def _disconnect(packet: Disconnect, version: int) -> bytes:
     if version < Version.V5 or not (packet.reason or packet.properties):
         return b"\xe0\x00"
-    return _frame(PacketType.DISCONNECT, bytes((packet.reason,)), encode_properties(packet.properties))
+    return _frame(0xE0, bytes((packet.reason,)), encode_properties(packet.properties))
 
 
 def _auth(packet: Auth, version: int) -> bytes:
     _require(version >= Version.V5, "AUTH needs MQTT 5")
     if not (packet.reason or packet.properties):
         return b"\xf0\x00"
-    return _frame(PacketType.AUTH, bytes((packet.reason,)), encode_properties(packet.properties))
+    return _frame(0xF0, bytes((packet.reason,)), encode_properties(packet.properties))
 
 
 _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {

@@ -82,8 +82,9 @@ class PacketStream:
             if self.version is None:
                 if buffer[0] >> 4 != PacketType.CONNECT:
                     raise ProtocolError(f"the first packet is not CONNECT, its first byte is 0x{buffer[0]:02X}")
-                body, end = self._bounds(buffer, 0)
-                if not end:
+                body, end = packet_bounds(buffer, 0, self.maximum)
+                if not body or end > size:
+                    self._need = end
                     return
                 packet = decode(buffer[0], buffer[body:end], 0, self.sender)
                 assert isinstance(packet, Connect)  # noqa: S101 - its type stands in the first byte
@@ -96,13 +97,11 @@ class PacketStream:
                 if start + 1 < size and (length := buffer[start + 1]) < 0x80 and length + 2 <= self.maximum:
                     body = start + 2
                     end = body + length
-                    if end > size:
-                        self._need = length + 2
-                        return
                 else:
-                    body, end = self._bounds(buffer, start)
-                    if not end:
-                        return
+                    body, end = packet_bounds(buffer, start, self.maximum)
+                if not body or end > size:
+                    self._need = end - start if body else 0
+                    return
                 found: Packet | None = None
                 if first in _PLAIN_PUBLISHES:
                     found = _plain_publish(buffer, first, body, end, version5)
@@ -115,29 +114,6 @@ class PacketStream:
         finally:
             self._buffer = buffer[start:]
 
-    def _bounds(self, buffer: bytes, start: int) -> tuple[int, int]:
-        """Where the body of the packet at `start` begins and ends; (0, 0) while it is not all there."""
-        length = 0
-        for count in range(1, 5):
-            if start + count == len(buffer):
-                return 0, 0
-            byte = buffer[start + count]
-            length |= (byte & 0x7F) << 7 * (count - 1)
-            if byte < 0x80:
-                break
-        else:
-            raise MalformedPacket("remaining length is longer than 4 bytes")
-        if not byte and count > 1:
-            raise MalformedPacket("remaining length is not in its shortest form")
-        size = 1 + count + length
-        if size > self.maximum:
-            name = PacketType(buffer[start] >> 4).name if buffer[start] >> 4 else "packet"
-            raise ProtocolError(f"{name}: {size} bytes, at most {self.maximum} are taken", ReasonCode.PACKET_TOO_LARGE)
-        if start + size > len(buffer):
-            self._need = size
-            return 0, 0
-        return start + 1 + count, start + size
-
     def _decode(self, first: int, body: bytes) -> Packet:
         if first >> 4 == PacketType.CONNECT and self.sender is Side.CLIENT:
             raise ProtocolError("CONNECT: sent a second time")
@@ -147,6 +123,30 @@ class PacketStream:
                 _topics.clear()
             _topics[encode_string(packet.topic)] = packet.topic
         return packet
+
+
+def packet_bounds(buffer: bytes, start: int, maximum: int) -> tuple[int, int]:
+    """Where the body of the packet at `start` begins, and where it ends, maybe beyond the buffer. (0, 0) while its length is incomplete.
+
+    MalformedPacket for a length of more than 4 bytes or with needless ones, ProtocolError for a packet of more than `maximum` bytes.
+    """
+    length = 0
+    for count in range(1, 5):
+        if start + count >= len(buffer):
+            return 0, 0
+        byte = buffer[start + count]
+        length |= (byte & 0x7F) << 7 * (count - 1)
+        if byte < 0x80:
+            break
+    else:
+        raise MalformedPacket("remaining length is longer than 4 bytes")
+    if not byte and count > 1:
+        raise MalformedPacket("remaining length is not in its shortest form")
+    size = 1 + count + length
+    if size > maximum:
+        name = PacketType(buffer[start] >> 4).name if buffer[start] >> 4 else "packet"
+        raise ProtocolError(f"{name}: {size} bytes, at most {maximum} are taken", ReasonCode.PACKET_TOO_LARGE)
+    return start + 1 + count, start + size
 
 
 def _plain_publish(buffer: bytes, first: int, body: int, end: int, version5: bool) -> Publish | None:

@@ -1,10 +1,8 @@
 """What is never written, and what is left out so that a packet fits."""
 
-from collections.abc import Callable
-
 import pytest
 
-from gateway.mqtt.encode import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HEAD, PublishFrame, encode, encode_within, pack_ack
+from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.packets import (
     Auth,
     Connack,
@@ -139,25 +137,6 @@ def test_variable_byte_integers(value: int, data: str) -> None:
 def test_a_variable_byte_integer_has_an_end() -> None:
     with pytest.raises(ValueError, match="268435456 does not fit"):
         encode_varint(268_435_456)
-
-
-@pytest.mark.parametrize("version", list(Version))
-@pytest.mark.parametrize("size", [0, 110, 130, 20_000])
-def test_a_frame_gives_the_same_bytes(version: Version, size: int) -> None:
-    properties = {P.MESSAGE_EXPIRY_INTERVAL: 5} if version == V5 else None
-    with_id = Publish("a/b", bytes(size), 2, 700, True, True, properties)
-    frame = PublishFrame(with_id, version)
-    assert frame.with_id(700) == encode(with_id, version)
-    assert frame.size == len(frame.with_id(700))
-    without = Publish("a/b", bytes(size), 0, 0, True, False, properties)
-    assert PublishFrame(without, version).without_id() == encode(without, version)
-    assert PublishFrame(without, version).size == len(encode(without, version))
-
-
-@pytest.mark.parametrize("version", list(Version))
-@pytest.mark.parametrize(("head", "kind"), [(PUBACK_HEAD, Puback), (PUBREC_HEAD, Pubrec), (PUBREL_HEAD, Pubrel), (PUBCOMP_HEAD, Pubcomp)])
-def test_packed_acknowledgements_are_the_written_ones(version: Version, head: int, kind: Callable[[int], Packet]) -> None:
-    assert pack_ack(head, 700) == encode(kind(700), version)
 
 
 SHRINKING: list[Packet] = [
