@@ -5,7 +5,7 @@
  *
  * UART: standard input and output unless given. EEPROM: made with 0xFF when missing; each byte is written at once, so killing the process
  * is cutting its power. ADC: a noise sequence from the seed. A missing or damaged identity file is an unprovisioned board.
- * The process ends when the far end closes the UART.
+ * The process ends at the end of the UART's input; a pseudo-terminal that nobody has open is a cable with nothing at its end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,11 +64,14 @@ static void flush(void)
 {
     while (tx_at < tx_end) {
         ssize_t count = write(uart_out, tx + tx_at, tx_end - tx_at);
+        if (count < 0 && errno == EIO) {
+            break;
+        }
         if (count < 0) {
             if (errno == EAGAIN || errno == EINTR) {
                 return;
             }
-            exit(0); /* the far end is gone */
+            exit(0);
         }
         tx_at += (size_t)count;
     }
@@ -79,7 +82,7 @@ int16_t ow_hal_uart_read(void)
 {
     if (rx_at == rx_end) {
         ssize_t count = read(uart_in, rx, sizeof rx);
-        if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
+        if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR && errno != EIO)) {
             exit(0);
         }
         rx_at = 0;
@@ -134,8 +137,8 @@ void ow_hal_idle(void)
 {
     struct pollfd wait = {.fd = uart_in, .events = POLLIN};
     flush();
-    if (rx_at == rx_end) {
-        poll(&wait, 1, 1);
+    if (rx_at == rx_end && poll(&wait, 1, 1) > 0 && wait.revents & POLLHUP) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* nobody there: poll does not wait */
     }
 }
 

@@ -1,0 +1,14 @@
+"""The C tests of the firmware, built with the address and undefined-behaviour sanitizers."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FIRMWARE = Path(__file__).parents[2] / "firmware"
+
+
+@pytest.mark.parametrize("name", ["vectors", "packet", "link", "journal", "client"])
+def test_unit(name: str) -> None:
+    done = subprocess.run(["make", "-s", "-C", FIRMWARE, f"test-{name}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
