@@ -5,6 +5,7 @@ keys are refused, since a misspelt key that is silently ignored is a setting tha
 """
 
 import tomllib
+from datetime import time
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,6 +43,20 @@ def _check_name(value: str) -> str:
     return value
 
 
+def _check_window(value: str) -> str:
+    split_window(value)
+    return value
+
+
+def split_window(value: str) -> tuple[time, time]:
+    """`22:00-06:00` → (begin, end). ValueError with the reason."""
+    try:
+        begin, end = (time.fromisoformat(part) for part in value.split("-"))
+    except ValueError:
+        raise ValueError("must be two times of day, such as 22:00-06:00") from None
+    return begin, end
+
+
 def split_bind(value: str) -> tuple[str, int]:
     """`127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address) → (host, port). ValueError with the reason."""
     host, colon, port = value.rpartition(":")
@@ -57,6 +72,7 @@ def split_bind(value: str) -> tuple[str, int]:
 
 
 Bind = Annotated[str, AfterValidator(_check_bind)]
+Window = Annotated[str, AfterValidator(_check_window)]
 TopicFilter = Annotated[str, AfterValidator(_check_filter)]
 Count = Annotated[int, Field(ge=1)]
 U16 = Annotated[int, Field(ge=1, le=65535)]
@@ -133,12 +149,21 @@ class LimitsSection(Section):
 
 class UplinkSection(Section):
     """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut at batch_count rows, batch_bytes of
-    payload, or when its oldest row is batch_age_s old."""
+    payload, or when its oldest row is batch_age_s old.
+
+    window: times of day when batches may leave, such as "22:00-06:00" (local time); none: always. bytes_per_s: bound of the average rate.
+    retry_s: the longest wait between two tries in an outage. read_back: fetch each file again whole, even where the place proves it
+    cheaper.
+    """
 
     landing: Annotated[str, Field(min_length=1)]
     batch_count: Count = 500
     batch_bytes: Count = MEGABYTE
     batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0
+    window: list[Window] = []
+    bytes_per_s: Count | None = None
+    retry_s: Annotated[float, Field(ge=1, strict=False)] = 60.0
+    read_back: bool = False
     options: dict[str, Any] = {}
 
 

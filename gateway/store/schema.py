@@ -1,8 +1,8 @@
 """The tables of `DATA/gateway.db`, and how the file is opened.
 
-`meta`, `spool` and `batch` are shared with the uplink (README.md); the others belong to the broker. STRICT: a topic `0123` stays text.
-Times are milliseconds on the broker's time axis unless said otherwise; what the columns hold stands beside the row types in
-`gateway/broker/changes.py`.
+`meta`, `spool`, `batch` and `batch_content` are shared with the uplink (README.md); the others belong to the broker. STRICT: a topic
+`0123` stays text. Times are milliseconds on the broker's time axis unless said otherwise; what the columns hold stands beside the row
+types in `gateway/broker/changes.py`.
 """
 
 import secrets
@@ -24,6 +24,7 @@ CREATE TABLE spool (
 CREATE TABLE batch (
     number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
     sha256 TEXT NOT NULL, cut INTEGER NOT NULL, landed INTEGER) STRICT;
+CREATE TABLE batch_content (number INTEGER PRIMARY KEY, spool_bytes INTEGER NOT NULL, keys BLOB NOT NULL) STRICT;
 
 CREATE TABLE session (
     id INTEGER PRIMARY KEY, client TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, left INTEGER, incarnation INTEGER NOT NULL) STRICT;
