@@ -114,17 +114,22 @@ static void show_voltages(struct board *board)
 static void start(struct board *board, uint8_t cause)
 {
     uint8_t mcusr = cause & RESET_POWER_ON ? cause : chip_get(&board->chip, REG_MCUSR) | cause;
+    char line[64];
     board->reset_due = 0;
-    board->cause = cause;
-    board->boots++;
     chip_reset(&board->chip);
-    chip_put(&board->chip, REG_MCUSR, mcusr);
     uart_reset(&board->uart);
     eeprom_reset(&board->eeprom);
     flash_reset(&board->flash);
-    chip_skip(&board->chip, START_UP);
+    watchdog_reset(&board->watchdog, false);
+    chip_wait(&board->chip, START_UP);
+    if (board->power_fails) return;
+    chip_put(&board->chip, REG_MCUSR, mcusr);
     watchdog_reset(&board->watchdog, cause & RESET_WATCHDOG);
     show_voltages(board);
+    board->cause = cause;
+    board->boots++;
+    int length = snprintf(line, sizeof line, "%" PRIu64 " start %s\n", chip_now(&board->chip), board_cause_name(cause));
+    log_line(board->eeprom_log, line, length);
     tell(board, "boot", ",\"cause\":\"%s\",\"boots\":%" PRIu64, board_cause_name(cause), board->boots);
 }
 
@@ -150,10 +155,10 @@ void board_power(struct board *board, bool on)
     board->reset_due = 0;
     tell(board, "power", ",\"on\":%s", on ? "true" : "false");
     if (!on) return;
+    if (board->cut.kind == CUT_CYCLES) board_arm_cut(board, CUT_CYCLES, board->cut.left, false);
     chip_scramble_ram(&board->chip);
     memcpy(board->ram_at_power_on, board->chip.avr->data, sizeof board->ram_at_power_on);
     start(board, RESET_POWER_ON);
-    if (board->cut.kind == CUT_CYCLES) board_arm_cut(board, CUT_CYCLES, board->cut.left, false);
 }
 
 static void fire_cut(struct board *board)

@@ -42,8 +42,6 @@ bool chip_io_clock_runs(const struct chip *chip)
     return chip->powered && !(chip->avr->state == cpu_Sleeping && sleep_mode(chip) >= SLEEP_POWER_DOWN);
 }
 
-void chip_skip(struct chip *chip, uint64_t cycles) { chip->stopped += cycles; }
-
 static enum alarm next_alarm(const struct chip *chip)
 {
     enum alarm next = ALARM_STOP;
@@ -98,9 +96,14 @@ void chip_alarm(struct chip *chip, enum alarm alarm, uint64_t due)
 static void stand_still(struct chip *chip, uint64_t until)
 {
     uint64_t due = chip->alarms[next_alarm(chip)].due, target = due < until ? due : until, now = chip_now(chip);
-    if (target > now) chip_skip(chip, target - now);
+    if (target > now) chip->stopped += target - now;
     ring_alarms(chip);
     arm_cycle_timer(chip);
+}
+
+void chip_wait(struct chip *chip, uint64_t cycles)
+{
+    for (uint64_t until = chip_now(chip) + cycles; chip_now(chip) < until && !chip->attention;) stand_still(chip, until);
 }
 
 static void sleep_deep(struct chip *chip, uint64_t until, int mode)
@@ -108,7 +111,7 @@ static void sleep_deep(struct chip *chip, uint64_t until, int mode)
     stand_still(chip, until);
     if (chip->avr->state != cpu_Running) return;
     if (avr_is_interrupt_pending(chip->avr, chip_vector(chip, VECTOR_WATCHDOG)))
-        chip_skip(chip, mode == SLEEP_STANDBY ? STANDBY_START : CRYSTAL_START);
+        chip_wait(chip, mode == SLEEP_STANDBY ? STANDBY_START : CRYSTAL_START);
     else
         chip->avr->state = cpu_Sleeping; /* of the sources simulated here only the watchdog wakes from deep sleep */
 }

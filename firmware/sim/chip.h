@@ -71,8 +71,8 @@ uint64_t chip_now(const struct chip *chip);
 /* Whether timers and UART run: with power, and not in a deep sleep mode. */
 bool chip_io_clock_runs(const struct chip *chip);
 
-/* Let board time pass with the CPU clock stopped. */
-void chip_skip(struct chip *chip, uint64_t cycles);
+/* Let board time pass with the CPU clock stopped, until it is over or `attention` is raised. */
+void chip_wait(struct chip *chip, uint64_t cycles);
 
 /* Halt the CPU while its peripherals run on; called by the handler of a register access. */
 void chip_halt_cpu(struct chip *chip, uint64_t cycles);

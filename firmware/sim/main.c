@@ -37,7 +37,7 @@ static const char usage[] =
     "  --bootloader HEX    boot loader; without it the chip starts at address 0\n"
     "  --flash FILE        image of the flash, 32 KiB, made if missing\n"
     "  --eeprom FILE       image of the EEPROM, 1 KiB, made if missing\n"
-    "  --eeprom-log FILE   one line per EEPROM write, appended: CYCLE ADDRESS VALUE TORN\n"
+    "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
     "  --speed SPEED       real (default), max, or step: time passes only by the command `run`\n"
     "  --seed N            seed of what is random on a real board: torn cells, RAM after power-on (default 1)\n"

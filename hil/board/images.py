@@ -1,5 +1,6 @@
 """Memory images of a simulated board. In: an Intel HEX file. Out: the 32 KiB flash image that holds it."""
 
+import fcntl
 from pathlib import Path
 
 from intelhex import IntelHex, IntelHexError
@@ -12,7 +13,7 @@ FLASH_SIZE = 32_768
 def write_flash(image: Path, firmware: Path) -> None:
     """Write a flash image with this firmware and nothing else, as after a chip erase and a programmer.
 
-    Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit.
+    Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit, and while a board runs from the image.
     """
     content = IntelHex()
     try:
@@ -25,4 +26,10 @@ def write_flash(image: Path, firmware: Path) -> None:
     if last is None or last >= FLASH_SIZE:
         raise OncewayError("the HEX file is empty or too large for the chip", str(firmware))
     content.padding = 0xFF
-    image.write_bytes(bytes(content.tobinarray(start=0, size=FLASH_SIZE)))
+    with image.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OncewayError("a running board has this flash in use", str(image), "Stop it first") from error
+        file.truncate(0)
+        file.write(bytes(content.tobinarray(start=0, size=FLASH_SIZE)))

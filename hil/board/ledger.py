@@ -1,8 +1,11 @@
 """A board's own ledger: which publications became complete in its EEPROM, in which order, and what they are made from.
 
 In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and what contradicts the rules. This is the truth
-that a run is checked against: a publication exists from the moment its slot has a valid CRC (layout and rules: firmware/README.md). The log
-is needed because the journal's 60 slots are used again and again.
+that a run is checked against: a publication exists when its slot has a valid CRC (layout and rules: firmware/README.md). The log is needed
+because the journal's 60 slots are used again and again.
+
+A slot is written byte by byte over what was there, perhaps the torn remains of an attempt with the same sequence, and may look valid on the
+way. Such a state counts only if the program could act on it: if the next thing that happens is no further write to these bytes.
 """
 
 from binascii import crc_hqx
@@ -25,17 +28,25 @@ _BOOT_CELLS = range(0x010, 0x020, 4)
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One EEPROM cell programmed. cycle: board time at its end; value: what the cell holds since; torn: a power cut ended it."""
+    """One EEPROM cell programmed. cycle: board time at its end, if known; value: what the cell holds since; torn: a power cut ended it."""
 
-    cycle: int
+    cycle: int | None
     address: int
     value: int
     torn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """The board has started, after power-on or a reset. cause: as in the event `boot`."""
+
+    cycle: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
-    """sequence and the 8 bytes of source, as journalled; cycle: board time of the write that completed it (None: known from an image)."""
+    """sequence and the 8 bytes of source, as journalled; cycle: board time of the write that completed it, if known."""
 
     sequence: int
     source: bytes
@@ -64,7 +75,9 @@ class Ledger:
     incarnations: list[int] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
     image: bytearray = field(default_factory=lambda: bytearray(b"\xff" * EEPROM_SIZE))
+    _settled: dict[int, bytes] = field(default_factory=dict, repr=False)  # per slot: its record when it last counted
     _by_sequence: dict[int, Publication] = field(default_factory=dict, repr=False)
+    _unsettled: tuple[int, int | None] | None = field(default=None, repr=False)  # slot being written, cycle of the write
 
     @classmethod
     def read(cls, log: Path, image: Path) -> Self:
@@ -72,19 +85,27 @@ class Ledger:
         content = image.read_bytes()
         if len(content) != EEPROM_SIZE:
             raise OncewayError(f"an EEPROM image has {EEPROM_SIZE} bytes, this one {len(content)}", str(image))
-        ledger = cls()
-        for write in read_log(log):
-            ledger.apply(write)
+        ledger = cls.replay(read_log(log))
         # A killed process may have changed a cell in the image that it could not log any more.
         for address in [i for i in range(EEPROM_SIZE) if ledger.image[i] != content[i]]:
-            ledger.apply(Write(cycle=-1, address=address, value=content[address]))
+            ledger.apply(Write(cycle=None, address=address, value=content[address]))
+        ledger.settle()
+        return ledger
+
+    @classmethod
+    def replay(cls, log: Iterable[Write | Start]) -> Self:
+        """The ledger after this log of an EEPROM that was erased before."""
+        ledger = cls()
+        for entry in log:
+            ledger.apply(entry)
+        ledger.settle()
         return ledger
 
     @classmethod
     def from_image(cls, image: bytes) -> Self:
         """What an image alone shows: the publications that are still in it, by sequence."""
         ledger = cls(image=bytearray(image))
-        found = [publication for slot in range(_SLOTS) if (publication := ledger._slot(slot, None))]
+        found = [publication for slot in range(_SLOTS) if (publication := ledger._publication(slot, None))]
         for publication in sorted(found, key=lambda one: one.sequence):
             ledger._enter(publication)
         ledger._note_incarnation()
@@ -101,36 +122,53 @@ class Ledger:
         cells = [bytes(self.image[at : at + 4]) for at in _BOOT_CELLS]
         return max((int.from_bytes(cell[:2]) for cell in cells if _valid(cell)), default=0)
 
-    def apply(self, write: Write) -> None:
-        """Take the next write. A torn one is one like any other: what counts is what the cells hold."""
-        self.image[write.address] = write.value
-        if write.address >= _SLOTS_AT:
-            publication = self._slot((write.address - _SLOTS_AT) // _SLOT_SIZE, write.cycle)
-            if publication:
-                self._enter(publication)
-        else:
+    def apply(self, entry: Write | Start) -> None:
+        """Take the next entry of the log. A torn write is one like any other: what counts is what the cells hold."""
+        slot, offset = divmod(entry.address - _SLOTS_AT, _SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
+        being_written = slot if slot >= 0 and offset < _CHECKED else None
+        if self._unsettled and self._unsettled[0] != being_written:
+            self.settle()
+        if isinstance(entry, Start):
+            return
+        self.image[entry.address] = entry.value
+        if being_written is not None:
+            self._unsettled = (being_written, entry.cycle)
+        elif slot < 0:
             self._note_incarnation()
+
+    def settle(self) -> None:
+        """Count what stands in the slot that was written last: nothing more will be written to it now."""
+        if self._unsettled is None:
+            return
+        (slot, cycle), self._unsettled = self._unsettled, None
+        record = self._record(slot)
+        if self._settled.get(slot) != record:
+            self._settled[slot] = record
+            if publication := self._publication(slot, cycle):
+                self._enter(publication)
 
     def state(self, sequence: int) -> tuple[bool, bool]:
         """Whether a publication that is still in the image is released (PUBREC came) and done (PUBCOMP came)."""
         for slot in range(_SLOTS):
-            publication = self._slot(slot, None)
+            publication = self._publication(slot, None)
             if publication and publication.sequence == sequence:
                 released, done = self.image[_SLOTS_AT + slot * _SLOT_SIZE + _CHECKED :][:2]
                 return released == (sequence & 0xFF) ^ 0x55, done == (sequence & 0xFF) ^ 0xAA
         raise KeyError(sequence)
 
-    def _slot(self, slot: int, cycle: int | None) -> Publication | None:
-        record = bytes(self.image[_SLOTS_AT + slot * _SLOT_SIZE :][:_CHECKED])
+    def _record(self, slot: int) -> bytes:
+        return bytes(self.image[_SLOTS_AT + slot * _SLOT_SIZE :][:_CHECKED])
+
+    def _publication(self, slot: int, cycle: int | None) -> Publication | None:
+        record = self._record(slot)
         return Publication(int.from_bytes(record[:4]), record[4:12], cycle) if _valid(record) else None
 
     def _enter(self, publication: Publication) -> None:
-        known = self._by_sequence.get(publication.sequence)
-        if known is None:
+        known = self._by_sequence.setdefault(publication.sequence, publication)
+        if known is publication:
             last = self.publications[-1].sequence if self.publications else 0
             if publication.sequence <= last:
                 self.contradictions.append(f"sequence {publication.sequence} became complete after {last}")
-            self._by_sequence[publication.sequence] = publication
             self.publications.append(publication)
         elif known.source != publication.source:
             self.contradictions.append(f"sequence {publication.sequence} was {known.source.hex()} and became {publication.source.hex()}")
@@ -145,23 +183,29 @@ class Ledger:
                 return
 
 
-def read_log(path: Path) -> Iterator[Write]:
-    """The writes in an EEPROM log, in order. Raises OncewayError naming the line that is none."""
+def parse_write(line: str) -> Write:
+    """One line of an EEPROM log. Raises ValueError if it is none."""
+    cycle, address, value, torn = line.split()
+    write = Write(int(cycle), int(address, 16), int(value, 16), torn == "1")
+    if not (0 <= write.address < EEPROM_SIZE and 0 <= write.value <= 0xFF and torn in ("0", "1")):
+        raise ValueError("out of range")
+    return write
+
+
+def read_log(path: Path) -> Iterator[Write | Start]:
+    """The entries of an EEPROM log, in order. Raises OncewayError naming the line that is none."""
     with path.open() as lines:
         for number, line in enumerate(lines, 1):
             try:
-                cycle, address, value, torn = line.split()
-                write = Write(int(cycle), int(address, 16), int(value, 16), torn == "1")
-                if not (0 <= write.address < EEPROM_SIZE and 0 <= write.value <= 0xFF and torn in ("0", "1")):
-                    raise ValueError
-            except ValueError:
-                raise OncewayError(f"line {number} is no EEPROM write (CYCLE ADDRESS VALUE TORN)", str(path)) from None
-            yield write
+                yield _entry(line.split())
+            except (ValueError, IndexError):
+                raise OncewayError(f"line {number} is no EEPROM write and no start", str(path)) from None
 
 
-def replay(writes: Iterable[Write]) -> Ledger:
-    """The ledger after these writes to an erased EEPROM."""
-    ledger = Ledger()
-    for write in writes:
-        ledger.apply(write)
-    return ledger
+def _entry(words: list[str]) -> Write | Start:
+    if len(words) == 3 and words[1] == "start":
+        return Start(int(words[0]), words[2])
+    cycle, address, value, torn = int(words[0]), int(words[1], 16), int(words[2], 16), words[3:]
+    if not (0 <= address < EEPROM_SIZE and 0 <= value <= 0xFF and torn in (["0"], ["1"])):
+        raise ValueError
+    return Write(cycle, address, value, torn == ["1"])

@@ -7,6 +7,8 @@ The process is separate because libsimavr is GPL-3. EEPROM and flash stay in the
 import asyncio
 import json
 import os
+import socket
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,12 +90,18 @@ class EventStream:
         self._writer.close()
 
 
+def _peer(writer: asyncio.StreamWriter) -> int:
+    """Process id at the far end of a Unix socket."""
+    pid, _, _ = struct.unpack("3i", writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(pid)
+
+
 class SimulatedBoard:
     """One board in one folder. Use `start` and `stop`, or `async with`.
 
     firmware: an Intel HEX file put into the flash before the first start, as a programmer would; without it the flash keeps what it has.
     speed: `real`, `max` (as fast as it goes) or `step` (time passes in `run` only). seed: of torn cells and RAM noise.
-    off: start without power. record: keep all inputs with their time in DIRECTORY/inputs.
+    off: start without power. record: keep all inputs with their time in DIRECTORY/inputs. bootloader: with Optiboot, as a real Uno comes.
     """
 
     def __init__(
@@ -105,6 +113,7 @@ class SimulatedBoard:
         seed: int = 1,
         off: bool = False,
         record: bool = False,
+        bootloader: bool = True,
     ) -> None:
         self.directory = directory
         self.port = directory / "tty"
@@ -115,7 +124,10 @@ class SimulatedBoard:
         self.inputs = directory / "inputs"
         self._messages = directory / "simboard.log"
         self._firmware = firmware
-        self._options = ["--speed", speed, "--seed", str(seed), *(["--off"] if off else []), *(["--record", "inputs"] if record else [])]
+        self._options = ["--speed", speed, "--seed", str(seed)]
+        self._options += ["--bootloader", str(BUILD / "sim" / "optiboot.hex")] if bootloader else []
+        self._options += ["--off"] if off else []
+        self._options += ["--record", "inputs"] if record else []
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -142,8 +154,22 @@ class SimulatedBoard:
         if self._firmware:
             write_flash(self.flash_image, self._firmware)
             self._firmware = None
-        command = [str(program), "--control", "control", "--pty-link", "tty", "--bootloader", str(BUILD / "sim" / "optiboot.hex")]
-        command += ["--flash", "flash.bin", "--eeprom", "eeprom.bin", "--eeprom-log", "eeprom.log", "--tx-log", "tx.log", *self._options]
+        command = [
+            str(program),
+            "--control",
+            "control",
+            "--pty-link",
+            "tty",
+            "--flash",
+            "flash.bin",
+            "--eeprom",
+            "eeprom.bin",
+            "--eeprom-log",
+            "eeprom.log",
+            "--tx-log",
+            "tx.log",
+            *self._options,
+        ]
         with self._messages.open("ab") as messages:
             self._process = await asyncio.create_subprocess_exec(
                 *command, cwd=self.directory, stdin=asyncio.subprocess.DEVNULL, stdout=messages, stderr=messages
@@ -159,13 +185,16 @@ class SimulatedBoard:
         folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             async with asyncio.timeout(_START_SECONDS):
-                while True:
+                while self.pid is not None:
                     try:
-                        return await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/control")
+                        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/control")
                     except (FileNotFoundError, ConnectionRefusedError):
-                        if self.pid is None:
-                            break
-                        await asyncio.sleep(0.01)
+                        pass
+                    else:
+                        if _peer(writer) == self.pid:
+                            return reader, writer
+                        writer.close()  # a board that was started here before
+                    await asyncio.sleep(0.01)
         except TimeoutError:
             pass
         finally:
@@ -203,8 +232,11 @@ class SimulatedBoard:
             if self._reader is None or self._writer is None:
                 raise BoardError("the simulated board is not running", str(self.directory))
             self._writer.write(line.encode() + b"\n")
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                answer = await self._reader.readline()
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    answer = await self._reader.readline()
+            except ConnectionError:
+                answer = b""
         if not answer:
             raise BoardError("the simulated board has died", str(self.directory), f"See {self._messages}")
         fields: dict[str, Any] = json.loads(answer)

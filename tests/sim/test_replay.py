@@ -1,0 +1,75 @@
+"""A recording of timed inputs, replayed, gives the same bytes at the same cycles."""
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import serial
+
+from hil.board.simulator import BUILD, SimulatedBoard
+from tests.sim.monitor import eventually
+
+pytestmark = pytest.mark.sim
+
+
+def replay(recorded: SimulatedBoard, images: Path, folder: Path) -> None:
+    """Run the recording against copies of the images it began with."""
+    folder.mkdir()
+    for name in ("flash.bin", "eeprom.bin"):
+        shutil.copy(images / name, folder / name)
+    command = [BUILD / "sim" / "simboard", "--replay", recorded.inputs, "--bootloader", BUILD / "sim" / "optiboot.hex", "--seed", "7"]
+    command += ["--flash", "flash.bin", "--eeprom", "eeprom.bin", "--eeprom-log", "eeprom.log", "--tx-log", "tx.log"]
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
+
+
+async def test_a_life_with_resets_cuts_and_traffic_repeats_to_the_cycle(tmp_path: Path, monitor_hex: Path) -> None:
+    images = tmp_path / "images"
+    prepared = SimulatedBoard(images, firmware=monitor_hex, off=True)
+    async with prepared:
+        pass
+    shutil.copytree(images, tmp_path / "recorded")
+    async with SimulatedBoard(tmp_path / "recorded", seed=7, record=True) as board:
+        with serial.Serial(str(board.port), 115200, timeout=0) as port:
+            events = await board.subscribe()
+            await events.wait_for("boot")
+            await board.adc(2, 1234)
+            for round_number in range(3):
+                await eventually(board, lambda _: port.read(100) != b"")
+                for cell in range(4):
+                    port.write(b"E\x00\x00%c%cA\x02" % (cell, round_number))
+                    await asyncio.sleep(0.013)
+                await board.cut("eeprom", 1, torn=True)
+                port.write(b"E\x00\x00\x05%c" % round_number)
+                await events.wait_for("cut")
+                await board.power(True)
+            port.write(b"T" + bytes(range(5, 255)))
+            await asyncio.sleep(0.15)
+    for name in ("first", "second"):
+        replay(board, images, tmp_path / name)
+        for file in ("tx.log", "eeprom.log", "eeprom.bin", "flash.bin"):
+            assert (tmp_path / name / file).read_bytes() == (board.directory / file).read_bytes(), file
+    assert len(board.tx_log.read_bytes().splitlines()) > 50
+
+
+async def test_another_seed_tears_otherwise(tmp_path: Path, monitor_hex: Path) -> None:
+    torn = set()
+    for seed in range(4):
+        async with SimulatedBoard(tmp_path / str(seed), firmware=monitor_hex, speed="step", seed=seed, bootloader=False) as board:
+            await board.run(1_200_000)
+            for _ in range(8):
+                await board.cut("eeprom", 1, torn=True)
+                await board.send(b"E\x00\x00\x00\x00")
+                await board.run(200_000)
+                await board.power(True)
+                await board.run(1_200_000)
+        torn.add(board.eeprom_log.read_text())
+    assert len(torn) == 4
+
+
+def test_a_missing_recording_is_reported(tmp_path: Path) -> None:
+    command = [BUILD / "sim" / "simboard", "--replay", tmp_path / "none"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert result.returncode == 1
+    assert "No such file" in result.stderr
