@@ -27,6 +27,7 @@ class Faults(Section):
     gateway_kills: int = Field(default=0, ge=0)
     uplink_kills: int = Field(default=0, ge=0)
     landing_outages: int = Field(default=0, ge=0)
+    repeated_batches: int = Field(default=0, ge=0, description="landed a second time under another epoch")
     ingest_kills: int = Field(default=0, ge=0, description="in the middle of a micro-batch")
 
     @model_validator(mode="after")
@@ -37,14 +38,14 @@ class Faults(Section):
 
 
 class Bench(Section):
-    """readings: of all boards together. interval_ms: between two samples of a board. drain_s: how long the hops may take to empty."""
+    """readings: of all boards together. interval_ms: between two samples of a board. stall_s: for how long nothing may move."""
 
     title: str
     boards: int = Field(default=2, ge=1, le=20)
     readings: int = Field(default=400, ge=1)
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
-    drain_s: float = Field(default=120, gt=0)
+    stall_s: float = Field(default=180, gt=0)
     faults: Faults = Faults()
 
     @model_validator(mode="after")

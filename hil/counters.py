@@ -4,6 +4,9 @@ In: counts as the observers see them. Out: wake-ups of those who wait for a coun
 """
 
 import asyncio
+from collections.abc import Callable
+
+LOOK_EVERY = 0.02  # s
 
 
 class Counters:
@@ -33,3 +36,9 @@ class Counters:
         reached = asyncio.Event()
         self._waiting.append((name, value, reached))
         await reached.wait()
+
+
+async def wait_until(true: Callable[[], object], every: float = LOOK_EVERY) -> None:
+    """Return once `true()` is true, looked at every so many seconds. For what lies in files of other processes and cannot wake us."""
+    while not true():  # noqa: ASYNC110
+        await asyncio.sleep(every)

@@ -57,21 +57,18 @@ class LandingHop:
         self._folder = folder
         self._history = history
         self._seen: set[Path] = set()
-        self.rows = 0
-
-    @property
-    def batches(self) -> int:
-        return len(self._seen)
+        self.newest: dict[str, int] = {}
+        """The last batch of each feed (`GATEWAY/EPOCH`)."""
 
     def look(self) -> None:
         for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen):
             origin = "/".join(manifest.parts[-3:-1])
+            number = int(manifest.stem)
             table = pq.read_table(manifest.with_suffix(".parquet"), columns=[*KEY, "spool_id", "payload"])
             for row in table.to_pylist():
                 key = [row[name] for name in KEY]
-                batch = int(manifest.stem)
-                self._history.add("batch", "publication", **_sighting(key, origin, row["spool_id"], row["payload"]), batch=batch)
-            self.rows += table.num_rows
+                self._history.add("batch", "publication", **_sighting(key, origin, row["spool_id"], row["payload"]), batch=number)
+            self.newest[origin] = max(number, self.newest.get(origin, 0))
             self._seen.add(manifest)
 
 

@@ -12,6 +12,19 @@ from hil.bench import Bench
 
 SLOT_WRITES = 20  # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
 PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
+NOISE, CUT, CUT_IN_EXCHANGE, KILL_GATEWAY, KILL_UPLINK, KILL_INGEST, OUTAGE, REPEAT = (
+    "line noise",
+    "power cut",
+    "power cut in an exchange",
+    "kill -9 of the gateway",
+    "kill -9 of the uplink",
+    "kill -9 of the ingest in a micro-batch",
+    "landing place unwritable",
+    "batch landed twice",
+)
+"""Kinds of faults, as a person reads them."""
+
+CUTS = (CUT, CUT_IN_EXCHANGE)
 INGEST_STEPS = ("data files written", "appended")
 
 
@@ -38,9 +51,10 @@ class Plan:
     noise: float
     faults: tuple[Fault, ...]
 
-    def of(self, target: str) -> list[Fault]:
-        """The faults of a target (`uno-1`, `gateway` …), in order of their places."""
-        return sorted((fault for fault in self.faults if fault.id.startswith(f"{target}/")), key=lambda fault: fault.at)
+    def of(self, target: str, *kinds: str) -> list[Fault]:
+        """The faults of these kinds (all, if none is named) of a target (`uno-1`, `gateway` …), in order of their places."""
+        chosen = (fault for fault in self.faults if fault.id.startswith(f"{target}/") and (not kinds or fault.kind in kinds))
+        return sorted(chosen, key=lambda fault: fault.at)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,24 +69,26 @@ def plan(bench: Bench) -> Plan:
     made: list[Fault] = []
     for device in devices:
         if faults.noise:
-            made.append(Fault(f"{device}/noise", "line noise", f"harmed {device}", 0))
+            made.append(Fault(f"{device}/noise", NOISE, f"harmed {device}", 0))
         made += _board_cuts(
             random.Random(f"{bench.seed}/{device}"), device, readings[device], faults.board_cuts, faults.board_cuts_in_exchange
         )
     rng = random.Random(f"{bench.seed}/site")
     for number, at in _places(rng, faults.gateway_kills, 0.05, 0.95, bench.readings):
-        made.append(Fault(f"gateway/kill-{number}", "kill -9", "spooled", at))
+        made.append(Fault(f"gateway/kill-{number}", KILL_GATEWAY, "spooled", at))
     for number, at in _places(rng, faults.landing_outages, 0.2, 0.5, bench.readings):
         length = max(2, round(bench.readings * rng.uniform(0.1, 0.2)))
-        made.append(Fault(f"landing/outage-{number}", "unwritable", "spooled", at, {"until": min(at + length, bench.readings)}))
+        made.append(Fault(f"landing/outage-{number}", OUTAGE, "spooled", at, {"until": min(at + length, bench.readings)}))
+    for number, at in _places(rng, faults.repeated_batches, 0.1, 0.5, bench.readings):
+        made.append(Fault(f"landing/repeat-{number}", REPEAT, "landed", at))
     for number, at in _places(rng, faults.uplink_kills, 0.6, 0.9, bench.readings):
-        made.append(Fault(f"uplink/kill-{number}", "kill -9", "spooled", at))
+        made.append(Fault(f"uplink/kill-{number}", KILL_UPLINK, "spooled", at))
     for number in range(1, faults.ingest_kills + 1):
         step = rng.choice(INGEST_STEPS)
         made.append(
             Fault(
                 f"ingest/kill-{number}",
-                f"kill -9 in a batch, {step}",
+                KILL_INGEST,
                 "appends",
                 rng.randint(0, min(2, bench.readings // 150)),
                 {"step": step},
@@ -83,13 +99,17 @@ def plan(bench: Bench) -> Plan:
 
 def _board_cuts(rng: random.Random, device: str, readings: int, cuts: int, in_exchange: int) -> Iterator[Fault]:
     chosen = set(rng.sample(range(1, cuts + 1), in_exchange))
-    for number, at in _places(rng, cuts, 0.05, 0.95, readings):
+    for number, at in _places(rng, cuts, 0.05, 0.95, readings - 2):
         if number in chosen:
-            yield Fault(
-                f"{device}/cut-{number}", "power cut in an exchange", f"sampled {device}", at, {"after_tx": rng.randint(1, PUBLISH_BYTES)}
-            )
+            yield Fault(f"{device}/cut-{number}", CUT_IN_EXCHANGE, f"sampled {device}", at, {"after_tx": rng.randint(1, PUBLISH_BYTES)})
         else:
-            yield Fault(f"{device}/cut-{number}", "power cut", f"sampled {device}", at, {"after_eeprom": rng.randint(1, SLOT_WRITES)})
+            yield Fault(
+                f"{device}/cut-{number}",
+                CUT,
+                f"sampled {device}",
+                at,
+                {"after_eeprom": rng.randint(1, SLOT_WRITES), "torn": rng.random() < 0.5},
+            )
 
 
 def _places(rng: random.Random, count: int, low: float, high: float, total: int) -> Iterator[tuple[int, int]]:

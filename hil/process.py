@@ -6,8 +6,7 @@ In: an argument list. Out: a process group of its own, so that a launcher's chil
 import asyncio
 import os
 import signal
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -25,23 +24,43 @@ class Child:
         self.pid = process.pid
         self.log = log
         self.process = process
+        self.ended_by_us = False
 
     @property
     def running(self) -> bool:
         return self.process.returncode is None
 
+    def check(self) -> None:
+        """Raise OncewayError if it ended and nobody here ended it."""
+        if not self.running and not self.ended_by_us:
+            raise self.failure()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Its standard output, if it was started with a pipe."""
+        if self.process.stdout is not None:
+            async for line in self.process.stdout:
+                yield line
+
     async def kill(self) -> None:
-        """SIGKILL to the whole group, as a power cut would; returns when it is gone."""
+        """SIGKILL to it and all that descends from it, as a power cut would; returns when it is gone."""
+        if not self.running:
+            return
+        self.ended_by_us = True
+        self._signal(signal.SIGSTOP)  # at once, so that nothing moves on while its descendants are looked up
+        for pid in descendants(self.pid):  # also those in a group of their own, such as Spark's Python workers
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._signal(signal.SIGKILL)
         await self.process.wait()
 
     async def stop(self) -> int:
         """Ask it to end, insist after STOP_TIMEOUT. Returns its exit code."""
         if self.running:
+            self.ended_by_us = True
             self._signal(signal.SIGTERM)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), STOP_TIMEOUT)
-        self._signal(signal.SIGKILL)  # also what it left behind in its group
+        await self.kill()
         return await self.process.wait()
 
     def failure(self) -> OncewayError:
@@ -56,6 +75,20 @@ class Child:
             os.killpg(self.pid, number)
 
 
+def descendants(pid: int) -> list[int]:
+    """Processes that descend from `pid` now, in whatever group."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, new = [], [pid]
+    while new:
+        new = [child for parent in new for child in children.get(parent, [])]
+        found += new
+    return found
+
+
 class Children:
     """All programs of a run. env: what they find in their environment beside ours."""
 
@@ -65,14 +98,19 @@ class Children:
         self._env = {**os.environ, **(env or {})}
         self._all: list[Child] = []
 
-    async def start(self, name: str, argv: list[str], pipe: bool = False) -> Child:
+    async def start(self, name: str, argv: list[str], pipe: bool = False, env: Mapping[str, str] | None = None) -> Child:
         """Start a program; its output is appended to `name`.log, but for its standard output if a pipe is asked for."""
         log = self._logs / f"{name}.log"
         with log.open("ab") as out:
             stdout = asyncio.subprocess.PIPE if pipe else out
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *argv, stdin=asyncio.subprocess.DEVNULL, stdout=stdout, stderr=out, env=self._env, start_new_session=True
+                    *argv,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=out,
+                    env={**self._env, **(env or {})},
+                    start_new_session=True,
                 )
             except OSError as error:
                 raise OncewayError(f"cannot start {name} ({error.strerror})", argv[0]) from error
@@ -107,12 +145,3 @@ async def children(logs: Path, env: Mapping[str, str] | None = None) -> AsyncIte
         yield made
     finally:
         await asyncio.shield(made.stop())
-
-
-async def until(true: Callable[[], bool], within: float, what: str, every: float = 0.02) -> None:
-    """Wait until `true()`; OncewayError with `what` after `within` seconds."""
-    deadline = time.monotonic() + within
-    while not true():
-        if time.monotonic() > deadline:
-            raise OncewayError(f"{what} within {within:.0f} s")
-        await asyncio.sleep(every)

@@ -213,6 +213,10 @@ def emit(event: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
 def main(
     board: Annotated[Path, typer.Option(help="The board's port.")],
     port: Annotated[Path, typer.Option(help="Where to offer the gateway a port (a symbolic link is made here).")],
@@ -231,7 +235,7 @@ def main(
 
 if __name__ == "__main__":
     try:
-        typer.run(main)
+        app()
     except OncewayError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -85,10 +85,10 @@ def test_a_batch_counts_once_its_manifest_is_there(tmp_path: Path, history: Hist
     land(tmp_path / "landing", 2, [3], manifest=False)
     hop.look()
     hop.look()
-    assert (hop.batches, hop.rows) == (1, 2)
+    assert hop.newest == {"site/0a1b2c3d": 1}
     land(tmp_path / "landing", 2, [3])
     hop.look()
-    assert (hop.batches, hop.rows) == (2, 3)
+    assert hop.newest == {"site/0a1b2c3d": 2}
     assert seen(history, "batch") == [(sequence, "site/0a1b2c3d", sequence, f"{sequence:02x}") for sequence in (1, 2, 3)]
 
 

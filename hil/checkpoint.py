@@ -1,0 +1,57 @@
+"""The ingest's progress, seen from outside: Spark's checkpoint and the Delta log, both folders of small files.
+
+In: the two folders. Out: which micro-batch has begun and which has ended, how many appends the table has, which data files it has.
+A micro-batch has begun when `offsets/N` is there and has ended when `commits/N` is (Structured Streaming's checkpoint format).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+class IngestProgress:
+    def __init__(self, checkpoint: Path, table: Path) -> None:
+        self._checkpoint = checkpoint
+        self._table = table
+        self._versions: dict[str, int] = {}
+
+    @property
+    def started(self) -> bool:
+        """Whether the ingest has come as far as its table."""
+        return (self._table / "_delta_log").exists()
+
+    @property
+    def begun(self) -> int:
+        """Number of the newest micro-batch that has begun, -1 before the first."""
+        return self._newest("offsets")
+
+    @property
+    def ended(self) -> int:
+        return self._newest("commits")
+
+    @property
+    def in_batch(self) -> bool:
+        return self.begun > self.ended
+
+    @property
+    def appends(self) -> int:
+        """Commits of the table that have added rows."""
+        for path in (self._table / "_delta_log").glob("*.json"):
+            if path.name not in self._versions:
+                self._versions[path.name] = '"add":' in path.read_text()
+        return sum(self._versions.values())
+
+    def data_files(self) -> set[str]:
+        """Names of the table's data files, committed or not."""
+        return {path.name for path in self._table.glob("*.parquet")}
+
+    def taken(self) -> dict[str, int]:
+        """The last batch taken of each feed (`GATEWAY/EPOCH`), as of the newest micro-batch that has ended."""
+        if self.ended < 0:
+            return {}
+        lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()
+        offset: Any = json.loads(lines[-1])
+        return {str(feed): int(number) for feed, number in offset.items()}
+
+    def _newest(self, kind: str) -> int:
+        return max((int(path.name) for path in (self._checkpoint / kind).glob("[0-9]*") if path.name.isdigit()), default=-1)

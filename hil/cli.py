@@ -1,0 +1,101 @@
+"""`onceway hil …`: the rig's command line."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gateway.errors import OncewayError
+from hil import bench as benches
+from hil.checker import Outcome, Publication, Result, Verdict, check
+from hil.device import HEX
+from hil.display import Display
+from hil.history import HOPS, read
+from hil.plan import plan
+from hil.run import STAGES, Run
+from hil.site import Folder
+
+app = typer.Typer(help="Break everything on purpose, and check that each reading arrived exactly once.", no_args_is_help=True)
+
+OFFENDERS_SHOWN = 20
+INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="The same seed plans the same faults.")] = 1,
+    readings: Annotated[int, typer.Option(help="Readings to take, of all boards together.", min=1)] = 400,
+    boards: Annotated[int, typer.Option(help="Simulated boards.", min=1)] = 2,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder to look at. A run that does not hold always leaves it.")] = False,
+    folder: Annotated[Path, typer.Option("--dir", help="Folder of the run; one of an earlier run is replaced.")] = Path("build/demo"),
+) -> None:
+    """The main job on this machine, with faults: boards, gateway, uplink and ingest, and a verdict.
+
+    Example: onceway hil demo --seed 7 --readings 50 --keep
+    """
+    bench = benches.load("demo", seed=seed, readings=readings, boards=boards)
+    if not HEX.exists():
+        raise OncewayError("the firmware is not built", str(HEX), "Run `make firmware`")
+    made = plan(bench)
+    place = Folder(_fresh(folder))
+    console = Console(highlight=False)
+    try:
+        with Display(f"Onceway demo, seed {seed}", STAGES, readings, len(made.faults), console) as display:
+            result = asyncio.run(Run(bench, made, place, display).go())
+    except KeyboardInterrupt:
+        console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}")
+        raise typer.Exit(INTERRUPTED) from None
+    report(console, result)
+    if result.verdict is not Verdict.HOLDS or keep:
+        console.print(f"The run: {place.root}   its history: {place.history}")
+    else:
+        shutil.rmtree(place.root)
+    raise typer.Exit(0 if result.verdict is Verdict.HOLDS else 1)
+
+
+@app.command("check")
+def check_history(history: Annotated[Path, typer.Argument(help="history.jsonl of a run.")]) -> None:
+    """Judge a history again.
+
+    Example: onceway hil check build/demo/history.jsonl
+    """
+    result = check(read(history))
+    report(Console(highlight=False), result)
+    raise typer.Exit(0 if result.verdict is Verdict.HOLDS else 1)
+
+
+def report(console: Console, result: Result) -> None:
+    """The verdict, its reasons, the offending publications; the summary comes last."""
+    wrong = [publication for publication in result.publications if publication.outcome is not Outcome.OK]
+    for publication in wrong[:OFFENDERS_SHOWN]:
+        console.print(_offender(publication), soft_wrap=True)
+    if len(wrong) > OFFENDERS_SHOWN:
+        console.print(f"… and {len(wrong) - OFFENDERS_SHOWN} more")
+    for reason in result.reasons:
+        console.print(reason, soft_wrap=True)
+    happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
+    console.print(f"{result.verdict}: {happened or 'no faults'}", soft_wrap=True)
+    console.print(result.summary(), style="bold green" if result.verdict is Verdict.HOLDS else "bold red", soft_wrap=True)
+
+
+def _offender(publication: Publication) -> str:
+    key, way = publication.key, publication.way
+    seen = ", ".join(f"{hop} {len(way[hop])}×" if len(way[hop]) > 1 else hop for hop in HOPS if way[hop])
+    return f"{publication.outcome}: {key.device} sequence {key.sequence}, wrong from {publication.hop} on; seen at: {seen}"
+
+
+def _fresh(folder: Path) -> Path:
+    """An empty folder; what an earlier run left there is removed, and nothing else."""
+    folder = folder.absolute()
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / "history.jsonl").is_file():
+                raise OncewayError("this folder holds something else than an earlier run", str(folder), "Name another one with --dir")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OncewayError(f"cannot make the folder of the run ({error.strerror})", str(folder)) from error
+    return folder

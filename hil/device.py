@@ -1,0 +1,145 @@
+"""One device of a run: a simulated board, the wire to the gateway, and the board's own ledger as it grows.
+
+In: a name, a folder, a bench. Out: publications of the ledger and events of the wire in the history; hands on power and interval.
+"""
+
+import asyncio
+import json
+import random
+import sys
+from binascii import crc_hqx
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hil import senml
+from hil.bench import Bench
+from hil.board.ledger import EEPROM_SIZE, Ledger, Publication, parse_write
+from hil.board.simulator import BUILD, SimulatedBoard
+from hil.history import History
+from hil.noise import KINDS
+from hil.process import Child, Children
+from hil.site import COMMAND_WITHIN, Folder, onceway
+
+HEX = BUILD / "uno" / "sensor.hex"
+INTERVAL_AT = 0x020  # interval:u16 crc:u16, see firmware/examples/sensor
+SAMPLING_OFF = 0xFFFF
+JOURNAL_SLOTS = 60
+FULL_SCALE_MV = 5000
+WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
+OFF_S = 0.5  # for which a board is without power
+
+
+class Device:
+    """harmed: bytes of the wire harmed so far, by kind; carried: bytes sent into it, by direction. ledger: as far as `look` has read."""
+
+    def __init__(self, name: str, folder: Folder, bench: Bench, children: Children, history: History) -> None:
+        self.name = name
+        self.board = SimulatedBoard(folder.board(name), seed=bench.seed)
+        self.ledger = Ledger()
+        self.harmed: Counter[str] = Counter()
+        self.carried: Counter[str] = Counter()
+        self._folder = folder
+        self._bench = bench
+        self._children = children
+        self._history = history
+        self._offset = 0
+        self._entered = 0
+
+    async def start(self) -> None:
+        """Plug the board in: an Uno with nothing but its boot loader, whose application area asks for the bench's interval."""
+        self._write_interval(self._bench.interval_ms)
+        await self.board.start()
+
+    async def provision(self) -> None:
+        """Firmware and identity, by the user's command."""
+        command = [onceway(), "device", "provision", self.name, "--port", str(self.board.port)]
+        command += ["--hex", str(HEX), "--registry", str(self._folder.registry)]
+        await self._children.run(f"provision-{self.name}", command, COMMAND_WITHIN)
+
+    async def connect(self) -> None:
+        """Lay the wire to the gateway's port."""
+        ends = ["--board", str(self.board.port), "--port", str(self._folder.port(self.name))]
+        harm = ["--noise", str(self._bench.faults.noise), "--seed", f"{self._bench.seed}/{self.name}"]
+        self._wire: Child = await self._children.start(f"wire-{self.name}", [sys.executable, "-m", "hil.wire", *ends, *harm], pipe=True)
+
+    async def disconnect(self) -> None:
+        await self._wire.stop()
+
+    async def follow_wire(self) -> None:
+        """Enter what the wire says in the history, until it ends."""
+        async for line in self._wire.lines():
+            data = json.loads(line)
+            event = data.pop("event")
+            self._history.add("wire", event, data.pop("t"), line=self.name, **data)
+            if event == "count":
+                self.harmed = Counter({kind: data["up"][kind] + data["down"][kind] for kind in KINDS})
+                self.carried = Counter({direction: data[direction]["sent"] for direction in ("up", "down")})
+        await self._wire.process.wait()
+        self._wire.check()
+
+    async def weather(self) -> None:
+        """Change the voltage at the board's input for ever, so that neighbouring readings differ."""
+        rng = random.Random(f"{self._bench.seed}/{self.name}/weather")
+        while True:
+            await self.board.adc(0, rng.randrange(FULL_SCALE_MV))
+            await asyncio.sleep(WEATHER_EVERY)
+
+    async def stop_sampling(self) -> None:
+        """Take the power away, tell the application to sample no more, and give the power back: what is journalled still goes out."""
+        await self.board.power(False)
+        self._write_interval(SAMPLING_OFF)
+        await asyncio.sleep(OFF_S)
+        await self.board.power(True)
+
+    def look(self) -> int:
+        """Enter publications that became complete since the last look. Returns how many there are in all."""
+        if self.board.eeprom_log.exists():
+            with self.board.eeprom_log.open("rb") as log:
+                log.seek(self._offset)
+                whole = log.read().rpartition(b"\n")[0]
+            if whole:
+                self._offset += len(whole) + 1
+                for line in whole.decode().splitlines():
+                    self.ledger.apply(parse_write(line))
+        return self._enter(self.ledger)
+
+    def close_ledger(self) -> None:
+        """Read the ledger once more and whole, from log and image, and enter what is missing and what contradicts itself."""
+        self.ledger = Ledger.read(self.board.eeprom_log, self.board.eeprom_image)
+        self._enter(self.ledger)
+        for text in self.ledger.contradictions:
+            self._history.add("board", "contradiction", device=self.name, text=text)
+
+    def waiting(self) -> int:
+        """Publications that are journalled and not done."""
+        return sum(not self.ledger.state(publication.sequence)[1] for publication in self._journalled())
+
+    def _journalled(self) -> list[Publication]:
+        return Ledger.from_image(bytes(self.ledger.image)).publications
+
+    def _enter(self, ledger: Ledger) -> int:
+        if ledger.incarnation:  # until the gateway has given one, nothing has left the board
+            for publication in ledger.publications[self._entered :]:
+                time, raw, channel = publication.sensor
+                sample = senml.expected(self.name, channel, raw, time)
+                key: dict[str, Any] = {"device": self.name, "incarnation": ledger.incarnation, "sequence": publication.sequence}
+                self._history.add("board", "publication", **key, **sample._asdict(), cycle=publication.cycle)
+            self._entered = len(ledger.publications)
+        return len(ledger.publications)
+
+    def _write_interval(self, interval: int) -> None:
+        """Into the EEPROM image; the board must be off or not there yet."""
+        record = interval.to_bytes(2)
+        record += crc_hqx(record, 0xFFFF).to_bytes(2)
+        image = self.board.eeprom_image
+        if not image.exists():
+            make_erased(image)
+        with image.open("r+b") as file:
+            file.seek(INTERVAL_AT)
+            file.write(record)
+
+
+def make_erased(image: Path) -> None:
+    image.parent.mkdir(parents=True, exist_ok=True)
+    image.write_bytes(b"\xff" * EEPROM_SIZE)

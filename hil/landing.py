@@ -1,0 +1,43 @@
+"""Breaking the landing place: unwritable for a while, and a batch that lands twice.
+
+In: a landing folder and the uplink's way to it. Out: the same folder, harmed as networks and restored backups harm it.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+
+from gateway.uplink.batch import Manifest, Origin, decode, encode
+
+
+class LandingPlace:
+    """landing: where the ingest reads. mount: where the uplink writes, a symbolic link to it."""
+
+    def __init__(self, landing: Path, mount: Path) -> None:
+        self._landing = landing
+        self._mount = mount
+        mount.symlink_to(landing.name)
+
+    def unmount(self) -> None:
+        """Put a file where the uplink's folder was: nobody can write below it, not even root."""
+        stand_in = self._mount.with_suffix(".away")
+        stand_in.write_text("The landing place is away, by the plan of faults.\n")
+        os.replace(stand_in, self._mount)
+
+    def mount(self) -> None:
+        link = self._mount.with_suffix(".back")
+        link.symlink_to(self._landing.name)
+        os.replace(link, self._mount)
+
+    def repeat(self, origin: str, number: int, epoch: str) -> int:
+        """Land a batch again as the first of another epoch, as a gateway does whose store was set back. Returns its number of rows."""
+        source = self._landing / origin / f"{number:012d}.parquet"
+        rows, _ = decode(source.read_bytes())
+        other = Origin(origin.partition("/")[0], epoch)
+        data = encode(rows, other, 1)
+        manifest = Manifest(other, 1, len(rows), len(data), hashlib.sha256(data).hexdigest())
+        target = self._landing / manifest.data_name
+        target.parent.mkdir()
+        target.write_bytes(data)
+        (self._landing / manifest.name).write_bytes(manifest.to_json())
+        return len(rows)

@@ -1,0 +1,156 @@
+"""One run of a bench: start everything, let the plan break it, wait until all hops are empty, judge.
+
+In: a bench, its plan, an empty folder. Out: configuration, databases, batches, table, logs and history in it, and the checker's result.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from gateway import __version__
+from hil.bench import Bench
+from hil.checker import Result, check
+from hil.checkpoint import IngestProgress
+from hil.counters import Counters, wait_until
+from hil.device import Device
+from hil.display import Display
+from hil.history import History, read
+from hil.hops import LandingHop, SpoolHop, TableHop
+from hil.injector import Injector
+from hil.plan import Plan
+from hil.process import children
+from hil.site import Folder, Site, write_config
+
+STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
+LOOK_EVERY = 0.05  # s between looks at all hops
+TABLE_EVERY = 0.5  # s between looks at the table
+SPARK_WITHIN = 300.0  # s; its first start downloads packages
+
+
+class Run:
+    """Use: `await Run(…).go()`, once."""
+
+    def __init__(self, bench: Bench, plan: Plan, folder: Folder, display: Display) -> None:
+        self._bench = bench
+        self._plan = plan
+        self._folder = folder
+        self._display = display
+        self._history = History(folder.history)
+        self._counters = Counters()
+        self._spool = SpoolHop(folder.database, self._history)
+        self._landing = LandingHop(folder.landing, self._history)
+        self._table = TableHop(folder.table, self._history)
+        self._progress = IngestProgress(folder.checkpoint, folder.table)
+        self._moved_at = time.monotonic()
+        self._moved: tuple[int, ...] = ()
+
+    async def go(self) -> Result:
+        """Raises OncewayError when a program cannot be started or ends by itself."""
+        self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
+        try:
+            async with children(self._folder.logs) as programs:
+                write_config(self._folder, list(self._plan.readings), self._bench)
+                site = Site(self._folder, self._bench, programs)
+                devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]
+                try:
+                    await self._drive(site, devices)
+                finally:
+                    await asyncio.gather(*(device.board.stop() for device in devices))
+            with self._display.stage("check"):
+                self._read_ends(devices)
+                return check(read(self._folder.history))
+        finally:
+            self._history.close()
+
+    async def _drive(self, site: Site, devices: list[Device]) -> None:
+        with self._display.stage("flash and provision"):
+            await site.start_ingest()  # Spark takes a while to come up
+            await asyncio.gather(*(self._set_up(device) for device in devices))
+        with self._display.stage("start"):
+            await asyncio.gather(*(device.connect() for device in devices))
+            await site.start_gateway()
+            await site.start_uplink()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._under_faults(tasks, site, devices)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None  # the first that went wrong; the others were cancelled for it
+
+    async def _under_faults(self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]) -> None:
+        injector = Injector(
+            self._plan, self._counters, self._history, self._display, site, devices, self._spool, self._landing, self._progress
+        )
+        injector.announce()
+        wires = [tasks.create_task(device.follow_wire()) for device in devices]
+        always = [tasks.create_task(device.weather()) for device in devices]
+        always.append(tasks.create_task(self._watch(site, devices)))
+        faults = [tasks.create_task(fault) for fault in injector.faults()]
+        with self._display.stage("readings under faults"):
+            sampling = [tasks.create_task(injector.board(device)) for device in devices]
+            await self._unless_stalled(lambda: all(task.done() for task in sampling))
+        with self._display.stage("empty the hops"):
+            async with asyncio.timeout(SPARK_WITHIN):
+                await wait_until(lambda: self._progress.started)
+            await self._unless_stalled(lambda: self._empty(devices) and all(task.done() for task in faults))
+        for task in (*always, *faults, *sampling):
+            task.cancel()
+        await site.stop()
+        await asyncio.gather(*(device.disconnect() for device in devices))
+        await asyncio.gather(*wires)
+
+    async def _set_up(self, device: Device) -> None:
+        await device.start()
+        await device.provision()
+        self._display.say(f"  {device.name} flashed and provisioned")
+
+    async def _watch(self, site: Site, devices: list[Device]) -> None:
+        """Look at all hops again and again, wake the faults, and see that nothing has died by itself."""
+        table_at = 0.0
+        while True:
+            site.check()
+            for device in devices:
+                self._counters.set(f"sampled {device.name}", device.look())
+            self._counters.set("sampled", sum(self._counters[f"sampled {device.name}"] for device in devices))
+            self._spool.look()
+            self._counters.set("spooled", self._spool.committed)
+            self._counters.set("landed", self._spool.landed)
+            self._landing.look()
+            self._counters.set("appends", self._progress.appends)
+            if time.monotonic() >= table_at:
+                self._counters.set("in the table", await asyncio.to_thread(self._table.rows))
+                table_at = time.monotonic() + TABLE_EVERY
+            self._display.counts({name: self._counters[name] for name in ("sampled", "spooled", "landed", "in the table")})
+            self._note_movement(devices)
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _note_movement(self, devices: list[Device]) -> None:
+        waiting = sum(device.waiting() for device in devices)
+        counts = [self._counters[name] for name in ("sampled", "spooled", "landed", "in the table")]
+        moved = (waiting, self._progress.begun, self._progress.ended, *counts)
+        if moved != self._moved:
+            self._moved, self._moved_at = moved, time.monotonic()
+
+    async def _unless_stalled(self, done: Callable[[], bool]) -> None:
+        """Wait until `done()`, or give up after nothing has moved for the bench's stall_s: what is missing is for the checker to say."""
+        self._moved_at = time.monotonic()
+        await wait_until(lambda: done() or time.monotonic() - self._moved_at > self._bench.stall_s)
+        if not done():
+            self._history.add("rig", "stalled")
+            self._display.say(f"  nothing has moved for {self._bench.stall_s:.0f} s: going on to the check", "red")
+
+    def _empty(self, devices: list[Device]) -> bool:
+        """Whether every publication has left its board, every row has landed, and every batch has been taken by the ingest."""
+        on_the_way = any(device.waiting() for device in devices) or self._spool.landed < self._spool.committed
+        taken = self._progress.taken()
+        return not on_the_way and all(taken.get(feed, 0) >= newest for feed, newest in self._landing.newest.items())
+
+    def _read_ends(self, devices: list[Device]) -> None:
+        """The truth and the claim, whole, now that nothing runs any more."""
+        for device in devices:
+            device.close_ledger()
+        self._history.add("board", "complete")
+        self._spool.look()
+        self._landing.look()
+        self._table.read()
+        self._history.add("table", "complete")
+        self._history.add("rig", "end")

@@ -1,0 +1,135 @@
+"""The site of a run: the shipped programs, started by the command lines that a user types, in one folder.
+
+In: a folder, devices with their ports, a bench. Out: configuration, running gateway, uplink and ingest, and hands to kill them.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from hil.bench import Bench
+from hil.landing import LandingPlace
+from hil.process import Child, Children
+from hil.ready import Readiness
+
+READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
+COMMAND_WITHIN = 60.0  # s
+
+
+def onceway() -> str:
+    """The console script of this installation."""
+    return str(Path(sys.executable).with_name("onceway"))
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where everything of a run is. mount: the uplink's way to the landing place, a symbolic link that an outage replaces by a file."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "gateway.toml"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "gateway"
+
+    @property
+    def database(self) -> Path:
+        return self.data / "gateway.db"
+
+    @property
+    def registry(self) -> Path:
+        return self.data / "registry.db"
+
+    @property
+    def mount(self) -> Path:
+        return self.root / "mount"
+
+    @property
+    def landing(self) -> Path:
+        return self.root / "landing"
+
+    @property
+    def table(self) -> Path:
+        return self.root / "table" / "publications"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "table" / "checkpoint"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def ports(self) -> Path:
+        return self.root / "ports"
+
+    def port(self, device: str) -> Path:
+        """Where the gateway finds the device."""
+        return self.ports / device
+
+    def board(self, device: str) -> Path:
+        """Memories and sockets of a simulated board."""
+        return self.root / "boards" / device
+
+
+def write_config(folder: Folder, devices: list[str], bench: Bench) -> None:
+    """Small batches, so that a run has many of them to break."""
+    lines = ["[gateway]", 'name = "site"', f"data = {_toml(folder.data)}", "trust_clock = true", ""]
+    for device in devices:
+        lines += ["[[serial]]", f"port = {_toml(folder.port(device))}", ""]
+    lines += ["[uplink]", f'landing = "file://{folder.mount}"', f"batch_count = {max(2, bench.readings // 20)}", "batch_age_s = 2", ""]
+    folder.config.write_text("\n".join(lines))
+    for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
+        made.mkdir(parents=True, exist_ok=True)
+
+
+def _toml(path: Path) -> str:
+    return json.dumps(str(path))
+
+
+class Site:
+    """Gateway, uplink and ingest as processes."""
+
+    def __init__(self, folder: Folder, bench: Bench, children: Children) -> None:
+        self.folder = folder
+        self._bench = bench
+        self._children = children
+        self.running: dict[str, Child] = {}
+        self._readiness: dict[str, Readiness] = {}
+        self.landing = LandingPlace(folder.landing, folder.mount)
+
+    async def start_gateway(self) -> None:
+        await self._start_service("gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)])
+
+    async def start_uplink(self) -> None:
+        await self._start_service("uplink", [onceway(), "uplink", "run", "--config", str(self.folder.config)])
+
+    async def start_ingest(self) -> None:
+        """By the very line that `onceway ingest command` prints for the user, as a stream."""
+        place = ["--landing", str(self.folder.landing), "--table", str(self.folder.table), "--checkpoint", str(self.folder.checkpoint)]
+        pace = ["--every", "1s", "--rows", str(max(2, self._bench.readings // 3)), "--memory", "1g"]
+        line = await self._children.run("ingest-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN)
+        self.running["ingest"] = await self._children.start("ingest", ["/bin/sh", "-c", f"exec env {line}"])
+
+    def check(self) -> None:
+        """Raise OncewayError if one of them has ended and nobody here ended it."""
+        for child in self.running.values():
+            child.check()
+
+    async def stop(self) -> None:
+        for child in self.running.values():
+            await child.stop()
+
+    async def _start_service(self, name: str, argv: list[str]) -> None:
+        self._readiness[name] = readiness = Readiness(name)
+        self.running[name] = child = await self._children.start(name, argv, env=readiness.env)
+        await readiness.wait(child, READY_WITHIN)
