@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from gateway.links.carrier import Peer
 
 
+_SWEEP = 256
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a listener allows. receive_maximum: ours, announced to its clients."""
@@ -43,7 +46,8 @@ class Policy:
 
 class Broker:
     """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to
-    write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds."""
+    write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. finished, dead: keys of
+    queue and message rows that nobody needs any more."""
 
     def __init__(self, limits: LimitsSection, spool_topics: list[str], spool_limit: int, state: Recovered) -> None:
         self.limits = limits
@@ -59,6 +63,8 @@ class Broker:
         self.dirty: list[Connection] = []
         self.disk_full = False
         self.changes = Changes(1)
+        self.finished: list[tuple[int, int]] = []
+        self.dead: list[int] = []
         self._last_committed = 0
         self._waiting: dict[int, list[Connection]] = {}
         self._next_session = state.next_session
@@ -266,10 +272,19 @@ class Broker:
         """Whether packets wait for commit `number`."""
         return number in self._waiting
 
-    def seal(self) -> Commit:
-        """Close the open changes; they are the next commit."""
+    @property
+    def idle_work(self) -> bool:
+        """Whether the disk has something to do though nobody waits for it."""
+        return not self.changes.empty or bool(self.finished or self.dead)
+
+    def seal(self, sweep: bool = False) -> Commit:
+        """Close the open changes; they are the next commit. Rows that are no longer needed are deleted with it when they are many, or when
+        `sweep` says that there is time: a delete touches pages, too."""
         commit, self._next_message = self.changes.seal(self._next_message, self.spool.boot)
         self.changes = Changes(commit.number + 1)
+        if sweep or len(self.finished) + len(self.dead) >= _SWEEP:
+            commit.finished, self.finished = self.finished, []
+            commit.dead, self.dead = self.dead, []
         return commit
 
     def on_disk(self, number: int) -> None:

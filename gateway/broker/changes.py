@@ -70,10 +70,8 @@ class Changes:
     __slots__ = (
         "bytes",
         "clock",
-        "dead",
         "deliveries",
         "ended",
-        "finished",
         "flows",
         "number",
         "retained",
@@ -94,15 +92,13 @@ class Changes:
         self.flows: dict[Session, None] = {}
         self.subscriptions: dict[tuple[Session, str], None] = {}
         self.deliveries: list[Delivery] = []
-        self.finished: list[tuple[int, int]] = []
-        self.dead: list[int] = []
         self.retained: dict[str, Retained | None] = {}
         self.wills: dict[str, StoredWill | None] = {}
         self.spool: list[SpoolRow] = []
 
     @property
     def empty(self) -> bool:
-        """Nothing for the disk. Rows that only wait to be deleted do not count: they go with the next commit."""
+        """Nothing for the disk."""
         return not (
             self.flows
             or self.deliveries
@@ -143,8 +139,6 @@ class Changes:
         commit.flows = [
             (session.id, pack_ids(session.inbound.received), *session.outbound.row()) for session in self.flows if session.durable
         ]
-        commit.finished = self.finished
-        commit.dead = self.dead
         for topic, retained in self.retained.items():
             if retained is None:
                 commit.cleared.append(topic)

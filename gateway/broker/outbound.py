@@ -184,12 +184,12 @@ class Outbound:
             self._forget(delivery)
 
     def _forget(self, delivery: Delivery) -> None:
-        burst, changes = delivery.burst, self.broker.changes
+        burst, broker = delivery.burst, self.broker
         if delivery.stored:
-            changes.finished.append((self.session.id, delivery.first))
+            broker.finished.append((self.session.id, delivery.first))
         burst.references -= 1
         if not burst.references and burst.message:
-            changes.dead.append(burst.message)
+            broker.dead.append(burst.message)
             burst.message = 0
 
     # -- acknowledgements

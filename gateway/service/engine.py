@@ -121,17 +121,17 @@ class Engine:
             elif carrier.unsent > limit:
                 connection.full = True
 
-    def _commit(self, wanted: bool) -> None:
+    def _commit(self, wanted: bool, sweep: bool = False) -> None:
         broker = self.broker
         if self._writing or self._stopped or not wanted:
             return
-        if broker.changes.empty:
+        if broker.changes.empty and not sweep:
             number = broker.changes.number
             if broker.is_waited_for(number):
                 broker.seal()
                 self._on_disk(number)
             return
-        commit = broker.seal()
+        commit = broker.seal(sweep)
         self._writing = commit.number
         self._writer.submit(commit)
 
@@ -165,7 +165,7 @@ class Engine:
         self.broker.advance()
         if self.broker.spool.size:
             self._writer.look_for_landed()
-        self._commit(not self.broker.changes.empty)
+        self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
 
     async def stop(self) -> None:
         """Say goodbye to every client, bring everything to disk, and stop."""
@@ -175,5 +175,5 @@ class Engine:
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down")
         self._write()
         self._stopped = True
-        self._writer.submit(self.broker.seal())
+        self._writer.submit(self.broker.seal(sweep=True))
         await self._loop.run_in_executor(None, self._writer.stop, self.broker.now, self._clock.utc())

@@ -16,13 +16,13 @@ from gateway.config import Config
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener
 from gateway.links.tcp import TcpListener
+from gateway.lock import ProcessLock
 from gateway.service.clock import Clock
 from gateway.service.devices import Registered, Registry
 from gateway.service.engine import Engine
 from gateway.service.notify import notify
-from gateway.store.lock import DataLock
 from gateway.store.recovery import recover
-from gateway.store.schema import open_store
+from gateway.store.schema import make_folder, open_store
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ class Gateway:
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
         """Serve until `stop`. started: called when clients may connect."""
         config, loop = self.config, asyncio.get_running_loop()
-        with DataLock(config.gateway.data):
+        make_folder(config.gateway.data)
+        with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
             with closing(open_store(config.gateway.data, config.gateway.name)) as database:
                 state = recover(database, clock.utc())

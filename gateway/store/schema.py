@@ -61,15 +61,20 @@ def connect(path: Path) -> sqlite3.Connection:
     return database
 
 
-def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
-    """Open the store in `folder`; make it when there is none. gateway: its name. StoreError when it cannot be used."""
-    path = folder / FILE
+def make_folder(folder: Path) -> None:
+    """Make the data directory where there is none."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-        database = connect(path)
-        prepare(database, gateway)
     except OSError as error:
         raise StoreError(f"cannot make the data directory ({error.strerror})", str(folder)) from error
+
+
+def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
+    """Open the store in a folder; make it when there is none. gateway: its name. StoreError when it cannot be used."""
+    path = folder / FILE
+    try:
+        database = connect(path)
+        prepare(database, gateway)
     except sqlite3.DatabaseError as error:
         raise StoreError(f"the store cannot be read ({error})", str(path), "Look at it with: onceway store check") from error
     return database

@@ -205,11 +205,11 @@ class World:
 
     def commit(self) -> None:
         """Bring what is open to disk, and let go what waited for it."""
-        self._commit()
+        self._commit(sweep=True)
         self.turn()
 
-    def _commit(self) -> None:
-        commit = self.broker.seal()
+    def _commit(self, sweep: bool = False) -> None:
+        commit = self.broker.seal(sweep)
         apply(self.database, commit)
         self.commits.append(commit.number)
         self.on_commit()

@@ -83,8 +83,8 @@ async def test_a_second_gateway_on_the_same_data_says_who_holds_the_lock(tmp_pat
     async with gateway(tmp_path) as running:
         second = await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(tmp_path))
         _, error = await asyncio.wait_for(second.process.communicate(), 10)
-        assert second.process.returncode == 3
-        assert f"another gateway uses this data directory (process {running.process.pid})" in error.decode()
+        assert second.process.returncode == 4
+        assert f"gateway.lock: already in use by process {running.process.pid}" in error.decode()
         assert await running.end() == 0
     async with gateway(tmp_path) as again:
         assert await again.end() == 0
@@ -108,7 +108,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path
         with pytest.raises(aiomqtt.MqttError, match=r"(?i)shutting down|disconnected"):
             await collect(subscriber, 1)
         assert await stopping == 0
-    assert sorted(os.listdir(tmp_path)) == ["gateway.db", "lock"]
+    assert sorted(os.listdir(tmp_path)) == ["gateway.db", "gateway.lock"]
 
 
 @pytest.mark.parametrize(
