@@ -3,6 +3,7 @@
 In: a path and a baud rate. Out: an open, locked, raw terminal, or an OncewayError that says what to do.
 """
 
+import contextlib
 import errno
 import fcntl
 import grp
@@ -51,6 +52,9 @@ class Tty:
         if os.major(os.fstat(self.fd).st_rdev) not in _PTY_SLAVES:
             # Keeps out programs that do not look at locks. On a pseudo terminal it would outlive this process and lock out the next one.
             fcntl.ioctl(self.fd, termios.TIOCEXCL)
+            # Some adapters (FTDI) hold received bytes for 16 ms otherwise, which costs a small window most of its throughput.
+            with contextlib.suppress(ValueError):
+                self._serial.set_low_latency_mode(True)
 
     def read(self, length: int) -> bytes:
         """Return what has come, empty when nothing has. Raises OSError when the port is gone."""

@@ -1,5 +1,6 @@
 """The serial listener on pseudo terminals."""
 
+import array
 import asyncio
 import contextlib
 import fcntl
@@ -292,6 +293,9 @@ def test_what_is_no_serial_port_is_refused(tmp_path: Path) -> None:
 
 def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
     with Tty(line.path, 250_000) as port:
+        settings = array.array("I", bytes(64))
+        fcntl.ioctl(port.fd, 0x802C542A, settings)  # TCGETS2: speeds that have no name in termios
+        assert list(settings[9:11]) == [250_000, 250_000]
         iflag, oflag, cflag, lflag, *_ = termios.tcgetattr(port.fd)
         assert not cflag & termios.HUPCL
         assert not lflag & (termios.ICANON | termios.ECHO | termios.ISIG)

@@ -47,8 +47,10 @@ def build(mtu: int, window: int, ring: int) -> ctypes.CDLL:
 class CDevice:
     """`ow_link` and its owner: greets again whenever the session has ended, keeps what does not fit the sending ring yet."""
 
-    def __init__(self, ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None) -> None:
-        self._twin = build(*random.choice(BUFFERS))
+    def __init__(
+        self, ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None, *, buffers: tuple[int, int, int] | None = None
+    ) -> None:
+        self._twin = build(*buffers or random.choice(BUFFERS))
         self._link = ctypes.create_string_buffer(self._twin.twin_size())
         self._twin.ow_link_init(self._link)
         self._ledger = ledger

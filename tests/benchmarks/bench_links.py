@@ -1,0 +1,258 @@
+"""The reliable link at 115200 baud: goodput, QoS 2 exchanges, and what 32 boards cost a gateway.
+
+A real gateway process serves pseudo terminals; this process plays the boards (`DeviceLink`, with a board's buffers) and lets bytes pass no
+faster than the line would. Goodput counts bytes of MQTT, headers included, against the 11,520 bytes a second of the line.
+"""
+
+import array
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from gateway.links.reliable import Received, SessionStarted
+from gateway.links.roles import DeviceLink
+from tests.benchmarks.load import PUBCOMP, PUBREC, connect_packet
+from tests.benchmarks.report import Figure, report
+from tests.links.board import Pty
+from tests.service import process
+
+BAUD = 115_200
+BYTES_PER_SECOND = BAUD / 10
+MTU, WINDOW = 56, 2
+SECONDS = 6.0
+BOARDS = 32
+CATCH_UP = 256
+"""Bytes that a busy line may carry late when this process was not scheduled in time."""
+_FULL_FRAME = MTU + 5
+_PUBACK = 0x40
+
+
+class Wire:
+    """One direction of a line: tells how many of the bytes that wait have been carried by now."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    def carry(self, waiting: int, now: float) -> int:
+        if not waiting:
+            self._free_at = now
+            return 0
+        self._free_at = max(self._free_at, now - CATCH_UP / BYTES_PER_SECOND)
+        count = min(int((now - self._free_at) * BYTES_PER_SECOND), waiting)
+        self._free_at += count / BYTES_PER_SECOND
+        return count
+
+
+class PacedBoard:
+    """A board behind a line of `BAUD`. lost: the share of full frames that is damaged on the way up."""
+
+    def __init__(self, line: Pty, name: str, lost: float = 0.0) -> None:
+        self.link = DeviceLink(name, boot=1, mtu=MTU, window=WINDOW, baud=BAUD)
+        self.received = bytearray()
+        self.up = False
+        self._line = line
+        self._outgoing = bytearray()
+        self._to_gateway = Wire()
+        self._from_gateway = Wire()
+        self._damage = lost / _FULL_FRAME
+        self._random = Random(name)
+
+    def step(self, now: float) -> None:
+        """Let the line carry what it can until `now`."""
+        events = self.link.tick(now)
+        if data := self._read(now):
+            events += self.link.receive(data, now)
+        for event in events:
+            if isinstance(event, SessionStarted):
+                self.write(connect_packet(self.link.name, clean=True), now)
+            elif isinstance(event, Received):
+                self.received += event.data
+        self._outgoing += self.link.take()
+        count = self._to_gateway.carry(len(self._outgoing), now)
+        if count:
+            os.write(self._line.master, bytes(byte ^ (self._random.random() < self._damage) for byte in self._outgoing[:count]))
+            del self._outgoing[:count]
+
+    def write(self, data: bytes, now: float) -> None:
+        assert self.link.session is not None
+        self.link.write(self.link.session, data, now)
+
+    def take_packet(self) -> bytes | None:
+        """The next whole packet from the gateway (all are shorter than 128 bytes)."""
+        if len(self.received) < 2 or len(self.received) < 2 + self.received[1]:
+            return None
+        size = 2 + self.received[1]
+        packet = bytes(self.received[:size])
+        del self.received[:size]
+        return packet
+
+    def _read(self, now: float) -> bytes:
+        waiting = array.array("i", [0])
+        try:
+            fcntl.ioctl(self._line.master, termios.FIONREAD, waiting)
+            count = self._from_gateway.carry(waiting[0], now)
+            return os.read(self._line.master, count) if count else b""
+        except OSError:  # the gateway does not have the port open
+            return b""
+
+
+def publish_packet(qos: int, packet_id: int, payload: bytes) -> bytes:
+    body = b"\0\3t/1" + (packet_id.to_bytes(2, "big") if qos else b"") + b"\0" + payload
+    length = bytes((len(body),)) if len(body) < 128 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7))
+    return bytes((0x30 | qos << 1,)) + length + body
+
+
+@contextmanager
+def gateway(count: int) -> Iterator[tuple[int, list[Pty]]]:
+    """A gateway process over `count` pseudo terminals; its process id and the lines."""
+    with tempfile.TemporaryDirectory(prefix="onceway-bench-") as folder:
+        lines = [Pty() for _ in range(count)]
+        for number, line in enumerate(lines):
+            (Path(folder) / f"usb-{number}").symlink_to(line.path)
+        config = Path(folder) / "gateway.toml"
+        config.write_text(
+            f'[gateway]\nname = "bench"\ndata = "{folder}/data"\n[spool]\ntopics = ["spool/#"]\n'
+            f'[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport = "{folder}/usb-*"\nopen = true\nreceive_maximum = 8\n'
+        )
+        loop = asyncio.new_event_loop()
+        running = loop.run_until_complete(process.start("--config", str(config)))
+        try:
+            loop.run_until_complete(running.ready())
+            yield running.process.pid, lines
+        finally:
+            loop.run_until_complete(running.end(signal.SIGKILL))
+            loop.close()
+            for line in lines:
+                os.close(line.master)
+
+
+def drive(boards: list[PacedBoard], seconds: float, each: Callable[[PacedBoard, float], None], pause: float = 0.0003) -> float:
+    """Run the boards for a while; `each` is their application. Returns the seconds that it took."""
+    start = now = time.monotonic()
+    while now < start + seconds:
+        for board in boards:
+            board.step(now)
+            if board.up:
+                each(board, now)
+            elif (packet := board.take_packet()) is not None:
+                assert (packet[0], packet[3]) == (0x20, 0), packet.hex()
+                board.up = True
+        time.sleep(pause)
+        now = time.monotonic()
+    return now - start
+
+
+def connect(boards: list[PacedBoard]) -> None:
+    deadline = time.monotonic() + 20
+    while not all(board.up for board in boards):
+        assert time.monotonic() < deadline, "boards do not connect"
+        drive(boards, 0.05, lambda board, now: None)
+
+
+def goodput(qos: int, size: int, lost: float = 0.0) -> float:
+    """The share of the line that carries acknowledged MQTT bytes upwards."""
+    packet_ids = iter(range(1, 65536))
+
+    def publish(board: PacedBoard, now: float) -> None:
+        while (packet := board.take_packet()) is not None:
+            assert packet[0] == _PUBACK, packet.hex()
+            flight.discard(packet[2:4])
+        assert board.link.session is not None
+        while board.link.session.sending.unsent < 400 and len(flight) < 8:
+            number = next(packet_ids) if qos else 0
+            if qos:
+                flight.add(number.to_bytes(2, "big"))
+            board.write(publish_packet(qos, number, bytes(size)), now)
+
+    flight: set[bytes] = set()
+    with gateway(1) as (_, lines):
+        board = PacedBoard(lines[0], "bench", lost)
+        connect([board])
+        before = board.link.statistics.payload_bytes_acknowledged
+        seconds = drive([board], SECONDS, publish)
+        assert board.link.statistics.sessions == 1
+        return (board.link.statistics.payload_bytes_acknowledged - before) / seconds / BYTES_PER_SECOND
+
+
+def exchanges() -> tuple[float, float]:
+    """QoS 2 exchanges a second with one in flight; and the limit: the line time of the four packets in their frames."""
+    done = 0
+    payload = bytes(20)
+    waiting_for = 0
+
+    def exchange(board: PacedBoard, now: float) -> None:
+        nonlocal done, waiting_for
+        packet = board.take_packet()
+        if packet is not None:
+            assert packet[0] == waiting_for, packet.hex()
+            if packet[0] == PUBREC:
+                board.write(b"\x62\2\0\1", now)
+                waiting_for = PUBCOMP
+                return
+            done += 1
+            waiting_for = 0
+        if not waiting_for:
+            board.write(publish_packet(2, 1, payload), now)
+            waiting_for = PUBREC
+
+    with gateway(1) as (_, lines):
+        board = PacedBoard(lines[0], "bench")
+        connect([board])
+        seconds = drive([board], SECONDS, exchange)
+    line_bytes = len(publish_packet(2, 1, payload)) + 3 * 4 + 4 * 5
+    return done / seconds, BYTES_PER_SECOND / line_bytes
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def fleet() -> float:
+    """The share of a core that a gateway needs for 32 boards, each with a reading a second at QoS 2."""
+    due: dict[str, float] = {}
+
+    def read_sensor(board: PacedBoard, now: float) -> None:
+        while (packet := board.take_packet()) is not None:
+            if packet[0] == PUBREC:
+                board.write(b"\x62\2\0\1", now)
+        if now >= due.setdefault(board.link.name, now + Random(board.link.name).random()):
+            due[board.link.name] += 1.0
+            board.write(publish_packet(2, 1, bytes(20)), now)
+
+    with gateway(BOARDS) as (pid, lines):
+        boards = [PacedBoard(line, f"board-{number}") for number, line in enumerate(lines)]
+        connect(boards)
+        drive(boards, 1.0, read_sensor, pause=0.004)
+        before = cpu_of(pid)
+        seconds = drive(boards, 2 * SECONDS, read_sensor, pause=0.004)
+        return (cpu_of(pid) - before) / seconds
+
+
+def main() -> bool:
+    rate, limit = exchanges()
+    return report(
+        [
+            Figure("serial goodput, 32-byte payloads at QoS 0", goodput(0, 32), "of the line rate", "≥ 0.85"),
+            Figure("serial goodput, 400-byte payloads at QoS 1", goodput(1, 400), "of the line rate", "≥ 0.85"),
+            Figure("serial goodput, 1 % of frames lost", goodput(0, 32, lost=0.01), "of the line rate", "≥ 0.6"),
+            Figure("serial QoS 2 exchanges, one in flight", rate, f"/s (line alone: {limit:.0f})"),
+            Figure("gateway CPU, 32 boards at a reading a second", fleet(), "of a core", "≤ 0.25"),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(not main())

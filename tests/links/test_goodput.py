@@ -1,0 +1,47 @@
+"""Goodput at 115200 baud: the share of the line's 11,520 bytes a second that arrives as bytes of MQTT."""
+
+from random import Random
+
+import pytest
+
+from tests.links.twin import CDevice
+from tests.links.world import Ledger, World
+
+BAUD = 115_200
+LATENCY = 0.001
+"""Each way: what USB adds at least."""
+
+SECONDS = 3.0
+_FRAME = 69
+"""Bytes on the line of a full frame of a board."""
+
+
+def goodput(*, up: bool, packet: int, lost: float = 0.0) -> float:
+    """Keep one direction busy with packets of a size; lost: the share of full frames that is damaged."""
+
+    def board(ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None) -> CDevice:
+        return CDevice(ledger, random, boot, incarnation, baud, buffers=(56, 2, 128))
+
+    world = World(Random(1), board, baud=BAUD, latency=LATENCY)
+    world.advance(0.5)
+    world.set_noise(lost / _FRAME)
+    assert world.device.quad is not None
+    stream = (world.ledger.up if up else world.ledger.down)[world.device.quad]
+    sender = world.device if up else world.gateway
+    start = world.now
+    while world.now < start + SECONDS:
+        while len(stream.sent) - len(stream.received) < 1000:
+            sender.write(world.random.randbytes(packet), world.now)
+        world.advance(0.002)
+    return len(stream.received) * 10 / BAUD / SECONDS
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
+@pytest.mark.parametrize("packet", [37, 400], ids=["32-byte payloads at QoS 0", "long packets"])
+def test_goodput_on_a_clean_line(up: bool, packet: int) -> None:
+    assert goodput(up=up, packet=packet) >= 0.85
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
+def test_goodput_when_one_frame_in_a_hundred_is_lost(up: bool) -> None:
+    assert goodput(up=up, packet=37, lost=0.01) >= 0.6
