@@ -32,3 +32,18 @@ class ProcessLock:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def holder(path: Path) -> str | None:
+    """Who holds the lock at `path` (`process 1234`); None when nobody does."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return os.pread(file, 64, 0).decode(errors="replace").strip()
+    finally:
+        os.close(file)

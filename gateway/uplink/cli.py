@@ -11,11 +11,11 @@ from typing import Annotated, cast
 
 import typer
 
-from gateway.config import UplinkSection
+from gateway.config import Config, UplinkSection
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
-from gateway.notify import notify
+from gateway.service.notify import notify
 from gateway.uplink import epoch
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
@@ -56,12 +56,12 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
 
 def _open(job: Job) -> Spool:
     spool = Spool(job.data)
-    origin = spool.origin()
-    if job.name is not None and job.name != origin.gateway:
+    name = spool.get("gateway")
+    if job.name is not None and job.name != name:
         raise OncewayError(
-            f"this database belongs to the gateway {origin.gateway}, not {job.name}",
+            f"this database belongs to the gateway {name}, not {job.name}",
             str(job.data),
-            "Use that name, or a data directory of its own.",
+            "After a change of name, start the gateway first. Two gateways need a data directory each.",
         )
     return spool
 
@@ -87,8 +87,9 @@ def run(
     signal.signal(signal.SIGINT, ask_to_stop)
     spool = _open(job)
     lock = ProcessLock(job.data / "uplink.lock")
+    settings = job.settings
     try:
-        uplink = Uplink(spool, Cutter(spool, job.data, job.settings), lambda: open_landing(job.settings.landing, job.settings.options))
+        uplink = Uplink(spool, Cutter(spool, job.data, settings), settings, lambda: open_landing(settings.landing, settings.options))
         notify("READY=1")
         uplink.run(stop, once)
         notify("STOPPING=1")
@@ -123,9 +124,11 @@ def status(
     """What waits, what was cut, what has landed."""
     if data is None and config is None:
         raise OncewayError("say where the spool is", hint="Use --config FILE or --data DIR.")
-    spool = Spool(data or load_config(cast(Path, config)).gateway.data)
+    loaded = load_config(config) if config else None
+    folder = data or cast(Config, loaded).gateway.data
+    spool = Spool(folder)
     try:
-        found = look(spool)
+        found = look(spool, folder, loaded.spool.max_bytes if loaded else None)
     finally:
         spool.close()
     if as_json:

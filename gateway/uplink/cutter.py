@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gateway.config import UplinkSection
 from gateway.uplink.batch import encode, file_stem, sha256
-from gateway.uplink.spool import Cut, Spool
+from gateway.uplink.keys import pack
+from gateway.uplink.spool import ROW_OVERHEAD, Cut, Spool
 
 
 class Cutter:
@@ -56,7 +57,8 @@ class Cutter:
         data = encode(rows, self._spool.origin(), number + 1)
         self._write(number + 1, data)
         cut = Cut(number + 1, rows[0][-1], rows[-1][-1], len(rows), len(data), sha256(data), time.time_ns() // 1000, None)
-        self._spool.record(cut)
+        spool_bytes = sum(len(row[4].encode()) + len(row[5]) + ROW_OVERHEAD for row in rows)
+        self._spool.record(cut, spool_bytes, pack(row[:3] for row in rows))
         self._waiting_since = None
         return cut
 

@@ -42,6 +42,11 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     log.warning("batch numbers go on under the new epoch %s instead of %s (batch %d)", spool.origin().epoch, old.epoch, number)
 
 
+def begin_under_new_name(spool: Spool) -> None:
+    """The gateway was renamed, and all that was cut under the old name has landed."""
+    spool.renumber(draw(), {owner.OWNER: None, owner.SUCCESSOR: None})
+
+
 def claim(spool: Spool, landing: Landing) -> None:
     """Make this store the owner of its name at the landing place, whoever's it was.
 

@@ -56,12 +56,12 @@ def check(spool: Spool, landing: Landing) -> None:
     mark is gone, as in an unmounted folder.
     """
     origin = spool.origin()
-    owner = spool.get(OWNER)
-    if owner is None:
-        owner = new_number()
-        spool.put({OWNER: owner})
     landed, _ = spool.last_landed()
     mark = read(landing, origin.gateway)
+    owner = spool.get(OWNER)
+    if owner is None:  # an epoch is drawn once per store, so a mark that names ours was written by a later life of it
+        owner = mark.owner if mark and mark.epoch == origin.epoch else new_number()
+        spool.put({OWNER: owner})
     if mark is None:
         if landed:
             raise Unreachable(

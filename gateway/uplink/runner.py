@@ -3,6 +3,7 @@
 In: a spool, a landing URL, limits. Out: landed batches, one log line when an outage begins and one when it ends.
 """
 
+import json
 import logging
 import random
 import sqlite3
@@ -12,25 +13,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from gateway.config import UplinkSection
 from gateway.errors import OncewayError
 from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.lander import NumberLost, land
 from gateway.uplink.landing import Landing, Unreachable
-from gateway.uplink.spool import Spool
+from gateway.uplink.pace import Pace
+from gateway.uplink.spool import OUTAGE, Spool
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 OWNER_CHECK_S = 24 * 3600.0
+IDLE_S = 600.0  # a connection that carried nothing for so long is closed: keeping it alive costs more bytes than a new one
+
+Trouble = (Unreachable, sqlite3.OperationalError, OSError)
 
 
 @dataclass(slots=True)
 class Backoff:
     """Waiting times between tries: doubled from `first_s` to `longest_s`, ± a quarter of jitter so that gateways do not march in step."""
 
+    longest_s: float
     first_s: float = 1.0
-    longest_s: float = 60.0
     tries: int = 0
 
     def next(self) -> float:
@@ -40,58 +46,82 @@ class Backoff:
 
 
 class Uplink:
-    """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is empty."""
+    """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is empty.
 
-    def __init__(self, spool: Spool, cutter: Cutter, connect: Callable[[], Landing], backoff: Backoff | None = None) -> None:
+    connect: opens the landing place. first_retry_s: the wait after the first failure.
+    """
+
+    def __init__(
+        self, spool: Spool, cutter: Cutter, settings: UplinkSection, connect: Callable[[], Landing], first_retry_s: float = 1.0
+    ) -> None:
         self._spool = spool
         self._cutter = cutter
+        self._read_back = settings.read_back
+        self._pace = Pace(settings)
+        self._backoff = Backoff(settings.retry_s, first_retry_s)
         self._connect = connect
         self._landing: Landing | None = None
-        self._owner_checked = 0.0
-        self._backoff = backoff or Backoff()
+        self._introduced = False  # the landing place was reached and the name is ours; done at the start even with nothing to land
+        self._proven = False  # this connection has landed something
+        self._last_used = 0.0
+        self._owner_checked: float | None = None
+        self._outage = spool.get(OUTAGE) is not None
         self._outage_since: float | None = None
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
-        """Raises OwnedByAnother; with once=True also what else goes wrong."""
+        """once: do not wait for age or window. Raises OwnedByAnother; with once=True also what else goes wrong."""
         try:
             while not stop.is_set():
                 try:
-                    busy = self._step(flush=once)
-                except (Unreachable, sqlite3.OperationalError, OSError) as error:
+                    busy = self._step(once)
+                except Trouble as error:
                     if once:
                         raise error if isinstance(error, OncewayError) else OncewayError(f"cannot go on: {error}") from error
-                    self._failed(error)
-                    stop.wait(self._backoff.next())
+                    self._failed(error, stop)
                     continue
                 if not busy:
                     if once:
                         return
                     stop.wait(POLL_S)
+                stop.wait(self._pace.wait_s())
         finally:
             self._disconnect()
 
-    def _step(self, flush: bool) -> bool:
-        """Land one batch; False when there is nothing to do."""
-        landing = self._landing or self._connect()
-        self._landing = landing
+    def _step(self, once: bool) -> bool:
+        """Land one batch; False when there is nothing to do now."""
+        if not (once or self._pace.open()):
+            self._disconnect()
+            return False
+        cut = self._spool.unlanded()
+        due = cut is not None or self._cutter.due(once)
+        if self._introduced and not due:
+            self._close_when_idle()
+            return False
+        landing = self._landing = self._landing or self._connect()
         try:
-            if not self._owner_checked or time.monotonic() - self._owner_checked > OWNER_CHECK_S:
-                self._check_owner(landing)
-            cut = self._spool.unlanded()
+            self._check_owner(landing)
+            self._introduced = True
+            if not due:
+                self._succeeded()
+                return False
             if cut is None:
-                if not self._cutter.due(flush):
-                    self._recovered()
-                    return False
+                if self._spool.new_name():
+                    self._rename()
+                    return True
                 cut = self._cutter.cut()
-            land(cut, self._spool, self._cutter, landing)
+            land(cut, self._spool, self._cutter, landing, self._read_back)
         except NumberLost as error:
             self._renumber(landing, error)
             return True
-        self._recovered()
+        self._pace.sent(cut.size)
+        self._proven = True
+        self._succeeded()
         log.info("batch %d landed: %d readings, %d bytes", cut.number, cut.rows, cut.size)
         return True
 
     def _check_owner(self, landing: Landing) -> None:
+        if self._owner_checked is not None and time.monotonic() - self._owner_checked < OWNER_CHECK_S:
+            return
         owner.check(self._spool, landing)
         origin = self._spool.origin()
         landing.tidy(origin.gateway)
@@ -106,22 +136,48 @@ class Uplink:
         number = cut.number if cut else self._spool.last_cut()[0] + 1
         epoch.begin_after_conflict(self._spool, landing, number)
         self._cutter.tidy()
-        self._owner_checked = 0.0
+        self._owner_checked = None
 
-    def _failed(self, error: Exception) -> None:
+    def _rename(self) -> None:
+        """Everything cut under the old name has landed; number from 1 under the new one."""
+        log.warning("the gateway %s is called %s now", self._spool.origin().gateway, self._spool.new_name())
+        epoch.begin_under_new_name(self._spool)
+        self._cutter.tidy()
+        self._owner_checked = None
+
+    def _failed(self, error: Exception, stop: threading.Event) -> None:
+        proven = self._proven
         self._disconnect()
+        if proven:
+            return  # connections die; only when a new one fails too it is an outage
         if self._outage_since is None:
             self._outage_since = time.monotonic()
             log.warning("outage: %s. Readings stay in the spool; trying again until it works", error)
+            self._note_outage(json.dumps({"since": time.time_ns() // 1000, "error": str(error)}))
+        stop.wait(self._backoff.next())
 
-    def _recovered(self) -> None:
+    def _succeeded(self) -> None:
+        self._last_used = time.monotonic()
+        self._backoff.tries = 0
         if self._outage_since is not None:
             log.warning("outage over after %.0f s", time.monotonic() - self._outage_since)
-        self._outage_since = None
-        self._backoff.tries = 0
+            self._outage_since = None
+        if self._outage:
+            self._note_outage(None)
+
+    def _note_outage(self, text: str | None) -> None:
+        """For `onceway uplink status`. When the disk is full it must do without."""
+        with suppress(sqlite3.OperationalError):
+            self._spool.put({OUTAGE: text})
+            self._outage = text is not None
+
+    def _close_when_idle(self) -> None:
+        if self._landing is not None and time.monotonic() - self._last_used > IDLE_S:
+            self._disconnect()
 
     def _disconnect(self) -> None:
         if self._landing is not None:
             self._landing.close()
         self._landing = None
-        self._owner_checked = 0.0
+        self._proven = False
+        self._owner_checked = None

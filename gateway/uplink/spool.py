@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import OncewayError
+from gateway.store.schema import FILE, connect
 from gateway.uplink.batch import Origin, Row
 
-BUSY_TIMEOUT_S = 30
+KEEP = 50_000  # batches that are remembered after they have landed
+ROW_OVERHEAD = 64  # bytes that the broker counts for a row beside topic and payload
+START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 EVER = (1 << 63) - 1  # above every spool id
 
+OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
 _IDENTITIES = "uplink.identities"
+_NAME = "uplink.gateway"
 
 _SELECT = """
     SELECT coalesce(device, :anonymous), CASE WHEN device IS NULL THEN :incarnation ELSE incarnation END,
@@ -46,13 +51,12 @@ class Spool:
     """A connection to the gateway's database. Use it from one thread."""
 
     def __init__(self, data: Path) -> None:
-        path = data / "gateway.db"
+        path = data / FILE
         if not path.is_file():
-            raise OncewayError("there is no gateway database", str(path), "Start `onceway gateway run` with this data directory first.")
-        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        self._db.execute("PRAGMA synchronous=FULL")
-        if self._db.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('spool', 'batch', 'meta')").fetchone() != (3,):
-            raise OncewayError("the database has no spool", str(path), "Start `onceway gateway run` with this data directory first.")
+            raise OncewayError("there is no gateway database", str(path), START_GATEWAY)
+        self._db = connect(path)
+        if not self._db.execute("PRAGMA user_version").fetchone()[0]:
+            raise OncewayError("the database has no spool", str(path), START_GATEWAY)
 
     def close(self) -> None:
         self._db.close()
@@ -81,12 +85,16 @@ class Spool:
             _put(db, values)
 
     def origin(self) -> Origin:
-        gateway, epoch = self.get("gateway"), self.get("epoch")
+        """Under which name and epoch batches are numbered now."""
+        gateway, epoch = self.get(_NAME) or self.get("gateway"), self.get("epoch")
         if not gateway or not epoch:
-            raise OncewayError(
-                "the database does not say which gateway it belongs to", hint="Start `onceway gateway run` with this data directory first."
-            )
+            raise OncewayError("the database does not say which gateway it belongs to", hint=START_GATEWAY)
         return Origin(gateway, epoch)
+
+    def new_name(self) -> str | None:
+        """The gateway's name, if its numbering still has an older one."""
+        name = self.get("gateway")
+        return name if name != self.origin().gateway else None
 
     # Rows
 
@@ -137,10 +145,32 @@ class Spool:
         row = self._db.execute("SELECT min(id) FROM spool").fetchone()
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
-    def volume(self) -> tuple[int, int]:
-        """Rows in the spool, and the characters of their topics plus the bytes of their payloads. Reads the whole spool."""
-        row = self._db.execute("SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0) FROM spool").fetchone()
+    def volume(self, after: int = 0) -> tuple[int, int]:
+        """Rows in the spool above an id, and their bytes as the broker counts them. Reads all of them."""
+        row = self._db.execute(
+            "SELECT count(*), coalesce(sum(length(CAST(topic AS BLOB)) + length(payload) + ?), 0) FROM spool WHERE id > ?",
+            (ROW_OVERHEAD, after),
+        ).fetchone()
         return row[0], row[1]
+
+    def arrivals(self, since: int) -> tuple[int, int]:
+        """Bytes that came into the spool since a moment (µs UTC), counted in whole batches, and over how many µs up to now they came."""
+        now = time.time_ns() // 1000
+        size, first = self._db.execute(
+            "SELECT coalesce(sum(spool_bytes), 0), (SELECT min(cut) FROM batch)"
+            " FROM batch JOIN batch_content USING (number) WHERE cut >= ?",
+            (since,),
+        ).fetchone()
+        waiting = self._db.execute("SELECT min(received) FROM spool WHERE id > ?", (self.last_cut()[1],)).fetchone()[0]
+        begun = min(first or now, waiting or now)
+        return size + self.volume(self.last_cut()[1])[1], now - max(since, begun)
+
+    def find(self, device: str, sequence: int) -> list[tuple[int, int]]:
+        """(incarnation, spool id) of the rows of the spool with this key. Reads the whole spool."""
+        if device == f"@{self.origin().gateway}":
+            row = next(iter(self.rows(sequence - 1, 1, before=sequence + 1)), None)
+            return [(row[1], row[-1])] if row and row[0] == device else []
+        return self._db.execute("SELECT incarnation, id FROM spool WHERE device = ? AND sequence = ?", (device, sequence)).fetchall()
 
     def count_after(self, last: int) -> int:
         """Rows with a spool id above `last`."""
@@ -165,19 +195,41 @@ class Spool:
         ).fetchone()
         return None if row is None else Cut(*row)
 
-    def record(self, cut: Cut) -> None:
-        """Bind number, rows and bytes of a batch for ever. Its file must be on the disk."""
+    def batch_of(self, spool_id: int) -> int | None:
+        """The batch that a spool id was cut into."""
+        row = self._db.execute("SELECT number FROM batch WHERE ? BETWEEN first AND last", (spool_id,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def landed_batches(self) -> Iterator[tuple[Cut, bytes]]:
+        """The batches that have landed and are remembered, newest first, with their packed keys."""
+        for row in self._db.execute(
+            "SELECT number, first, last, rows, bytes, sha256, cut, landed, keys FROM batch JOIN batch_content USING (number)"
+            " WHERE landed IS NOT NULL ORDER BY number DESC"
+        ):
+            yield Cut(*row[:-1]), row[-1]
+
+    def oldest_known_batch(self) -> int | None:
+        number = self._db.execute("SELECT min(number) FROM batch").fetchone()[0]
+        return None if number is None else int(number)
+
+    def record(self, cut: Cut, spool_bytes: int, keys: bytes) -> None:
+        """Bind number, rows and bytes of a batch for ever. Its file must be on the disk. spool_bytes, keys: of its rows (keys.py)."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (cut.number, cut.first, cut.last, cut.rows, cut.size, cut.sha256, cut.cut, cut.landed),
             )
+            db.execute("INSERT INTO batch_content (number, spool_bytes, keys) VALUES (?, ?, ?)", (cut.number, spool_bytes, keys))
+            if cut.number == 1:
+                _put(db, {_NAME: self.origin().gateway})
 
     def landed(self, cut: Cut) -> None:
         """Mark a batch as landed and take its rows out of the spool, in one transaction."""
         with self._transaction() as db:
             db.execute("UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number))
             db.execute("DELETE FROM spool WHERE id BETWEEN ? AND ?", (cut.first, cut.last))
+            for table in ("batch", "batch_content"):
+                db.execute(f"DELETE FROM {table} WHERE number <= ?", (cut.number - KEEP,))  # noqa: S608 - the names stand here
 
     # A new epoch
 
@@ -194,7 +246,8 @@ class Spool:
         with self._transaction() as db:
             db.execute("DELETE FROM spool WHERE id < ?", (landed_before,))
             db.execute("DELETE FROM batch")
-            _put(db, {**meta, "epoch": epoch, _IDENTITIES: json.dumps(identities)})
+            db.execute("DELETE FROM batch_content")
+            _put(db, {_NAME: None, **meta, "epoch": epoch, _IDENTITIES: json.dumps(identities)})
 
 
 def _put(db: sqlite3.Connection, values: dict[str, str | None]) -> None:

@@ -1,42 +1,91 @@
-"""What `onceway uplink status` says. In: the gateway's database. Out: figures, as JSON or as text."""
+"""What `onceway uplink status` says. In: the gateway's database and configuration. Out: figures, as JSON or as text."""
 
+import json
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from gateway.uplink.spool import Spool
+from gateway.lock import holder
+from gateway.uplink.spool import OUTAGE, Spool
+
+DAY_US = 86_400 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """rows, bytes: in the spool, of topics and payloads. waiting: rows in no batch yet. landed_at: µs UTC of the newest landed batch."""
+    """What waits, what has landed, how long it can go on.
+
+    running: the process, None when there is none. rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet.
+    landed_at: µs UTC of the newest landed batch. outage: None, or since (µs UTC) and error. bytes_per_day: into the spool, over the last
+    day. max_bytes: bound of the spool, lasts_s: seconds until it is reached at that rate; both None when not known.
+    """
 
     gateway: str
     epoch: str
+    running: str | None
     rows: int
     bytes: int
     waiting: int
     cut: int
     landed: int
     landed_at: int | None
+    outage: dict[str, Any] | None
+    bytes_per_day: int
+    max_bytes: int | None
+    lasts_s: int | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def as_text(self) -> str:
-        when = f" at {datetime.fromtimestamp(self.landed_at / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if self.landed_at else ""
-        return "\n".join(
-            (
-                f"gateway     {self.gateway}, epoch {self.epoch}",
-                f"spool       {self.rows:,} readings, {self.bytes:,} bytes, {self.waiting:,} of them in no batch yet",
-                f"batches     {self.cut:,} cut, {self.landed:,} landed{when}",
-            )
-        )
+        when = f", the last at {_moment(self.landed_at)}" if self.landed_at else ""
+        lines = [
+            f"gateway   {self.gateway}, epoch {self.epoch}",
+            f"uplink    {self.running or 'not running'}",
+            f"spool     {self.rows:,} readings, {self.bytes:,} bytes; {self.waiting:,} readings in no batch yet",
+            f"batches   {self.cut:,} cut, {self.landed:,} landed{when}",
+        ]
+        if self.outage:
+            lines.append(f"outage    since {_moment(self.outage['since'])}: {self.outage['error']}")
+        if self.max_bytes is not None:
+            full = "lasts for ever at this rate" if self.lasts_s is None else f"lasts {_duration(self.lasts_s)} without an uplink"
+            lines.append(f"room      {self.bytes_per_day:,} bytes a day into {self.max_bytes:,}: {full}")
+        return "\n".join(lines)
 
 
-def look(spool: Spool) -> Status:
+def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
     origin = spool.origin()
     rows, size = spool.volume()
     number, last = spool.last_cut()
-    landed, when = spool.last_landed()
-    return Status(origin.gateway, origin.epoch, rows, size, spool.count_after(last), number, landed, when)
+    landed, landed_at = spool.last_landed()
+    outage = spool.get(OUTAGE)
+    now = time.time_ns() // 1000
+    arrived, span = spool.arrivals(now - DAY_US)
+    per_day = round(arrived * DAY_US / min(DAY_US, max(span, 1_000_000))) if arrived else 0
+    return Status(
+        gateway=origin.gateway,
+        epoch=origin.epoch,
+        running=holder(data / "uplink.lock"),
+        rows=rows,
+        bytes=size,
+        waiting=spool.count_after(last),
+        cut=number,
+        landed=landed,
+        landed_at=landed_at,
+        outage=json.loads(outage) if outage else None,
+        bytes_per_day=per_day,
+        max_bytes=max_bytes,
+        lasts_s=max(0, max_bytes - size) * 86_400 // per_day if max_bytes and per_day else None,
+    )
+
+
+def _moment(us: int) -> str:
+    return f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _duration(seconds: int) -> str:
+    if seconds >= 2 * 86_400:
+        return f"{seconds // 86_400} days"
+    return f"{seconds // 3600} hours" if seconds >= 2 * 3600 else f"{seconds // 60} minutes"

@@ -6,26 +6,19 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gateway.config import UplinkSection
+from gateway.store.schema import open_store
 from gateway.uplink.batch import decode, sha256
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
 from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
 from tests.uplink.servers import s3_server, sftp_server
-
-DDL = """
-    PRAGMA journal_mode=WAL;
-    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
-    CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER, sequence INTEGER,
-                        client TEXT, topic TEXT, payload BLOB, boot INTEGER, monotonic INTEGER, received INTEGER) STRICT;
-    CREATE TABLE batch (number INTEGER PRIMARY KEY, first INTEGER, last INTEGER, rows INTEGER, bytes INTEGER, sha256 TEXT,
-                        cut INTEGER, landed INTEGER) STRICT;
-"""
 
 
 class GatewayData:
@@ -35,9 +28,10 @@ class GatewayData:
         self.path = path
         self.name, self.epoch = name, epoch
         path.mkdir(parents=True, exist_ok=True)
+        open_store(path, name).close()
         with self.db() as db:
-            db.executescript(DDL)
-            db.executemany("INSERT INTO meta VALUES (?, ?)", [("gateway", name), ("epoch", epoch), ("boot", "1")])
+            db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (epoch,))
+            db.execute("INSERT INTO meta VALUES ('boot', '1')")
         self.added = 0
 
     def db(self) -> sqlite3.Connection:
@@ -92,8 +86,9 @@ def drain():
     def run(data: GatewayData, landing: Path | str, count: int = 10) -> None:
         spool = Spool(data.path)
         try:
-            cutter = Cutter(spool, data.path, UplinkSection(landing=str(landing), batch_count=count))
-            Uplink(spool, cutter, lambda: open_landing(str(landing))).run(threading.Event(), once=True)
+            settings = UplinkSection(landing=str(landing), batch_count=count)
+            connect = partial(open_landing, str(landing))
+            Uplink(spool, Cutter(spool, data.path, settings), settings, connect).run(threading.Event(), once=True)
         finally:
             spool.close()
 

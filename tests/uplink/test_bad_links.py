@@ -12,7 +12,7 @@ from gateway.config import UplinkSection
 from gateway.uplink.batch import decode, sha256
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import base, open_landing
-from gateway.uplink.runner import Backoff, Uplink
+from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
 from tests.uplink.servers import FaultProxy, wait_until
 
@@ -30,8 +30,9 @@ class Bench:
     def _run(self) -> None:
         spool = Spool(self.data.path)
         try:
-            cutter = Cutter(spool, self.data.path, UplinkSection(landing="x", batch_count=50, batch_age_s=0.05))
-            Uplink(spool, cutter, lambda: open_landing(*self._through), Backoff(0.05, 0.2)).run(self._stop)
+            settings = UplinkSection(landing="x", batch_count=50, batch_age_s=0.05)
+            cutter = Cutter(spool, self.data.path, settings)
+            Uplink(spool, cutter, settings, lambda: open_landing(*self._through), first_retry_s=0.05).run(self._stop)
         except BaseException as error:
             self.error = error
         finally:

@@ -1,0 +1,31 @@
+"""When a batch may leave: the upload window and the bound of the average rate, for links that cost money.
+
+In: settings, the time of day, bytes sent. Out: go, or how long to wait. A batch goes at the speed of the link; the pause after it makes up.
+"""
+
+import time
+from datetime import datetime
+
+from gateway.config import UplinkSection, split_window
+
+
+class Pace:
+    """Uses local time for the window, and the monotonic clock for the rate."""
+
+    def __init__(self, settings: UplinkSection) -> None:
+        self._windows = [split_window(window) for window in settings.window]
+        self._rate = settings.bytes_per_s
+        self._free_at = 0.0
+
+    def open(self, now: datetime | None = None) -> bool:
+        """Whether the upload window is open. One that ends before it begins goes over midnight."""
+        at = (now or datetime.now().astimezone()).time()
+        return not self._windows or any(begin <= at < end if begin < end else at >= begin or at < end for begin, end in self._windows)
+
+    def sent(self, size: int) -> None:
+        if self._rate:
+            self._free_at = max(self._free_at, time.monotonic()) + size / self._rate
+
+    def wait_s(self) -> float:
+        """Seconds until the next batch may begin; 0 when it may now."""
+        return max(0.0, self._free_at - time.monotonic())
