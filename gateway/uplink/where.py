@@ -14,7 +14,7 @@ from gateway.uplink.keys import incarnations
 from gateway.uplink.landing import base
 from gateway.uplink.spool import Spool
 
-app = typer.Typer(help="Where one reading is.")
+app = typer.Typer()
 
 
 class NotHere(OncewayError):
