@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint firmware bench bench-ingest size install clean
+.PHONY: help setup demo test lint firmware soak bench bench-ingest size install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
+
+soak: debian-soak setup ## an hour of random schedules of the link against Python and C, and of libFuzzer on the C parser
+	@$(BIN)/python -m tests.links.soak --device python $(ARGS)
+	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
+	@$(BIN)/python -m tests.links.fuzz
 
 bench: debian-bench firmware ## measure against mosquitto; prints a table, writes build/bench.json
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
