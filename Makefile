@@ -20,8 +20,9 @@ debian-%:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than Python 3.11; name another one: make setup PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing Python packages into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade pip setuptools wheel
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --editable '.[dev]'
+	@{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade pip setuptools wheel && \
+	   $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --editable '.[dev]'; } >.venv/install.log 2>&1 || \
+	   { tail -n 20 .venv/install.log >&2; echo "error: pip could not install the Python packages (its whole output: .venv/install.log)" >&2; exit 1; }
 	@touch $@
 
 firmware: setup ## build the sensor's HEX for the Uno, the host build, the simulated board and its boot loader
