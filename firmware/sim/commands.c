@@ -7,6 +7,7 @@
 #include "simulator.h"
 
 #define MAX_COUNT (UINT64_C(1) << 48)
+#define MAX_RUN ((uint64_t)CHIP_HZ * 3600)
 enum { MAX_WORDS = 4, MAX_BYTES = 1024, MAX_MILLIVOLTS = 5000 };
 
 struct call {
@@ -115,16 +116,34 @@ static void do_rx(struct call *call)
     line_to_board(&call->board->line, bytes, (unsigned)count);
 }
 
+/* Run until the board has sent something and then stayed silent for two byte times, so that the caller can answer as a host would. */
+static void run_burst(struct board *board, uint64_t until)
+{
+    const uint64_t slice = CHIP_HZ / 115200 * 2 * LINE_FRAME_BITS;
+    uint64_t sent;
+    do {
+        uint64_t left = until - chip_now(&board->chip);
+        sent = board->line.sent;
+        board_run(board, chip_now(&board->chip) + (left < slice ? left : slice));
+    } while (chip_now(&board->chip) < until && (board->line.sent != sent || board->line.to_host_count == 0));
+}
+
 static void do_run(struct call *call)
 {
     uint64_t cycles;
-    struct line *line = &call->board->line;
-    if (call->simulator->speed != SPEED_STEP || call->count != 2 || !number(call->words[1], MAX_COUNT, &cycles)) {
-        refuse(call, call->simulator->speed == SPEED_STEP ? "run CYCLES" : "run needs --speed step");
+    struct board *board = call->board;
+    struct line *line = &board->line;
+    bool burst = is(call, 2, "burst");
+    if (call->simulator->speed != SPEED_STEP || call->count < 2 || (call->count > 2 && !burst) || !number(call->words[1], MAX_RUN, &cycles)) {
+        refuse(call, call->simulator->speed == SPEED_STEP ? "run CYCLES or run CYCLES burst, at most an hour" : "run needs --speed step");
         return;
     }
-    board_run(call->board, chip_now(&call->board->chip) + cycles);
-    put(call, ",\"cycle\":%" PRIu64 ",\"tx\":\"", chip_now(&call->board->chip));
+    uint64_t until = chip_now(&board->chip) + cycles;
+    if (burst)
+        run_burst(board, until);
+    else
+        board_run(board, until);
+    put(call, ",\"cycle\":%" PRIu64 ",\"tx\":\"", chip_now(&board->chip));
     put_hex(call, line->to_host, line->to_host_count);
     put(call, "\"");
     line->to_host_count = 0;

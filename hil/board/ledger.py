@@ -17,6 +17,7 @@ from typing import Self
 from gateway.errors import OncewayError
 
 EEPROM_SIZE = 1024
+ERASED = b"\xff" * EEPROM_SIZE
 _SLOTS_AT = 0x040
 _SLOTS = 60
 _SLOT_SIZE = 16
@@ -74,18 +75,21 @@ class Ledger:
     publications: list[Publication] = field(default_factory=list)
     incarnations: list[int] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
-    image: bytearray = field(default_factory=lambda: bytearray(b"\xff" * EEPROM_SIZE))
+    image: bytearray = field(default_factory=lambda: bytearray(ERASED))
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)  # per slot: its record when it last counted
     _by_sequence: dict[int, Publication] = field(default_factory=dict, repr=False)
     _unsettled: tuple[int, int | None] | None = field(default=None, repr=False)  # slot being written, cycle of the write
 
     @classmethod
-    def read(cls, log: Path, image: Path) -> Self:
-        """The ledger of a board whose log was kept from its first start on. Raises OncewayError on a file that is damaged."""
+    def read(cls, log: Path, image: Path, before: bytes = ERASED) -> Self:
+        """The ledger of a board whose log was kept from its first start on. before: the EEPROM then.
+
+        Raises OncewayError on a file that is damaged.
+        """
         content = image.read_bytes()
         if len(content) != EEPROM_SIZE:
             raise OncewayError(f"an EEPROM image has {EEPROM_SIZE} bytes, this one {len(content)}", str(image))
-        ledger = cls.replay(read_log(log))
+        ledger = cls.replay(read_log(log), before)
         # A killed process may have changed a cell in the image that it could not log any more.
         for address in [i for i in range(EEPROM_SIZE) if ledger.image[i] != content[i]]:
             ledger.apply(Write(cycle=None, address=address, value=content[address]))
@@ -93,9 +97,9 @@ class Ledger:
         return ledger
 
     @classmethod
-    def replay(cls, log: Iterable[Write | Start]) -> Self:
-        """The ledger after this log of an EEPROM that was erased before."""
-        ledger = cls()
+    def replay(cls, log: Iterable[Write | Start], before: bytes = ERASED) -> Self:
+        """The ledger after this log of an EEPROM that held `before`."""
+        ledger = cls.from_image(before)
         for entry in log:
             ledger.apply(entry)
         ledger.settle()
@@ -152,9 +156,17 @@ class Ledger:
         for slot in range(_SLOTS):
             publication = self._publication(slot, None)
             if publication and publication.sequence == sequence:
-                released, done = self.image[_SLOTS_AT + slot * _SLOT_SIZE + _CHECKED :][:2]
-                return released == (sequence & 0xFF) ^ 0x55, done == (sequence & 0xFF) ^ 0xAA
+                return self._marks(slot, sequence)
         raise KeyError(sequence)
+
+    def waiting(self) -> list[int]:
+        """Sequences that are in the image and not done, by slot."""
+        held = ((slot, publication.sequence) for slot in range(_SLOTS) if (publication := self._publication(slot, None)))
+        return [sequence for slot, sequence in held if not self._marks(slot, sequence)[1]]
+
+    def _marks(self, slot: int, sequence: int) -> tuple[bool, bool]:
+        released, done = self.image[_SLOTS_AT + slot * _SLOT_SIZE + _CHECKED :][:2]
+        return released == (sequence & 0xFF) ^ 0x55, done == (sequence & 0xFF) ^ 0xAA
 
     def _record(self, slot: int) -> bytes:
         return bytes(self.image[_SLOTS_AT + slot * _SLOT_SIZE :][:_CHECKED])
@@ -183,29 +195,24 @@ class Ledger:
                 return
 
 
-def parse_write(line: str) -> Write:
-    """One line of an EEPROM log. Raises ValueError if it is none."""
-    cycle, address, value, torn = line.split()
-    write = Write(int(cycle), int(address, 16), int(value, 16), torn == "1")
-    if not (0 <= write.address < EEPROM_SIZE and 0 <= write.value <= 0xFF and torn in ("0", "1")):
-        raise ValueError("out of range")
-    return write
-
-
 def read_log(path: Path) -> Iterator[Write | Start]:
     """The entries of an EEPROM log, in order. Raises OncewayError naming the line that is none."""
     with path.open() as lines:
         for number, line in enumerate(lines, 1):
             try:
-                yield _entry(line.split())
-            except (ValueError, IndexError):
+                yield parse_entry(line)
+            except ValueError:
                 raise OncewayError(f"line {number} is no EEPROM write and no start", str(path)) from None
 
 
-def _entry(words: list[str]) -> Write | Start:
+def parse_entry(line: str) -> Write | Start:
+    """One line of an EEPROM log. Raises ValueError if it is none."""
+    words = line.split()
     if len(words) == 3 and words[1] == "start":
         return Start(int(words[0]), words[2])
-    cycle, address, value, torn = int(words[0]), int(words[1], 16), int(words[2], 16), words[3:]
-    if not (0 <= address < EEPROM_SIZE and 0 <= value <= 0xFF and torn in (["0"], ["1"])):
-        raise ValueError
-    return Write(cycle, address, value, torn == ["1"])
+    if len(words) != 4 or words[3] not in ("0", "1"):
+        raise ValueError("neither four words nor a start")
+    cycle, address, value = int(words[0]), int(words[1], 16), int(words[2], 16)
+    if not (0 <= address < EEPROM_SIZE and 0 <= value <= 0xFF):
+        raise ValueError("out of range")
+    return Write(cycle, address, value, words[3] == "1")

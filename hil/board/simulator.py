@@ -122,6 +122,7 @@ class SimulatedBoard:
         self.eeprom_log = directory / "eeprom.log"
         self.tx_log = directory / "tx.log"
         self.inputs = directory / "inputs"
+        self.cycle = 0
         self._messages = directory / "simboard.log"
         self._firmware = firmware
         self._options = ["--speed", speed, "--seed", str(seed)]
@@ -194,7 +195,7 @@ class SimulatedBoard:
                         if _peer(writer) == self.pid:
                             return reader, writer
                         writer.close()  # a board that was started here before
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.002)
         except TimeoutError:
             pass
         finally:
@@ -298,6 +299,11 @@ class SimulatedBoard:
         """Put bytes on the wire to the board without its port; at most 1024 at once."""
         await self.command(f"rx {data.hex()}")
 
-    async def run(self, cycles: int) -> bytes:
-        """At speed `step`: let `cycles` pass and return what the board has sent since the last call (at most 4096 bytes)."""
-        return bytes.fromhex((await self.command(f"run {cycles}"))["tx"])
+    async def run(self, cycles: int, *, burst: bool = False) -> bytes:
+        """At speed `step`: let `cycles` pass and return what the board has sent since the last call (at most 4096 bytes).
+
+        burst: return earlier, when it has sent something and fallen silent. `cycle` is the board time afterwards.
+        """
+        answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
+        self.cycle = int(answer["cycle"])
+        return bytes.fromhex(answer["tx"])

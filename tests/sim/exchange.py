@@ -1,0 +1,99 @@
+"""The sensor's real firmware against a gateway in the test's memory, both in board time: as fast as the machine allows, and repeatable.
+
+In: a board at speed `step`. Out: the publications that reached the gateway, each with its identity. The gateway's end of the link is the
+real one; of MQTT it knows what the sensor says, with Delivery Method B.
+"""
+
+from dataclasses import dataclass, field
+
+from gateway.links.handshake import Greeter
+from gateway.links.reliable import Received, Session, SessionStarted
+from gateway.links.roles import GatewayLink
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.stream import PacketStream
+from hil.board.simulator import HZ, SimulatedBoard
+
+INCARNATION = 0xC0FFEE
+LONGEST_STEP = 0.05
+"""Seconds of board time between two looks at the gateway's timers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What the gateway would commit to its spool."""
+
+    incarnation: int
+    sequence: int
+    payload: bytes
+
+
+@dataclass
+class Gateway:
+    """One gateway with one serial port. deliveries: in order of arrival; duplicates that the packet identifier tells are no deliveries."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    completed: int = 0
+    known: bool = False  # there is a session of the client
+    ids: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.link = GatewayLink(Greeter(1, incarnation=lambda: INCARNATION), 115_200)
+        self._stream = PacketStream(1024)
+        self._incarnation = 0
+
+    def receive(self, data: bytes, now: float) -> bytes:
+        """Take what the board has sent by `now` (seconds of board time); returns what goes back."""
+        for event in (*self.link.receive(data, now), *self.link.tick(now)):
+            if isinstance(event, SessionStarted):
+                self._stream = PacketStream(1024)
+                self._incarnation = event.welcome.incarnation
+            elif isinstance(event, Received):
+                self._stream.feed(event.data)
+                for packet in self._stream:
+                    self._answer(event.session, packet, now)
+        return self.link.take()
+
+    def connected(self) -> None:
+        self.known = True
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+
+    def _answer(self, session: Session, packet: Packet, now: float) -> None:
+        answer: Packet
+        match packet:
+            case Connect():
+                assert packet.version is Version.V5
+                answer = Connack(session_present=self.known and not packet.clean_start)
+                if not answer.session_present:
+                    self.ids = set()
+                self.connected()
+            case Publish(qos=2):
+                if packet.packet_id not in self.ids:
+                    self.ids.add(packet.packet_id)
+                    self.deliver(Delivery(self._incarnation, packet.packet_id, packet.payload))
+                answer = Pubrec(packet.packet_id)
+            case Pubrel():
+                found = packet.packet_id in self.ids
+                self.ids.discard(packet.packet_id)
+                self.completed += found
+                answer = Pubcomp(packet.packet_id, ReasonCode.SUCCESS if found else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+            case Pingreq():
+                answer = Pingresp()
+            case _:
+                raise AssertionError(f"the sensor does not send {packet}")
+        self.link.write(session, encode(answer, Version.V5), now)
+
+
+async def converse(board: SimulatedBoard, gateway: Gateway, *, completed: int, seconds: float = 30.0) -> None:
+    """Let both talk until the gateway has completed so many publications or the board is off; at most so many seconds of board time."""
+    end = board.cycle + int(seconds * HZ)
+    while gateway.completed < completed and board.cycle < end:
+        sent = await board.run(int(LONGEST_STEP * HZ), burst=True)
+        answer = gateway.receive(sent, board.cycle / HZ)
+        if answer:
+            await board.send(answer)
+        elif not sent and not (await board.stats()).power:
+            return

@@ -1,0 +1,140 @@
+"""The sensor's firmware as it is flashed: nothing is lost, doubled or renumbered wherever its power is cut."""
+
+from binascii import crc_hqx
+from pathlib import Path
+
+import pytest
+
+from hil.board.ledger import EEPROM_SIZE, Ledger
+from hil.board.simulator import BUILD, SimulatedBoard
+from hil.senml import decode, expected
+from tests.sim.exchange import INCARNATION, Delivery, Gateway, converse
+
+pytestmark = pytest.mark.sim
+
+SENSOR = BUILD / "uno" / "sensor.hex"
+INTERVAL_MS = 250
+READINGS = 2  # completed in the run that is cut everywhere
+
+
+def fresh_eeprom() -> bytes:
+    """Erased, but for the application's interval (examples/sensor)."""
+    record = INTERVAL_MS.to_bytes(2)
+    image = bytearray(b"\xff" * EEPROM_SIZE)
+    image[0x020:0x024] = record + crc_hqx(record, 0xFFFF).to_bytes(2)
+    return bytes(image)
+
+
+def board_in(folder: Path, eeprom: bytes, seed: int = 1) -> SimulatedBoard:
+    folder.mkdir()
+    (folder / "eeprom.bin").write_bytes(eeprom)
+    return SimulatedBoard(folder, firmware=SENSOR, speed="step", seed=seed)
+
+
+def check(board: SimulatedBoard, gateway: Gateway, eeprom: bytes) -> None:
+    """Each publication that became done was delivered once and unaltered, each other one at most once, and nothing else was.
+
+    eeprom: what the board held when it met this gateway.
+    """
+    before, after = Ledger.from_image(eeprom), Ledger.read(board.eeprom_log, board.eeprom_image, eeprom)
+    assert after.contradictions == []
+    assert set(after.incarnations) <= {INCARNATION}
+    truth = {publication.sequence: publication for publication in after.publications}
+    settled = {publication.sequence for publication in before.publications if before.state(publication.sequence)[1]}
+    delivered = [delivery.sequence for delivery in gateway.deliveries]
+    assert len(delivered) == len(set(delivered)), "doubled"
+    assert not settled.intersection(delivered), "doubled"
+    for delivery in gateway.deliveries:
+        assert delivery.incarnation == INCARNATION
+        time, raw, channel = truth[delivery.sequence].sensor
+        sample = decode(delivery.payload)
+        assert sample is not None
+        assert (sample.value, sample.time) == expected("", channel, raw, time)[1:]
+    undelivered = [sequence for sequence in truth if sequence not in settled and sequence not in delivered]
+    assert not [sequence for sequence in undelivered if after.state(sequence)[1]], "lost"
+    assert len(undelivered) <= 3, "nothing waits for ever"
+
+
+async def cut_and_recover(folder: Path, eeprom: bytes, cut: str, seed: int, gateway: Gateway | None = None) -> None:
+    gateway = gateway or Gateway()
+    async with board_in(folder, eeprom, seed) as board:
+        await board.adc(0, 1000)
+        await board.command(f"cut {cut}")
+        await converse(board, gateway, completed=READINGS)
+        assert (await board.stats()).armed == "none", "the cut did not fire"
+        await board.adc(0, 4000)
+        await board.power(True)
+        await converse(board, gateway, completed=gateway.completed + READINGS)
+        assert gateway.completed >= READINGS
+    check(board, gateway, eeprom)
+
+
+async def used_eeprom(folder: Path) -> bytes:
+    """The EEPROM of a board that has filled each slot of its journal once."""
+    gateway = Gateway()
+    async with board_in(folder, fresh_eeprom()) as board:
+        await converse(board, gateway, completed=61, seconds=60)
+    assert gateway.completed == 61
+    return board.eeprom_image.read_bytes()
+
+
+async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
+    """A run without a cut: how many EEPROM cells it writes and how many bytes it sends."""
+    gateway = Gateway()
+    async with board_in(folder, eeprom) as board:
+        await converse(board, gateway, completed=READINGS)
+        stats = await board.stats()
+    check(board, gateway, eeprom)
+    return stats.writes, stats.tx
+
+
+async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path) -> None:
+    """Boot counter, incarnation, journal and marks; each write cut off in its middle and after its end."""
+    eeprom = fresh_eeprom()
+    writes, _ = await uncut(tmp_path / "uncut", eeprom)
+    assert writes > 40
+    for number in range(1, writes + 1):
+        await cut_and_recover(tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number)
+        await cut_and_recover(tmp_path / f"whole-{number}", eeprom, f"eeprom {number}", seed=number)
+
+
+async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path) -> None:
+    """The same when slots are used again: every cell that is written held something else before."""
+    eeprom = await used_eeprom(tmp_path / "used")
+    writes, _ = await uncut(tmp_path / "uncut", eeprom)
+    for number in range(1, writes + 1):
+        await cut_and_recover(tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number)
+
+
+async def cut_at_every_byte_sent(folder: Path, gateway: type[Gateway]) -> None:
+    eeprom = fresh_eeprom()
+    _, sent = await uncut(folder / "uncut", eeprom)
+    assert sent > 150
+    for number in range(sent, 0, -1):
+        await cut_and_recover(folder / str(number), eeprom, f"tx {number}", number, gateway())
+
+
+async def test_power_cut_at_every_byte_sent(tmp_path: Path) -> None:
+    await cut_at_every_byte_sent(tmp_path, Gateway)
+
+
+class Forgetful(Gateway):
+    """Forgets the packet identifiers at each connection, though it says that the session is present."""
+
+    def connected(self) -> None:
+        super().connected()
+        self.ids = set()
+
+
+class Hollow(Gateway):
+    """Acknowledges the third publication and keeps nothing of it."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        if delivery.sequence != 3:
+            super().deliver(delivery)
+
+
+@pytest.mark.parametrize(("gateway", "verdict"), [(Forgetful, "doubled"), (Hollow, "lost")])
+async def test_these_checks_can_fail(tmp_path: Path, gateway: type[Gateway], verdict: str) -> None:
+    with pytest.raises(AssertionError, match=verdict):
+        await cut_at_every_byte_sent(tmp_path, gateway)
