@@ -29,8 +29,8 @@ uint8_t ow_frame_decode(struct ow_frame_decoder *decoder, uint8_t byte, uint16_t
 
 struct ow_frame_encoder {
     const uint8_t *ring;
-    ow_tx_size mask;
-    ow_tx_size offset;
+    ow_size mask;
+    ow_size offset;
     uint8_t control;
     uint8_t end;      /* length of the body */
     uint8_t position; /* body byte that was consumed last, 0xFF before the first */
@@ -40,7 +40,7 @@ struct ow_frame_encoder {
 };
 
 /* `encoder->ring` and `encoder->mask` are set. length: 0…240 payload bytes from `offset`. lead: put a 0x00 in front, against noise before. */
-void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control, ow_tx_size offset, uint8_t length, bool lead);
+void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control, ow_size offset, uint8_t length, bool lead);
 
 /* Ends a frame under way at once; the peer drops the torso. */
 void ow_frame_cut(struct ow_frame_encoder *encoder);

@@ -14,7 +14,7 @@
 
 enum ow_reset_cause { OW_RESET_POWER_ON, OW_RESET_BROWN_OUT, OW_RESET_EXTERNAL, OW_RESET_WATCHDOG };
 
-uint32_t ow_hal_millis(void);
+uint16_t ow_hal_millis(void); /* modulo 2^16 */
 enum ow_reset_cause ow_hal_reset_cause(void);
 void ow_hal_reboot(void);
 
@@ -26,7 +26,7 @@ uint8_t ow_hal_eeprom_read(uint16_t address);
 bool ow_hal_eeprom_busy(void);
 void ow_hal_eeprom_write(uint16_t address, uint8_t value); /* starts a write; only when not busy */
 
-uint8_t ow_hal_identity_read(uint8_t offset); /* a byte of the identity page */
+void ow_hal_identity_read(uint8_t *bytes, uint8_t length); /* from the start of the identity page */
 
 uint16_t ow_hal_adc_read(uint8_t channel); /* 0…1023 */
 

@@ -41,11 +41,11 @@ static bool expired(const struct ow_link *link, uint16_t now)
     return link->timer_on && (uint16_t)(now - link->timer_start) >= link->timeout;
 }
 
+/* 0.75 … 1.22 of it, so that boards that were switched on together do not stay in step. */
 static uint16_t jittered(struct ow_link *link, uint16_t wait)
 {
-    link->random = (uint16_t)(link->random * 25173u + 13849u);
-    uint8_t dice = (uint8_t)(link->random >> 8);
-    return (uint16_t)(wait - (wait >> 2) + (uint16_t)(((uint32_t)wait * dice) >> 9)); /* 0.75 … 1.25 of it */
+    link->random = ow_crc_byte(link->random, link->attempt);
+    return (uint16_t)(wait - (wait >> 2) + (wait >> 5) * (link->random & 15u));
 }
 
 static uint16_t retransmission_timeout(const struct ow_link *link)
@@ -214,10 +214,10 @@ static void acknowledged(struct ow_link *link, uint8_t next, bool alone, uint16_
         link->timing = false;
     }
     for (uint8_t i = 0; i < frames; i++) {
-        ow_tx_size length = link->lengths[link->base & (OW_LINK_WINDOW - 1)];
-        link->start = (ow_tx_size)(link->start + length) & MASK;
-        link->used = (ow_tx_size)(link->used - length);
-        link->cut = (ow_tx_size)(link->cut - length);
+        ow_size length = link->lengths[link->base & (OW_LINK_WINDOW - 1)];
+        link->start = (ow_size)(link->start + length) & MASK;
+        link->used = (ow_size)(link->used - length);
+        link->cut = (ow_size)(link->cut - length);
         link->base = SEQUENCE(link->base + 1);
     }
     link->flight = (uint8_t)(link->flight - frames);
@@ -297,18 +297,18 @@ enum ow_link_event ow_link_tick(struct ow_link *link, uint16_t now)
 
 static void send_data(struct ow_link *link, uint16_t now)
 {
-    ow_tx_size offset = link->start;
+    ow_size offset = link->start;
     uint8_t number = link->base;
     for (uint8_t i = 0; i < link->sent; i++) {
-        offset = (ow_tx_size)(offset + link->lengths[number & (OW_LINK_WINDOW - 1)]);
+        offset = (ow_size)(offset + link->lengths[number & (OW_LINK_WINDOW - 1)]);
         number = SEQUENCE(number + 1);
     }
     uint8_t *length = &link->lengths[number & (OW_LINK_WINDOW - 1)];
     bool repeat = link->sent < link->flight;
     if (!repeat) {
-        ow_tx_size rest = (ow_tx_size)(link->used - link->cut);
+        ow_size rest = (ow_size)(link->used - link->cut);
         *length = rest < link->peer_mtu ? (uint8_t)rest : link->peer_mtu;
-        link->cut = (ow_tx_size)(link->cut + *length);
+        link->cut = (ow_size)(link->cut + *length);
         link->flight++;
         if (!link->timing) {
             link->timing = true;
@@ -355,9 +355,9 @@ int16_t ow_link_transmit(struct ow_link *link, uint16_t now)
     return ow_frame_encode(&link->encoder);
 }
 
-ow_tx_size ow_link_room(const struct ow_link *link)
+ow_size ow_link_room(const struct ow_link *link)
 {
-    return link->state == OW_LINK_OPEN ? (ow_tx_size)(OW_LINK_TX_SIZE - link->used) : 0;
+    return link->state == OW_LINK_OPEN ? (ow_size)(OW_LINK_TX_SIZE - link->used) : 0;
 }
 
 void ow_link_put(struct ow_link *link, uint8_t byte)

@@ -57,20 +57,17 @@ struct ow_link {
     uint8_t peer_window;
 
     /* sending: `ring` holds the frames in flight from `start` on, then bytes not yet cut into frames */
-    uint8_t ring[OW_LINK_TX_SIZE];
-    ow_tx_size start;
-    ow_tx_size used;
-    ow_tx_size cut;                  /* bytes of `used` that are in frames */
+    ow_size start;
+    ow_size used;
+    ow_size cut;                  /* bytes of `used` that are in frames */
     uint8_t lengths[OW_LINK_WINDOW]; /* payload lengths of the frames in flight, by number modulo the window's power of two */
     uint8_t base;                    /* number of the oldest frame in flight */
     uint8_t flight;                  /* frames in flight */
     uint8_t sent;                    /* of them, sent since the last step back */
     bool repeated;                   /* a repeated acknowledgement of `base` was answered */
     bool hello_due;
-    struct ow_frame_encoder encoder;
 
     /* receiving */
-    struct ow_frame_decoder decoder;
     uint8_t payload_length;
     uint8_t expected;
     bool ack_due;
@@ -88,6 +85,11 @@ struct ow_link {
     uint16_t random;
 
     struct ow_link_counts counts;
+
+    /* The large parts last: the fields above are then within the reach of an AVR's short addressing. */
+    struct ow_frame_encoder encoder;
+    struct ow_frame_decoder decoder;
+    uint8_t ring[OW_LINK_TX_SIZE];
 };
 
 void ow_link_init(struct ow_link *link);
@@ -109,7 +111,7 @@ enum ow_link_event ow_link_tick(struct ow_link *link, uint16_t now);
 int16_t ow_link_transmit(struct ow_link *link, uint16_t now);
 
 /* Room for bytes of the MQTT stream; put only while OPEN and no more than this. */
-ow_tx_size ow_link_room(const struct ow_link *link);
+ow_size ow_link_room(const struct ow_link *link);
 void ow_link_put(struct ow_link *link, uint8_t byte);
 
 /* Everything that was put is acknowledged. */

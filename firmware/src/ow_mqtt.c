@@ -81,13 +81,13 @@ static void open(struct ow_mqtt *client)
         .clean_start = !client->journal.confirmed,
     };
     client->keep_alive = OW_KEEP_ALIVE_S;
-    client->have = client->length_bytes = 0;
+    client->part = 0;
     if (ow_send_connect(&client->link, &connect)) {
         enter(client, OW_CONNECTING);
     }
 }
 
-static uint8_t at_most_u8(uint32_t value, uint8_t limit)
+static uint8_t at_most_u8(uint16_t value, uint8_t limit)
 {
     return value < limit ? (uint8_t)value : limit;
 }
@@ -111,7 +111,7 @@ static uint8_t take_connack(struct ow_mqtt *client)
     client->receive_maximum = at_most_u8(connack.receive_maximum, OW_FLIGHTS);
     client->alias_maximum = at_most_u8(connack.topic_alias_maximum, 8);
     client->maximum_qos = connack.maximum_qos;
-    client->maximum_packet = connack.maximum_packet_size < 0xFFFF ? (uint16_t)connack.maximum_packet_size : 0xFFFF;
+    client->maximum_packet = connack.maximum_packet_size;
     client->keep_alive = connack.keep_alive;
     client->ping_open = false;
     ow_flow_connect(client);
@@ -207,7 +207,6 @@ static uint8_t take_packet(struct ow_mqtt *client)
 {
     uint8_t type = client->header >> 4;
     uint8_t flags = client->header & 15;
-    uint8_t reason;
     if (type != OW_PUBLISH && flags != (type == OW_PUBREL ? 2 : 0)) {
         return OW_MALFORMED_PACKET; /* [MQTT-2.1.3-1] */
     }
@@ -215,43 +214,36 @@ static uint8_t take_packet(struct ow_mqtt *client)
         return type == OW_CONNACK ? take_connack(client) : OW_PROTOCOL_ERROR;
     }
     if (type == OW_DISCONNECT) {
-        ow_read_disconnect(client->packet, client->have, &reason);
         ow_link_close(&client->link);
-        lost(client, OW_LOST_DISCONNECTED, reason, OW_RETRY_S);
+        lost(client, OW_LOST_DISCONNECTED, client->have ? client->packet[0] : OW_SUCCESS, OW_RETRY_S);
         return OW_SUCCESS;
     }
     return take_session_packet(client, type, flags);
 }
 
-/* length_bytes: 0 before the fixed header, then 1 + the bytes of the Remaining Length read so far, 0xFF when it is complete. */
+_Static_assert(OW_MQTT_PACKET_SIZE <= 129, "the Remaining Length of a packet that fits has one byte");
+
 static uint8_t take_byte(struct ow_mqtt *client, uint8_t byte)
 {
-    if (client->length_bytes == 0) {
+    if (client->part == 0) {
         client->header = byte;
-        client->length_bytes = 1;
-        client->remaining = client->have = 0;
+        client->part = 1;
         return OW_SUCCESS;
     }
-    if (client->length_bytes != 0xFF) {
-        if (client->length_bytes > 2) {
+    if (client->part == 1) {
+        if (byte > OW_MQTT_PACKET_SIZE - 2) {
             return OW_PACKET_TOO_LARGE;
         }
-        client->remaining |= (uint16_t)((uint16_t)(byte & 0x7F) << (client->length_bytes == 1 ? 0 : 7));
-        client->length_bytes++;
-        if (byte & 0x80) {
-            return OW_SUCCESS;
-        }
-        if (client->remaining > OW_MQTT_PACKET_SIZE - 2) {
-            return OW_PACKET_TOO_LARGE;
-        }
-        client->length_bytes = 0xFF;
+        client->remaining = byte;
+        client->have = 0;
+        client->part = 2;
     } else {
         client->packet[client->have++] = byte;
     }
     if (client->have < client->remaining) {
         return OW_SUCCESS;
     }
-    client->length_bytes = 0;
+    client->part = 0;
     return take_packet(client);
 }
 
@@ -271,14 +263,6 @@ static void take_stream(struct ow_mqtt *client)
 
 static void take_event(struct ow_mqtt *client, enum ow_link_event event)
 {
-    static const struct {
-        uint8_t lost;
-        uint8_t wait;
-    } after[] = {
-        [OW_LINK_REFUSED] = {OW_LOST_REFUSED, OW_RETRY_S},
-        [OW_LINK_GATEWAY_GONE] = {OW_LOST_GATEWAY_GONE, 0},
-        [OW_LINK_NO_ANSWER] = {OW_LOST_NO_ANSWER, 0},
-    };
     switch (event) {
     case OW_LINK_UP:
         if (client->link.utc) {
@@ -290,7 +274,7 @@ static void take_event(struct ow_mqtt *client, enum ow_link_event event)
         take_stream(client);
         break;
     case OW_LINK_DOWN:
-        lost(client, after[client->link.cause].lost, 0, after[client->link.cause].wait);
+        lost(client, (enum ow_lost)client->link.cause, 0, client->link.cause == OW_LINK_REFUSED ? OW_RETRY_S : 0);
         break;
     default:
         break;
@@ -299,7 +283,7 @@ static void take_event(struct ow_mqtt *client, enum ow_link_event event)
 
 void ow_mqtt_poll(struct ow_mqtt *client)
 {
-    uint16_t now = (uint16_t)ow_hal_millis();
+    uint16_t now = ow_hal_millis();
     int16_t byte;
     while ((uint16_t)(now - client->second) >= 1000) {
         client->second = (uint16_t)(client->second + 1000);

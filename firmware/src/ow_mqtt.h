@@ -28,11 +28,11 @@
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };
 
 enum ow_lost {
-    OW_LOST_NO_ANSWER,         /* link or MQTT: the gateway is silent */
-    OW_LOST_GATEWAY_GONE,      /* the gateway began a new life */
-    OW_LOST_REFUSED,           /* the gateway does not know this device, or CONNACK with the reason */
-    OW_LOST_DISCONNECTED,      /* by the gateway, with the reason */
-    OW_LOST_PROTOCOL,          /* the gateway sent what it must not; the reason was sent to it */
+    OW_LOST_REFUSED = OW_LINK_REFUSED,           /* the gateway does not know this device, or CONNACK with the reason */
+    OW_LOST_GATEWAY_GONE = OW_LINK_GATEWAY_GONE, /* the gateway began a new life */
+    OW_LOST_NO_ANSWER = OW_LINK_NO_ANSWER,       /* link or MQTT: the gateway is silent */
+    OW_LOST_DISCONNECTED,                        /* by the gateway, with the reason */
+    OW_LOST_PROTOCOL,                            /* the gateway sent what it must not; the reason was sent to it */
 };
 
 /* What the client asks of the program. Every function is there. */
@@ -91,9 +91,9 @@ struct ow_mqtt {
 
     /* the packet that is coming in */
     uint8_t header;
-    uint8_t length_bytes;
-    uint16_t remaining;
-    uint16_t have;
+    uint8_t part; /* 0: before the fixed header, 1: before the Remaining Length, 2: in the rest */
+    uint8_t remaining;
+    uint8_t have;
     uint8_t packet[OW_MQTT_PACKET_SIZE];
 };
 

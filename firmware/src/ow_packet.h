@@ -42,8 +42,8 @@ enum ow_reason {
 struct ow_message {
     const char *topic;      /* topic_length characters; not closed by a zero in a received message */
     const uint8_t *payload; /* size bytes */
-    uint16_t topic_length;
-    uint16_t size;
+    ow_size topic_length;
+    ow_size size;
     uint8_t qos;
     bool retain;
     bool dup;
@@ -64,7 +64,7 @@ struct ow_connack {
     uint16_t receive_maximum;
     uint16_t topic_alias_maximum;
     uint16_t keep_alive; /* the server's, else unchanged */
-    uint32_t maximum_packet_size;
+    uint16_t maximum_packet_size; /* 0xFFFF: this or more */
 };
 
 bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect);
@@ -79,13 +79,10 @@ bool ow_send_unsubscribe(struct ow_link *link, uint16_t id, const char *filter);
 bool ow_send_pingreq(struct ow_link *link);
 bool ow_send_disconnect(struct ow_link *link, uint8_t reason);
 
-uint8_t ow_read_connack(const uint8_t *bytes, uint16_t length, struct ow_connack *connack);
-uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint16_t length, struct ow_message *message, uint16_t *id);
+uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack *connack);
+uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id);
 
-/* PUBACK, PUBREC, PUBREL, PUBCOMP; also SUBACK and UNSUBACK of one filter. */
-uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint16_t length, uint16_t *id, uint8_t *reason);
-
-/* The reason code of a DISCONNECT. */
-uint8_t ow_read_disconnect(const uint8_t *bytes, uint16_t length, uint8_t *reason);
+/* PUBACK, PUBREC, PUBREL, PUBCOMP, whose properties are not looked at; also SUBACK and UNSUBACK of one filter. */
+uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason);
 
 #endif

@@ -5,7 +5,7 @@
 /* Reading stops at the end: what is missing reads as zero and sets `bad`. */
 struct reader {
     const uint8_t *at;
-    uint16_t left;
+    uint8_t left;
     bool bad;
 };
 
@@ -19,7 +19,7 @@ static const uint8_t *take(struct reader *reader, uint16_t length)
         return zeros;
     }
     reader->at += length;
-    reader->left = (uint16_t)(reader->left - length);
+    reader->left = (uint8_t)(reader->left - length);
     return at;
 }
 
@@ -33,56 +33,60 @@ static uint16_t take_u16(struct reader *reader)
     return ow_get_u16(take(reader, 2));
 }
 
-/* A Variable Byte Integer (section 1.5.5). Ours stay below 2^16; a larger one cannot fit the packet and is bad. */
+/* A Variable Byte Integer (section 1.5.5), at most 0xFFFF: a length beyond it cannot fit the packet, and other values do not matter here. */
 static uint16_t take_varint(struct reader *reader)
 {
-    uint32_t value = 0;
+    uint16_t value = 0;
     for (uint8_t shift = 0; shift < 28; shift += 7) {
         uint8_t byte = take_u8(reader);
-        value |= (uint32_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            break;
+        if (shift <= 7) {
+            value |= (uint16_t)((uint16_t)(byte & 0x7F) << shift);
+        } else if (byte & 0x7F) {
+            value = 0xFFFF;
         }
-        reader->bad |= shift == 21;
+        if (byte < 0x80) {
+            return value;
+        }
     }
-    reader->bad |= value > 0xFFFF;
-    return (uint16_t)value;
+    reader->bad = true;
+    return 0;
 }
 
-static const uint8_t *take_string(struct reader *reader, uint16_t *length)
+static const uint8_t *take_string(struct reader *reader, ow_size *length)
 {
-    *length = take_u16(reader);
-    const uint8_t *at = take(reader, *length);
-    if (reader->bad) {
-        *length = 0;
-    }
+    uint16_t announced = take_u16(reader);
+    const uint8_t *at = take(reader, announced);
+    *length = (ow_size)(reader->bad ? 0 : announced);
     return at;
 }
 
 enum { SERVER_KEEP_ALIVE = 0x13, RECEIVE_MAXIMUM = 0x21, TOPIC_ALIAS_MAXIMUM = 0x22, TOPIC_ALIAS = 0x23, MAXIMUM_QOS = 0x24, MAXIMUM_PACKET_SIZE = 0x27 };
 
-/* Takes one property (section 2.2.2.2) and returns its identifier; its value goes to `value` when it is an integer. */
-static uint8_t take_property(struct reader *reader, uint32_t *value)
+/* Takes one property (section 2.2.2.2) and returns its identifier; an integer goes to `value`, 0xFFFF for more than that. */
+static uint8_t take_property(struct reader *reader, uint16_t *value)
 {
-    uint16_t length;
+    ow_size length;
     uint8_t id = take_u8(reader);
     switch (id) {
     case 0x01: case 0x17: case 0x19: case 0x24: case 0x25: case 0x28: case 0x29: case 0x2A:
         *value = take_u8(reader);
         break;
+    case 0x02: case 0x11: case 0x18: case 0x27:
+        if (take_u16(reader)) {
+            take_u16(reader);
+            *value = 0xFFFF;
+            break;
+        }
+        /* fall through */
     case 0x13: case 0x21: case 0x22: case 0x23:
         *value = take_u16(reader);
-        break;
-    case 0x02: case 0x11: case 0x18: case 0x27:
-        *value = ow_get_u32(take(reader, 4));
         break;
     case 0x0B:
         *value = take_varint(reader);
         break;
     case 0x26:
         take_string(reader, &length);
-        take_string(reader, &length);
-        break;
+        /* fall through */
     case 0x03: case 0x08: case 0x09: case 0x12: case 0x15: case 0x16: case 0x1A: case 0x1C: case 0x1F:
         take_string(reader, &length);
         break;
@@ -95,8 +99,8 @@ static uint8_t take_property(struct reader *reader, uint32_t *value)
 /* The properties' own reader; the packet's goes on behind them. */
 static struct reader take_properties(struct reader *reader)
 {
-    struct reader properties = {0, take_varint(reader), false};
-    properties.at = take(reader, properties.left);
+    uint16_t length = take_varint(reader);
+    struct reader properties = {take(reader, length), (uint8_t)length, false};
     if (reader->bad) {
         properties.left = 0;
     }
@@ -108,7 +112,7 @@ static uint8_t verdict(const struct reader *reader)
     return reader->bad ? OW_MALFORMED_PACKET : OW_SUCCESS;
 }
 
-uint8_t ow_read_connack(const uint8_t *bytes, uint16_t length, struct ow_connack *connack)
+uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack *connack)
 {
     struct reader reader = {bytes, length, false};
     uint8_t flags = take_u8(&reader);
@@ -117,19 +121,19 @@ uint8_t ow_read_connack(const uint8_t *bytes, uint16_t length, struct ow_connack
     connack->maximum_qos = 2;
     connack->receive_maximum = 0xFFFF;
     connack->topic_alias_maximum = 0;
-    connack->maximum_packet_size = 0xFFFFFFFF;
+    connack->maximum_packet_size = 0xFFFF;
     struct reader properties = take_properties(&reader);
     while (properties.left) {
-        uint32_t value = 0;
+        uint16_t value = 0;
         switch (take_property(&properties, &value)) {
         case SERVER_KEEP_ALIVE:
-            connack->keep_alive = (uint16_t)value;
+            connack->keep_alive = value;
             break;
         case RECEIVE_MAXIMUM:
-            connack->receive_maximum = (uint16_t)value;
+            connack->receive_maximum = value;
             break;
         case TOPIC_ALIAS_MAXIMUM:
-            connack->topic_alias_maximum = (uint16_t)value;
+            connack->topic_alias_maximum = value;
             break;
         case MAXIMUM_QOS:
             connack->maximum_qos = (uint8_t)value;
@@ -150,7 +154,7 @@ uint8_t ow_read_connack(const uint8_t *bytes, uint16_t length, struct ow_connack
     return verdict(&reader);
 }
 
-uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint16_t length, struct ow_message *message, uint16_t *id)
+uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id)
 {
     struct reader reader = {bytes, length, false};
     message->dup = flags & 8;
@@ -161,7 +165,7 @@ uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint16_t length, st
     *id = message->qos ? take_u16(&reader) : 0;
     struct reader properties = take_properties(&reader);
     while (properties.left) {
-        uint32_t value = 0;
+        uint16_t value = 0;
         if (take_property(&properties, &value) == TOPIC_ALIAS) {
             return OW_TOPIC_ALIAS_INVALID; /* we announced a Topic Alias Maximum of 0 */
         }
@@ -177,33 +181,16 @@ uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint16_t length, st
     return verdict(&reader);
 }
 
-uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint16_t length, uint16_t *id, uint8_t *reason)
+uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason)
 {
     struct reader reader = {bytes, length, false};
-    bool subscription = type == OW_SUBACK || type == OW_UNSUBACK;
     *id = take_u16(&reader);
     *reason = OW_SUCCESS;
-    if (!subscription && reader.left) {
+    if (type == OW_SUBACK || type == OW_UNSUBACK) {
+        take_properties(&reader);
+        *reason = take_u8(&reader);
+    } else if (reader.left) {
         *reason = take_u8(&reader);
     }
-    if (subscription || reader.left) {
-        struct reader properties = take_properties(&reader);
-        uint32_t ignored;
-        while (properties.left) {
-            take_property(&properties, &ignored);
-        }
-        reader.bad |= properties.bad;
-    }
-    if (subscription) {
-        *reason = take_u8(&reader);
-    }
-    reader.bad |= reader.left != 0;
-    return verdict(&reader);
-}
-
-uint8_t ow_read_disconnect(const uint8_t *bytes, uint16_t length, uint8_t *reason)
-{
-    struct reader reader = {bytes, length, false};
-    *reason = length ? take_u8(&reader) : OW_SUCCESS;
     return verdict(&reader);
 }

@@ -5,6 +5,8 @@
 enum { SESSION_EXPIRY = 0x11, RECEIVE_MAXIMUM = 0x21, TOPIC_ALIAS = 0x23, PACKET_SIZE = 0x27 };
 enum { CONNECT_CLEAN_START = 0x02, CONNECT_WILL = 0x04, CONNECT_WILL_QOS = 3, CONNECT_WILL_RETAIN = 0x20 };
 
+#define LONG_PACKETS (OW_LINK_TX_SIZE > 128) /* Remaining Length may take two bytes */
+
 static void put_u16(struct ow_link *link, uint16_t value)
 {
     ow_link_put(link, (uint8_t)(value >> 8));
@@ -28,12 +30,12 @@ static void put_string(struct ow_link *link, const char *text, uint16_t length)
 /* Begins a packet of `length` bytes after the fixed header. */
 static bool begin(struct ow_link *link, uint8_t header, uint16_t length)
 {
-    uint16_t whole = length + (length < 128 ? 2u : 3u);
-    if (whole > ow_link_room(link)) {
+    bool two = LONG_PACKETS && length >= 128;
+    if (length + (two ? 3u : 2u) > ow_link_room(link)) {
         return false;
     }
     ow_link_put(link, header);
-    if (length >= 128) {
+    if (two) {
         ow_link_put(link, (uint8_t)(length | 0x80));
         length >>= 7;
     }

@@ -17,7 +17,7 @@
 #endif
 
 #ifndef OW_MQTT_PACKET_SIZE
-#define OW_MQTT_PACKET_SIZE 96 /* longest packet that the client takes */
+#define OW_MQTT_PACKET_SIZE 96 /* longest packet that the client takes, at most 129 */
 #endif
 
 #ifndef OW_FLIGHTS
@@ -25,9 +25,9 @@
 #endif
 
 #if OW_LINK_TX_SIZE <= 128
-typedef uint8_t ow_tx_size;
+typedef uint8_t ow_size;
 #else
-typedef uint16_t ow_tx_size;
+typedef uint16_t ow_size;
 #endif
 
 #endif

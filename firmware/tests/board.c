@@ -40,9 +40,9 @@ void board_power_on(void)
     board.to_device_tail = board.to_device_head;
 }
 
-uint32_t ow_hal_millis(void)
+uint16_t ow_hal_millis(void)
 {
-    return board.now;
+    return (uint16_t)board.now;
 }
 
 enum ow_reset_cause ow_hal_reset_cause(void)
@@ -114,9 +114,9 @@ void ow_hal_eeprom_write(uint16_t address, uint8_t value)
     board.busy_until = board.now + EEPROM_WRITE_MS;
 }
 
-uint8_t ow_hal_identity_read(uint8_t offset)
+void ow_hal_identity_read(uint8_t *bytes, uint8_t length)
 {
-    return identity[offset];
+    memcpy(bytes, identity, length);
 }
 
 uint16_t ow_hal_adc_read(uint8_t channel)

@@ -38,7 +38,7 @@ static void fail(const char *what, const char *where)
     exit(1);
 }
 
-uint32_t ow_hal_millis(void)
+uint16_t ow_hal_millis(void)
 {
     static struct timespec start;
     struct timespec now;
@@ -46,7 +46,7 @@ uint32_t ow_hal_millis(void)
     if (start.tv_sec == 0) {
         start = now;
     }
-    return (uint32_t)((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000);
+    return (uint16_t)((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000);
 }
 
 enum ow_reset_cause ow_hal_reset_cause(void)
@@ -122,9 +122,9 @@ void ow_hal_eeprom_write(uint16_t address, uint8_t value)
     }
 }
 
-uint8_t ow_hal_identity_read(uint8_t offset)
+void ow_hal_identity_read(uint8_t *bytes, uint8_t length)
 {
-    return identity[offset];
+    memcpy(bytes, identity, length);
 }
 
 uint16_t ow_hal_adc_read(uint8_t channel)

@@ -30,7 +30,7 @@ static struct {
     volatile uint8_t head, tail;
 } tx;
 
-static volatile uint32_t milliseconds;
+static volatile uint16_t milliseconds;
 static enum ow_reset_cause reset_cause;
 
 /* Boot loaders clear MCUSR before the program can read it. What they leave alone is RAM: the mark is gone only if the power was. */
@@ -87,9 +87,9 @@ ISR(USART_UDRE_vect)
     tx.tail = (tx.tail + 1) & (TX_SIZE - 1);
 }
 
-uint32_t ow_hal_millis(void)
+uint16_t ow_hal_millis(void)
 {
-    uint32_t now;
+    uint16_t now;
     ATOMIC_BLOCK(ATOMIC_RESTORESTATE)
     {
         now = milliseconds;
@@ -157,9 +157,9 @@ void ow_hal_eeprom_write(uint16_t address, uint8_t value)
     }
 }
 
-uint8_t ow_hal_identity_read(uint8_t offset)
+void ow_hal_identity_read(uint8_t *bytes, uint8_t length)
 {
-    return pgm_read_byte(IDENTITY_PAGE + offset);
+    memcpy_P(bytes, (const void *)IDENTITY_PAGE, length);
 }
 
 uint16_t ow_hal_adc_read(uint8_t channel)

@@ -3,8 +3,8 @@
  *
  * A reading goes into the journal first: source = time:u32 (UTC seconds, or uptime with the top bit set), raw value:u16, channel:u8, spare:u8.
  * The journal is also the queue while the gateway is away. When it is full, no sample is taken and `missed` counts it.
- * The interval in milliseconds can be set in the application's EEPROM area: interval:u16 crc:u16 at 0x020. At most 32767; 0xFFFF takes
- * no samples, and what is in the journal still goes out.
+ * The interval in milliseconds can be set in the application's EEPROM area: interval:u16 crc:u16 at 0x020. 0xFFFF takes no samples, and
+ * what is in the journal still goes out.
  */
 #include <string.h>
 
@@ -82,7 +82,7 @@ void setup(void)
     strcpy(topic, "sensors/");
     strcat(topic, client.name);
     strcat(topic, "/adc0");
-    last = (uint16_t)((uint16_t)ow_hal_millis() - interval); /* the first one at once */
+    last = (uint16_t)(ow_hal_millis() - interval); /* the first one at once */
 }
 
 static void sample(void)
@@ -91,7 +91,7 @@ static void sample(void)
     if (interval == SAMPLING_OFF || !client.started || !ow_journal_idle(&client.journal)) {
         return;
     }
-    if ((uint16_t)((uint16_t)ow_hal_millis() - last) < interval) {
+    if ((uint16_t)(ow_hal_millis() - last) < interval) {
         return;
     }
     last = (uint16_t)(last + interval);
