@@ -6,6 +6,7 @@ keys are refused, since a misspelt key that is silently ignored is a setting tha
 
 import tomllib
 from datetime import time
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -147,6 +148,18 @@ class LimitsSection(Section):
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
 
 
+class QueueSection(Section):
+    """What happens with the queues of some clients. clients: shell pattern of client identifiers; the first section that fits counts.
+
+    full: "end the session" (its client learns so by Session Present 0: never a silent gap), "drop the oldest" (counted), or "refuse the
+    publisher" (0x97). qos_0: keep QoS 0 messages, too, while the client is away; in memory, not on disk.
+    """
+
+    clients: Annotated[str, Field(min_length=1)] = "*"
+    full: Literal["end the session", "drop the oldest", "refuse the publisher"] = "end the session"
+    qos_0: bool = False
+
+
 class UplinkSection(Section):
     """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut at batch_count rows, batch_bytes of
     payload, or when its oldest row is batch_age_s old.
@@ -167,6 +180,9 @@ class UplinkSection(Section):
     options: dict[str, Any] = {}
 
 
+_DEFAULT_QUEUE = QueueSection()
+
+
 class Config(Section):
     """The whole file."""
 
@@ -175,7 +191,12 @@ class Config(Section):
     serial: list[SerialSection] = []
     spool: SpoolSection = SpoolSection()
     limits: LimitsSection = LimitsSection()
+    queue: list[QueueSection] = []
     uplink: UplinkSection | None = None
+
+    def queueing(self, client: str) -> QueueSection:
+        """The section for a client's queue."""
+        return next((section for section in self.queue if fnmatchcase(client, section.clients)), _DEFAULT_QUEUE)
 
     @model_validator(mode="after")
     def _unique(self) -> "Config":

@@ -17,14 +17,16 @@ from gateway.broker.burst import PUBLISH, RETAIN, Burst
 from gateway.broker.changes import Changes, Commit
 from gateway.broker.connection import Connection
 from gateway.broker.outbound import Delivery
+from gateway.broker.overflow import is_full, make_room
 from gateway.broker.recovered import Recovered
 from gateway.broker.retained import Retained, RetainedMessages
 from gateway.broker.router import Router, Subscription
 from gateway.broker.session import Session
 from gateway.broker.spool import Spool
 from gateway.broker.statistics import Statistics
+from gateway.broker.throttle import Throttle
 from gateway.broker.will import StoredWill
-from gateway.config import LimitsSection
+from gateway.config import Config
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
 
@@ -46,21 +48,24 @@ class Policy:
 
 class Broker:
     """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to
-    write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. finished, dead: keys of
-    queue and message rows that nobody needs any more."""
+    write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. queued: bytes in all queues.
+    finished, dead: keys of queue and message rows that nobody needs any more."""
 
-    def __init__(self, limits: LimitsSection, spool_topics: list[str], spool_limit: int, state: Recovered) -> None:
-        self.limits = limits
+    def __init__(self, config: Config, state: Recovered) -> None:
+        self.config = config
+        self.limits = limits = config.limits
         self.started = self.now = state.now
         self.utc_start: int | None = None
-        self.router = Router(spool_topics, limits.topic_levels)
+        self.router = Router(config.spool.topics, limits.topic_levels)
         self.retained = RetainedMessages()
-        self.spool = Spool(spool_limit, state.next_spool, state.boot, state.spool)
+        self.spool = Spool(config.spool.max_bytes, state.next_spool, state.boot, state.spool)
         self.statistics = Statistics()
+        self.throttle = Throttle(lambda: self.now)
         self.sessions: dict[str, Session] = {}
         self.connections: dict[Connection, None] = {}
         self.wills: dict[str, StoredWill] = {}
         self.dirty: list[Connection] = []
+        self.queued = 0
         self.disk_full = False
         self.changes = Changes(1)
         self.finished: list[tuple[int, int]] = []
@@ -80,7 +85,7 @@ class Broker:
         return connection
 
     def new_session(self, client: str, expiry: int, incarnation: int) -> Session:
-        session = Session(self, self._next_session, client, expiry, incarnation)
+        session = Session(self, self._next_session, client, self.config.queueing(client), expiry, incarnation)
         self._next_session += 1
         self.sessions[client] = session
         return session
@@ -165,10 +170,16 @@ class Broker:
 
     # -- publications
 
-    def refuses(self, burst: Burst) -> ReasonCode | None:
-        """Why a burst cannot be taken at all, or None."""
+    def refuses(self, burst: Burst, durable: bool = False) -> ReasonCode | None:
+        """Why a burst cannot be taken at all, or None. durable: its sender's session outlives its connection."""
         topic = burst.topic
-        if topic.spooled and (self.disk_full or not self.spool.fits(burst)):
+        if topic.generation != self.router.generation:
+            self.router.match(topic)
+        if topic.spooled and not self.spool.fits(burst):
+            return ReasonCode.QUOTA_EXCEEDED
+        if self.disk_full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
+            return ReasonCode.QUOTA_EXCEEDED
+        if topic.refusing and burst.qos and any(is_full(self, session, burst) for session in topic.refusing):
             return ReasonCode.QUOTA_EXCEEDED
         if burst.retain and burst.size and self.retained.count >= self.limits.retained and self.retained.get(topic.name) is None:
             return ReasonCode.QUOTA_EXCEEDED
@@ -216,13 +227,16 @@ class Broker:
         self._deliver(session, burst, qos, flags, extra, 0, burst.count, commit)
 
     def _deliver(self, session: Session, burst: Burst, qos: int, flags: int, extra: bytes, skip: int, count: int, commit: int) -> None:
-        if qos:
-            session.outbound.queue(burst, qos << 1 | flags, extra, skip, count, commit)
-            return
+        outbound = session.outbound
+        if not qos and session.connection is not None and not (outbound.pending or outbound.resend):
+            self.send_qos_0(session, burst, flags, extra, skip, count)
+        elif (qos or session.connection is not None or session.queueing.qos_0) and make_room(self, session, burst, qos, count):
+            outbound.queue(burst, qos << 1 | flags, extra, skip, count, commit)
+
+    def send_qos_0(self, session: Session, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None:
+        """Send to a client that is connected, or drop for one that does not read."""
         connection = session.connection
-        if connection is None:
-            return
-        if connection.full:
+        if connection is None or connection.full:
             self.statistics.dropped += count
             return
         shape = connection.shape(burst, PUBLISH | flags, extra)
@@ -327,7 +341,9 @@ class Broker:
         by_id: dict[int, Session] = {}
         connected = set()
         for number, client, expiry, left, incarnation in state.sessions:
-            session = by_id[number] = self.sessions[client] = Session(self, number, client, expiry, incarnation)
+            session = by_id[number] = self.sessions[client] = Session(
+                self, number, client, self.config.queueing(client), expiry, incarnation
+            )
             session.left = self.now if left is None else left / 1000
             if left is None:
                 connected.add(number)

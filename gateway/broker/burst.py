@@ -110,14 +110,15 @@ class Burst:
             publisher=self.publisher,
         )
 
-    def shape(self, first: int, version5: bool, extra: bytes) -> tuple[bytes, bytes]:
+    def shape(self, first: int, version5: bool, extra: bytes, name: bytes | None = None) -> tuple[bytes, bytes]:
         """What stands before and after the packet identifier, up to the payload, in each PUBLISH of this burst.
 
-        first: the packet's first byte. extra: properties for this receiver alone, encoded.
+        first: the packet's first byte. extra: properties for this receiver alone, encoded. name: stands for the topic name, when an alias
+        does.
         """
         topic = self.topic
         if self.properties or extra:
-            return _shape(first, version5, topic.wire, self.properties + extra, self.size)
+            return _shape(first, version5, topic.wire if name is None else name, self.properties + extra, self.size)
         key = (first, version5, self.size)
         shape = topic.shapes.get(key)
         if shape is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gateway.broker import handshake, publishing, requests
 from gateway.broker.burst import MAXIMUM, RETAIN, Burst
 from gateway.mqtt.decode import decode
-from gateway.mqtt.encode import encode
+from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from gateway.mqtt.packets import (
     Auth,
@@ -35,6 +35,7 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.wire import pack_u16, pack_u32
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker, Policy
@@ -63,7 +64,9 @@ class _Held:
 
 class Connection:
     """policy: what the listener allows. session: None until CONNECT is accepted. packet_limit: the largest packet that the client takes.
-    full: the link holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard."""
+    full: the link holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard.
+    topics: those that it has published to, by their bytes. aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence:
+    of a device's last publication, or its next one."""
 
     __slots__ = (
         "_missing",
@@ -83,6 +86,8 @@ class Connection:
         "seen",
         "sequence",
         "session",
+        "told",
+        "told_limit",
         "topics",
         "user",
         "version",
@@ -102,6 +107,8 @@ class Connection:
         self.problem_information = True
         self.topics: dict[bytes, Topic] = {}
         self.aliases: dict[int, Topic] = {}
+        self.told: dict[bytes, int] = {}
+        self.told_limit = 0
         self.sequence = peer.device.next_sequence if peer.device else 0
         self.seen = broker.now
         self.full = False
@@ -147,7 +154,11 @@ class Connection:
                 self.broker.dirty.append(self)
 
     def answer(self, packet: Packet, commit: int = 0) -> None:
-        self.send(encode(packet, self.version), commit)
+        data = encode_within(packet, self.version, self.packet_limit) if self.packet_limit else encode(packet, self.version)
+        if data is None:
+            self.disconnect(ReasonCode.PACKET_TOO_LARGE, "an answer is larger than the packets that the client takes")
+        else:
+            self.send(data, commit)
 
     def take(self) -> bytes:
         """The bytes to write now."""
@@ -158,9 +169,21 @@ class Connection:
 
     def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
         """How a burst's packets look to this client; None when they are larger than it takes."""
-        shape = burst.shape(first, self.version == Version.V5, extra)
+        if burst.expires is not None:
+            extra += b"\x02" + pack_u32(max(1, round(burst.expires - self.broker.now)))
+        wire = burst.topic.wire
+        alias = self.told.get(wire, 0)
+        new = not alias and len(self.told) < self.told_limit
+        if new:
+            alias = len(self.told) + 1
+        if alias:
+            shape = burst.shape(first, True, extra + b"\x23" + pack_u16(alias), wire if new else b"\0\0")
+        else:
+            shape = burst.shape(first, self.version == Version.V5, extra)
         if self.packet_limit and len(shape[0]) + len(shape[1]) + burst.size + 2 > self.packet_limit:
             return None
+        if new:
+            self.told[wire] = alias
         return shape
 
     def resume_sending(self) -> None:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from gateway.broker.publishing import pass_through
 from gateway.broker.session import Session
 from gateway.broker.will import StoredWill
-from gateway.mqtt.encode import encode
+from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode, connack_return_code
+from gateway.mqtt.wire import MAX_VARINT
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
@@ -46,6 +47,7 @@ def connect(connection: Connection, packet: Connect) -> None:
     session, present = _session(connection, client, packet.clean_start, expiry)
     limits = broker.limits
     connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, 0)
+    connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     connection.keep_alive = packet.keep_alive * 1.5
     connection.session = session
     session.connection = connection
@@ -119,7 +121,7 @@ def refuse(connection: Connection, error: MqttError) -> None:
     reason, text = error.code, str(error)
     packet = b""
     if version == Version.V5:
-        packet = encode(Connack(False, reason, _problem(connection, text)), version)
+        packet = _within(connection, Connack(False, reason, _problem(connection, text)))
     elif version and connack_return_code(reason) is not None:
         packet = encode(Connack(False, reason), version)
     connection.end(text, will=False)
@@ -133,14 +135,17 @@ def farewell(connection: Connection, reason: ReasonCode, text: str) -> bytes:
         return b""
     if reason not in SERVER_DISCONNECT_CODES:
         reason = ReasonCode.UNSPECIFIED_ERROR
-    return encode(Disconnect(reason, _problem(connection, text)), Version.V5)
+    return _within(connection, Disconnect(reason, _problem(connection, text)))
+
+
+def _within(connection: Connection, packet: Connack | Disconnect) -> bytes:
+    """The packet, if need be without what only people read; empty when even that is larger than the client takes."""
+    return encode_within(packet, Version.V5, connection.packet_limit or MAX_VARINT) or b""
 
 
 def _problem(connection: Connection, text: str) -> Properties | None:
-    """A Reason String, for a client that wants it and whose packets are large enough; none over a slow link."""
+    """A Reason String, for a client that wants it; none over a slow link."""
     if not connection.problem_information or connection.peer.device is not None:
-        return None
-    if connection.packet_limit and len(text.encode()) + 16 > connection.packet_limit:
         return None
     return {_P.REASON_STRING: text}
 

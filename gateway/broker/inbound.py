@@ -1,7 +1,7 @@
 """The receive flow of one session: Delivery Method B (MQTT 5, section 4.3.3).
 
     PUBLISH, new identifier      → keep the identifier, route at once; commit both; then PUBREC
-    PUBLISH, kept identifier     → PUBREC again, however often; nothing is routed. DUP is no evidence of anything [MQTT-3.3.1-3]
+    PUBLISH, kept identifier     → PUBREC again, however often; nothing is routed. DUP is no evidence of anything [MQTT-4.3.3-12]
     PUBLISH, refused             → PUBREC with the reason (0x80 and above); the identifier is not kept [MQTT-4.3.3-9]
     PUBREL, kept identifier      → forget it; commit; then PUBCOMP
     PUBREL, unknown identifier   → PUBCOMP with 0x92; never a forged success
@@ -31,7 +31,7 @@ class Inbound:
 
     @property
     def outstanding(self) -> int:
-        """What counts against our Receive Maximum [MQTT-3.3.4-9]."""
+        """What counts against our Receive Maximum (MQTT 5, section 4.9)."""
         return len(self.received) + self.unacknowledged
 
     def all_new(self, identifiers: tuple[int, ...]) -> bool:

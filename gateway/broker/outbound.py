@@ -1,6 +1,7 @@
-"""The send flow of one session: its queue of QoS 1 and 2 messages, and what is in flight.
+"""The send flow of one session: its queue, and what is in flight.
 
-    queued    → sent         while fewer than the receiver's Receive Maximum are in flight [MQTT-3.3.4-7]; in order of arrival
+    queued, QoS 0            → sent         when everything queued before it has been sent
+    queued    → sent         while fewer than the receiver's Receive Maximum are in flight [MQTT-3.3.4-9]; in order of arrival
     sent, QoS 1, PUBACK      → done
     sent, QoS 2, PUBREC      → released; commit; then PUBREL
     sent, QoS 2, PUBREC≥0x80 → done
@@ -20,7 +21,7 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gateway.broker.burst import DUP, PUBLISH, Burst
+from gateway.broker.burst import DUP, PUBLISH, QOS_BITS, Burst
 from gateway.broker.numbers import IDENTIFIERS, number_of, pack_ids, packet_id, packet_ids, unpack_ids
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ class Delivery:
 
     first, count: its numbers. skip: index in the burst of its first publication. flags: QoS << 1 | RETAIN. extra: properties for this
     receiver. sent: how many have been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for none.
-    stored: it has a row.
+    kept: it belongs into the store. stored: it has a row there, or the sealed commit holds one.
     """
 
-    __slots__ = ("burst", "commit", "count", "extra", "first", "flags", "left", "sent", "session", "skip", "stored")
+    __slots__ = ("burst", "commit", "count", "extra", "first", "flags", "kept", "left", "sent", "session", "skip", "stored")
 
     def __init__(self, session: Session, burst: Burst, first: int, count: int, skip: int, flags: int, extra: bytes, commit: int) -> None:
         self.session = session
@@ -52,6 +53,7 @@ class Delivery:
         self.commit = commit
         self.sent = 0
         self.left = count
+        self.kept = False
         self.stored = False
 
 
@@ -91,15 +93,20 @@ class Outbound:
     # -- queue and send
 
     def queue(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int) -> None:
-        """Take QoS 1 or 2 messages; send what may be sent."""
-        session = self.session
+        """Take messages; send what may be sent. The caller has made room (`overflow.py`)."""
+        session, broker = self.session, self.broker
         delivery = Delivery(session, burst, self.next, count, skip, flags, extra, commit)
-        self.next += count
+        size = count * (burst.size + OVERHEAD)
         self.messages += count
-        self.size += count * (burst.size + OVERHEAD)
-        if session.durable:
-            burst.references += 1
-            self.broker.changes.deliveries.append(delivery)
+        self.size += size
+        broker.queued += size
+        if flags & QOS_BITS:
+            self.next += count
+            if session.durable:
+                delivery.kept = True
+                burst.references += 1
+                broker.changes.deliveries.append(delivery)
+                broker.changes.bytes += size
         self.pending.append(delivery)
         if session.connection is not None:
             self.pump()
@@ -109,23 +116,28 @@ class Outbound:
         connection = self.session.connection
         if connection is None or connection.full:
             return
-        free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
-        if free <= 0 or not (self.pending or self.resend):
+        pending = self.pending
+        if not (pending or self.resend):
             return
+        free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
         while self.resend and free > 0:
             number, delivery = self.resend.popleft()
             self._send(delivery, number - delivery.first, 1, DUP)
             free -= 1
-        pending = self.pending
         now = self.broker.now
-        while pending and free > 0:
+        while pending:
             delivery = pending[0]
             if delivery.burst.expires is not None and delivery.burst.expires <= now:
-                self._expire(pending.popleft())
+                self.broker.statistics.expired += self.discard(pending.popleft())
                 continue
-            count = min(free, delivery.count - delivery.sent)
+            if not delivery.flags & QOS_BITS:
+                self._send_qos_0(pending.popleft())
+                continue
+            if free <= 0 or self.resend:
+                break
             number = delivery.first + delivery.sent
-            if not self._free(number, count):
+            count = self._usable(number, min(free, delivery.count - delivery.sent))
+            if not count:
                 break
             self._send(delivery, delivery.sent, count, 0)
             delivery.sent += count
@@ -135,6 +147,10 @@ class Outbound:
                 pending.popleft()
         if self.session.durable:
             self.broker.changes.flows[self.session] = None
+
+    def _send_qos_0(self, delivery: Delivery) -> None:
+        self.broker.send_qos_0(self.session, delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count)
+        self._done(delivery, delivery.left)
 
     def _send(self, delivery: Delivery, offset: int, count: int, dup: int) -> None:
         connection = self.session.connection
@@ -152,13 +168,14 @@ class Outbound:
             self.broker.statistics.sent[2 if delivery.flags & 4 else 1] += count
             connection.send(burst.packets(shape, number, delivery.skip + offset, count), delivery.commit if delivery.flags & 4 else 0)
 
-    def _free(self, number: int, count: int) -> bool:
-        """Whether the identifiers of these numbers are free. One is not when a message stayed in flight while 65535 others passed it."""
+    def _usable(self, number: int, count: int) -> int:
+        """How many of the identifiers of these numbers can be used up to the first that is in use. One is in use when its message stayed
+        in flight while 65534 others passed it."""
         first = next(chain(self.acknowledging, self.receiving, self.released), 0)
         if not first or (packet_id(number) - first) % IDENTIFIERS + count < IDENTIFIERS // 2:
-            return True
+            return count
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
-        return flights.isdisjoint(packet_ids(number, count))
+        return next((index for index, identifier in enumerate(packet_ids(number, count)) if identifier in flights), count)
 
     def _skip(self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int) -> None:
         """Too large for this receiver: as if it had been sent and acknowledged [MQTT-3.1.2-25]."""
@@ -167,20 +184,26 @@ class Outbound:
         self.broker.statistics.too_large += count
         self._done(delivery, count)
 
-    def _expire(self, delivery: Delivery) -> None:
+    def discard(self, delivery: Delivery) -> int:
+        """Give up what has not been sent of a delivery that was taken off the front of the queue. Returns how many messages that is."""
         count = delivery.count - delivery.sent
-        self.sent = delivery.first + delivery.count
+        if delivery.flags & QOS_BITS:
+            self.sent = delivery.first + delivery.count
         delivery.sent = delivery.count
-        self.broker.statistics.expired += count
         self._done(delivery, count)
+        if delivery.kept:
+            self.broker.changes.flows[self.session] = None
+        return count
 
     def _done(self, delivery: Delivery, count: int) -> None:
         """`count` messages of a delivery need no PUBLISH any more."""
         burst = delivery.burst
+        size = count * (burst.size + OVERHEAD)
         self.messages -= count
-        self.size -= count * (burst.size + OVERHEAD)
+        self.size -= size
+        self.broker.queued -= size
         delivery.left -= count
-        if not delivery.left and self.session.durable:
+        if not delivery.left and delivery.kept:
             self._forget(delivery)
 
     def _forget(self, delivery: Delivery) -> None:
@@ -226,7 +249,7 @@ class Outbound:
         return [item for item in identifiers if item in self.released], [item for item in identifiers if item not in self.released]
 
     def refused(self, identifier: int) -> None:
-        """PUBREC with a failure: the receiver does not want it [MQTT-4.3.3-4]."""
+        """PUBREC with a failure: the receiver does not want it [MQTT-4.4.0-2]."""
         self._finish(self.receiving, (identifier,))
 
     def pubcomp(self, identifiers: tuple[int, ...]) -> None:
@@ -260,7 +283,9 @@ class Outbound:
     def unstore(self) -> None:
         """The session will not outlive its connection any more: nothing of its queue needs the store."""
         for delivery in {*(delivery for _, delivery in self.resend), *self.pending, *self.acknowledging.values(), *self.receiving.values()}:
-            self._forget(delivery)
+            if delivery.kept:
+                self._forget(delivery)
+                delivery.kept = False
 
     def row(self) -> tuple[int, bytes, bytes]:
         """What the store keeps: next number to send, identifiers sent and not acknowledged, identifiers released."""
@@ -275,7 +300,7 @@ class Outbound:
         self.sent = self.next = sent
         doubtful = self.broker.limits.inflight if unsure else 0
         for delivery in deliveries:
-            delivery.stored = True
+            delivery.stored = delivery.kept = True
             delivery.burst.references += 1
             delivery.left = 0
             for number in range(delivery.first, min(sent, delivery.first + delivery.count)):
@@ -296,6 +321,7 @@ class Outbound:
             if delivery.left:
                 self.messages += delivery.left
                 self.size += delivery.left * (delivery.burst.size + OVERHEAD)
+                self.broker.queued += delivery.left * (delivery.burst.size + OVERHEAD)
             else:
                 self._forget(delivery)
             if delivery.sent < delivery.count:

@@ -4,7 +4,7 @@ In: bursts and acknowledgements from a connection. Out: routed publications, and
 
 Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC, never beside a success for the same
 PUBLISH; before MQTT 5 it cannot be said there, so the connection is closed and nothing is acknowledged. Who sends more than our Receive
-Maximum gets 0x93 [MQTT-3.3.4-9].
+Maximum gets 0x93 (MQTT 5, section 4.9).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
     if connection.peer.device is not None and identity is None and count == 1:
         identity = _device_identity(connection, identifiers)
     if not qos:
-        broker.publish(burst, identity)
+        if connection.policy.access.refuses_publish(connection, burst.topic) or broker.refuses(burst):
+            broker.statistics.refused += count
+        else:
+            broker.publish(burst, identity)
         return
     inbound = session.inbound
     if qos == 2 and not inbound.all_new(identifiers):
@@ -57,7 +60,7 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             )
         _one_by_one(connection, burst, identifiers)
         return
-    refused = connection.policy.access.refuses_publish(connection, burst.topic) or broker.refuses(burst)
+    refused = connection.policy.access.refuses_publish(connection, burst.topic) or broker.refuses(burst, session.durable)
     if refused:
         _refuse(connection, qos, identifiers, refused)
         return

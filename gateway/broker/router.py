@@ -63,9 +63,10 @@ class Route:
 class Topic:
     """A Topic Name and what is known about it. wire: the name as it stands in packets, length in front. spooled: goes up to the landing
     place. shapes: packet heads by first byte, version and payload size. routes, shares: who gets it, valid while `generation` is the
-    router's. durable: highest QoS granted to a session that outlives its connection, or to a shared subscription."""
+    router's. durable: highest QoS granted to a session that outlives its connection, or to a shared subscription. refusing:
+    sessions whose full queue refuses the publisher."""
 
-    __slots__ = ("durable", "generation", "name", "routes", "shapes", "shares", "spooled", "wire")
+    __slots__ = ("durable", "generation", "name", "refusing", "routes", "shapes", "shares", "spooled", "wire")
 
     def __init__(self, name: str, wire: bytes, spooled: bool) -> None:
         self.name = name
@@ -76,6 +77,7 @@ class Topic:
         self.routes: list[Route] = []
         self.shares: list[Share] = []
         self.durable = 0
+        self.refusing: list[Session] = []
 
 
 class _Node:
@@ -181,6 +183,10 @@ class Router:
         topic.durable = max(
             [route.qos for route in topic.routes if route.session.durable] + [share.qos for share in topic.shares], default=0
         )
+        sessions = [route.session for route in topic.routes if route.qos]
+        for share in topic.shares:
+            sessions += share.members
+        topic.refusing = [session for session in sessions if session.queueing.full == "refuse the publisher"]
         topic.generation = self.generation
 
     def _matching(self, name: str) -> Iterator[_Node]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.broker.changes import SessionRow
     from gateway.broker.connection import Connection
     from gateway.broker.router import Subscription
+    from gateway.config import QueueSection
 
 NEVER = 0xFFFF_FFFF
 """Session Expiry Interval of a session that does not expire."""
@@ -22,13 +23,15 @@ NEVER = 0xFFFF_FFFF
 
 class Session:
     """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds. left: when its connection ended, on the
-    broker's time axis, None while connected. incarnation: of the device behind it, 0 for others."""
+    broker's time axis, None while connected. incarnation: of the device behind it, 0 for others. queueing: what happens when its queue is
+    full."""
 
-    __slots__ = ("client", "connection", "expiry", "id", "inbound", "incarnation", "left", "outbound", "subscriptions")
+    __slots__ = ("client", "connection", "expiry", "id", "inbound", "incarnation", "left", "outbound", "queueing", "subscriptions")
 
-    def __init__(self, broker: Broker, identifier: int, client: str, expiry: int = 0, incarnation: int = 0) -> None:
+    def __init__(self, broker: Broker, identifier: int, client: str, queueing: QueueSection, expiry: int = 0, incarnation: int = 0) -> None:
         self.id = identifier
         self.client = client
+        self.queueing = queueing
         self.expiry = expiry
         self.incarnation = incarnation
         self.left: float | None = None

@@ -1,7 +1,7 @@
 """Will messages (MQTT 5, section 3.1.2.5): what a client wants said when its connection ends without a word.
 
 Rules: a will is published when the connection ends other than by DISCONNECT with reason 0 [MQTT-3.1.2-8, MQTT-3.14.4-3]; a delay holds
-it back, at most until the session ends [MQTT-3.1.3-9]; a new connection of the client within the delay cancels it. A power cut of the
+it back, at most until the session ends; a new connection of the client within the delay cancels it [MQTT-3.1.3-9]. A power cut of the
 gateway ends all connections: wills are kept in the store and are due when it starts again.
 """
 

@@ -55,7 +55,7 @@ class Gateway:
             with closing(open_store(config.gateway.data, config.gateway.name)) as database:
                 state = recover(database, clock.utc())
             clock.start(state.now, loop.time())
-            broker = Broker(config.limits, config.spool.topics, config.spool.max_bytes, state)
+            broker = Broker(config, state)
             engine = Engine(broker, clock, config.gateway.data)
             try:
                 await self._listen(engine, Greeter(state.boot, utc=lambda: (clock.utc() or 0) // 1_000_000, admit=self._admits))

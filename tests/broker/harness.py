@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gateway.broker.access import Anonymous
 from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
-from gateway.config import LimitsSection
+from gateway.config import Config, LimitsSection, QueueSection, SpoolSection
 from gateway.links.carrier import DeviceIdentity, Peer
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -127,12 +127,14 @@ class Client:
 class World:
     """clients: those that are connected. commits: numbers of the commits that are on disk."""
 
-    def __init__(self, *, spool: list[str] | None = None, spool_bytes: int = 1 << 30, receive_maximum: int = 1024, **limits: int) -> None:
+    def __init__(
+        self, *, receive_maximum: int = 1024, spool_bytes: int = 1 << 30, queue: list[QueueSection] | None = None, **limits: int
+    ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         prepare(self.database, "test")
-        self.limits = LimitsSection(**limits)
-        self.spool = spool or ["spool/#"]
-        self.spool_bytes = spool_bytes
+        self.config = Config(
+            limits=LimitsSection(**limits), spool=SpoolSection(topics=["spool/#"], max_bytes=spool_bytes), queue=queue or []
+        )
         self.policy = Policy(Anonymous(True), receive_maximum)
         self.slow_disk = False
         self._turning = False
@@ -142,7 +144,7 @@ class World:
         self._start()
 
     def _start(self) -> None:
-        self.broker = Broker(self.limits, self.spool, self.spool_bytes, recover(self.database, None))
+        self.broker = Broker(self.config, recover(self.database, None))
 
     def connect(
         self,
@@ -216,10 +218,12 @@ class World:
         self.broker.on_disk(commit.number)
 
     def sleep(self, seconds: float) -> None:
-        """Time passes."""
+        """Time passes, enough for what has no hurry to come to disk, too."""
         self.broker.now += seconds
         self.broker.advance()
         self.turn()
+        if self.broker.idle_work and not self.slow_disk:
+            self.commit()
 
     def power_cut(self) -> None:
         """What is not committed is gone, and all connections. The gateway starts again."""

@@ -1,0 +1,82 @@
+"""What happens when a queue is full. In: messages that are about to be queued for a session. Out: room for them, or not.
+
+Bounds: messages and bytes per session, bytes of all queues together. QoS 0 never forces anything: it is dropped and counted. For QoS 1
+and 2 the session's section of the configuration says:
+
+    end the session        its queue and subscriptions are gone, its client is told 0x97 if it is connected, and learns from
+                           Session Present 0 if it is not: a gap is never silent
+    drop the oldest        from the front of the queue, never what is in flight; counted
+    refuse the publisher   0x97 for the publisher, before anything of its message has an effect
+
+When all queues together are full, the longest one pays: a slow consumer costs itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.broker.outbound import OVERHEAD
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.burst import Burst
+    from gateway.broker.session import Session
+
+log = logging.getLogger(__name__)
+
+
+def is_full(broker: Broker, session: Session, burst: Burst) -> bool:
+    """Whether a session has no room for a burst."""
+    size = burst.count * (burst.size + OVERHEAD)
+    return _over(broker, session, burst.count, size) or broker.queued + size > broker.limits.memory_bytes
+
+
+def _over(broker: Broker, session: Session, count: int, size: int) -> bool:
+    outbound, limits = session.outbound, broker.limits
+    return outbound.messages + count > limits.queue_messages or outbound.size + size > limits.queue_bytes
+
+
+def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: int) -> bool:
+    """Whether `count` messages of a burst may be queued for a session; what stands in their way may have been given up for it."""
+    if session.queueing.full == "refuse the publisher" and qos:
+        return True  # `is_full` was asked before
+    size = count * (burst.size + OVERHEAD)
+    while _over(broker, session, count, size):
+        if not qos:
+            broker.statistics.dropped += count
+            return False
+        if not _give_up(broker, session):
+            broker.statistics.overflowed += count
+            return False
+    while broker.queued + size > broker.limits.memory_bytes:
+        if not qos:
+            broker.statistics.dropped += count
+            return False
+        payers = [item for item in broker.sessions.values() if item.queueing.full != "refuse the publisher"]
+        longest = max(payers, key=lambda item: item.outbound.size)
+        if longest.outbound.size < size:
+            longest = session
+        if not _give_up(broker, longest) and longest is session:
+            return False
+    return True
+
+
+def _give_up(broker: Broker, session: Session) -> bool:
+    """Make some room in a session's queue; False when nothing can be given up, or the session has ended."""
+    outbound = session.outbound
+    if session.queueing.full == "drop the oldest":
+        dropped = outbound.discard(outbound.pending.popleft()) if outbound.pending else 0
+        broker.statistics.overflowed += dropped
+        if broker.throttle.allows(f"queue of {session.client}"):
+            log.warning("%s: the queue is full, messages are dropped", session.client)
+        return dropped > 0
+    text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
+    log.warning("%s: %s, the session ends", session.client, text)
+    broker.statistics.overflowed += outbound.messages
+    if session.connection is not None:
+        session.connection.disconnect(ReasonCode.QUOTA_EXCEEDED, text)
+    if broker.sessions.get(session.client) is session:
+        broker.end_session(session)
+    return False
