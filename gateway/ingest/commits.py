@@ -12,7 +12,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.storage import Folder
 
 APPLICATION = "onceway"
-"""txnAppId of every append of ours."""
+"""The key of what is ours in a commit's user metadata."""
 
 
 class HistoryGone(OncewayError):
@@ -24,13 +24,12 @@ class Commit:
     """One version of the table.
 
     operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {} when the commit is not ours.
-    turn: its txnVersion under our application id. changes_data: whether rows came or went.
+    changes_data: whether rows came or went.
     """
 
     version: int
     operation: str
     note: dict[str, Any]
-    turn: int | None
     changes_data: bool
 
 
@@ -51,18 +50,15 @@ class CommitLog:
 
 def parse(text: bytes, version: int) -> Commit:
     """The lines of a commit file → what matters here."""
-    operation, note, turn, changes_data = "", {}, None, False
+    operation, note, changes_data = "", {}, False
     for line in text.splitlines():
         if line.startswith((b'{"add"', b'{"remove"', b'{"cdc"')):
             changes_data = changes_data or b'"dataChange":true' in line or line.startswith(b'{"cdc"')
             continue
-        action = json.loads(line)
-        if info := action.get("commitInfo"):
+        if info := json.loads(line).get("commitInfo"):
             operation = info.get("operation", "")
             note = _our_note(info.get("userMetadata"))
-        elif (txn := action.get("txn")) and txn["appId"] == APPLICATION:
-            turn = txn["version"]
-    return Commit(version, operation, note, turn, changes_data)
+    return Commit(version, operation, note, changes_data)
 
 
 def _our_note(text: str | None) -> dict[str, Any]:

@@ -17,13 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from gateway.errors import OncewayError
-from gateway.ingest.append import Appender
+from gateway.ingest.job import open_sink
 from gateway.ingest.landing import Landing
-from gateway.ingest.quarantine import QUARANTINE, Quarantine
-from gateway.ingest.seen import Seen
 from gateway.ingest.session import open_session
 from gateway.ingest.sink import Sink
-from gateway.ingest.tables import PUBLICATIONS, Table, absolute, beside, first_line
+from gateway.ingest.tables import absolute, first_line
 
 ROWS = 500_000
 """Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
@@ -57,11 +55,7 @@ def seconds(text: str) -> float:
 
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
     """Prepare the tables and start the query."""
-    table = Table(spark, options.table, PUBLICATIONS)
-    table.create()
-    seen = Seen(spark, table)
-    seen.load()
-    sink = Sink(seen, Appender(table, seen), Quarantine(spark, Table(spark, beside(table.name, "quarantine"), QUARANTINE), options.landing))
+    sink = open_sink(spark, options.landing, options.table)
     tasks = spark.sparkContext.defaultParallelism * 2
     rows = (
         spark.readStream.format("onceway")

@@ -5,17 +5,18 @@ In: the table `publications` and its log. Out: `Seen`, brought up to the head of
 
 import logging
 import time
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from gateway.ingest import snapshot
-from gateway.ingest.commits import APPLICATION, Commit, CommitLog, HistoryGone
+from gateway.ingest.commits import CommitLog, HistoryGone
 from gateway.ingest.ranges import SeenRanges
 from gateway.ingest.storage import Folder
-from gateway.ingest.tables import Table
+from gateway.ingest.tables import Table, first_line
+from gateway.ingest.transaction import DeltaWriter
 
 REWRITING = frozenset(
     {"RESTORE", "CREATE OR REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"}
@@ -26,22 +27,19 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Seen:
-    """ranges: what the table held at version `covers` or before; turn: the last txnVersion of ours up to there.
+    """ranges: what the table holds at version `covers`.
 
     Sequences of rows that a user deleted stay in `ranges` as long as the log or a snapshot tells of them.
     """
 
-    def __init__(self, spark: SparkSession, table: Table) -> None:
-        self._spark = spark
+    def __init__(self, table: Table, table_id: str, writer: DeltaWriter, commits: CommitLog, snapshots: Folder) -> None:
         self._table = table
-        detail = table.detail()
-        self._table_id: str = detail["id"]
-        self.location: str = detail["location"]
-        self.commits = CommitLog(Folder(spark, self.location, "_delta_log"))
-        self._snapshots = Folder(spark, self.location, snapshot.FOLDER)
+        self._table_id = table_id
+        self._writer = writer
+        self._commits = commits
+        self._snapshots = snapshots
         self.ranges = SeenRanges()
         self.covers = -1
-        self.turn = 0
 
     def load(self) -> None:
         """Start from the newest snapshot, or without one from the table itself."""
@@ -49,49 +47,36 @@ class Seen:
         if found is None:
             self._rebuild()
         else:
-            self.ranges, self.covers, self.turn = found.ranges, found.covers, found.turn
+            self.ranges, self.covers = found.ranges, found.covers
         self.catch_up()
 
     def save(self) -> None:
-        snapshot.save(self._snapshots, snapshot.Snapshot(self.ranges, self.covers, self.turn, self._table_id))
+        snapshot.save(self._snapshots, snapshot.Snapshot(self.ranges, self.covers, self._table_id))
 
     def catch_up(self) -> None:
         """Fold in what others committed since."""
         try:
-            commits = list(self.commits.after(self.covers))
-        except HistoryGone as gone:
-            log.warning("%s. Reading the keys of the whole table", gone)
+            commits = list(self._commits.after(self.covers))
+            if any(commit.operation in REWRITING for commit in commits):
+                self._rebuild()
+            elif any(commit.changes_data for commit in commits):
+                collect_ranges(self._table.inserted(self.covers, commits[-1].version), self.ranges)
+        except (HistoryGone, PySparkException) as error:
+            log.warning(
+                "cannot read the changes since version %d (%s): reading the keys of the whole table", self.covers, first_line(error)
+            )
             self._rebuild()
-            return
-        if any(commit.operation in REWRITING for commit in commits):
-            self._rebuild()
-            return
-        if any(commit.changes_data for commit in commits):
-            changes = self._table.read(readChangeFeed="true", startingVersion=self.covers + 1, endingVersion=commits[-1].version)
-            collect_ranges(changes.where("_change_type = 'insert'"), self.ranges)
-        self._cover(commits)
+        else:
+            self.covers = max([self.covers, *(commit.version for commit in commits)])
 
-    def landed(self, added: SeenRanges, commits: list[Commit]) -> None:
-        """Our append is among `commits`, which follow on `covers`. If it is not alone, the next `catch_up` folds in all of them."""
+    def landed(self, added: SeenRanges, version: int) -> None:
+        """Our append of `added` is in the table, as version `version`, and nothing else has changed since `covers`."""
         self.ranges.update(added)
-        if len(commits) == 1:
-            self._cover(commits)
-
-    def _cover(self, commits: list[Commit]) -> None:
-        for commit in commits:
-            self.covers = commit.version
-            self.turn = max(self.turn, commit.turn or 0)
+        self.covers = version
 
     def _rebuild(self) -> None:
-        """From the table. Version and turn come from one and the same state of it, as a compare-and-swap needs them."""
         started = time.monotonic()
-        jvm: Any = self._spark._jvm
-        session = self._spark._jsparkSession
-        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
-        delta_log.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(self.location))
-        state = delta_log.forTable(session, self.location).unsafeVolatileSnapshot()
-        turn = state.transactions().get(APPLICATION)
-        self.ranges, self.covers, self.turn = SeenRanges(), state.version(), turn.get() if turn.isDefined() else 0
+        self.ranges, self.covers = SeenRanges(), self._writer.version()
         collect_ranges(self._table.read(versionAsOf=self.covers), self.ranges)
         if self.ranges.devices:
             log.info("read the keys of %d devices from version %d in %.1f s", self.ranges.devices, self.covers, time.monotonic() - started)

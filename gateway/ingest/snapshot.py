@@ -24,18 +24,17 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """covers: table version; turn: our last txnVersion up to there; table: the table's id, as a folder may get another table."""
+    """covers: table version; table: the table's id, as a folder may get another table."""
 
     ranges: SeenRanges
     covers: int
-    turn: int
     table: str
 
 
 def encode(snapshot: Snapshot) -> bytes:
     keys = [(*key, start, end - 1) for key, start, end in snapshot.ranges]
     columns = list(zip(*keys, strict=True)) or [()] * 4
-    labels = {"covers": str(snapshot.covers), "turn": str(snapshot.turn), "table": snapshot.table}
+    labels = {"covers": str(snapshot.covers), "table": snapshot.table}
     table = pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA.with_metadata(labels)
     )
@@ -51,7 +50,7 @@ def decode(data: bytes) -> Snapshot:
     ranges = SeenRanges()
     for device, incarnation, first, last in zip(*(table[field.name].to_pylist() for field in _SCHEMA), strict=True):
         ranges.add((device, incarnation), first, last + 1)
-    return Snapshot(ranges, int(labels["covers"]), int(labels["turn"]), labels["table"])
+    return Snapshot(ranges, int(labels["covers"]), labels["table"])
 
 
 def save(folder: Folder, snapshot: Snapshot) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 
@@ -47,6 +47,7 @@ PUBLICATIONS = Layout(
     ),
     (
         ("delta.enableChangeDataFeed", "true"),
+        ("delta.checkpointInterval", "50"),
         ("delta.dataSkippingStatsColumns", "device,incarnation,sequence,received,gateway,epoch,batch"),
     ),
 )
@@ -94,12 +95,10 @@ class Table:
         reader = self._spark.read.format("delta").options(**options)
         return reader.load(self.name) if self._is_path else reader.table(self.name)
 
-    def save(self, writer: DataFrameWriter) -> None:
-        """Let a writer in `append` or `overwrite` mode write here."""
-        if self._is_path:
-            writer.format("delta").save(self.name)
-        else:
-            writer.format("delta").saveAsTable(self.name)
+    def inserted(self, after: int, until: int) -> DataFrame:
+        """The rows that came in versions after `after` up to `until`, by the change data feed."""
+        changes = self.read(readChangeFeed="true", startingVersion=after + 1, endingVersion=until)
+        return changes.where("_change_type = 'insert'")
 
 
 def absolute(name: str) -> str:

@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from gateway.ingest import onceway_ingest
 from pyspark.sql import DataFrame, SparkSession
+
+from gateway.ingest import onceway_ingest
 
 Key = tuple[str, int, int]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from gateway.ingest import batch
 from gateway.ingest.landing import Announced, Landing, parse_manifest
 from gateway.uplink.batch import sha256
-
 from tests.ingest.batches import EPOCH, land, row
 
 FEED = f"site/{EPOCH}"

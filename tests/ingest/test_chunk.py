@@ -1,10 +1,10 @@
 import pyarrow as pa
-from gateway.ingest import chunk
-from gateway.ingest.landing import Announced
-from gateway.uplink.batch import SCHEMA
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.ingest import chunk
+from gateway.ingest.landing import Announced
+from gateway.uplink.batch import SCHEMA
 from tests.ingest.batches import EPOCH, row
 
 keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 30))

@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from gateway.ingest import feeds as feeds_module
-from gateway.ingest.feeds import Feeds
-from gateway.ingest.landing import Landing, boundary
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.ingest import feeds as feeds_module
+from gateway.ingest.feeds import Feeds
+from gateway.ingest.landing import Landing, boundary
 from tests.ingest.batches import EPOCH, land, row
 
 A, B = f"a/{EPOCH}", f"b/{EPOCH}"

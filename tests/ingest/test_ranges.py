@@ -1,3 +1,5 @@
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +30,7 @@ def test_overlap_is_what_a_set_says(added: list[tuple[int, int]], asked: tuple[i
 def test_ranges_stay_sorted_apart_and_not_empty(added: list[tuple[int, int]]) -> None:
     ranges, _ = filled(added)
     bounds = [bound for _, start, end in ranges for bound in (start, end)]
-    assert all(low < high for low, high in zip(bounds, bounds[1:], strict=False))
+    assert all(low < high for low, high in itertools.pairwise(bounds))
 
 
 def test_keys_are_apart() -> None:
