@@ -53,6 +53,9 @@ def _build(wanted: str | None) -> typer.Typer:
             if wanted in points:
                 raise
             continue  # the list of commands shows what is installed
+        if [command.name for command in app.registered_commands] == [point.name]:
+            root.registered_commands += app.registered_commands  # `onceway where`, not `onceway where where`
+            continue
         if app.registered_callback is None and len(app.registered_commands) == 1 and not app.registered_groups:
             app.callback()(lambda: None)  # typer would drop the command's name
         root.add_typer(app, name=point.name)

@@ -13,6 +13,8 @@ from gateway.uplink.batch import encode, file_stem, sha256
 from gateway.uplink.keys import pack
 from gateway.uplink.spool import ROW_OVERHEAD, Cut, Spool
 
+CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
+
 
 class Cutter:
     """Cuts one batch at a time. Age is measured by this process's monotonic clock, so a wrong wall clock never holds a reading back."""
@@ -23,6 +25,7 @@ class Cutter:
         self._folder = data / "batches"
         self._folder.mkdir(mode=0o750, exist_ok=True)
         self._waiting_since: float | None = None
+        self._clockless_since: float | None = None
         self.tidy()
 
     def tidy(self) -> None:
@@ -43,12 +46,18 @@ class Cutter:
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
-        return (
-            flush
-            or count >= self._limits.batch_count
-            or size >= self._limits.batch_bytes
-            or now - self._waiting_since >= self._limits.batch_age_s
-        )
+        full = count >= self._limits.batch_count or size >= self._limits.batch_bytes
+        old = now - self._waiting_since >= self._limits.batch_age_s
+        return flush or ((full or old) and not self._waits_for_clock(now))
+
+    def _waits_for_clock(self, now: float) -> bool:
+        """A Pi learns the time from the network, often in the moment when the uplink comes up: give the gateway a chance to fill it in."""
+        if not self._spool.lacks_time(self._limits.batch_count):
+            self._clockless_since = None
+            return False
+        if self._clockless_since is None:
+            self._clockless_since = now
+        return now - self._clockless_since < CLOCK_WAIT_S
 
     def cut(self) -> Cut:
         """Cut the oldest waiting rows into the next batch. Raises OSError when the disk is full, and nothing has changed then."""

@@ -107,6 +107,15 @@ class Spool:
         ).fetchone()
         return row[0], row[1]
 
+    def lacks_time(self, count: int) -> bool:
+        """Whether one of the oldest `count` waiting rows has no UTC yet and may still get it: the gateway has not been started since."""
+        found = self._db.execute(
+            "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'boot'))"
+            " FROM (SELECT received, boot FROM spool WHERE id > ? ORDER BY id LIMIT ?)",
+            (self.last_cut()[1], count),
+        ).fetchone()
+        return bool(found[0])
+
     def rows(self, after: int, count: int, max_bytes: int = EVER, before: int = EVER) -> list[Row]:
         """The oldest rows with after < id < before: at most `count`, and of topics and payloads at most `max_bytes` (but one row at least).
 

@@ -23,7 +23,7 @@ class NotHere(OncewayError):
     exit_code = 1
 
 
-@app.command()
+@app.command("where")
 def where(
     device: Annotated[str, typer.Argument(help="Device name; @GATEWAY for a client without an identity of its own.")],
     sequence: Annotated[int, typer.Argument(help="Its sequence number; for @GATEWAY the spool id.")],

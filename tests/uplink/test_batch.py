@@ -1,0 +1,98 @@
+"""Batches as bytes: what goes in comes out, in as few bytes as promised."""
+
+import os
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.uplink.batch import SCHEMA, Manifest, Origin, decode, encode
+from gateway.uplink.keys import incarnations, pack
+
+ORIGIN = Origin("site-ü", "00c0ffee")
+int64 = st.integers(-(2**63), 2**63 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+rows = st.lists(
+    st.tuples(text, int64, int64, st.none() | text, text, st.binary(max_size=60), st.none() | int64, int64, int64, int64),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(rows)
+@settings(max_examples=60, deadline=None)
+def test_rows_come_back_as_they_were(rows):
+    data = encode(rows, ORIGIN, 17)
+    assert decode(data) == (
+        rows,
+        {"onceway.schema": "1", "onceway.gateway": "site-ü", "onceway.epoch": "00c0ffee", "onceway.number": "17"},
+    )
+    assert encode(rows, ORIGIN, 17) == data
+
+
+def test_the_file_says_its_types_without_pyarrow_s_own_schema():
+    file = pq.ParquetFile(pa.BufferReader(encode(sensor_rows(10), ORIGIN, 1)))
+    assert file.schema_arrow.remove_metadata() == SCHEMA
+    column = {file.metadata.row_group(0).column(n).path_in_schema: file.metadata.row_group(0).column(n) for n in range(len(SCHEMA))}
+    assert {c.compression for c in column.values()} == {"ZSTD"}
+    assert "DELTA_BINARY_PACKED" in column["spool_id"].encodings
+    assert not any(c.is_stats_set for c in column.values())
+
+
+def test_manifest_names_and_content():
+    manifest = Manifest(ORIGIN, 12, 500, 10211, "ab" * 32)
+    assert manifest.name == "site-ü/00c0ffee/000000000012.json"
+    assert manifest.data_name == "site-ü/00c0ffee/000000000012.parquet"
+    assert manifest.to_json().decode() == (
+        '{"schema": 1, "gateway": "site-ü", "epoch": "00c0ffee", "number": 12, "rows": 500, "bytes": 10211, "sha256": "' + "ab" * 32 + '"}'
+    )
+
+
+def sensor_rows(count: int, devices: int = 20, payload=None):
+    """Readings as `examples/sensor` sends them: SenML-CBOR of one record with time and value, 24 bytes; one device after another."""
+    rng = random.Random(count)
+    sequences = [rng.randrange(1, 60_000) for _ in range(devices)]
+    incarnation = [rng.getrandbits(32) for _ in range(devices)]
+    now, since = 1_790_000_000_000_000, 86_400_000_000
+    found = []
+    for n in range(count):
+        device = n % devices
+        step = rng.randrange(20_000, 180_000)
+        now, since = now + step, since + step
+        sequences[device] += 1
+        body = bytes.fromhex("81a4 2169 6465763a74656d703a 0062 4130 061a") + (now // 1_000_000).to_bytes(4, "big") + b"\x02\x19"
+        body += rng.randrange(300, 700).to_bytes(2, "big")
+        name = f"sensor-{device:03d}"
+        found.append(
+            (
+                name,
+                incarnation[device],
+                sequences[device],
+                None,
+                f"sensors/{name}",
+                payload() if payload else body[-24:],
+                now,
+                3,
+                since,
+                7 * n,
+            )
+        )
+    return found
+
+
+def test_bytes_per_reading_keep_their_promise():
+    """≤ 20 at 500 readings, ≤ 45 at 50; with payloads of pure noise, which nothing can compress, ≤ 12 beside the 24 bytes themselves."""
+    assert len(encode(sensor_rows(500), ORIGIN, 1)) / 500 <= 20
+    assert len(encode(sensor_rows(50, devices=5), ORIGIN, 1)) / 50 <= 45
+    assert len(encode(sensor_rows(500, payload=lambda: os.urandom(24)), ORIGIN, 1)) / 500 - 24 <= 12
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 30)), max_size=80))
+@settings(max_examples=80, deadline=None)
+def test_packed_keys_answer_for_exactly_the_keys_in_a_batch(keys):
+    blob = pack(keys)
+    for device in "abc":
+        for sequence in range(-1, 32):
+            assert sorted(incarnations(blob, device, sequence)) == sorted({k[1] for k in keys if (k[0], k[2]) == (device, sequence)})

@@ -1,0 +1,213 @@
+"""Cutting: when a batch is due, what it takes, and that it stays what it is through crashes and full disks."""
+
+import errno
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.config import UplinkSection
+from gateway.uplink import cutter as cutter_module
+from gateway.uplink.batch import decode, sha256
+from gateway.uplink.cutter import CLOCK_WAIT_S, Cutter
+from gateway.uplink.spool import Spool
+from tests.uplink.conftest import GatewayData
+
+
+class Clock:
+    """The monotonic clock of the cutter, in the test's hand."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(cutter_module.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def make(data):
+    """Cutter and spool of `data` with some limits."""
+    opened = []
+
+    def make(**limits) -> tuple[Cutter, Spool]:
+        spool = Spool(data.path)
+        opened.append(spool)
+        return Cutter(spool, data.path, UplinkSection(landing="x", **limits)), spool
+
+    yield make
+    for spool in opened:
+        spool.close()
+
+
+def test_due_by_count_by_bytes_and_by_age(data, make, monkeypatch):
+    clock = Clock(monkeypatch)
+    cutter, _ = make(batch_count=10, batch_bytes=1000, batch_age_s=60)
+    assert not cutter.due()
+    assert not cutter.due(flush=True)
+    data.add(9)
+    assert not cutter.due()
+    assert cutter.due(flush=True)
+    data.add(1)
+    assert cutter.due()
+    assert cutter.cut().rows == 10
+    data.add(3, size=400)
+    assert cutter.due()
+    assert cutter.cut().rows == 2  # the third would be beyond 1000 bytes
+    assert not cutter.due()
+    clock.now += 59.9
+    assert not cutter.due()
+    clock.now += 0.2
+    assert cutter.due()
+    assert cutter.cut().rows == 1
+
+
+def test_a_row_larger_than_the_limit_goes_alone(data, make):
+    cutter, _ = make(batch_count=10, batch_bytes=100)
+    data.add(1, size=5000)
+    data.add(2, size=10)
+    assert cutter.cut().rows == 1
+    assert cutter.cut().rows == 2
+
+
+def test_rows_without_utc_wait_for_the_gateway_s_clock_but_not_for_ever(data, make, monkeypatch):
+    clock = Clock(monkeypatch)
+    cutter, _ = make(batch_count=5)
+    data.add(5)
+    with data.db() as db:
+        db.execute("UPDATE spool SET received = NULL")
+    assert not cutter.due()
+    with data.db() as db:
+        db.execute("UPDATE spool SET received = 1760000000000000 + monotonic")
+    assert cutter.due()
+    with data.db() as db:
+        db.execute("UPDATE spool SET received = NULL")
+    assert not cutter.due()
+    clock.now += CLOCK_WAIT_S + 1
+    assert cutter.due()
+    cut = cutter.cut()
+    assert all(row[6] is None for row in decode(cutter.load(cut))[0])
+
+
+def test_rows_of_an_earlier_boot_will_never_get_utc_and_do_not_wait(data, make):
+    cutter, _ = make(batch_count=5)
+    data.add(5)
+    with data.db() as db:
+        db.execute("UPDATE spool SET received = NULL")
+        db.execute("UPDATE meta SET value = '2' WHERE key = 'boot'")
+    assert cutter.due()
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_clock_ten_years_off_neither_holds_back_nor_hurries(data, make, monkeypatch, years):
+    cutter, _ = make(batch_count=5, batch_age_s=60)
+    monkeypatch.setattr(cutter_module.time, "time_ns", lambda: (1_790_000_000 + years * 31_557_600) * 10**9)
+    data.add(4)
+    assert not cutter.due()
+    data.add(1)
+    assert cutter.due()
+    cut = cutter.cut()
+    assert [row[6] for row in decode(cutter.load(cut))[0]] == [1_760_000_000_000_000 + n * 1000 for n in range(1, 6)]
+
+
+def test_a_full_disk_under_the_batch_file_changes_nothing(data, make, monkeypatch):
+    cutter, spool = make(batch_count=5)
+    data.add(5)
+
+    def full(_file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cutter_module.os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            cutter.cut()
+    assert spool.last_cut() == (0, 0)
+    cut = cutter.cut()
+    assert (cut.number, cut.rows) == (1, 5)
+
+
+def test_a_full_disk_under_the_database_changes_nothing(data, make, monkeypatch):
+    cutter, spool = make(batch_count=5)
+    data.add(5)
+    spool._db.execute(f"PRAGMA max_page_count={spool._db.execute('PRAGMA page_count').fetchone()[0]}")
+    with monkeypatch.context() as patch:
+        patch.setattr(cutter_module, "pack", lambda _keys: bytes(100_000))
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            cutter.cut()
+    assert spool.last_cut() == (0, 0)
+    assert data.spool_ids() == [1, 2, 3, 4, 5]
+    spool._db.execute("PRAGMA max_page_count=1000000")
+    assert cutter.cut().number == 1
+
+
+class Cutting(RuleBasedStateMachine):
+    """Rows arrive, batches are cut and land, the process dies at any point: ids stay in order, each in one batch, bytes never change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))  # in memory: thousands of syncs
+        self.data = GatewayData(self.folder / "data")
+        self.landed_ids: list[int] = []
+        self.known: dict[int, tuple] = {}
+        self.start()
+
+    def start(self) -> None:
+        self.spool = Spool(self.data.path)
+        self.cutter = Cutter(self.spool, self.data.path, UplinkSection(landing="x", batch_count=7, batch_bytes=400))
+
+    def teardown(self) -> None:
+        self.spool.close()
+        shutil.rmtree(self.folder)
+
+    @rule(count=st.integers(1, 12), size=st.sampled_from([8, 60, 500]), device=st.sampled_from(["sensor-1", None]))
+    def arrive(self, count, size, device):
+        self.data.add(count, device, size)
+
+    @precondition(lambda self: self.cutter.due(flush=True))
+    @rule()
+    def cut(self):
+        cut = self.cutter.cut()
+        rows, _ = decode(self.cutter.load(cut))
+        assert len(rows) <= 7
+        assert len(rows) == 1 or sum(len(row[4]) + len(row[5]) for row in rows) <= 400
+
+    @precondition(lambda self: self.cutter.due(flush=True))
+    @rule()
+    def die_between_file_and_row(self):
+        record, self.spool.record = self.spool.record, lambda *_: None
+        self.cutter.cut()
+        self.spool.record = record
+        self.restart()
+
+    @rule()
+    def restart(self):
+        self.spool.close()
+        self.start()
+
+    @precondition(lambda self: self.spool.unlanded())
+    @rule()
+    def land(self):
+        cut = self.spool.unlanded()
+        assert sha256(self.cutter.load(cut)) == cut.sha256
+        self.landed_ids += [row[-1] for row in decode(self.cutter.load(cut))[0]]
+        self.spool.landed(cut)
+        self.cutter.forget(cut)
+
+    @precondition(lambda self: self.spool.unlanded())
+    @rule()
+    def lose_the_file_of_a_batch(self):
+        (self.data.path / "batches" / f"{self.spool.unlanded().number:012d}.parquet").unlink(missing_ok=True)
+
+    @invariant()
+    def each_id_is_once_in_order_and_bytes_stay(self):
+        batches = self.data.batches()
+        assert [batch[0] for batch in batches] == list(range(1, len(batches) + 1))
+        for number, first, last, rows, size, digest, _ in batches:
+            assert self.known.setdefault(number, (first, last, rows, size, digest)) == (first, last, rows, size, digest)
+        assert self.landed_ids + self.data.spool_ids() == list(range(1, self.data.added + 1))
+
+
+Cutting.TestCase.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+test_cutting_in_any_order_of_events = Cutting.TestCase
