@@ -1,0 +1,109 @@
+"""`onceway where` and `onceway uplink status`: what a person is told about a reading, and about the room that is left."""
+
+import time
+
+import pytest
+
+from gateway.uplink import spool as spool_module
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.spool import Spool
+from gateway.uplink.status import look
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[spool]\nmax_bytes = 1000000\n'
+        f'[uplink]\nlanding = "file://user:secret@host/{tmp_path}/landing"\nbatch_count = 10\n'
+    )
+    return path
+
+
+def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain, onceway, tmp_path, config):
+    from gateway.config import UplinkSection
+
+    data.add(10)
+    drain(data, tmp_path / "landing")
+    data.add(2, device=None)
+    drain(data, tmp_path / "landing")
+    data.add(3)
+    spool = Spool(data.path)
+    Cutter(spool, data.path, UplinkSection(landing="x", batch_count=2)).cut()
+    spool.close()
+
+    def where(device, sequence):
+        done = onceway("where", device, str(sequence), "--config", config)
+        return done.returncode, done.stdout + done.stderr
+
+    code, text = where("sensor-1", 7)
+    assert code == 0
+    assert "sensor-1 7 (incarnation 77): landed in batch 1 at 20" in text
+    assert "landing/site-1/00c0ffee/000000000001.parquet" in text
+    assert "secret" not in text
+    assert "landed in batch 2" in where("@site-1", 12)[1]
+    assert "cut into batch 3, not landed yet" in where("sensor-1", 14)[1]
+    assert "waiting in the spool" in where("sensor-1", 15)[1]
+    code, text = where("sensor-1", 11)
+    assert code == 1
+    assert "is not in this gateway's spool or batches" in text
+
+
+def test_batches_are_forgotten_after_a_while(data, drain, onceway, tmp_path, monkeypatch):
+    monkeypatch.setattr(spool_module, "KEEP", 3)
+    data.add(60)
+    drain(data, tmp_path / "landing")
+    assert [batch[0] for batch in data.batches()] == [4, 5, 6]
+    done = onceway("where", "sensor-1", "5", "--data", data.path)
+    assert done.returncode == 1
+    assert "or it landed before batch 4 of epoch 00c0ffee" in done.stderr
+    data.add(10)
+    drain(data, tmp_path / "landing")
+    assert data.batches()[-1][0] == 7
+
+
+def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path):
+    now = time.time_ns() // 1000
+    data.add(100)
+    drain(data, tmp_path / "landing", count=50)
+    data.add(50)
+    with data.db() as db:  # 50 readings 12 h ago, 50 6 h ago, both landed; 50 wait since 6 h
+        db.execute("UPDATE batch SET cut = ? WHERE number = 1", (now - 12 * 3_600_000_000,))
+        db.execute("UPDATE batch SET cut = ? WHERE number = 2", (now - 6 * 3_600_000_000,))
+        db.execute("UPDATE spool SET received = ?", (now - 6 * 3_600_000_000,))
+    spool = Spool(data.path)
+    row = 24 + len("sensors/sensor-1") + 64
+    status = look(spool, data.path, max_bytes=50 * row + 300 * row)
+    assert (status.rows, status.bytes) == (50, 50 * row)
+    assert status.bytes_per_day == pytest.approx(2 * 150 * row, rel=0.01)
+    assert status.lasts_s == pytest.approx(86_400, rel=0.01)
+    assert "lasts 24 hours without an uplink" in status.as_text() or "lasts 23 hours" in status.as_text()
+    assert status.running is None
+    spool.close()
+
+
+def test_status_of_an_idle_gateway(data):
+    spool = Spool(data.path)
+    status = look(spool, data.path, max_bytes=1000)
+    spool.close()
+    assert status.lasts_s is None
+    assert "not running" in status.as_text()
+    assert "for ever" in status.as_text()
+
+
+def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain, landed, tmp_path):
+    from gateway.config import UplinkSection
+    from gateway.store.schema import open_store
+
+    place = tmp_path / "landing"
+    data.add(10, device=None)
+    drain(data, place)
+    data.add(15, device=None)
+    spool = Spool(data.path)
+    Cutter(spool, data.path, UplinkSection(landing="x", batch_count=10)).cut()
+    spool.close()
+    open_store(data.path, "site-1-north").close()  # what the gateway does when it starts with the new name
+    drain(data, place)
+    assert [row[2] for row in landed(place)] == list(range(1, 21))
+    new = landed(place, gateway="site-1-north", epoch=data.meta("epoch"))
+    assert [row[:3] for row in new] == [("@site-1-north", 0x00C0FFEE, n) for n in range(21, 26)]
