@@ -11,6 +11,7 @@ from rich.table import Table
 
 from gateway.errors import OncewayError
 from provisioning import avrdude, batch, boards, device
+from provisioning.contact import await_greeting
 from provisioning.device import Target
 from provisioning.progress import shown
 from provisioning.registry import Device, Registry, default_path
@@ -47,6 +48,29 @@ def provision(
     """
     opened, target = open_registry(registry), Target(boards.board(board), port, hex_file)
     _do("provisioned", name, target, dry_run, as_json, lambda progress: device.provision(opened, name, target, progress))
+
+
+@app.command()
+def add(
+    name: Name,
+    port: Port,
+    board: Board = "uno",
+    hex_file: Hex = DEFAULT_HEX,
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """From a bare board to its first greeting: provision it, then wait until it speaks over its port as it will to the gateway.
+
+    Example: onceway device add greenhouse-1 --port /dev/ttyACM0
+    """
+    opened, target = open_registry(registry), Target(boards.board(board), port, hex_file)
+    with shown(as_json) as progress:
+        device.provision(opened, name, target, progress)
+    met = await_greeting(port, name)
+    if as_json:
+        print(json.dumps(opened.get(name).public() | {"incarnation": met.incarnation, "next_sequence": met.next_sequence}, indent=2))
+    else:
+        print(f"{name} provisioned on {port}; it greets with incarnation {met.incarnation:08x}, next sequence {met.next_sequence}")
 
 
 @app.command()

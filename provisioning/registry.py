@@ -59,6 +59,9 @@ class Registry:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.touch(mode=0o600)
+            if os.geteuid() == 0:  # the gateway's own account reads it in its own folder
+                owner = path.parent.stat()
+                os.chown(path, owner.st_uid, owner.st_gid)
             self._database = sqlite_utils.Database(path)
             self._migrate()
         except OSError as error:

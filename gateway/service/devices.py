@@ -26,10 +26,10 @@ class Registry:
         self._path = folder / FILE
 
     def admits(self, name: str) -> bool:
-        """Whether a device of this name is registered. A registry that cannot be read admits nobody."""
+        """Whether a device of this name is registered and not revoked. A registry that cannot be read admits nobody."""
         try:
             with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as database:
-                return database.execute("SELECT 1 FROM device WHERE name = ?", (name,)).fetchone() is not None
+                return database.execute("SELECT 1 FROM device WHERE name = ? AND status <> 'revoked'", (name,)).fetchone() is not None
         except sqlite3.Error as error:
             log.error("%s: the device registry cannot be read (%s); %s is refused", self._path, error, name)
             return False

@@ -79,6 +79,22 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
     assert "key" not in out
 
 
+async def test_from_a_bare_board_to_its_first_greeting(tmp_path: Path, uno: SimulatedBoard) -> None:
+    code, out, err = await _onceway(tmp_path, "device", "add", "roof-1", "--port", str(uno.port), "--hex", str(HEX), "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert (said["name"], said["status"]) == ("roof-1", "ready")
+    assert said["incarnation"] > 0
+    assert said["next_sequence"] >= 1
+
+
+async def test_a_firmware_that_does_not_greet_is_said(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    code, _, err = await _onceway(tmp_path, "device", "add", "roof-1", "--port", str(uno.port), "--hex", str(small))
+    assert code == 1
+    assert "no greeting came" in err
+    assert Registry(tmp_path / "registry.db").get("roof-1").status == "ready", "it was flashed and read back"
+
+
 async def test_a_board_says_who_it_is(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
     read = ("device", "read", "--port", str(uno.port), "--json")
     assert json.loads((await _onceway(tmp_path, *read))[1])["name"] is None
