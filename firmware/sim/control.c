@@ -31,11 +31,11 @@ bool control_open(struct control *control, const char *path)
     if (somebody_answers(&address)) return complain(path, "another simulated board answers there; stop it or choose another name");
     unlink(path);
     control->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (control->listener < 0 || bind(control->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
-        listen(control->listener, CONTROL_CLIENTS) != 0)
-        return complain(path, strerror(errno));
+    if (control->listener < 0 || bind(control->listener, (struct sockaddr *)&address, sizeof address) != 0) return complain(path, strerror(errno));
     return true;
 }
+
+bool control_listen(struct control *control) { return listen(control->listener, CONTROL_CLIENTS) == 0 || complain(control->path, strerror(errno)); }
 
 static void drop(struct control_client *client)
 {

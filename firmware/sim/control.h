@@ -26,8 +26,10 @@ struct control {
     struct control_client clients[CONTROL_CLIENTS];
 };
 
-/* False after a message on standard error. A socket left behind by a dead process is replaced, a live one is not. */
+/* Take the name; false after a message on standard error. A socket left behind by a dead process is replaced, a live one is not. */
 bool control_open(struct control *control, const char *path);
+/* From now on connections are accepted: who gets one finds the board complete. */
+bool control_listen(struct control *control);
 void control_close(struct control *control);
 
 /* Fill in what to poll for; returns the number of entries, at most 1 + CONTROL_CLIENTS. */

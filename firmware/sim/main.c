@@ -267,6 +267,7 @@ int main(int argc, char **argv)
     simulator.board.event = on_event;
     simulator.board.context = &simulator;
     if (!options.off) board_power(&simulator.board, true);
+    if (!control_listen(&simulator.control)) return EXIT_FAILURE;
     simulator_set_speed(&simulator, options.speed);
     live(&simulator);
     simulator_record(&simulator, "end");

@@ -101,7 +101,8 @@ class SimulatedBoard:
 
     firmware: an Intel HEX file put into the flash before the first start, as a programmer would; without it the flash keeps what it has.
     speed: `real`, `max` (as fast as it goes) or `step` (time passes in `run` only). seed: of torn cells and RAM noise.
-    off: start without power. record: keep all inputs with their time in DIRECTORY/inputs. bootloader: with Optiboot, as a real Uno comes.
+    off: start without power. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
+    `tx_log`). bootloader: with Optiboot, as a real Uno comes.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class SimulatedBoard:
         self._options = ["--speed", speed, "--seed", str(seed)]
         self._options += ["--bootloader", str(BUILD / "sim" / "optiboot.hex")] if bootloader else []
         self._options += ["--off"] if off else []
-        self._options += ["--record", "inputs"] if record else []
+        self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -167,8 +168,6 @@ class SimulatedBoard:
             "eeprom.bin",
             "--eeprom-log",
             "eeprom.log",
-            "--tx-log",
-            "tx.log",
             *self._options,
         ]
         with self._messages.open("ab") as messages:
