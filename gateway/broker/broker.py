@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.broker.access import Access
-from gateway.broker.burst import PUBLISH, RETAIN, Burst
+from gateway.broker.burst import Burst
 from gateway.broker.changes import Changes, Commit
 from gateway.broker.connection import Connection
-from gateway.broker.outbound import Delivery
-from gateway.broker.overflow import is_full, make_room
 from gateway.broker.recovered import Recovered
-from gateway.broker.retained import Retained, RetainedMessages
-from gateway.broker.router import Router, Subscription
+from gateway.broker.restore import restore
+from gateway.broker.retained import RetainedMessages
+from gateway.broker.router import Router
+from gateway.broker.routing import publish, redeal, refuses
 from gateway.broker.session import Session
 from gateway.broker.spool import Spool
 from gateway.broker.statistics import Statistics
@@ -31,7 +31,6 @@ from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.broker.spool import Identity
     from gateway.links.carrier import Peer
 
 
@@ -74,7 +73,7 @@ class Broker:
         self._waiting: dict[int, list[Connection]] = {}
         self._next_session = state.next_session
         self._next_message = state.next_message
-        self._restore(state)
+        restore(self, state)
 
     # -- connections and sessions
 
@@ -138,8 +137,8 @@ class Broker:
             return
         expires = None if will.expiry is None else self.now + will.expiry
         burst = Burst(topic, will.payload, will.qos, will.retain, properties=will.properties, expires=expires)
-        if not self.refuses(burst):
-            self.publish(burst, None, client=client)
+        if not refuses(self, burst):
+            publish(self, burst, None, client=client)
 
     def end_session(self, session: Session) -> None:
         """Forget a session with all that belongs to it."""
@@ -148,10 +147,13 @@ class Broker:
         for topic_filter in list(session.subscriptions):
             self.router.unsubscribe(session, topic_filter)
         session.outbound.suspend()
+        orphans = session.outbound.orphans()
         session.outbound.drop()
         self.sessions.pop(session.client, None)
         self._unstore(session)
         session.expiry = 0
+        for burst, qos, share, skip, count in orphans:
+            redeal(self, burst, qos, share, skip, count)
 
     def change_expiry(self, session: Session, expiry: int) -> None:
         if session.durable and not expiry:
@@ -167,97 +169,6 @@ class Broker:
             changes.sessions.pop(session.id, None)
             changes.flows.pop(session, None)
             changes.ended.append(session.id)
-
-    # -- publications
-
-    def refuses(self, burst: Burst, durable: bool = False) -> ReasonCode | None:
-        """Why a burst cannot be taken at all, or None. durable: its sender's session outlives its connection."""
-        topic = burst.topic
-        if topic.generation != self.router.generation:
-            self.router.match(topic)
-        if topic.spooled and not self.spool.fits(burst):
-            return ReasonCode.QUOTA_EXCEEDED
-        if self.disk_full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
-            return ReasonCode.QUOTA_EXCEEDED
-        if topic.refusing and burst.qos and any(is_full(self, session, burst) for session in topic.refusing):
-            return ReasonCode.QUOTA_EXCEEDED
-        if burst.retain and burst.size and self.retained.count >= self.limits.retained and self.retained.get(topic.name) is None:
-            return ReasonCode.QUOTA_EXCEEDED
-        return None
-
-    def publish(self, burst: Burst, identity: Identity | None, commit: int = 0, client: str | None = None) -> int:
-        """Route a burst, keep it for those who are away, put it into the spool. commit: one that it waits for in any case. Returns the
-        commit that its acknowledgement waits for, 0 for none."""
-        topic = burst.topic
-        if topic.generation != self.router.generation:
-            self.router.match(topic)
-        if topic.spooled:
-            if client is None:
-                client = burst.publisher.client if burst.publisher else ""
-            monotonic = int((self.now - self.started) * 1_000_000)
-            utc = None if self.utc_start is None else self.utc_start + monotonic
-            self.changes.spool += self.spool.rows(burst, client, identity, monotonic, utc)
-            commit = self.promise()
-        qos = burst.qos
-        if qos and not commit and topic.durable:
-            commit = self.promise()
-        if burst.retain:
-            commit = self._retain(burst) or commit
-        publisher = burst.publisher
-        for route in topic.routes:
-            session = route.session
-            if session is publisher:
-                if route.own is None:
-                    continue
-                route = route.own
-            flags = RETAIN if burst.retain and route.retain_as_published else 0
-            self._deliver(session, burst, min(qos, route.qos), flags, route.identifiers, 0, burst.count, commit)
-        for share in topic.shares:
-            skip = 0
-            for session, subscription, count in share.deal(burst.count):
-                flags = RETAIN if burst.retain and subscription.retain_as_published else 0
-                extra = subscription.extra
-                self._deliver(session, burst, min(qos, subscription.qos), flags, extra, skip, count, commit)
-                skip += count
-        return commit
-
-    def deliver(self, session: Session, burst: Burst, qos: int, flags: int, extra: bytes) -> None:
-        """Give a message to one session, e.g. a retained one."""
-        commit = self.promise() if qos and session.durable else 0
-        self._deliver(session, burst, qos, flags, extra, 0, burst.count, commit)
-
-    def _deliver(self, session: Session, burst: Burst, qos: int, flags: int, extra: bytes, skip: int, count: int, commit: int) -> None:
-        outbound = session.outbound
-        if not qos and session.connection is not None and not (outbound.pending or outbound.resend):
-            self.send_qos_0(session, burst, flags, extra, skip, count)
-        elif (qos or session.connection is not None or session.queueing.qos_0) and make_room(self, session, burst, qos, count):
-            outbound.queue(burst, qos << 1 | flags, extra, skip, count, commit)
-
-    def send_qos_0(self, session: Session, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None:
-        """Send to a client that is connected, or drop for one that does not read."""
-        connection = session.connection
-        if connection is None or connection.full:
-            self.statistics.dropped += count
-            return
-        shape = connection.shape(burst, PUBLISH | flags, extra)
-        if shape is None:
-            self.statistics.too_large += count
-            return
-        self.statistics.sent[0] += count
-        connection.send(burst.packets(shape, 0, skip, count))
-
-    def _retain(self, burst: Burst) -> int:
-        """Keep the last publication of a burst for later subscribers. Returns the commit that this is part of, 0 when nothing changes."""
-        name = burst.topic.name
-        if burst.size:
-            message = Retained(name, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires)
-            self.retained.put(message)
-            self.changes.retained[name] = message
-        elif self.retained.remove(name):
-            self.changes.retained[name] = None
-        else:
-            return 0
-        return self.promise()
 
     # -- commits
 
@@ -333,54 +244,3 @@ class Broker:
         for topic in self.retained.expired(now):
             self.retained.remove(topic)
             self.changes.retained[topic] = None
-
-    # -- start
-
-    def _restore(self, state: Recovered) -> None:
-        """Take over what the store holds. All connections ended when the gateway stopped."""
-        by_id: dict[int, Session] = {}
-        connected = set()
-        for number, client, expiry, left, incarnation in state.sessions:
-            session = by_id[number] = self.sessions[client] = Session(
-                self, number, client, self.config.queueing(client), expiry, incarnation
-            )
-            session.left = self.now if left is None else left / 1000
-            if left is None:
-                connected.add(number)
-                self.changes.sessions[number] = session
-        for number, topic_filter, options, identifier in state.subscriptions:
-            subscription = Subscription(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
-            self.router.subscribe(by_id[number], subscription)
-        self._restore_flows(state, by_id, connected)
-        for topic, qos, properties, expires, payload in state.retained:
-            self.retained.put(Retained(topic, qos, payload, properties, None if expires is None else expires / 1000))
-        for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
-            stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
-            session_of = self.sessions.get(client)
-            latest = self.now + min(delay, session_of.expiry if session_of else 0)
-            self.wills[client] = self.changes.wills[client] = stored.at(latest if due_ms is None else due_ms / 1000)
-
-    def _restore_flows(self, state: Recovered, by_id: dict[int, Session], connected: set[int]) -> None:
-        bursts = {}
-        for number, name, retain, count, properties, expires, body in state.messages:
-            burst = Burst(
-                self.router.topic(name),
-                body,
-                0,
-                bool(retain),
-                count=count,
-                stride=len(body) // count,
-                properties=properties,
-                expires=None if expires is None else expires / 1000,
-            )
-            burst.message = number
-            bursts[number] = burst
-        queues: dict[int, list[Delivery]] = {}
-        for number, first, count, message, skip, flags, extra in state.queue:
-            delivery = Delivery(by_id[number], bursts[message], first, count, skip, flags, extra, 0)
-            queues.setdefault(number, []).append(delivery)
-        flows = {number: (received, sent, flying, released) for number, received, sent, flying, released in state.flows}
-        for number, session in by_id.items():
-            received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
-            session.inbound.restore(received)
-            session.outbound.restore(sent, unacknowledged, released, queues.get(number, []), number in connected)

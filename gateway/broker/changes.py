@@ -30,8 +30,9 @@ SubscriptionRow = tuple[int, str, int, int]
 """session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published), subscription identifier (0 = none)."""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
-QueueRow = tuple[int, int, int, int, int, int, bytes]
-"""session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN), properties for this receiver."""
+QueueRow = tuple[int, int, int, int, int, int, bytes, str]
+"""session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN), properties for this receiver, filter of
+the shared subscription that it comes from."""
 RetainedRow = tuple[str, int, bytes, int | None, bytes]
 """topic, QoS, properties, expires (axis ms), payload."""
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
@@ -133,9 +134,7 @@ class Changes:
                     next_message += 1
                     commit.messages.append(_message(burst))
                 delivery.stored = True
-                commit.queue.append(
-                    (delivery.session.id, delivery.first, delivery.count, burst.message, delivery.skip, delivery.flags, delivery.extra)
-                )
+                commit.queue.append(delivery.row())
         commit.flows = [
             (session.id, pack_ids(session.inbound.received), *session.outbound.row()) for session in self.flows if session.durable
         ]

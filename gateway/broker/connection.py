@@ -15,7 +15,7 @@ from struct import unpack
 from typing import TYPE_CHECKING
 
 from gateway.broker import handshake, publishing, requests
-from gateway.broker.burst import MAXIMUM, RETAIN, Burst
+from gateway.broker.burst import MAXIMUM, PUBLISH, RETAIN, Burst
 from gateway.mqtt.decode import decode
 from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
@@ -191,6 +191,19 @@ class Connection:
         self.full = False
         if self.session is not None:
             self.session.outbound.pump()
+
+    def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None:
+        """Send publications of a burst at QoS 0; they are dropped for a client that does not read."""
+        statistics = self.broker.statistics
+        if self.full:
+            statistics.dropped += count
+            return
+        shape = self.shape(burst, PUBLISH | flags, extra)
+        if shape is None:
+            statistics.too_large += count
+            return
+        statistics.sent[0] += count
+        self.send(burst.packets(shape, 0, skip, count))
 
     # -- bytes in
 

@@ -26,6 +26,7 @@ from gateway.broker.numbers import IDENTIFIERS, number_of, pack_ids, packet_id, 
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+    from gateway.broker.changes import QueueRow
     from gateway.broker.session import Session
 
 OVERHEAD = 64
@@ -37,12 +38,24 @@ class Delivery:
 
     first, count: its numbers. skip: index in the burst of its first publication. flags: QoS << 1 | RETAIN. extra: properties for this
     receiver. sent: how many have been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for none.
-    kept: it belongs into the store. stored: it has a row there, or the sealed commit holds one.
+    share: filter of the shared subscription that it comes from. kept: it belongs into the store. stored: it has a row there, or the
+    sealed commit holds one.
     """
 
-    __slots__ = ("burst", "commit", "count", "extra", "first", "flags", "kept", "left", "sent", "session", "skip", "stored")
+    __slots__ = ("burst", "commit", "count", "extra", "first", "flags", "kept", "left", "sent", "session", "share", "skip", "stored")
 
-    def __init__(self, session: Session, burst: Burst, first: int, count: int, skip: int, flags: int, extra: bytes, commit: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        burst: Burst,
+        first: int,
+        count: int,
+        skip: int,
+        flags: int,
+        extra: bytes,
+        commit: int = 0,
+        share: str = "",
+    ) -> None:
         self.session = session
         self.burst = burst
         self.first = first
@@ -51,10 +64,15 @@ class Delivery:
         self.flags = flags
         self.extra = extra
         self.commit = commit
+        self.share = share
         self.sent = 0
         self.left = count
         self.kept = False
         self.stored = False
+
+    def row(self) -> QueueRow:
+        message = self.burst.message
+        return self.session.id, self.first, self.count, message, self.skip, self.flags, self.extra, self.share
 
 
 class Outbound:
@@ -92,10 +110,10 @@ class Outbound:
 
     # -- queue and send
 
-    def queue(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int) -> None:
+    def queue(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str) -> None:
         """Take messages; send what may be sent. The caller has made room (`overflow.py`)."""
         session, broker = self.session, self.broker
-        delivery = Delivery(session, burst, self.next, count, skip, flags, extra, commit)
+        delivery = Delivery(session, burst, self.next, count, skip, flags, extra, commit, share)
         size = count * (burst.size + OVERHEAD)
         self.messages += count
         self.size += size
@@ -131,7 +149,8 @@ class Outbound:
                 self.broker.statistics.expired += self.discard(pending.popleft())
                 continue
             if not delivery.flags & QOS_BITS:
-                self._send_qos_0(pending.popleft())
+                connection.send_qos_0(delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count)
+                self._done(pending.popleft(), delivery.left)
                 continue
             if free <= 0 or self.resend:
                 break
@@ -147,10 +166,6 @@ class Outbound:
                 pending.popleft()
         if self.session.durable:
             self.broker.changes.flows[self.session] = None
-
-    def _send_qos_0(self, delivery: Delivery) -> None:
-        self.broker.send_qos_0(self.session, delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count)
-        self._done(delivery, delivery.left)
 
     def _send(self, delivery: Delivery, offset: int, count: int, dup: int) -> None:
         connection = self.session.connection
@@ -172,7 +187,7 @@ class Outbound:
         """How many of the identifiers of these numbers can be used up to the first that is in use. One is in use when its message stayed
         in flight while 65534 others passed it."""
         first = next(chain(self.acknowledging, self.receiving, self.released), 0)
-        if not first or (packet_id(number) - first) % IDENTIFIERS + count < IDENTIFIERS // 2:
+        if not first or (packet_id(number) - first - 1) % IDENTIFIERS + count < IDENTIFIERS // 2:
             return count
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
         return next((index for index, identifier in enumerate(packet_ids(number, count)) if identifier in flights), count)
@@ -271,6 +286,19 @@ class Outbound:
         self.resend = deque(sorted([*flights, *self.resend], key=lambda item: item[0]))
         self.acknowledging.clear()
         self.receiving.clear()
+
+    def orphans(self) -> list[tuple[Burst, int, str, int, int]]:
+        """What came from shared subscriptions and may go to another member when this session ends: what was not sent, and what was sent at
+        QoS 1; never QoS 2 that was sent [MQTT-4.8.2-5]. As burst, QoS, filter, index in the burst, count."""
+        sent = [
+            (delivery.burst, 1, delivery.share, delivery.skip + number - delivery.first, 1)
+            for number, delivery in self.resend
+            if delivery.share and delivery.flags & 2
+        ]
+        unsent = [
+            (item.burst, item.flags >> 1, item.share, item.skip + item.sent, item.count - item.sent) for item in self.pending if item.share
+        ]
+        return sent + unsent
 
     def drop(self) -> None:
         """The session ends: forget everything, in the store too."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.burst import Burst
 from gateway.broker.numbers import sequence_of
+from gateway.broker.routing import publish, refuses
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
@@ -39,10 +40,10 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
     if connection.peer.device is not None and identity is None and count == 1:
         identity = _device_identity(connection, identifiers)
     if not qos:
-        if connection.policy.access.refuses_publish(connection, burst.topic) or broker.refuses(burst):
+        if connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):
             broker.statistics.refused += count
         else:
-            broker.publish(burst, identity)
+            publish(broker, burst, identity)
         return
     inbound = session.inbound
     if qos == 2 and not inbound.all_new(identifiers):
@@ -60,19 +61,19 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             )
         _one_by_one(connection, burst, identifiers)
         return
-    refused = connection.policy.access.refuses_publish(connection, burst.topic) or broker.refuses(burst, session.durable)
+    refused = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst, session.durable)
     if refused:
         _refuse(connection, qos, identifiers, refused)
         return
     if qos == 1:
         inbound.unacknowledged += count
-        commit = broker.publish(burst, identity)
+        commit = publish(broker, burst, identity)
         connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
     else:
         inbound.keep(identifiers)
         if session.durable:
             inbound.commit = broker.keep_flow(session)
-        commit = broker.publish(burst, identity, inbound.commit if session.durable else 0)
+        commit = publish(broker, burst, identity, inbound.commit if session.durable else 0)
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.burst import RETAIN, Burst
 from gateway.broker.router import Subscription
+from gateway.broker.routing import deliver
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
 from gateway.mqtt.packets import Subscription as Wanted
 from gateway.mqtt.properties import PropertyId
@@ -59,7 +60,7 @@ def _send_retained(connection: Connection, topic_filter: str, subscription: Subs
     for message in broker.retained.matching(topic_filter, broker.now):
         topic = broker.router.topic(message.topic)
         burst = Burst(topic, message.payload, message.qos, True, properties=message.properties, expires=message.expires)
-        broker.deliver(session, burst, min(message.qos, subscription.qos), RETAIN, subscription.extra)
+        deliver(broker, session, burst, min(message.qos, subscription.qos), RETAIN, subscription.extra)
 
 
 def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:

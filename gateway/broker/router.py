@@ -167,6 +167,14 @@ class Router:
         self.changed()
         return True
 
+    def share(self, topic_filter: str) -> Share | None:
+        """The members of a shared subscription."""
+        name, inner = split_shared(topic_filter)
+        node: _Node | None = self._root
+        for level in inner.split("/"):
+            node = node.children.get(level) if node else None
+        return node.shares.get(name) if node and name else None
+
     def changed(self) -> None:
         """Who gets what has changed: every topic is matched anew when it is next used."""
         self.generation += 1

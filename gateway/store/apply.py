@@ -15,7 +15,7 @@ from gateway.broker.changes import Commit
 
 _CHUNKS = (64, 8, 1)
 
-_COLUMNS = {"spool": 10, "session": 5, "subscription": 4, "flow": 5, "message": 7, "queue": 7, "retained": 5, "will": 9}
+_COLUMNS = {"spool": 10, "session": 5, "subscription": 4, "flow": 5, "message": 7, "queue": 8, "retained": 5, "will": 9}
 
 
 @cache

@@ -1,0 +1,71 @@
+"""The broker's state after a start, from the rows of the store.
+
+In: `Recovered`. Out: sessions, subscriptions, flows, retained messages and wills as they were at the last commit. All connections ended
+when the gateway stopped: who was connected then has left now, wills included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.burst import Burst
+from gateway.broker.outbound import Delivery
+from gateway.broker.retained import Retained
+from gateway.broker.router import Subscription
+from gateway.broker.session import Session
+from gateway.broker.will import StoredWill
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.recovered import Recovered
+
+
+def restore(broker: Broker, state: Recovered) -> None:
+    """Take over what the store holds. All connections ended when the gateway stopped."""
+    by_id: dict[int, Session] = {}
+    connected = set()
+    for number, client, expiry, left, incarnation in state.sessions:
+        session = by_id[number] = broker.sessions[client] = Session(
+            broker, number, client, broker.config.queueing(client), expiry, incarnation
+        )
+        session.left = broker.now if left is None else left / 1000
+        if left is None:
+            connected.add(number)
+            broker.changes.sessions[number] = session
+    for number, topic_filter, options, identifier in state.subscriptions:
+        subscription = Subscription(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
+        broker.router.subscribe(by_id[number], subscription)
+    _restore_flows(broker, state, by_id, connected)
+    for topic, qos, properties, expires, payload in state.retained:
+        broker.retained.put(Retained(topic, qos, payload, properties, None if expires is None else expires / 1000))
+    for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
+        stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
+        session_of = broker.sessions.get(client)
+        latest = broker.now + min(delay, session_of.expiry if session_of else 0)
+        broker.wills[client] = broker.changes.wills[client] = stored.at(latest if due_ms is None else due_ms / 1000)
+
+
+def _restore_flows(broker: Broker, state: Recovered, by_id: dict[int, Session], connected: set[int]) -> None:
+    bursts = {}
+    for number, name, retain, count, properties, expires, body in state.messages:
+        burst = Burst(
+            broker.router.topic(name),
+            body,
+            0,
+            bool(retain),
+            count=count,
+            stride=len(body) // count,
+            properties=properties,
+            expires=None if expires is None else expires / 1000,
+        )
+        burst.message = number
+        bursts[number] = burst
+    queues: dict[int, list[Delivery]] = {}
+    for number, first, count, message, skip, flags, extra, share in state.queue:
+        delivery = Delivery(by_id[number], bursts[message], first, count, skip, flags, extra, share=share)
+        queues.setdefault(number, []).append(delivery)
+    flows = {number: (received, sent, flying, released) for number, received, sent, flying, released in state.flows}
+    for number, session in by_id.items():
+        received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
+        session.inbound.restore(received)
+        session.outbound.restore(sent, unacknowledged, released, queues.get(number, []), number in connected)

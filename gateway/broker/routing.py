@@ -1,0 +1,118 @@
+"""A publication's ways: to sessions, to shared subscriptions, into the spool, into the retained messages.
+
+In: a burst. Out: queued and sent packets, rows for the next commit, and the number of the commit that the burst's acknowledgement waits
+for.
+
+Rules: what is refused has no effect at all; what is taken has all its effects in one commit; a message goes out at the lower of its own QoS
+and the granted one [MQTT-3.8.4-8]; RETAIN goes along where the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.burst import RETAIN, Burst
+from gateway.broker.overflow import is_full, make_room
+from gateway.broker.retained import Retained
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.session import Session
+    from gateway.broker.shared import Share
+    from gateway.broker.spool import Identity
+
+
+def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode | None:
+    """Why a burst cannot be taken at all, or None. durable: its sender's session outlives its connection."""
+    topic = burst.topic
+    if topic.generation != broker.router.generation:
+        broker.router.match(topic)
+    if topic.spooled and not broker.spool.fits(burst):
+        return ReasonCode.QUOTA_EXCEEDED
+    if broker.disk_full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
+        return ReasonCode.QUOTA_EXCEEDED
+    if topic.refusing and burst.qos and any(is_full(broker, session, burst) for session in topic.refusing):
+        return ReasonCode.QUOTA_EXCEEDED
+    if burst.retain and burst.size and broker.retained.count >= broker.limits.retained and broker.retained.get(topic.name) is None:
+        return ReasonCode.QUOTA_EXCEEDED
+    return None
+
+
+def publish(broker: Broker, burst: Burst, identity: Identity | None, commit: int = 0, client: str | None = None) -> int:
+    """Route a burst, keep it for those who are away, put it into the spool. commit: one that it waits for in any case. Returns the
+    commit that its acknowledgement waits for, 0 for none."""
+    topic = burst.topic
+    if topic.generation != broker.router.generation:
+        broker.router.match(topic)
+    if topic.spooled:
+        if client is None:
+            client = burst.publisher.client if burst.publisher else ""
+        monotonic = int((broker.now - broker.started) * 1_000_000)
+        utc = None if broker.utc_start is None else broker.utc_start + monotonic
+        broker.changes.spool += broker.spool.rows(burst, client, identity, monotonic, utc)
+        commit = broker.promise()
+    qos = burst.qos
+    if qos and not commit and topic.durable:
+        commit = broker.promise()
+    if burst.retain:
+        commit = _retain(broker, burst) or commit
+    publisher = burst.publisher
+    for route in topic.routes:
+        session = route.session
+        if session is publisher:
+            if route.own is None:
+                continue
+            route = route.own
+        flags = RETAIN if burst.retain and route.retain_as_published else 0
+        _deliver(broker, session, burst, min(qos, route.qos) << 1 | flags, route.identifiers, 0, burst.count, commit)
+    for share in topic.shares:
+        _deal(broker, share, burst, qos, 0, burst.count, commit)
+    return commit
+
+
+def _deal(broker: Broker, share: Share, burst: Burst, qos: int, skip: int, count: int, commit: int) -> None:
+    """Give `count` publications of a burst from `skip` on to the members of a shared subscription."""
+    for session, subscription, part in share.deal(count):
+        flags = min(qos, subscription.qos) << 1 | (burst.retain and subscription.retain_as_published)
+        _deliver(broker, session, burst, flags, subscription.extra, skip, part, commit, share.name)
+        skip += part
+
+
+def redeal(broker: Broker, burst: Burst, qos: int, name: str, skip: int, count: int) -> None:
+    """Give what an ended member of a shared subscription had not got to the others, if there are any."""
+    share = broker.router.share(name)
+    if share is not None:
+        _deal(broker, share, burst, qos, skip, count, broker.promise())
+
+
+def deliver(broker: Broker, session: Session, burst: Burst, qos: int, flags: int, extra: bytes) -> None:
+    """Give a message to one session, e.g. a retained one."""
+    commit = broker.promise() if qos and session.durable else 0
+    _deliver(broker, session, burst, qos << 1 | flags, extra, 0, burst.count, commit)
+
+
+def _deliver(
+    broker: Broker, session: Session, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str = ""
+) -> None:
+    """flags: QoS << 1 | RETAIN. share: filter of the shared subscription that this comes from."""
+    outbound = session.outbound
+    qos, connection = flags >> 1, session.connection
+    if not qos and connection is not None and not (outbound.pending or outbound.resend):
+        connection.send_qos_0(burst, flags, extra, skip, count)
+    elif (qos or connection is not None or session.queueing.qos_0) and make_room(broker, session, burst, qos, count):
+        outbound.queue(burst, flags, extra, skip, count, commit, share)
+
+
+def _retain(broker: Broker, burst: Burst) -> int:
+    """Keep the last publication of a burst for later subscribers. Returns the commit that this is part of, 0 when nothing changes."""
+    name = burst.topic.name
+    if burst.size:
+        message = Retained(name, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires)
+        broker.retained.put(message)
+        broker.changes.retained[name] = message
+    elif broker.retained.remove(name):
+        broker.changes.retained[name] = None
+    else:
+        return 0
+    return broker.promise()
