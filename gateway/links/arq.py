@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.links.frames import MODULO, MTU
+from gateway.links.frames import MAX_IN_FLIGHT, MODULO, MTU
 
 TIMEOUT_MIN = 0.060
 TIMEOUT_MAX = 1.0
@@ -76,7 +76,7 @@ class SendWindow:
 
     def __init__(self, mtu: int, window: int, byte_time: float) -> None:
         self._mtu = mtu
-        self._window = window
+        self._window = min(window, MAX_IN_FLIGHT)
         self._queue = bytearray()
         self._pieces: deque[Piece] = deque()  # cut from the queue and not acknowledged
         self._cursor = 0  # pieces before it have been sent, since the last step back if there was one

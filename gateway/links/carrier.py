@@ -20,11 +20,15 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The far end of a connection. address: for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`."""
+    """The far end of a connection. address: for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`.
+
+    device: who greeted on a reliable link. certificate_name: common name of the certificate that a TLS client has proved to own.
+    """
 
     listener: str
     address: str
     device: DeviceIdentity | None = None
+    certificate_name: str | None = None
 
 
 class Carrier(Protocol):

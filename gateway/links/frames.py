@@ -18,6 +18,9 @@ MTU = 240
 MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
+MAX_IN_FLIGHT = 3
+"""Frames that a sender of ours keeps in flight at most, so that an old acknowledgement, up to four frames late, is seen to be old."""
+
 HANDSHAKE_SEED = 0xFFFF
 """CRC seed of frames that belong to no session yet."""
 

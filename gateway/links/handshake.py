@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from gateway.links.frames import HANDSHAKE_SEED, MTU, FrameError, handshake_to_bytes
+from gateway.links.frames import HANDSHAKE_SEED, MAX_IN_FLIGHT, MTU, FrameError, handshake_to_bytes
 
 VERSION = 1
 MAX_WINDOW = 4
@@ -191,7 +191,7 @@ class Greeter:
             self._handshakes & _U16,
             incarnation,
             MTU,
-            MAX_WINDOW,
+            MAX_IN_FLIGHT,
             self.utc(),
             refused,
         )

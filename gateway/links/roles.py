@@ -6,8 +6,8 @@ The device's end in Python is the peer in tests and in the rig; the one that run
 from dataclasses import replace
 from random import Random, SystemRandom
 
-from gateway.links.frames import MTU, FrameError
-from gateway.links.handshake import MAX_WINDOW, Greeter, Hello, Welcome, Who
+from gateway.links.frames import MAX_IN_FLIGHT, MTU, FrameError
+from gateway.links.handshake import Greeter, Hello, Welcome, Who
 from gateway.links.reliable import Event, Refused, ReliableLink
 
 WHO_INTERVAL = 0.2
@@ -81,7 +81,7 @@ class DeviceLink(ReliableLink):
         incarnation: int = 0,
         next_sequence: int = 1,
         mtu: int = MTU,
-        window: int = MAX_WINDOW,
+        window: int = MAX_IN_FLIGHT,
         power_on: bool = False,
         baud: int | None = None,
         random: Random | None = None,

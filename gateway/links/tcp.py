@@ -1,17 +1,19 @@
-"""MQTT over TCP: a listener, and a carrier without a task or a future of its own.
+"""MQTT over TCP and TLS: a listener, and a carrier without a task or a future of its own.
 
-In: an address to listen on. Out: a `Carrier` for each connection, handed to `accept`.
+In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each connection, handed to `accept`.
 """
 
 import asyncio
-import errno
 import socket
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
-from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Peer, Receiver
+from gateway.links.endpoint import Endpoint, format_address
+from gateway.links.tls import Tls, common_name
 
-_BACKLOG = 1024
+LINGER = 10.0
+"""Seconds that a closed connection may take to send what is queued."""
 
 
 class TcpCarrier(asyncio.Protocol):
@@ -28,6 +30,7 @@ class TcpCarrier(asyncio.Protocol):
         self._accept = accept
         self._connections = connections
         self._closed = False
+        self._linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -35,7 +38,11 @@ class TcpCarrier(asyncio.Protocol):
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._connections.add(self)
-        self.peer = Peer(self._listener, format_address(transport.get_extra_info("peername")))
+        self.peer = Peer(
+            self._listener,
+            format_address(transport.get_extra_info("peername")),
+            certificate_name=common_name(transport.get_extra_info("peercert")),
+        )
         self._receiver = self._accept(self)
 
     def data_received(self, data: bytes) -> None:
@@ -47,6 +54,8 @@ class TcpCarrier(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
+        if self._linger is not None:
+            self._linger.cancel()
         self.lose(str(error) if error else "closed by the peer")
 
     def lose(self, reason: str) -> None:
@@ -61,6 +70,9 @@ class TcpCarrier(asyncio.Protocol):
     def close(self) -> None:
         self._closed = True
         self._transport.close()
+        if self.unsent:
+            # A peer that never reads would keep the connection and its bytes for ever.
+            self._linger = asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
 
     def abort(self) -> None:
         self._closed = True
@@ -80,60 +92,34 @@ class TcpCarrier(asyncio.Protocol):
 
 
 class TcpListener:
-    """Listens on one address and hands each connection to `accept`.
+    """Listens on an endpoint and hands each connection to `accept`. Parameters as of `Endpoint`."""
 
-    host: a name, an address, or "" for all addresses of IPv4 and IPv6. port: 0 lets the system choose; see `addresses`.
-    """
-
-    def __init__(self, accept: Accept, host: str, port: int, *, name: str = "tcp") -> None:
+    def __init__(
+        self,
+        accept: Accept,
+        host: str,
+        port: int,
+        *,
+        name: str = "tcp",
+        tls: Tls | None = None,
+        sockets: Sequence[socket.socket] = (),
+    ) -> None:
         self._accept = accept
-        self._host = host
-        self._port = port
         self._name = name
+        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
         self._connections: set[TcpCarrier] = set()
-        self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listen. Raises OncewayError when the address is in use, unknown or not allowed."""
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: TcpCarrier(self._name, self._accept, self._connections), self._host or None, self._port, backlog=_BACKLOG
-            )
-        except OSError as error:
-            raise listen_error(error, format_address((self._host, self._port))) from error
+        await self._endpoint.listen(lambda: TcpCarrier(self._name, self._accept, self._connections))
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """The addresses listened on, as (host, port)."""
-        return [] if self._server is None else [sock.getsockname()[:2] for sock in self._server.sockets]
+        return self._endpoint.addresses
 
     async def close(self) -> None:
         """Stop listening, and drop the connections that the broker has not closed."""
-        if self._server is not None:
-            self._server.close()
+        self._endpoint.close()
         for connection in tuple(self._connections):
             connection.lose("the gateway closes the listener")
-
-
-def format_address(address: Any) -> str:
-    """Return a socket address as `127.0.0.1:1883` or `[::1]:1883`."""
-    if not isinstance(address, tuple):
-        return str(address)
-    host, port = address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def listen_error(error: OSError, where: str) -> OncewayError:
-    """Say in words why a listener could not start."""
-    if isinstance(error, socket.gaierror):
-        return OncewayError("the address to listen on is not known", where, "Name an address of this machine, or 0.0.0.0 for all.")
-    if error.errno == errno.EADDRINUSE:
-        return OncewayError("the address is in use", where, "Another broker or gateway listens there: stop it, or choose another port.")
-    if error.errno == errno.EADDRNOTAVAIL:
-        return OncewayError("this machine does not have that address", where, "Name an address of this machine, or 0.0.0.0 for all.")
-    if error.errno == errno.EACCES:
-        return OncewayError(
-            "not allowed to listen there", where, "Ports below 1024 need the right CAP_NET_BIND_SERVICE; choose a higher port."
-        )
-    return OncewayError(f"cannot listen: {error.strerror or error}", where)

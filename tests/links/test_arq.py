@@ -49,6 +49,18 @@ def test_an_acknowledgement_of_nothing_in_flight_is_ignored() -> None:
     assert put(window, 0.0) == []
 
 
+def test_an_old_acknowledgement_is_seen_to_be_old_up_to_four_frames_late() -> None:
+    window = SendWindow(mtu=1, window=4, byte_time=0.0)
+    window.write(bytes(100))
+    acknowledged = 0
+    for _ in range(20):
+        put(window, 0.0)
+        for late in range(1, 5):
+            assert window.acknowledge((acknowledged - late) % 8, 0.0, bare=True) == 0
+        acknowledged += window.acknowledge((acknowledged + 1) % 8, 0.0, bare=True)
+    assert acknowledged == 20
+
+
 def test_a_bare_repeated_acknowledgement_repeats_all_in_flight_once() -> None:
     window = SendWindow(mtu=1, window=3, byte_time=0.0)
     window.write(b"abc")

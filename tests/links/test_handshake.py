@@ -58,7 +58,7 @@ def test_an_opened_port_is_asked_who_is_there() -> None:
 
 def test_a_welcome_echoes_the_hello_and_says_what_the_gateway_takes() -> None:
     answer = welcome(GatewayLink(Clock(utc=1_700_000_000).greeter()))
-    assert answer == Welcome(5, 0, 3, 1, incarnation=9, mtu=240, window=4, utc=1_700_000_000)
+    assert answer == Welcome(5, 0, 3, 1, incarnation=9, mtu=240, window=3, utc=1_700_000_000)
 
 
 def test_a_device_without_incarnation_gets_one_and_only_one_for_a_repeated_hello() -> None:

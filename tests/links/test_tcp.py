@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.errors import OncewayError
-from gateway.links.tcp import TcpListener, format_address
+from gateway.links import tcp
+from gateway.links.endpoint import format_address
+from gateway.links.tcp import TcpListener
 from tests.links.board import Broker, until
 
 
@@ -117,6 +119,29 @@ async def test_ipv6(broker: Broker) -> None:
         await until(lambda: broker.connections)
         assert broker.last.carrier.peer.address.startswith("[::1]:")
         writer.close()
+
+
+async def test_every_address_of_both_families(broker: Broker) -> None:
+    listener = TcpListener(broker.accept, "", 0)
+    await listener.start()
+    try:
+        assert {host for host, _ in listener.addresses} == {"0.0.0.0", "::"}
+        for host, port in listener.addresses:
+            _, writer = await asyncio.open_connection("127.0.0.1" if host == "0.0.0.0" else "::1", port)
+            writer.close()
+        await until(lambda: len(broker.connections) == 2)
+    finally:
+        await listener.close()
+
+
+async def test_a_peer_that_never_reads_does_not_keep_a_closed_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "LINGER", 0.1)
+    async with listening(broker) as (listener, port):
+        with socket.create_connection(("127.0.0.1", port)):
+            await until(lambda: broker.connections)
+            broker.last.carrier.write(bytes(20_000_000))
+            broker.last.carrier.close()
+            await until(lambda: not listener._connections)
 
 
 async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:

@@ -1,0 +1,77 @@
+"""Where a network listener listens: an address, or sockets that systemd has opened; with or without TLS.
+
+In: host and port, or sockets. Out: a running server for any asyncio protocol, or an OncewayError that says what to do.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.errors import OncewayError
+from gateway.links.tls import Tls
+
+_BACKLOG = 1024
+_TLS_HANDSHAKE_TIMEOUT = 10.0
+
+
+class Endpoint:
+    """host: a name, an address, or "" for all addresses of IPv4 and IPv6. port: 0 lets the system choose; see `addresses`.
+
+    tls: speak TLS and nothing else. sockets: listening sockets to use in place of host and port.
+    """
+
+    def __init__(self, host: str, port: int, *, tls: Tls | None = None, sockets: Sequence[socket.socket] = ()) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._sockets = sockets
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Listen, and make a `protocol` for each connection. Raises OncewayError."""
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {"backlog": _BACKLOG}
+        if self._tls is not None:
+            options |= {"ssl": self._tls.context, "ssl_handshake_timeout": _TLS_HANDSHAKE_TIMEOUT}
+        try:
+            if self._sockets:
+                self._servers = [await loop.create_server(protocol, sock=sock, **options) for sock in self._sockets]
+            else:
+                self._servers = [await loop.create_server(protocol, self._host or None, self._port, **options)]
+        except OSError as error:
+            raise _listen_error(error, format_address((self._host, self._port))) from error
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses listened on, as (host, port)."""
+        return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
+
+    def close(self) -> None:
+        """Take no more connections."""
+        for server in self._servers:
+            server.close()
+
+
+def format_address(address: Any) -> str:
+    """Return a socket address as `127.0.0.1:1883` or `[::1]:1883`."""
+    if not isinstance(address, tuple):
+        return str(address)
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _listen_error(error: OSError, where: str) -> OncewayError:
+    """Say in words why a listener could not start."""
+    if isinstance(error, socket.gaierror):
+        return OncewayError("the address to listen on is not known", where, "Name an address of this machine, or 0.0.0.0 for all.")
+    if error.errno == errno.EADDRINUSE:
+        return OncewayError("the address is in use", where, "Another broker or gateway listens there: stop it, or choose another port.")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return OncewayError("this machine does not have that address", where, "Name an address of this machine, or 0.0.0.0 for all.")
+    if error.errno == errno.EACCES:
+        return OncewayError(
+            "not allowed to listen there", where, "Ports below 1024 need the right CAP_NET_BIND_SERVICE; choose a higher port."
+        )
+    return OncewayError(f"cannot listen: {error.strerror or error}", where)

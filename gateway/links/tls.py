@@ -1,0 +1,85 @@
+"""TLS for the TCP and WebSocket listeners: 1.2 and up, with client certificates if wanted.
+
+In: certificate and key files. Out: an `ssl.SSLContext` that can take renewed files while in use, and the name in a client's certificate.
+"""
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import OncewayError
+
+
+class Tls:
+    """What a listener shows its clients.
+
+    client_ca: authorities whose client certificates are taken. client_required: no entry without one.
+    """
+
+    def __init__(self, certificate: Path, key: Path, *, client_ca: Path | None = None, client_required: bool = False) -> None:
+        """Read the files. Raises OncewayError: a file is missing or unreadable, or they do not fit each other."""
+        self._certificate = certificate
+        self._key = key
+        self.context = _new_context()
+        _load_pair(self.context, certificate, key)
+        if client_ca is not None:
+            _load_authorities(self.context, client_ca)
+            self.context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
+
+    def reload(self) -> None:
+        """Read certificate and key again, for handshakes from now on. When it raises OncewayError the old ones stay in force."""
+        _load_pair(_new_context(), self._certificate, self._key)
+        _load_pair(self.context, self._certificate, self._key)
+
+
+def common_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """Return the common name in a verified peer certificate, as `SSLObject.getpeercert` gives it."""
+    subject = (certificate or {}).get("subject", ())
+    return next((value for part in subject for key, value in part if key == "commonName"), None)
+
+
+def _new_context() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    for path in (certificate, key):
+        _check_readable(path)
+    try:
+        # An encrypted key would ask for its passphrase on the terminal.
+        context.load_cert_chain(certificate, key, password=_refuse_passphrase)
+    except _PassphraseError as error:
+        raise OncewayError(
+            "the key is protected by a passphrase", str(key), "Use a key without one, readable by the service only."
+        ) from error
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise OncewayError("the key does not belong to the certificate", str(key), f"It must be the key of {certificate}.") from error
+        raise OncewayError("certificate or key is not in PEM format", f"{certificate}, {key}") from error
+
+
+def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
+    _check_readable(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise OncewayError("holds no certificate in PEM format", str(path)) from error
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise OncewayError(f"cannot be read: {error.strerror}", str(path), "The service's user must be able to read it.") from error
+
+
+class _PassphraseError(Exception):
+    pass
+
+
+def _refuse_passphrase() -> str:
+    raise _PassphraseError

@@ -1,0 +1,210 @@
+"""MQTT over WebSocket (MQTT 5, section 6): one HTTP endpoint, binary messages, subprotocol `mqtt`.
+
+In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each connection, handed to `accept`. aiohttp brings
+one task for each connection, which reads; a second one writes, whatever has been queued meanwhile in one message.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from functools import partial
+
+from aiohttp import WSMessage, WSMsgType, web
+
+from gateway.links.carrier import Accept, Peer, Receiver
+from gateway.links.endpoint import Endpoint, format_address
+from gateway.links.tcp import LINGER
+from gateway.links.tls import Tls, common_name
+
+log = logging.getLogger(__name__)
+
+PATH = "/mqtt"
+_UPGRADE_TIMEOUT = 10.0
+_SHUTDOWN_TIMEOUT = 1.0
+SUBPROTOCOLS = ("mqtt", "mqttv3.1")
+"""[MQTT-6.0.0-3]; the second is what clients of MQTT 3.1 ask for."""
+
+
+class WebSocketCarrier:
+    """One WebSocket as the broker sees it."""
+
+    high_water = 256 * 1024
+
+    def __init__(self, websocket: web.WebSocketResponse, transport: asyncio.Transport, peer: Peer) -> None:
+        self.peer = peer
+        self.closed = False
+        self._websocket = websocket
+        self._transport = transport
+        self._outgoing = bytearray()
+        self._sending = 0
+        self._above_high_water = False
+        self._wake = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._readable.set()
+
+    def write(self, data: bytes) -> None:
+        if not self.closed:
+            self._outgoing += data
+            self._above_high_water |= self.unsent > self.high_water
+            self._wake.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._wake.set()
+        self._readable.set()
+        if self.unsent:
+            asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
+
+    def abort(self) -> None:
+        self._outgoing.clear()
+        self.close()
+        self._transport.abort()
+
+    def lose(self, receiver: Receiver, reason: str) -> None:
+        """Tell the broker that the connection is gone, unless it wanted that."""
+        if not self.closed:
+            self._outgoing.clear()
+            self.close()
+            receiver.lost(reason)
+
+    def pause_reading(self) -> None:
+        self._readable.clear()
+
+    def resume_reading(self) -> None:
+        self._readable.set()
+
+    @property
+    def unsent(self) -> int:
+        return len(self._outgoing) + self._sending + self._transport.get_write_buffer_size()
+
+    async def read(self, receiver: Receiver) -> str:
+        """Hand messages to the broker until the connection ends; return why it did."""
+        async for message in self._websocket:
+            await self._readable.wait()
+            if self.closed:
+                break
+            if problem := _problem_of(message):
+                return problem
+            receiver.receive(message.data)
+        return "closed by the peer"
+
+    async def send(self, receiver: Receiver) -> None:
+        """Send what is queued, until the broker has closed and nothing is left."""
+        with suppress(ConnectionError):
+            while self._outgoing or not self.closed:
+                if self._outgoing:
+                    data, self._outgoing = bytes(self._outgoing), bytearray()
+                    self._sending = len(data)
+                    await self._websocket.send_bytes(data)
+                    self._sending = 0
+                else:
+                    await self._wake.wait()
+                    self._wake.clear()
+                if self._above_high_water and not self.closed and self.unsent <= self.high_water // 4:
+                    self._above_high_water = False
+                    receiver.writable()
+            await self._websocket.close()
+
+
+def _problem_of(message: WSMessage) -> str | None:
+    if message.type is WSMsgType.BINARY:
+        return None
+    if message.type is WSMsgType.TEXT:
+        return "a text message, where MQTT is binary [MQTT-6.0.0-1]"
+    return str(message.data)
+
+
+class WebSocketListener:
+    """Serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and:
+
+    origins: web pages (`https://dashboard.example`) that may connect beside those that this host serves itself. A browser says where a
+    page comes from; without this check any page that a user visits could talk to a broker on the user's own network.
+    max_message: bytes of one WebSocket message.
+    """
+
+    def __init__(
+        self,
+        accept: Accept,
+        host: str,
+        port: int,
+        *,
+        name: str = "websocket",
+        tls: Tls | None = None,
+        sockets: Sequence[socket.socket] = (),
+        origins: Collection[str] = (),
+        max_message: int = 1_000_000,
+    ) -> None:
+        self._accept = accept
+        self._name = name
+        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
+        self._origins = origins
+        self._max_message = max_message
+        self._connections: dict[asyncio.BaseTransport, tuple[WebSocketCarrier, Receiver]] = {}
+        self._server: web.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises OncewayError when the address is in use, unknown or not allowed."""
+        self._server = web.Server(self._serve, access_log=None)
+        await self._endpoint.listen(partial(self._connection, self._server))
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses listened on, as (host, port)."""
+        return self._endpoint.addresses
+
+    async def close(self) -> None:
+        """Stop listening, and drop the connections that the broker has not closed."""
+        self._endpoint.close()
+        for carrier, receiver in tuple(self._connections.values()):
+            carrier.lose(receiver, "the gateway closes the listener")
+            carrier.abort()
+        if self._server is not None:
+            await self._server.shutdown(_SHUTDOWN_TIMEOUT)
+
+    def _connection(self, server: web.Server) -> asyncio.BaseProtocol:
+        handler = server()
+        asyncio.get_running_loop().call_later(_UPGRADE_TIMEOUT, self._expire, handler)
+        return handler
+
+    def _expire(self, handler: web.RequestHandler) -> None:
+        """Close a connection that has not become a WebSocket in time."""
+        transport = handler.transport
+        if transport is not None and transport not in self._connections:
+            transport.close()
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != PATH:
+            return web.Response(status=404, text=f"MQTT over WebSocket is at {PATH}.\n")
+        websocket = web.WebSocketResponse(protocols=SUBPROTOCOLS, max_msg_size=self._max_message, compress=False)
+        if not self._is_welcome(request.headers.get("Origin"), request.host):
+            return web.Response(status=403, text="This page may not connect: its origin is not one of the listener's `origins`.\n")
+        ready = websocket.can_prepare(request)
+        if not ready:
+            return web.Response(status=426, headers={"Upgrade": "websocket"}, text="Connect with an MQTT client over WebSocket.\n")
+        if ready.protocol is None:
+            return web.Response(status=400, text="The client must offer the WebSocket subprotocol `mqtt` [MQTT-6.0.0-3].\n")
+        await websocket.prepare(request)
+        transport = request.transport
+        if transport is None:
+            return websocket
+        address = format_address(transport.get_extra_info("peername"))
+        peer = Peer(self._name, address, certificate_name=common_name(transport.get_extra_info("peercert")))
+        carrier = WebSocketCarrier(websocket, transport, peer)
+        receiver = self._accept(carrier)
+        self._connections[transport] = carrier, receiver
+        sender = asyncio.create_task(carrier.send(receiver))
+        reason = "internal error"
+        try:
+            reason = await carrier.read(receiver)
+        except Exception:
+            log.exception("%s: connection closed after an internal error", address)
+        finally:
+            del self._connections[transport]
+            carrier.lose(receiver, reason)
+            await sender
+        return websocket
+
+    def _is_welcome(self, origin: str | None, host: str) -> bool:
+        return origin is None or origin.partition("://")[2] == host or origin in self._origins

@@ -1,0 +1,41 @@
+"""Certificates for tests: an authority, and what it signs."""
+
+import datetime
+import ipaddress
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_DAY = datetime.timedelta(days=1)
+
+
+class Authority:
+    """Writes PEM files into a folder."""
+
+    def __init__(self, folder: Path, name: str = "Test authority") -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = self._build(self._name, self._key.public_key()).add_extension(x509.BasicConstraints(True, None), True)
+        self.path = folder / f"{name.replace(' ', '-')}.pem"
+        self.path.write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str, *, passphrase: bytes | None = None) -> tuple[Path, Path]:
+        """Return certificate and key of `name`, valid for 127.0.0.1."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        certificate = self._build(subject, key.public_key()).add_extension(addresses, False).sign(self._key, hashes.SHA256())
+        protection = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+        paths = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection))
+        return paths
+
+    def _build(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number(), now - _DAY, now + _DAY)
+        return builder

@@ -1,0 +1,145 @@
+"""TLS listeners, client certificates and renewal."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.links.tcp import TcpListener
+from gateway.links.tls import Tls, common_name
+from tests.links.board import Broker, until
+from tests.links.certificates import Authority
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def listening(broker: Broker, tls: Tls) -> AsyncIterator[int]:
+    listener = TcpListener(broker.accept, "127.0.0.1", 0, name="tls", tls=tls)
+    await listener.start()
+    try:
+        yield listener.addresses[0][1]
+    finally:
+        await listener.close()
+
+
+def client_context(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authority.path)
+
+
+async def test_bytes_go_both_ways_under_tls(broker: Broker, authority: Authority) -> None:
+    async with listening(broker, Tls(*authority.issue("gateway"))) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+        writer.write(b"CONNECT")
+        await until(lambda: broker.connections and broker.last.received == b"CONNECT")
+        assert broker.last.carrier.peer.certificate_name is None
+        broker.last.carrier.write(bytes(1_000_000))
+        broker.last.carrier.close()
+        assert await reader.read() == bytes(1_000_000)
+        writer.close()
+
+
+async def test_a_client_certificate_names_its_owner(broker: Broker, authority: Authority, tmp_path: Path) -> None:
+    tls = Tls(*authority.issue("gateway"), client_ca=authority.path, client_required=True)
+    context = client_context(authority)
+    context.load_cert_chain(*authority.issue("sensor-17"))
+    async with listening(broker, tls) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        await until(lambda: broker.connections)
+        assert broker.last.carrier.peer.certificate_name == "sensor-17"
+        writer.close()
+
+
+async def test_without_a_required_certificate_or_with_a_stranger_s_nobody_gets_in(
+    broker: Broker, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    stranger = client_context(authority)
+    stranger.load_cert_chain(*Authority(tmp_path / "other", "Other").issue("sensor-17"))
+    tls = Tls(*authority.issue("gateway"), client_ca=authority.path, client_required=True)
+    async with listening(broker, tls) as port:
+        for context in (client_context(authority), stranger):
+            with contextlib.suppress(ssl.SSLError, ConnectionError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+                writer.write(b"CONNECT")
+                assert await reader.read() == b""
+        assert not broker.connections
+
+
+async def test_an_optional_certificate_may_be_missing(broker: Broker, authority: Authority) -> None:
+    async with listening(broker, Tls(*authority.issue("gateway"), client_ca=authority.path)) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+        await until(lambda: broker.connections)
+        assert broker.last.carrier.peer.certificate_name is None
+        writer.close()
+
+
+def test_the_lowest_version_is_1_2(authority: Authority) -> None:
+    tls = Tls(*authority.issue("gateway"))
+    assert tls.context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_plain_bytes_on_a_tls_port_reach_nobody(broker: Broker, authority: Authority) -> None:
+    async with listening(broker, Tls(*authority.issue("gateway"))) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        assert not broker.connections
+        writer.close()
+
+
+async def test_renewed_files_serve_new_connections_and_a_broken_pair_changes_nothing(broker: Broker, authority: Authority) -> None:
+    certificate, key = authority.issue("gateway")
+    tls = Tls(certificate, key)
+
+    async def serial_number(port: int) -> object:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+        number = writer.get_extra_info("peercert")["serialNumber"]
+        writer.close()
+        return number
+
+    async with listening(broker, tls) as port:
+        before = await serial_number(port)
+        authority.issue("gateway")
+        assert await serial_number(port) == before
+        tls.reload()
+        renewed = await serial_number(port)
+        assert renewed != before
+        key.write_bytes(authority.issue("other")[1].read_bytes())
+        with pytest.raises(OncewayError, match="does not belong to the certificate"):
+            tls.reload()
+        assert await serial_number(port) == renewed
+
+
+def test_what_is_wrong_with_the_files_is_said(authority: Authority, tmp_path: Path) -> None:
+    certificate, key = authority.issue("gateway")
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_text("no certificate")
+    with pytest.raises(OncewayError, match=r"absent.pem: cannot be read: No such file"):
+        Tls(tmp_path / "absent.pem", key)
+    with pytest.raises(OncewayError, match="not in PEM format"):
+        Tls(garbage, key)
+    with pytest.raises(OncewayError, match="does not belong to the certificate"):
+        Tls(certificate, authority.issue("other")[1])
+    with pytest.raises(OncewayError, match="protected by a passphrase"):
+        Tls(*authority.issue("locked", passphrase=b"secret"))
+    with pytest.raises(OncewayError, match="holds no certificate"):
+        Tls(certificate, key, client_ca=garbage)
+
+
+def test_a_certificate_without_a_common_name_names_nobody() -> None:
+    assert common_name(None) is None
+    assert common_name({"subject": ((("organizationName", "x"),),)}) is None

@@ -1,0 +1,218 @@
+"""MQTT over WebSocket with aiohttp's client, and with one that knows no manners."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.links import websocket
+from gateway.links.tls import Tls
+from gateway.links.websocket import WebSocketListener
+from tests.links.board import Broker, until
+from tests.links.certificates import Authority
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@contextlib.asynccontextmanager
+async def listening(broker: Broker, **options: object) -> AsyncIterator[WebSocketListener]:
+    listener = WebSocketListener(broker.accept, "127.0.0.1", 0, **options)  # type: ignore[arg-type]
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+def url(listener: WebSocketListener, path: str = "/mqtt") -> str:
+    return f"http://127.0.0.1:{listener.addresses[0][1]}{path}"
+
+
+@contextlib.asynccontextmanager
+async def connected(listener: WebSocketListener, *, max_msg_size: int = 4_000_000) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url(listener), protocols=["mqtt"], max_msg_size=max_msg_size) as client,
+    ):
+        yield client
+
+
+@pytest.mark.mqtt("MQTT-6.0.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4")
+async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener) as client:
+        assert client.protocol == "mqtt"
+        for piece in (b"CON", b"NECTPUB", b"LISH"):
+            await client.send_bytes(piece)
+        await until(lambda: broker.connections and broker.last.received == b"CONNECTPUBLISH")
+        peer = broker.last.carrier.peer
+        assert peer.listener == "websocket"
+        assert peer.address.startswith("127.0.0.1:")
+        broker.last.carrier.write(b"CONN")
+        broker.last.carrier.write(b"ACK")
+        message = await client.receive(10)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.BINARY, b"CONNACK")
+        await client.close()
+        await until(lambda: broker.last.reason)
+        assert broker.last.reason == "closed by the peer"
+
+
+@pytest.mark.mqtt("MQTT-6.0.0-1")
+async def test_a_text_message_closes_the_connection(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener) as client:
+        await client.send_str("CONNECT")
+        assert (await client.receive(10)).type is aiohttp.WSMsgType.CLOSE
+        assert "text message" in (broker.last.reason or "")
+        assert broker.last.received == b""
+
+
+@pytest.mark.mqtt("MQTT-6.0.0-3")
+@pytest.mark.parametrize("protocols", [[], ["chat"]])
+async def test_a_client_that_does_not_offer_mqtt_is_refused(broker: Broker, protocols: list[str]) -> None:
+    async with listening(broker) as listener, aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await session.ws_connect(url(listener), protocols=protocols)
+        assert caught.value.status == 400
+        assert not broker.connections
+
+
+async def test_close_sends_what_is_queued_and_tells_nobody(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener, max_msg_size=0) as client:
+        await until(lambda: broker.connections)
+        broker.last.carrier.write(bytes(3_000_000))
+        broker.last.carrier.close()
+        received = 0
+        async for message in client:
+            received += len(message.data)
+        assert received == 3_000_000
+        assert client.close_code == aiohttp.WSCloseCode.OK
+        assert broker.last.reason is None
+
+
+async def test_abort_drops_the_connection(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener) as client:
+        await until(lambda: broker.connections)
+        broker.last.carrier.write(b"lost")
+        broker.last.carrier.abort()
+        assert (await client.receive(10)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        assert broker.last.reason is None
+
+
+async def test_unsent_grows_for_a_client_that_does_not_read_and_writable_comes_when_it_does(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener, max_msg_size=0) as client:
+        await until(lambda: broker.connections)
+        carrier = broker.last.carrier
+        total = 0
+        while carrier.unsent <= 4 * carrier.high_water:
+            carrier.write(bytes(65536))
+            total += 65536
+            await asyncio.sleep(0)
+        assert broker.last.writable_calls == 0
+        while total > 0:
+            total -= len((await client.receive(10)).data)
+        await until(lambda: broker.last.writable_calls)
+        assert broker.last.writable_calls == 1
+        await until(lambda: carrier.unsent == 0)
+
+
+async def test_paused_reading_holds_messages_back(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener) as client, connected(listener) as other:
+        await until(lambda: len(broker.connections) == 2)
+        broker.connections[0].carrier.pause_reading()
+        await client.send_bytes(b"later")
+        await other.send_bytes(b"now")
+        await until(lambda: broker.connections[1].received == b"now")
+        assert broker.connections[0].received == b""
+        broker.connections[0].carrier.resume_reading()
+        await until(lambda: broker.connections[0].received == b"later")
+
+
+async def test_a_message_beyond_the_limit_closes_the_connection(broker: Broker) -> None:
+    async with listening(broker, max_message=1000) as listener, connected(listener) as client:
+        await client.send_bytes(bytes(1001))
+        message = await client.receive(10)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
+        await until(lambda: broker.connections and broker.last.reason)
+        assert broker.last.received == b""
+
+
+async def test_an_error_in_the_broker_costs_that_connection_only(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(broker) as listener, connected(listener) as client, connected(listener) as other:
+        await until(lambda: len(broker.connections) == 2)
+        connection = broker.connections[0]
+        connection.receive = lambda data: 1 / 0  # type: ignore[method-assign, assignment]
+        await client.send_bytes(b"boom")
+        assert (await client.receive(10)).type is aiohttp.WSMsgType.CLOSE
+        assert connection.reason == "internal error"
+        await other.send_bytes(b"fine")
+        await until(lambda: broker.connections[1].received == b"fine")
+        assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("https://evil.example", 403), ("null", 403), ("https://dashboard.example", 101), ("same", 101)],
+)
+async def test_a_web_page_must_be_of_this_host_or_listed(broker: Broker, origin: str, status: int) -> None:
+    async with listening(broker, origins=["https://dashboard.example"]) as listener, aiohttp.ClientSession() as session:
+        headers = {"Origin": url(listener, "") if origin == "same" else origin}
+        if status == 101:
+            async with session.ws_connect(url(listener), protocols=["mqtt"], headers=headers):
+                await until(lambda: broker.connections)
+        else:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await session.ws_connect(url(listener), protocols=["mqtt"], headers=headers)
+            assert caught.value.status == status
+            assert not broker.connections
+
+
+@pytest.mark.parametrize(("path", "status"), [("/mqtt", 426), ("/", 404), ("/mqtt/x", 404)])
+async def test_a_plain_request_is_told_what_this_is(broker: Broker, path: str, status: int) -> None:
+    async with listening(broker) as listener, aiohttp.ClientSession() as session, session.get(url(listener, path)) as response:
+        assert response.status == status
+        assert "MQTT" in await response.text()
+
+
+async def test_a_connection_that_never_becomes_a_websocket_is_closed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "_UPGRADE_TIMEOUT", 0.2)
+    async with listening(broker) as listener, connected(listener) as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0][1])
+        writer.write(b"GET /mqtt HTTP/1.1\r\nHost: x\r\n")
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        await client.send_bytes(b"still here")
+        await until(lambda: broker.last.received == b"still here")
+        writer.close()
+
+
+async def test_a_closed_listener_loses_its_connections(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener) as client:
+        await until(lambda: broker.connections)
+        await listener.close()
+        assert broker.last.reason == "the gateway closes the listener"
+        assert (await client.receive(10)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+
+
+async def test_over_tls_with_a_client_certificate(broker: Broker, tmp_path: Path) -> None:
+    import ssl
+
+    authority = Authority(tmp_path)
+    context = ssl.create_default_context(cafile=authority.path)
+    context.load_cert_chain(*authority.issue("dashboard"))
+    async with listening(broker, tls=Tls(*authority.issue("gateway"), client_ca=authority.path)) as listener:
+        secure = url(listener).replace("http", "https")
+        async with aiohttp.ClientSession() as session, session.ws_connect(secure, protocols=["mqtt"], ssl=context) as client:
+            await client.send_bytes(b"CONNECT")
+            await until(lambda: broker.connections and broker.last.received == b"CONNECT")
+            assert broker.last.carrier.peer.certificate_name == "dashboard"
+
+
+async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
+    async with listening(broker) as listener:
+        with pytest.raises(OncewayError, match="the address is in use"):
+            await WebSocketListener(broker.accept, *listener.addresses[0]).start()
