@@ -6,7 +6,7 @@ once; commits happen at once too, unless `world.slow_disk` is set: then `world.c
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from gateway.broker.access import Anonymous
 from gateway.broker.broker import Broker, Policy
@@ -73,7 +73,8 @@ class Client:
     def subscribe(self, *filters: str | Subscription, qos: int = 2, **properties: Any) -> Suback:
         wanted = [item if isinstance(item, Subscription) else Subscription(item, qos) for item in filters]
         self.send(Subscribe(1, wanted, {PropertyId[name.upper()]: value for name, value in properties.items()} or None))
-        return self.take(Suback)
+        (answer,) = self.take_all(Suback)
+        return cast(Suback, answer)
 
     def disconnect(self, *args: Any) -> None:
         self.send(Disconnect(*args))

@@ -1,0 +1,248 @@
+"""Every queue has a bound, and a stated behaviour at the bound."""
+
+from typing import Literal
+
+import pytest
+
+from gateway.config import QueueSection
+from gateway.mqtt.packets import Connack, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.reason import ReasonCode as R
+from tests.broker.harness import FOREVER, Client, World
+
+V4, V5 = Version.V3_1_1, Version.V5
+
+
+def full(what: Literal["end the session", "drop the oldest", "refuse the publisher"]) -> list[QueueSection]:
+    return [QueueSection(clients="slow*", full=what)]
+
+
+def absent(world: World, name: str = "slow") -> None:
+    client = world.durable(name)
+    client.subscribe("t")
+    client.drop()
+
+
+def fill(world: World, count: int, qos: int = 2, client: Client | None = None, size: int = 3) -> list[R]:
+    """Publish one by one; returns the reasons."""
+    publisher = client or world.durable("p")
+    reasons = []
+    for number in range(count):
+        publisher.publish("t", b"%0*d" % (size, number), qos, packet_id=number + 1)
+        answer = publisher.take(Pubrec if qos == 2 else Puback)
+        reasons.append(answer.reason)
+        if qos == 2 and not answer.reason:
+            publisher.send(Pubrel(number + 1))
+            publisher.take(Pubcomp)
+    return reasons
+
+
+@pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
+@pytest.mark.parametrize("burst", [False, True])
+def test_an_absent_session_whose_queue_is_full_ends_and_its_client_learns_so(limits: dict[str, int], burst: bool) -> None:
+    world = World(queue=full("end the session"), **limits)
+    absent(world)
+    absent(world, "other")
+    if burst:
+        world.accepted(answers=True).send(*(Publish("t", b"%03d" % number, 2, number) for number in range(1, 7)))
+    else:
+        assert set(fill(world, 6)) == {R.SUCCESS}
+    assert not world.connect("slow", clean=False, properties=FOREVER).take(Connack).session_present
+    world.commit()
+    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+
+
+def test_a_client_that_does_not_acknowledge_is_told_0x97() -> None:
+    world = World(queue_messages=5)
+    slow = world.durable("slow")
+    slow.subscribe("t")
+    other = world.accepted(answers=True)
+    other.subscribe("t")
+    fill(world, 6)
+    assert slow.received[-1] == Disconnect(R.QUOTA_EXCEEDED, slow.received[-1].properties)
+    assert slow.closed
+    assert len(other.payloads) == 6
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_the_oldest_may_be_dropped_instead(power_cut: bool) -> None:
+    world = World(queue=full("drop the oldest"), queue_messages=5)
+    absent(world)
+    assert set(fill(world, 8)) == {R.SUCCESS}
+    if power_cut:
+        world.power_cut()
+    else:
+        assert world.broker.statistics.overflowed == 3
+    assert world.durable("slow", answers=True).payloads == [b"003", b"004", b"005", b"006", b"007"]
+
+
+def test_what_is_in_flight_is_never_dropped() -> None:
+    world = World(queue=full("drop the oldest"), queue_messages=3, inflight=2)
+    slow = world.durable("slow")
+    slow.subscribe("t")
+    fill(world, 6)
+    assert [packet.payload for packet in slow.take_all(Publish)] == [b"000", b"001"]
+    slow.send(Pubrec(1), Pubrec(2), Pubcomp(1), Pubcomp(2))
+    assert slow.payloads == [b"005"]
+
+
+@pytest.mark.mqtt("MQTT-4.3.3-9")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_publisher_may_be_refused_instead(qos: int) -> None:
+    world = World(queue=full("refuse the publisher"), queue_messages=3)
+    absent(world)
+    other = world.accepted(answers=True)
+    other.subscribe("t")
+    assert fill(world, 5, qos) == [R.SUCCESS] * 3 + [R.QUOTA_EXCEEDED] * 2
+    assert len(other.payloads) == 3, "what is refused has no effect at all"
+    slow = world.durable("slow", answers=True)
+    assert len(slow.payloads) == 3
+    assert fill(world, 1, qos) == [R.SUCCESS], "after a refusal the identifier means a new message"
+    assert len(slow.payloads) == 4
+
+
+@pytest.mark.mqtt("311:MQTT-4.8.0-2")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_refused_client_of_3_1_1_is_disconnected_without_an_answer(qos: int) -> None:
+    world = World(queue=full("refuse the publisher"), queue_messages=3)
+    absent(world)
+    publisher = world.accepted("p", version=V4, clean=False)
+    fill(world, 3, qos, publisher)
+    publisher.publish("t", "x", qos, packet_id=9)
+    assert publisher.closed
+    assert publisher.received == []
+    again = world.accepted("p", version=V4, clean=False)
+    world.durable("slow", answers=True)
+    again.publish("t", "x", qos, packet_id=9, dup=True)
+    again.take(Pubrec if qos == 2 else Puback)
+
+
+def test_all_queues_together_have_a_bound_and_the_longest_pays() -> None:
+    world = World(memory_bytes=3000)
+    absent(world, "long")
+    fill(world, 10, size=100)
+    absent(world, "short")
+    fill(world, 10, size=100)
+    sessions = world.broker.sessions
+    assert "long" not in sessions
+    assert sessions["short"].outbound.messages == 10
+    assert world.broker.queued == sessions["short"].outbound.size
+
+
+def test_the_sum_of_all_queues_is_right_after_everything_was_delivered() -> None:
+    world = World()
+    for name in ("a", "b"):
+        absent(world, name)
+    fill(world, 5)
+    world.power_cut()
+    assert world.broker.queued == 2 * 5 * 67
+    for name in ("a", "b"):
+        world.durable(name, answers=True)
+    assert world.broker.queued == 0
+
+
+# -- QoS 0
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_qos_0_waits_for_an_absent_session_if_wanted(keep: bool) -> None:
+    world = World(queue=[QueueSection(qos_0=keep)], queue_messages=4)
+    absent(world)
+    publisher = world.accepted(answers=True)
+    for number in range(6):
+        publisher.publish("t", str(number), qos=number % 2)
+    expected = [b"0", b"1", b"2", b"3"] if keep else [b"1", b"3", b"5"]
+    assert world.broker.statistics.dropped == (1 if keep else 0)
+    if keep:
+        assert "slow" not in world.broker.sessions, "a QoS 1 message beyond the bound ends the session"
+    else:
+        assert world.durable("slow", answers=True).payloads == expected
+
+
+def test_qos_0_that_waited_keeps_its_place() -> None:
+    world = World(queue=[QueueSection(qos_0=True)])
+    absent(world)
+    publisher = world.accepted(answers=True)
+    for number in range(6):
+        publisher.publish("t", str(number), qos=number % 3)
+    slow = world.durable("slow", answers=True)
+    assert [(packet.payload, packet.qos) for packet in slow.take_all(Publish)] == [(b"%d" % n, n % 3) for n in range(6)]
+    assert world.broker.queued == 0
+
+
+def test_qos_0_is_dropped_for_a_client_that_does_not_read() -> None:
+    world = World()
+    slow, other = world.accepted(), world.accepted()
+    for client in (slow, other):
+        client.subscribe("t")
+    slow.connection.full = True
+    publisher = world.accepted(answers=True)
+    publisher.publish("t", "0", qos=0)
+    publisher.publish("t", "1", qos=1)
+    assert slow.received == []
+    assert other.payloads == [b"0", b"1"]
+    slow.connection.resume_sending()
+    world.turn()
+    assert slow.payloads == [b"1"]
+    assert world.broker.statistics.dropped == 1
+
+
+# -- the spool
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_full_spool_refuses_and_goes_on_when_rows_have_landed(qos: int, power_cut: bool) -> None:
+    world = World(spool_bytes=1000)
+    subscriber = world.accepted(answers=True)
+    subscriber.subscribe("#")
+    publisher = world.durable("p", answers=True)
+    for number in range(1, 11):
+        publisher.publish("spool/t", bytes(60), qos, packet_id=number)
+    answers = publisher.take_all(Pubrec if qos == 2 else Puback)
+    publisher.take_all()
+    assert [answer.reason for answer in answers] == [R.SUCCESS] * 7 + [R.QUOTA_EXCEEDED] * 3
+    assert len(subscriber.payloads) == 7
+    if power_cut:
+        world.power_cut()
+        publisher = world.durable("p", answers=True)
+    publisher.publish("spool/t", bytes(60), qos, packet_id=8)
+    assert publisher.take(Pubrec if qos == 2 else Puback).reason == R.QUOTA_EXCEEDED
+    publisher.publish("elsewhere", bytes(60), qos, packet_id=9)
+    assert publisher.take(Pubrec if qos == 2 else Puback).reason == R.SUCCESS
+    world.database.execute("DELETE FROM spool")
+    world.broker.spool.landed(8)
+    assert world.broker.spool.size == 0
+    publisher.take_all()
+    publisher.publish("spool/t", bytes(60), qos, packet_id=8)
+    assert publisher.take(Pubrec if qos == 2 else Puback).reason == R.SUCCESS
+    assert world.rows("SELECT id FROM spool") == [(8,)], "spool ids are never used twice"
+
+
+def test_qos_0_beyond_a_full_spool_is_counted() -> None:
+    world = World(spool_bytes=200)
+    publisher = world.accepted()
+    for _ in range(5):
+        publisher.publish("spool/t", bytes(60))
+    assert world.rows("SELECT count(*) FROM spool") == [(1,)]
+    assert world.broker.statistics.refused == 4
+
+
+# -- a disk that takes nothing
+
+
+def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> None:
+    world = World()
+    absent(world)
+    kept, loose = world.durable("kept"), world.accepted("loose")
+    world.slow_disk = True
+    kept.publish("t", "before", qos=2, packet_id=1)
+    world.broker.disk_full = True
+    kept.publish("t", "after", qos=2, packet_id=2)
+    loose.publish("t", "after", qos=1)
+    loose.publish("u", "nobody keeps it", qos=1)
+    assert kept.received == [], "answers keep their order"
+    assert [packet.reason for packet in loose.take_all()] == [R.QUOTA_EXCEEDED, R.SUCCESS]
+    world.broker.disk_full = world.slow_disk = False
+    world.commit()
+    assert [packet.reason for packet in kept.take_all()] == [R.SUCCESS, R.QUOTA_EXCEEDED]
+    assert world.durable("slow", answers=True).payloads == [b"before"]
