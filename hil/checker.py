@@ -95,6 +95,7 @@ class _Seen:
     planned: dict[str, str] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     fired: set[str] = field(default_factory=set)
+    contradictions: list[str] = field(default_factory=list)
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -107,6 +108,8 @@ class _Seen:
                 else:
                     seen = Sighting(event.t, decode(bytes.fromhex(data["payload"])), data["origin"], data["position"])
                 self.ways[key][hop].append(seen)
+            case "board", "contradiction":
+                self.contradictions.append(f"the ledger of {data['device']} contradicts itself: {data['text']}")
             case hop, "complete":
                 self.complete.add(hop)
             case _, "planned":
@@ -128,8 +131,8 @@ def check(events: Iterable[Event]) -> Result:
     wrong = Counter(publication.outcome for publication in publications if publication.outcome is not Outcome.OK)
     doubts = _doubts(seen)
     return Result(
-        verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
-        reasons=[f"{count} {outcome}" for outcome, count in wrong.items()] + doubts,
+        verdict=Verdict.FAILS if wrong or seen.contradictions else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
+        reasons=[f"{count} {outcome}" for outcome, count in wrong.items()] + seen.contradictions + doubts,
         publications=publications,
         produced=sum(len(way["board"]) for way in seen.ways.values()),
         rows=sum(len(way["table"]) for way in seen.ways.values()),

@@ -48,11 +48,11 @@ def demo(
     except KeyboardInterrupt:
         console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}")
         raise typer.Exit(INTERRUPTED) from None
-    report(console, result)
     if result.verdict is not Verdict.HOLDS or keep:
-        console.print(f"The run: {place.root}   its history: {place.history}")
+        console.print(f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True)
     else:
         shutil.rmtree(place.root)
+    report(console, result)
     raise typer.Exit(0 if result.verdict is Verdict.HOLDS else 1)
 
 

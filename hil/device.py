@@ -14,7 +14,7 @@ from typing import Any
 
 from hil import senml
 from hil.bench import Bench
-from hil.board.ledger import EEPROM_SIZE, Ledger, Publication, parse_write
+from hil.board.ledger import EEPROM_SIZE, Ledger, parse_entry
 from hil.board.simulator import BUILD, SimulatedBoard
 from hil.history import History
 from hil.noise import KINDS
@@ -24,7 +24,6 @@ from hil.site import COMMAND_WITHIN, Folder, onceway
 HEX = BUILD / "uno" / "sensor.hex"
 INTERVAL_AT = 0x020  # interval:u16 crc:u16, see firmware/examples/sensor
 SAMPLING_OFF = 0xFFFF
-JOURNAL_SLOTS = 60
 FULL_SCALE_MV = 5000
 WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
 OFF_S = 0.5  # for which a board is without power
@@ -101,7 +100,9 @@ class Device:
             if whole:
                 self._offset += len(whole) + 1
                 for line in whole.decode().splitlines():
-                    self.ledger.apply(parse_write(line))
+                    self.ledger.apply(parse_entry(line))
+            else:
+                self.ledger.settle()
         return self._enter(self.ledger)
 
     def close_ledger(self) -> None:
@@ -113,10 +114,7 @@ class Device:
 
     def waiting(self) -> int:
         """Publications that are journalled and not done."""
-        return sum(not self.ledger.state(publication.sequence)[1] for publication in self._journalled())
-
-    def _journalled(self) -> list[Publication]:
-        return Ledger.from_image(bytes(self.ledger.image)).publications
+        return len(self.ledger.waiting())
 
     def _enter(self, ledger: Ledger) -> int:
         if ledger.incarnation:  # until the gateway has given one, nothing has left the board

@@ -150,6 +150,13 @@ def test_a_sequence_used_for_two_samples_is_the_boards_fault() -> None:
     assert wrong(result) == [("uno-1", 2, Outcome.DUPLICATE, "board")]
 
 
+def test_a_ledger_that_contradicts_itself_fails_the_run() -> None:
+    event = Event(5, "board", "contradiction", {"device": "uno-1", "text": "sequence 2 became complete after 3"})
+    result = check([*run_of(3), event])
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons == ["the ledger of uno-1 contradicts itself: sequence 2 became complete after 3"]
+
+
 def test_a_payload_that_does_not_decode_is_altered() -> None:
     events = [Event(e.t, e.hop, e.event, {**e.data, "payload": "ff00"}) if is_of(e, 2) and e.hop == "table" else e for e in run_of(2)]
     assert wrong(check(events)) == [("uno-1", 2, Outcome.ALTERED, "table")]

@@ -99,6 +99,7 @@ def test_a_sequence_that_falls_back_is_a_contradiction() -> None:
 def test_marks_are_those_of_this_sequence_only() -> None:
     ledger = Ledger.replay([*writes_of(0, slot_bytes(1, source(1), released=True)), *writes_of(1, slot_bytes(2, source(2), True, True))])
     assert (ledger.state(1), ledger.state(2)) == ((True, False), (True, True))
+    assert ledger.waiting() == [1]
     for write in writes_of(0, sealed((3).to_bytes(4) + source(3))):  # the marks of 1 are still there
         ledger.apply(write)
     assert len(ledger.publications) == 2

@@ -1,0 +1,107 @@
+"""`onceway hil`: what a person sees, exit codes, and folders that are not ours."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from gateway.errors import OncewayError
+from hil import cli
+from hil.display import Display
+
+runner = CliRunner()
+
+GOOD = """\
+{"t":1,"hop":"rig","event":"planned","fault":"gateway/kill-1","kind":"kill -9 of the gateway","counter":"spooled","at":1,"detail":{}}
+{"t":2,"hop":"gateway","event":"happened","fault":"gateway/kill-1","kind":"kill -9 of the gateway","evidence":"gone"}
+{"t":3,"hop":"board","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"name":"uno-1:adc0","value":2.5,"time":null}
+{"t":4,"hop":"table","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"origin":"site/e","position":1,"payload":"PAYLOAD"}
+{"t":5,"hop":"board","event":"complete"}
+{"t":6,"hop":"table","event":"complete"}
+{"t":7,"hop":"rig","event":"end"}
+""".replace("PAYLOAD", "81a42166756e6f2d313a006461646330016156" + "02fa40200000")
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "history.jsonl"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_history_that_holds(tmp_path: Path) -> None:
+    done = runner.invoke(cli.app, ["check", write(tmp_path, GOOD)])
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines() == [
+        "holds: 1 × kill -9 of the gateway",
+        "1 produced · 1 in the table · 0 lost · 0 doubled · 0 altered",
+    ]
+
+
+def test_offenders_are_named_by_device_and_sequence(tmp_path: Path) -> None:
+    lost = "".join(line for line in GOOD.splitlines(keepends=True) if '"hop":"table","event":"publication"' not in line)
+    done = runner.invoke(cli.app, ["check", write(tmp_path, lost)])
+    assert done.exit_code == 1
+    assert done.output.splitlines() == [
+        "lost: uno-1 sequence 1, wrong from spool on; seen at: board",
+        "1 lost",
+        "fails: 1 × kill -9 of the gateway",
+        "1 produced · 0 in the table · 1 lost · 0 doubled · 0 altered",
+    ]
+
+
+def test_a_fault_that_did_not_happen_is_exit_1(tmp_path: Path) -> None:
+    done = runner.invoke(
+        cli.app, ["check", write(tmp_path, "".join(GOOD.splitlines(keepends=True)[:1] + GOOD.splitlines(keepends=True)[2:]))]
+    )
+    assert done.exit_code == 1
+    assert "planned fault did not happen: gateway/kill-1 (kill -9 of the gateway)" in done.output
+    assert "unknown: no faults" in done.output
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    done = runner.invoke(cli.app, ["demo", "--dir", str(tmp_path)])
+    assert isinstance(done.exception, OncewayError)
+    assert "this folder holds something else than an earlier run" in str(done.exception)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_firmware_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "HEX", tmp_path / "none.hex")
+    done = runner.invoke(cli.app, ["demo", "--dir", str(tmp_path / "run")])
+    assert "the firmware is not built. Run `make firmware`" in str(done.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_few_readings_for_the_faults(tmp_path: Path) -> None:
+    done = runner.invoke(cli.app, ["demo", "--readings", "3", "--dir", str(tmp_path / "run")])
+    assert "need at least 8 readings, not 3" in str(done.exception)
+
+
+def test_plain_lines_without_a_terminal() -> None:
+    out = io.StringIO()
+    with Display("t", ("build", "run"), 4, 2, Console(file=out)) as display, display.stage("build"):
+        display.fault("gateway/kill-1 (kill -9 of the gateway): process 7 killed")
+    assert [re.sub(r"^\d\d:\d\d  ", "", line) for line in out.getvalue().splitlines()] == [
+        "build",
+        "  ✗ gateway/kill-1 (kill -9 of the gateway): process 7 killed",
+    ]
+
+
+def test_a_live_footer_on_a_terminal() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100)
+    with Display("Onceway demo, seed 7", ("build", "run"), 4, 2, console) as display:
+        with display.stage("build"):
+            pass
+        with display.stage("run"):
+            display.counts({"sampled": 3, "in the table": 1})
+            display.fault("one")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    assert "Onceway demo, seed 7" in shown
+    assert "✓ build" in shown
+    assert re.search(r"sampled\s+[━╸╺]+\s+3", shown)
+    assert re.search(r"planned faults\s+[━╸╺]+\s+1", shown)

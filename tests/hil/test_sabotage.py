@@ -1,0 +1,80 @@
+"""The demo must fail when the product breaks a promise: it runs on copies of the tree that break one. The product has no such switch."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hil.bench import load
+from hil.plan import plan
+
+ROOT = Path(__file__).parents[2]
+READINGS = 40
+
+pytestmark = [pytest.mark.sim, pytest.mark.spark, pytest.mark.timeout(900)]
+
+Sabotage = tuple[str, str, str]
+"""A file, what stands in it, what stands there in the sabotaged copy."""
+
+ACK_BEFORE_COMMIT: Sabotage = (
+    "gateway/service/engine.py",
+    "        self._writer.submit(commit)\n",
+    "        self._loop.call_later(1.0, self._writer.submit, commit)\n        self._on_disk(commit.number)\n        self._write()\n",
+)
+NO_DEDUPLICATION: Sabotage = ("gateway/ingest/dedup.py", "        if overlap:\n", "        if overlap and False:\n")
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the demo on a copy of the tree with these sabotages."""
+
+    def run(seed: int, *sabotages: Sabotage) -> subprocess.CompletedProcess[str]:
+        tree = tmp_path / "tree"
+        for package in ("gateway", "hil", "provisioning"):
+            shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+        (tree / "build").symlink_to(ROOT / "build")
+        for name, before, after in sabotages:
+            text = (tree / name).read_text()
+            assert text.count(before) == 1, f"{name} has changed: this sabotage no longer fits"
+            (tree / name).write_text(text.replace(before, after))
+        program = Path(sys.executable).with_name("onceway")
+        argv = [program, "hil", "demo", "--readings", str(READINGS), "--seed", str(seed), "--keep", "--dir", tmp_path / "run"]
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        return subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def counts(output: str) -> dict[str, int]:
+    """`40 produced · 38 in the table · …` as a dictionary."""
+    return {name: int(count) for count, name in re.findall(r"(\d+) ([a-z ]+)", output.splitlines()[-1])}
+
+
+def seed_with(step: str) -> int:
+    """A seed whose plan kills the ingest at this step."""
+    return next(seed for seed in range(100) if plan(load("demo", seed=seed, readings=READINGS)).of("ingest")[0].detail["step"] == step)
+
+
+def test_the_copy_itself_holds(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = demo(seed_with("appended"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert counts(done.stdout) == {"produced": READINGS, "in the table": READINGS, "lost": 0, "doubled": 0, "altered": 0}
+
+
+def test_acknowledging_before_the_commit_is_caught(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = demo(1, ACK_BEFORE_COMMIT)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert counts(done.stdout)["lost"] > 0, done.stdout
+    assert "wrong from spool on" in done.stdout
+
+
+def test_an_ingest_without_deduplication_is_caught(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = demo(seed_with("appended"), NO_DEDUPLICATION)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert counts(done.stdout)["doubled"] > 0, done.stdout
+    assert re.search(r"duplicate: uno-\d sequence \d+, wrong from (batch|table) on", done.stdout)
