@@ -156,20 +156,8 @@ class SimulatedBoard:
         if self._firmware:
             write_flash(self.flash_image, self._firmware)
             self._firmware = None
-        command = [
-            str(program),
-            "--control",
-            "control",
-            "--pty-link",
-            "tty",
-            "--flash",
-            "flash.bin",
-            "--eeprom",
-            "eeprom.bin",
-            "--eeprom-log",
-            "eeprom.log",
-            *self._options,
-        ]
+        images = ["--flash=flash.bin", "--eeprom=eeprom.bin", "--eeprom-log=eeprom.log"]
+        command = [str(program), "--control=control", "--pty-link=tty", *images, *self._options]
         with self._messages.open("ab") as messages:
             self._process = await asyncio.create_subprocess_exec(
                 *command, cwd=self.directory, stdin=asyncio.subprocess.DEVNULL, stdout=messages, stderr=messages
