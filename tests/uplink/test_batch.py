@@ -1,7 +1,6 @@
 """Batches as bytes: what goes in comes out, in as few bytes as promised."""
 
 import os
-import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.uplink.batch import SCHEMA, Manifest, Origin, decode, encode
 from gateway.uplink.keys import incarnations, pack
+from tests.uplink.readings import sensor_rows
 
 ORIGIN = Origin("site-ü", "00c0ffee")
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -48,38 +48,6 @@ def test_manifest_names_and_content():
     assert manifest.to_json().decode() == (
         '{"schema": 1, "gateway": "site-ü", "epoch": "00c0ffee", "number": 12, "rows": 500, "bytes": 10211, "sha256": "' + "ab" * 32 + '"}'
     )
-
-
-def sensor_rows(count: int, devices: int = 20, payload=None):
-    """Readings as `examples/sensor` sends them: SenML-CBOR of one record with time and value, 24 bytes; one device after another."""
-    rng = random.Random(count)
-    sequences = [rng.randrange(1, 60_000) for _ in range(devices)]
-    incarnation = [rng.getrandbits(32) for _ in range(devices)]
-    now, since = 1_790_000_000_000_000, 86_400_000_000
-    found = []
-    for n in range(count):
-        device = n % devices
-        step = rng.randrange(20_000, 180_000)
-        now, since = now + step, since + step
-        sequences[device] += 1
-        body = bytes.fromhex("81a4 2169 6465763a74656d703a 0062 4130 061a") + (now // 1_000_000).to_bytes(4, "big") + b"\x02\x19"
-        body += rng.randrange(300, 700).to_bytes(2, "big")
-        name = f"sensor-{device:03d}"
-        found.append(
-            (
-                name,
-                incarnation[device],
-                sequences[device],
-                None,
-                f"sensors/{name}",
-                payload() if payload else body[-24:],
-                now,
-                3,
-                since,
-                7 * n,
-            )
-        )
-    return found
 
 
 def test_bytes_per_reading_keep_their_promise():

@@ -1,0 +1,171 @@
+"""The uplink: bytes, CPU time and memory that a reading costs on its way from the spool to the landing place.
+
+A reading is what `examples/sensor` sends: SenML-CBOR of one record, 36 bytes. Bytes on the wire are what a proxy counted between the uplink
+and a real server, both ways, without TLS and TCP headers. `--rows N` sets the size of the spool that drains for the memory (5,000,000).
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from report import Figure, report
+
+from gateway.config import UplinkSection
+from gateway.store.schema import open_store
+from gateway.uplink.batch import Origin, encode
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.landing import open_landing
+from gateway.uplink.runner import Uplink
+from gateway.uplink.spool import Spool
+from tests.uplink.readings import sensor_rows
+from tests.uplink.servers import FaultProxy, s3_server, sftp_server
+
+ORIGIN = Origin("site-1", "00c0ffee")
+
+
+def fill(data: Path, count: int) -> None:
+    """A gateway's database with `count` readings of 20 devices in the spool."""
+    data.mkdir(parents=True)
+    database = open_store(data, "site-1")
+    database.execute("PRAGMA synchronous=OFF")
+    base = sensor_rows(min(count, 100_000))
+    for start in range(0, count, len(base)):
+        rows = (
+            (device, incarnation, sequence + start // 20, device, topic, payload, boot, monotonic, received)
+            for device, incarnation, sequence, _, topic, payload, received, boot, monotonic, _ in base[: count - start]
+        )
+        database.execute("BEGIN")
+        columns = "device, incarnation, sequence, client, topic, payload, boot, monotonic, received"
+        database.executemany(f"INSERT INTO spool ({columns}) VALUES (?,?,?,?,?,?,?,?,?)", rows)  # noqa: S608
+        database.execute("COMMIT")
+    database.close()
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="bench-uplink-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def config(path: Path, count: int) -> Path:
+    text = f'[gateway]\nname = "site-1"\ndata = "{path}/data"\n[uplink]\nlanding = "file://{path}/landing"\nbatch_count = {count}\n'
+    (path / "gateway.toml").write_text(text)
+    return path / "gateway.toml"
+
+
+def start(settings: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", "from gateway.cli import main; main()", "uplink", "run", "--once", "--config", str(settings)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+
+def sizes() -> list[Figure]:
+    noise = len(encode(sensor_rows(500, payload=lambda: os.urandom(24)), ORIGIN, 1)) / 500
+    return [
+        Figure("uplink: bytes per reading, batches of 50", len(encode(sensor_rows(50, devices=5), ORIGIN, 1)) / 50, "B", "≤ 45"),
+        Figure("uplink: bytes per reading, batches of 500", len(encode(sensor_rows(500), ORIGIN, 1)) / 500, "B", "≤ 20"),
+        Figure("uplink: bytes per reading, batches of 5,000", len(encode(sensor_rows(5000), ORIGIN, 1)) / 5000, "B"),
+        Figure("uplink: bytes per reading beside 24 bytes of noise, batches of 500", noise - 24, "B", "≤ 12"),
+    ]
+
+
+def draining(rows: int, count: int) -> tuple[float, float]:
+    """(CPU µs per reading, readings per second) of the process, beyond what its start costs."""
+    spent = []
+    for readings in (1, rows):
+        with folder() as path:
+            fill(path / "data", readings)
+            before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            assert start(config(path, count)).wait() == 0
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            spent.append((cpu, time.perf_counter() - begun))
+    (cpu_start, wall_start), (cpu, wall) = spent
+    return (cpu - cpu_start) / rows * 1e6, rows / (wall - wall_start)
+
+
+def speed() -> list[Figure]:
+    figures = []
+    for count, goal in ((500, None), (5000, "≥ 50,000")):
+        cpu, rate = draining(400_000, count)
+        figures += [
+            Figure(f"uplink: CPU per reading, batches of {count:,}", cpu, "µs", "≤ 20"),
+            Figure(f"uplink: readings cut, written and landed per second, batches of {count:,}", rate, "1/s", goal),
+        ]
+    return figures
+
+
+def memory(rows: int) -> list[Figure]:
+    """Resident memory of the process while the spool drains: its highest value, and how much it grew over the second half."""
+    with folder() as path:
+        fill(path / "data", rows)
+        process = start(config(path, 5000))
+        samples: list[float] = []
+        while process.poll() is None:
+            samples.append(int(Path(f"/proc/{process.pid}/statm").read_text().split()[1] or 0) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+            time.sleep(0.05)
+        assert process.wait() == 0
+    half = samples[len(samples) // 2 :]
+    return [
+        Figure(f"uplink: memory while {rows:,} readings drain", max(samples), "MB", "≤ 120"),
+        Figure("uplink: growth of memory over the second half of that", max(half) - half[0], "MB", "≤ 2"),
+    ]
+
+
+def wire() -> list[Figure]:
+    """Bytes both ways per reading in batches of 500, with the connection already made."""
+    figures = []
+    with folder() as path:
+        (path / "sshd").mkdir()
+        (path / "weed").mkdir()
+        with sftp_server(path / "sshd") as sftp, s3_server(path / "weed") as s3:
+            for name, server in (("SFTP", sftp), ("S3", s3)):
+                proxy = FaultProxy(server.port)
+                if server is sftp:
+                    sftp.write_known_hosts(sftp.port, proxy.port)
+                    url, options = sftp.url(proxy.port), sftp.options
+                else:
+                    url, options = s3.url(), s3.options(proxy.port)
+                fill(path / name, 21 * 500)
+                spool = Spool(path / name)
+                settings = UplinkSection(landing=url, options=options, batch_count=500)
+                uplink = Uplink(
+                    spool, Cutter(spool, path / name, settings), settings, lambda url=url, options=options: open_landing(url, options)
+                )
+                marks: list[int] = []
+                landed = spool.landed
+
+                def count(cut, landed=landed, proxy=proxy, marks=marks) -> None:
+                    marks.append(proxy.sent + proxy.received)
+                    landed(cut)
+
+                spool.landed = count  # type: ignore[method-assign]
+                uplink.run(threading.Event(), once=True)
+                spool.close()
+                proxy.close()
+                figures.append(
+                    Figure(
+                        f"uplink: bytes per reading on the wire of {name}, batches of 500", (marks[-1] - marks[0]) / 500 / 20, "B", "≤ 25"
+                    )
+                )
+    return figures
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    arguments = parser.parse_args()
+    sys.exit(not report([*sizes(), *wire(), *speed(), *memory(arguments.rows)]))
