@@ -6,7 +6,7 @@ The device's end in Python is the peer in tests and in the rig; the one that run
 from dataclasses import replace
 from random import Random, SystemRandom
 
-from gateway.links.frames import MAX_IN_FLIGHT, MTU, FrameError
+from gateway.links.frames import MAX_IN_FLIGHT, MTU, FrameDecoder, FrameError
 from gateway.links.handshake import Greeter, Hello, Welcome, Who
 from gateway.links.reliable import Event, Refused, ReliableLink
 
@@ -35,6 +35,7 @@ class GatewayLink(ReliableLink):
         """The port is gone, and the session with it."""
         self._drop(reason)
         self._outgoing.clear()
+        self._decoder = FrameDecoder(self.statistics)
         events, self._events = self._events, []
         return events
 

@@ -9,6 +9,7 @@ import glob
 import logging
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, DeviceIdentity, Peer, Receiver
@@ -89,6 +90,17 @@ class SerialCarrier:
             self.receiver.writable()
 
 
+@dataclass(frozen=True, slots=True)
+class PortStatus:
+    """A port as people and metrics see it. device: name of the one in session. problem: what the log said last, while it lasts."""
+
+    path: str
+    is_open: bool
+    device: str | None
+    problem: str | None
+    statistics: LinkStatistics
+
+
 class SerialPort:
     """One path: the terminal while it is there, and the link on it."""
 
@@ -103,6 +115,7 @@ class SerialPort:
         self._carrier: SerialCarrier | None = None
         self._diagnosis = Diagnosis(baud)
         self._said: set[str] = set()
+        self._problem: str | None = None
         self._outgoing = b""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -118,6 +131,7 @@ class SerialPort:
             self._warn(f"{error.what}. {error.hint or ''}".rstrip(" ") + " Trying again until it opens.")
             return
         self._said.clear()
+        self._problem = None
         self._diagnosis = Diagnosis(self._baud)
         log.info("%s: opened at %d baud", self.path, self._baud)
         self._loop.add_reader(self._tty.fd, self._on_readable, self._tty)
@@ -137,6 +151,11 @@ class SerialPort:
             self._timer = None
         self._outgoing = b""
         self._handle(self.link.lose(reason))
+
+    @property
+    def status(self) -> PortStatus:
+        device = self._carrier.peer.device if self._carrier is not None and not self._carrier.closed else None
+        return PortStatus(self.path, self.is_open, device.name if device else None, self._problem, self.link.statistics)
 
     def write(self, session: Session, data: bytes) -> None:
         self.link.write(session, data, self._loop.time())
@@ -177,6 +196,7 @@ class SerialPort:
 
     def _gone(self, error: OSError) -> None:
         if self.is_open:
+            self._problem = "gone"
             log.warning("%s: gone (%s). Waiting for it to come back", self.path, error.strerror)
             self.close("the serial port is gone")
 
@@ -188,6 +208,7 @@ class SerialPort:
                         self._carrier.deliver(data)
                 case SessionStarted(session, hello, welcome):
                     log.info("%s: %s greets, start %d, next sequence %d", self.path, hello.name, hello.boot, hello.next_sequence)
+                    self._problem = None
                     device = DeviceIdentity(hello.name, welcome.incarnation, hello.next_sequence)
                     self._carrier = SerialCarrier(self, session, Peer(self._listener, self.path, device))
                     self._carrier.receiver = self._accept(self._carrier)
@@ -230,6 +251,7 @@ class SerialPort:
 
     def _warn(self, text: str) -> None:
         """Log a sentence once for each time that the port is opened."""
+        self._problem = text
         if text not in self._said:
             self._said.add(text)
             log.warning("%s: %s", self.path, text)
@@ -262,9 +284,9 @@ class SerialListener:
             port.close("the gateway closes the port")
 
     @property
-    def statistics(self) -> dict[str, LinkStatistics]:
-        """Counters of each port seen so far, by path."""
-        return {path: port.link.statistics for path, port in self._ports.items()}
+    def ports(self) -> list[PortStatus]:
+        """Each port seen so far."""
+        return [port.status for port in self._ports.values()]
 
     def _scan(self) -> None:
         # Two names of one device (by-id and by-path, both matched by a pattern) make one port.

@@ -173,6 +173,20 @@ def test_a_session_that_is_closing_gives_up_in_silence() -> None:
     assert link.statistics.give_ups == 1
 
 
+def test_a_port_that_comes_back_starts_with_a_clean_slate() -> None:
+    link = GatewayLink(Clock().greeter())
+    welcome(link)
+    link.receive(b"half a fra", 1.0)
+    (ended,) = link.lose("the port is gone")
+    assert isinstance(ended, SessionEnded)
+    assert link.take() == b""
+    link.open(2.0)
+    assert sent(link) == [Who(3)]
+    link.receive(HELLO.to_bytes(), 2.1)
+    assert link.statistics.malformed_frames == 0
+    assert link.session is not None
+
+
 def test_another_version_is_reported() -> None:
     link = GatewayLink(Clock().greeter())
     assert link.receive(handshake_to_bytes(0, b"\x02 whatever comes then"), 0.0) == [OtherVersion(2)]

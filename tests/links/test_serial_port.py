@@ -17,6 +17,7 @@ from gateway.links import serial_port
 from gateway.links.carrier import DeviceIdentity
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener
+from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
 from tests.links.board import Board, Broker, Pty, until
 
@@ -49,6 +50,11 @@ async def listening(broker: Broker, path: str, greeter: Greeter | None = None) -
         await listener.close()
 
 
+def statistics_of(listener: SerialListener) -> LinkStatistics:
+    (port,) = listener.ports
+    return port.statistics
+
+
 async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(broker: Broker, line: Pty) -> None:
     async with listening(broker, line.path) as listener:
         board = Board(line)
@@ -61,7 +67,7 @@ async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(broker
         board.write(data)
         broker.last.carrier.write(data)
         await until(lambda: broker.last.received == data and board.received == data)
-        statistics = listener.statistics[line.path]
+        statistics = statistics_of(listener)
         assert statistics.payload_bytes_received == len(data)
         await until(lambda: statistics.payload_bytes_acknowledged == len(data))
         assert statistics.sessions == 1
@@ -79,7 +85,7 @@ async def test_a_rebooted_device_is_noticed(broker: Broker, line: Pty) -> None:
         board = Board(line, boot=2, incarnation=77)
         await until(lambda: len(broker.connections) == 2)
         assert broker.connections[0].reason == "the device was rebooted"
-        assert listener.statistics[line.path].reboots == 1
+        assert statistics_of(listener).reboots == 1
         await until(lambda: board.started)
         board.write(b"whole")
         await until(lambda: broker.last.received == b"whole")
@@ -134,7 +140,7 @@ async def test_a_paused_reader_holds_a_bounded_amount_and_loses_nothing(broker: 
         broker.last.carrier.pause_reading()
         data = os.urandom(6000)
         board.write(data)
-        statistics = listener.statistics[line.path]
+        statistics = statistics_of(listener)
         await until(lambda: board.link.statistics.retransmissions > 4)
         assert broker.last.received == b""
         assert 0 < statistics.payload_bytes_received <= 4 * 4 * 240
@@ -162,7 +168,8 @@ async def test_unplugged_the_connection_is_lost_and_plugged_in_again_it_comes_ba
         path.symlink_to(again.path)
         board = Board(again, boot=2)
         await until(lambda: len(broker.connections) == 2 and board.started)
-        assert list(listener.statistics) == [str(path)]
+        (port,) = listener.ports
+        assert (port.path, port.is_open, port.device, port.problem) == (str(path), True, "sensor-1", None)
         board.power_off()
         again.unplug()
     messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -175,6 +182,9 @@ async def test_a_missing_port_is_logged_once(broker: Broker, tmp_path: Path, cap
         port = listener._ports[str(tmp_path / "absent")]
         for _ in range(5):
             port.open()
+        (status,) = listener.ports
+        assert (status.is_open, status.device) == (False, None)
+        assert "no such serial port" in (status.problem or "")
     assert len(caplog.records) == 1
     assert "ls /dev/serial/by-id" in caplog.text
 
@@ -190,7 +200,7 @@ async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(broke
         (tmp_path / "usb-b").symlink_to(lines[1].path)
         await until(lambda: len(broker.connections) == 2)
         assert [connection.carrier.peer.device.name for connection in broker.connections if connection.carrier.peer.device] == ["a", "b"]
-        assert sum(port.is_open for port in listener._ports.values()) == 2
+        assert sum(port.is_open for port in listener.ports) == 2
         for board in boards:
             board.power_off()
     for line in lines:
@@ -224,10 +234,11 @@ async def test_a_stranger_gets_one_clear_line(noise: bytes, said: str, broker: B
     async with listening(broker, line.path) as listener:
         for _ in range(4):
             os.write(line.master, noise)
-            await until(lambda: listener.statistics[line.path].bytes_received % len(noise) == 0)
-        await until(lambda: listener.statistics[line.path].bytes_received == 4 * len(noise))
+            await until(lambda: statistics_of(listener).bytes_received % len(noise) == 0)
+        await until(lambda: statistics_of(listener).bytes_received == 4 * len(noise))
         assert len(caplog.records) == 1
         assert said in caplog.text
+        assert said in (listener.ports[0].problem or "")
         board = Board(line)  # and yet it may be flashed and greet
         await until(lambda: board.started)
         board.power_off()
