@@ -210,8 +210,7 @@ class SerialPort:
                     log.info("%s: %s greets, start %d, next sequence %d", self.path, hello.name, hello.boot, hello.next_sequence)
                     self._problem = None
                     device = DeviceIdentity(hello.name, welcome.incarnation, hello.next_sequence)
-                    self._carrier = SerialCarrier(self, session, Peer(self._listener, self.path, device))
-                    self._carrier.receiver = self._accept(self._carrier)
+                    self._begin(SerialCarrier(self, session, Peer(self._listener, self.path, device)))
                 case SessionEnded(session, reason):
                     if self._carrier is not None and self._carrier.session is session:
                         log.info("%s: connection lost: %s", self.path, reason)
@@ -221,6 +220,14 @@ class SerialPort:
                 case OtherVersion(version):
                     self._warn(f"the device speaks version {version} of the link: flash it with this release's firmware library")
         self._flush()
+
+    def _begin(self, carrier: SerialCarrier) -> None:
+        try:
+            carrier.receiver = self._accept(carrier)
+        except Exception:
+            log.exception("%s: connection closed after an internal error", self.path)
+            carrier.abort()
+        self._carrier = carrier
 
     def _flush(self) -> None:
         """Write what the link has queued, wake a waiting broker, set the timer."""
