@@ -27,7 +27,6 @@ from gateway.broker.statistics import Statistics
 from gateway.broker.throttle import Throttle
 from gateway.broker.will import StoredWill
 from gateway.config import Config
-from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _SWEEP = 256
+_AXIS_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Broker:
         self.finished: list[tuple[int, int]] = []
         self.dead: list[int] = []
         self._last_committed = 0
+        self._axis_noted = state.now
         self._waiting: dict[int, list[Connection]] = {}
         self._next_session = state.next_session
         self._next_message = state.next_message
@@ -129,15 +130,16 @@ class Broker:
             self._publish_will(session.client)
 
     def _publish_will(self, client: str) -> None:
-        will = self.wills.pop(client)
-        self.changes.wills[client] = None
-        try:
-            topic = self.router.topic(will.topic)
-        except MqttError:
-            return
+        """Publish the will of a client that is gone; one that is refused now is tried again later."""
+        will = self.wills[client]
         expires = None if will.expiry is None else self.now + will.expiry
+        topic = self.router.topic(will.topic)
         burst = Burst(topic, will.payload, will.qos, will.retain, properties=will.properties, expires=expires)
-        if not refuses(self, burst):
+        if refuses(self, burst):
+            self.wills[client] = self.changes.wills[client] = will.at(self.now)
+        else:
+            del self.wills[client]
+            self.changes.wills[client] = None
             publish(self, burst, None, client=client)
 
     def end_session(self, session: Session) -> None:
@@ -207,6 +209,9 @@ class Broker:
         `sweep` says that there is time: a delete touches pages, too."""
         commit, self._next_message = self.changes.seal(self._next_message, self.spool.boot)
         self.changes = Changes(commit.number + 1)
+        if self.now - self._axis_noted >= _AXIS_S:
+            self._axis_noted = self.now
+            commit.axis = int(self.now * 1000), self.utc
         if sweep or len(self.finished) + len(self.dead) >= _SWEEP:
             commit.finished, self.finished = self.finished, []
             commit.dead, self.dead = self.dead, []
@@ -220,6 +225,16 @@ class Broker:
             connection.committed(number)
 
     # -- time
+
+    @property
+    def monotonic(self) -> int:
+        """µs since the gateway started."""
+        return int((self.now - self.started) * 1_000_000)
+
+    @property
+    def utc(self) -> int | None:
+        """µs since 1970, None while the clock is not known."""
+        return None if self.utc_start is None else self.utc_start + self.monotonic
 
     def set_clock(self, utc_start: int | None) -> None:
         """The clock became known, or was corrected. Rows that came before get their time with the next commit."""

@@ -44,11 +44,12 @@ SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, 
 @dataclass(slots=True)
 class Commit:
     """One transaction as rows. ended: session ids with all that belongs to them. clock: µs UTC at the start of this boot, once it is
-    known, for the spool rows that came before."""
+    known, for the spool rows that came before. axis: where the time axis is (ms), and µs UTC then if the clock is known."""
 
     number: int
     boot: int = 0
     clock: int | None = None
+    axis: tuple[int, int | None] | None = None
     sessions: list[SessionRow] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     subscriptions: list[SubscriptionRow] = field(default_factory=list)

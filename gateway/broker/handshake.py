@@ -41,6 +41,10 @@ def connect(connection: Connection, packet: Connect) -> None:
     refused = connection.policy.access.refuses_connect(connection, packet)
     if refused:
         raise _refusal(connection, refused[1], refused[0])
+    will = None
+    if packet.will:
+        broker.router.topic(packet.will.topic)  # refused now rather than never said
+        will = _will(packet.will)
     client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
     connection.user = packet.username
     expiry = _expiry(connection, packet, properties)
@@ -53,7 +57,7 @@ def connect(connection: Connection, packet: Connect) -> None:
     session.connection = connection
     session.left = None
     session.outbound.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
-    connection.will = _will(packet.will) if packet.will else None
+    connection.will = will
     commit = broker.joined(session, connection.will)
     answer: Properties = {}
     if connection.policy.receive_maximum < 65535:

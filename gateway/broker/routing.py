@@ -48,9 +48,8 @@ def publish(broker: Broker, burst: Burst, identity: Identity | None, commit: int
     if topic.spooled:
         if client is None:
             client = burst.publisher.client if burst.publisher else ""
-        monotonic = int((broker.now - broker.started) * 1_000_000)
-        utc = None if broker.utc_start is None else broker.utc_start + monotonic
-        broker.changes.spool += broker.spool.rows(burst, client, identity, monotonic, utc)
+        broker.changes.spool += broker.spool.rows(burst, client, identity, broker.monotonic, broker.utc)
+        broker.changes.bytes += burst.count * burst.size
         commit = broker.promise()
     qos = burst.qos
     if qos and not commit and topic.durable:

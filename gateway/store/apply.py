@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from gateway.broker.changes import Commit
+from gateway.store.recovery import save_axis
 
 _CHUNKS = (64, 8, 1)
 
@@ -67,6 +68,8 @@ def apply(database: sqlite3.Connection, commit: Commit) -> None:
         _delete(database, "DELETE FROM will WHERE client IN (SELECT value FROM json_each(?))", commit.wills_done)
         if commit.clock is not None:
             database.execute("UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?", (commit.clock, commit.boot))
+        if commit.axis is not None:
+            save_axis(database, *commit.axis)
         database.execute("COMMIT")
     except BaseException:
         if database.in_transaction:

@@ -62,7 +62,7 @@ def _axis(database: sqlite3.Connection, utc: int | None) -> float:
     return int(axis) / 1000 + away
 
 
-def save_axis(database: sqlite3.Connection, now: float, utc: int | None) -> None:
-    """Note where the time axis is; done at each checkpoint and at a clean stop."""
-    value = f"{int(now * 1000)}" + (f" at {utc}" if utc is not None else "")
+def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
+    """Note where the time axis is, in ms, and what time it is there in µs UTC."""
+    value = f"{axis}" if utc is None else f"{axis} at {utc}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('axis', ?)", (value,))

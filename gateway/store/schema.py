@@ -14,6 +14,8 @@ from gateway.errors import OncewayError
 FILE = "gateway.db"
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 30.0
+WAL_LIMIT = 16_000_000
+"""A write-ahead log that had to grow is cut back to so many bytes."""
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
@@ -58,6 +60,7 @@ def connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
+    database.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
     return database
 
 

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 from gateway.broker.changes import Commit
 from gateway.store.apply import apply
+from gateway.store.checkpoint import Checkpointer
 from gateway.store.recovery import save_axis
 from gateway.store.schema import FILE, connect
 
@@ -31,11 +32,13 @@ class Writer:
         self, folder: Path, done: Callable[[int], None], failed: Callable[[sqlite3.Error], None], landed: Callable[[int], None]
     ) -> None:
         self._database = connect(folder / FILE)
+        self._database.execute("PRAGMA wal_autocheckpoint=0")
         self._done = done
         self._failed = failed
         self._landed = landed
-        self._orders: SimpleQueue[Commit | Callable[[], None] | None] = SimpleQueue()
+        self._orders: SimpleQueue[Commit | Callable[[sqlite3.Connection], None] | None] = SimpleQueue()
         self._stopping = threading.Event()
+        self._checkpointer = Checkpointer(folder / FILE, self._orders.put)
         self._thread = threading.Thread(target=self._run, name="store-writer")
         self._thread.start()
 
@@ -51,22 +54,24 @@ class Writer:
         self._stopping.set()
         self._orders.put(None)
         self._thread.join()
+        self._checkpointer.stop()
         with contextlib.suppress(sqlite3.Error):
-            save_axis(self._database, axis, utc)
+            save_axis(self._database, int(axis * 1000), utc)
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:
             if not isinstance(order, Commit):
-                order()
+                order(self._database)
             elif self._write(order):
                 self._done(order.number)
+                self._checkpointer.committed()
 
-    def _look(self) -> None:
+    def _look(self, database: sqlite3.Connection) -> None:
         with contextlib.suppress(sqlite3.Error):
-            lowest = self._database.execute("SELECT min(id) FROM spool").fetchone()[0]
-            newest = self._database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
+            lowest = database.execute("SELECT min(id) FROM spool").fetchone()[0]
+            newest = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
             self._landed(lowest if lowest is not None else (newest or 0) + 1)
 
     def _write(self, commit: Commit) -> bool:

@@ -231,7 +231,7 @@ class World:
         for client in self.clients.values():
             client.closed = True
         self.clients.clear()
-        save_axis(self.database, self.broker.now, None)
+        save_axis(self.database, int(self.broker.now * 1000), None)
         self._start()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
