@@ -125,7 +125,7 @@ static void run_burst(struct board *board, uint64_t until)
         uint64_t left = until - chip_now(&board->chip);
         sent = board->line.sent;
         board_run(board, chip_now(&board->chip) + (left < slice ? left : slice));
-    } while (chip_now(&board->chip) < until && (board->line.sent != sent || board->line.to_host_count == 0));
+    } while (chip_now(&board->chip) < until && board->chip.powered && (board->line.sent != sent || board->line.to_host_count == 0));
 }
 
 static void do_run(struct call *call)
@@ -143,7 +143,7 @@ static void do_run(struct call *call)
         run_burst(board, until);
     else
         board_run(board, until);
-    put(call, ",\"cycle\":%" PRIu64 ",\"tx\":\"", chip_now(&board->chip));
+    put(call, ",\"cycle\":%" PRIu64 ",\"power\":%s,\"tx\":\"", chip_now(&board->chip), board->chip.powered ? "true" : "false");
     put_hex(call, line->to_host, line->to_host_count);
     put(call, "\"");
     line->to_host_count = 0;

@@ -123,7 +123,7 @@ class SimulatedBoard:
         self.eeprom_log = directory / "eeprom.log"
         self.tx_log = directory / "tx.log"
         self.inputs = directory / "inputs"
-        self.cycle = 0
+        self.cycle, self.powered = 0, False
         self._messages = directory / "simboard.log"
         self._firmware = firmware
         self._options = ["--speed", speed, "--seed", str(seed)]
@@ -289,8 +289,9 @@ class SimulatedBoard:
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
         """At speed `step`: let `cycles` pass and return what the board has sent since the last call (at most 4096 bytes).
 
-        burst: return earlier, when it has sent something and fallen silent. `cycle` is the board time afterwards.
+        burst: return earlier, when it has sent something and fallen silent, or has lost its power. `cycle` and `powered` tell the
+        board time and whether it has power afterwards.
         """
         answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
-        self.cycle = int(answer["cycle"])
+        self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])
         return bytes.fromhex(answer["tx"])

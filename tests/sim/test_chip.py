@@ -52,3 +52,14 @@ async def test_voltages_stay_applied_through_power_and_reset(board: SimulatedBoa
     await board.power(True)
     await listen(board, 3)
     assert int.from_bytes((await ask(board, b"A\x01", 3))[1:]) == pytest.approx(512, abs=1)
+
+
+async def test_the_deepest_stack_since_power_on_is_known(board: SimulatedBoard) -> None:
+    before = (await board.stats()).stack
+    assert before < 40
+    assert await ask(board, b"K", 1) == b"k"
+    assert 200 <= (await board.stats()).stack - before <= 230
+    await board.power(False)
+    await board.power(True)
+    await listen(board, 3)
+    assert (await board.stats()).stack == before

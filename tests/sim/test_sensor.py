@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from hil.board.exchange import INCARNATION, Delivery, Gateway, converse
 from hil.board.ledger import EEPROM_SIZE, Ledger
+from hil.board.measure import measure
 from hil.board.simulator import BUILD, SimulatedBoard
 from hil.senml import decode, expected
-from tests.sim.exchange import INCARNATION, Delivery, Gateway, converse
 
 pytestmark = pytest.mark.sim
 
@@ -138,3 +139,10 @@ class Hollow(Gateway):
 async def test_these_checks_can_fail(tmp_path: Path, gateway: type[Gateway], verdict: str) -> None:
     with pytest.raises(AssertionError, match=verdict):
         await cut_at_every_byte_sent(tmp_path, gateway)
+
+
+async def test_its_eeprom_lives_ten_years(tmp_path: Path) -> None:
+    """At a reading a minute; 180 readings use each slot of the journal three times."""
+    measurement = await measure(SENSOR, 180, fresh_eeprom())
+    assert measurement.eeprom_years >= 10
+    assert 0 < measurement.stack <= 350

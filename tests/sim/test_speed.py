@@ -1,6 +1,6 @@
 """What a board costs: at least 6 busy or 40 sleeping ones must hold real time on 2 cores.
 
-Counted in processor time, which does not depend on what else the machine does; tests/benchmarks has the run of 40.
+Counted in processor time, which does not depend on what else the machine does.
 """
 
 from pathlib import Path

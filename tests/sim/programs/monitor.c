@@ -116,6 +116,16 @@ static void read_late(void)
     }
 }
 
+/* 'K' -> 'k': use 200 bytes of stack more than ever before. */
+static __attribute__((noinline)) void dig(void)
+{
+    volatile uint8_t hole[200];
+    for (uint8_t i = 0; i < sizeof hole; i++) {
+        hole[i] = i ^ 0x3C;
+    }
+    put('k');
+}
+
 static volatile uint8_t ring[256], head, tail, ended;
 
 ISR(USART_RX_vect)
@@ -171,6 +181,7 @@ int main(void)
         case 'P': sleep_until_watchdog(); break;
         case 'D': read_late(); break;
         case 'T': echo(); break;
+        case 'K': dig(); break;
         case 'N': kept = 0x5A; put('n'); break;
         case 'W': wdt_enable(WDTO_60MS); for (;;) { } break; /* hang until the watchdog bites */
         case 'Z': cli(); set_sleep_mode(SLEEP_MODE_IDLE); sleep_enable(); UCSR0B |= _BV(RXCIE0); sleep_cpu(); put('z'); break;

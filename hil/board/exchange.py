@@ -1,7 +1,7 @@
-"""The sensor's real firmware against a gateway in the test's memory, both in board time: as fast as the machine allows, and repeatable.
+"""A board's real firmware against a gateway in this process, both in board time: as fast as the machine allows, and repeatable.
 
 In: a board at speed `step`. Out: the publications that reached the gateway, each with its identity. The gateway's end of the link is the
-real one; of MQTT it knows what the sensor says, with Delivery Method B.
+real one; of MQTT it knows what a sensor says, with Delivery Method B, and it keeps everything in memory.
 """
 
 from dataclasses import dataclass, field
@@ -10,19 +10,19 @@ from gateway.links.handshake import Greeter
 from gateway.links.reliable import Received, Session, SessionStarted
 from gateway.links.roles import GatewayLink
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Version
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from hil.board.simulator import HZ, SimulatedBoard
 
 INCARNATION = 0xC0FFEE
-LONGEST_STEP = 0.05
-"""Seconds of board time between two looks at the gateway's timers."""
+SHORTEST_STEP, LONGEST_STEP = 0.001, 1.0
+"""Seconds of board time that pass at once while the board is silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What the gateway would commit to its spool."""
+    """What a gateway would commit to its spool. sequence: as told by the packet identifier, so below 65,536."""
 
     incarnation: int
     sequence: int
@@ -64,8 +64,7 @@ class Gateway:
     def _answer(self, session: Session, packet: Packet, now: float) -> None:
         answer: Packet
         match packet:
-            case Connect():
-                assert packet.version is Version.V5
+            case Connect(version=Version.V5):
                 answer = Connack(session_present=self.known and not packet.clean_start)
                 if not answer.session_present:
                     self.ids = set()
@@ -80,20 +79,21 @@ class Gateway:
                 self.ids.discard(packet.packet_id)
                 self.completed += found
                 answer = Pubcomp(packet.packet_id, ReasonCode.SUCCESS if found else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+            case Subscribe():
+                answer = Suback(packet.packet_id, [ReasonCode.GRANTED_QOS_2] * len(packet.subscriptions))
             case Pingreq():
                 answer = Pingresp()
             case _:
-                raise AssertionError(f"the sensor does not send {packet}")
+                raise ValueError(f"this gateway has no answer to {packet}")
         self.link.write(session, encode(answer, Version.V5), now)
 
 
 async def converse(board: SimulatedBoard, gateway: Gateway, *, completed: int, seconds: float = 30.0) -> None:
     """Let both talk until the gateway has completed so many publications or the board is off; at most so many seconds of board time."""
+    await board.run(0)
     end = board.cycle + int(seconds * HZ)
-    while gateway.completed < completed and board.cycle < end:
-        sent = await board.run(int(LONGEST_STEP * HZ), burst=True)
-        answer = gateway.receive(sent, board.cycle / HZ)
-        if answer:
+    while gateway.completed < completed and board.cycle < end and board.powered:
+        patience = LONGEST_STEP if gateway.link.deadline is None else gateway.link.deadline - board.cycle / HZ
+        sent = await board.run(int(min(max(patience, SHORTEST_STEP), LONGEST_STEP) * HZ), burst=True)
+        if answer := gateway.receive(sent, board.cycle / HZ):
             await board.send(answer)
-        elif not sent and not (await board.stats()).power:
-            return
