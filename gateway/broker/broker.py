@@ -140,7 +140,7 @@ class Broker:
         else:
             del self.wills[client]
             self.changes.wills[client] = None
-            publish(self, burst, None, client=client)
+            publish(self, burst, client)
 
     def end_session(self, session: Session) -> None:
         """Forget a session with all that belongs to it."""

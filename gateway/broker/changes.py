@@ -33,8 +33,8 @@ MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 QueueRow = tuple[int, int, int, int, int, int, bytes, str]
 """session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN), properties for this receiver, filter of
 the shared subscription that it comes from."""
-RetainedRow = tuple[str, int, bytes, int | None, bytes]
-"""topic, QoS, properties, expires (axis ms), payload."""
+RetainedRow = tuple[str, str, int, bytes, int | None, bytes]
+"""topic, client that published it, QoS, properties, expires (axis ms), payload."""
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
 """client, due (axis ms; None while connected), delay in s, topic, QoS, retain, properties, message expiry in s, payload."""
 SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, int, int | None]

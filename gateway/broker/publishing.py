@@ -43,7 +43,7 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
         if connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):
             broker.statistics.refused += count
         else:
-            publish(broker, burst, identity)
+            publish(broker, burst, session.client, identity)
         return
     inbound = session.inbound
     if qos == 2 and not inbound.all_new(identifiers):
@@ -67,13 +67,13 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
         return
     if qos == 1:
         inbound.unacknowledged += count
-        commit = publish(broker, burst, identity)
+        commit = publish(broker, burst, session.client, identity)
         connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
     else:
         inbound.keep(identifiers)
         if session.durable:
             inbound.commit = broker.keep_flow(session)
-        commit = publish(broker, burst, identity, inbound.commit if session.durable else 0)
+        commit = publish(broker, burst, session.client, identity, inbound.commit if session.durable else 0)
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 

@@ -36,8 +36,8 @@ def restore(broker: Broker, state: Recovered) -> None:
         subscription = Subscription(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
         broker.router.subscribe(by_id[number], subscription)
     _restore_flows(broker, state, by_id, connected)
-    for topic, qos, properties, expires, payload in state.retained:
-        broker.retained.put(Retained(topic, qos, payload, properties, None if expires is None else expires / 1000))
+    for topic, publisher, qos, properties, expires, payload in state.retained:
+        broker.retained.put(Retained(topic, publisher, qos, payload, properties, None if expires is None else expires / 1000))
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
         stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
         session_of = broker.sessions.get(client)

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """expires: on the broker's time axis, or None. properties: encoded, without length."""
+    """client: who published it. expires: on the broker's time axis, or None. properties: encoded, without length."""
 
     topic: str
+    client: str
     qos: int
     payload: bytes
     properties: bytes = b""
@@ -28,7 +29,7 @@ class Retained:
 
     def row(self) -> RetainedRow:
         expires = None if self.expires is None else int(self.expires * 1000)
-        return self.topic, self.qos, self.properties, expires, self.payload
+        return self.topic, self.client, self.qos, self.properties, expires, self.payload
 
 
 class RetainedMessages:

@@ -39,15 +39,13 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
     return None
 
 
-def publish(broker: Broker, burst: Burst, identity: Identity | None, commit: int = 0, client: str | None = None) -> int:
-    """Route a burst, keep it for those who are away, put it into the spool. commit: one that it waits for in any case. Returns the
-    commit that its acknowledgement waits for, 0 for none."""
+def publish(broker: Broker, burst: Burst, client: str, identity: Identity | None = None, commit: int = 0) -> int:
+    """Route a burst, keep it for those who are away, put it into the spool. client: who published it. commit: one that it waits for in
+    any case. Returns the commit that its acknowledgement waits for, 0 for none."""
     topic = burst.topic
     if topic.generation != broker.router.generation:
         broker.router.match(topic)
     if topic.spooled:
-        if client is None:
-            client = burst.publisher.client if burst.publisher else ""
         broker.changes.spool += broker.spool.rows(burst, client, identity, broker.monotonic, broker.utc)
         broker.changes.bytes += burst.count * burst.size
         commit = broker.promise()
@@ -55,7 +53,7 @@ def publish(broker: Broker, burst: Burst, identity: Identity | None, commit: int
     if qos and not commit and topic.durable:
         commit = broker.promise()
     if burst.retain:
-        commit = _retain(broker, burst) or commit
+        commit = _retain(broker, burst, client) or commit
     publisher = burst.publisher
     for route in topic.routes:
         session = route.session
@@ -103,11 +101,11 @@ def _deliver(
         outbound.queue(burst, flags, extra, skip, count, commit, share)
 
 
-def _retain(broker: Broker, burst: Burst) -> int:
+def _retain(broker: Broker, burst: Burst, client: str) -> int:
     """Keep the last publication of a burst for later subscribers. Returns the commit that this is part of, 0 when nothing changes."""
     name = burst.topic.name
     if burst.size:
-        message = Retained(name, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires)
+        message = Retained(name, client, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires)
         broker.retained.put(message)
         broker.changes.retained[name] = message
     elif broker.retained.remove(name):
