@@ -112,6 +112,7 @@ def main() -> int:
     arguments = parser.parse_args()
     reached: Counter[str] = Counter()
     start = time.monotonic()
+    done = 0
     with multiprocessing.Pool() as pool:
         numbers = range(arguments.first, arguments.first + arguments.schedules)
         run = partial(_run, make_device=CDevice if arguments.device == "c" else PythonDevice)
@@ -120,6 +121,9 @@ def main() -> int:
                 print(f"schedule {number}: {failure}", file=sys.stderr)
                 return 1
             reached += found
+            done += 1
+            if done % 5000 == 0:
+                print(f"{done} of {arguments.schedules}", file=sys.stderr)
     print(f"{arguments.schedules} schedules in {time.monotonic() - start:.0f} s, no promise broken")
     for name, count in reached.items():
         print(f"  {name:20} {count:12,}")

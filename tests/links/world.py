@@ -250,15 +250,15 @@ class Channel:
     def next_at(self) -> float | None:
         return self._in_flight[0][0] if self._in_flight else None
 
-    def due(self, now: float, seed: int | None) -> bytes:
-        """Return the next piece if its time has come. seed: of the session at the receiver."""
+    def due(self, now: float, quad: Quad | None) -> bytes:
+        """Return the next piece if its time has come. quad: of the session at the receiver."""
         if not self._in_flight or self._in_flight[0][0] > now:
             return b""
         data = self._in_flight.popleft()[1]
-        self._watch(data, seed)
+        self._watch(data, quad)
         return data
 
-    def _watch(self, data: bytes, seed: int | None) -> None:
+    def _watch(self, data: bytes, quad: Quad | None) -> None:
         *frames, self._partial_delivered = (self._partial_delivered + data).split(b"\0")
         for frame in frames:
             if frame and frame not in self._genuine:
@@ -266,7 +266,7 @@ class Channel:
                     body = cobs.decode(frame)
                 except cobs.CobsError:
                     continue
-                if len(body) > 2 and (fits(body, HANDSHAKE_SEED) or (seed is not None and fits(body, seed))):
+                if len(body) > 2 and (fits(body, HANDSHAKE_SEED) or (quad is not None and fits(body, session_seed(*quad)))):
                     raise Collision
 
     def _damage(self, data: bytes) -> bytes:
@@ -306,7 +306,7 @@ class World:
         self.boot = 1
         self.gateway_boot = random.randint(1, 60000)
         byte_time = 10 / baud if baud else 0.0
-        piece = random.choice((1, 3, 64))
+        piece = random.choice((1, 16, 64, 64))
         self.up = Channel(random, latency=latency, byte_time=byte_time, piece=piece)
         self.down = Channel(random, latency=latency, byte_time=byte_time, piece=piece)
         self._marks: dict[Quad, tuple[int, int]] = {}
@@ -319,18 +319,18 @@ class World:
         """Let time pass, event by event."""
         end = self.now + duration
         for _ in range(200_000):
-            self.up.send(self.device.take(self.now), self.now)
-            self.down.send(self.gateway.link.take(), self.now)
+            if data := self.device.take(self.now):
+                self.up.send(data, self.now)
+            if data := self.gateway.link.take():
+                self.down.send(data, self.now)
             moments = (self.up.next_at, self.down.next_at, self.device.deadline, self.gateway.deadline)
             upcoming = min((moment for moment in moments if moment is not None), default=end)
             if upcoming > end:
                 break
             self.now = max(self.now, upcoming)
-            quad = self.gateway.quad
-            if data := self.up.due(self.now, session_seed(*quad) if quad else None):
+            if data := self.up.due(self.now, self.gateway.quad):
                 self.gateway.receive(data, self.now)
-            quad = self.device.quad
-            if data := self.down.due(self.now, session_seed(*quad) if quad else None):
+            if data := self.down.due(self.now, self.device.quad):
                 self.device.receive(data, self.now)
             self.device.tick(self.now)
             self.gateway.tick(self.now)
