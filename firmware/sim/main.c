@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,6 +43,7 @@ static const char usage[] =
     "  --speed SPEED       real (default), max, or step: time passes only by the command `run`\n"
     "  --seed N            seed of what is random on a real board: torn cells, RAM after power-on (default 1)\n"
     "  --off               start switched off\n"
+    "  --with-parent       end when the process that started this one ends\n"
     "  --record FILE       write all inputs with their time\n"
     "  --replay FILE       read them back instead of port and socket, and exit at their end\n";
 
@@ -63,9 +65,9 @@ static uint64_t now_ns(void)
 static bool parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {
-        {"control", 1, 0, 'c'},    {"pty-link", 1, 0, 'p'}, {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'},  {"eeprom", 1, 0, 'e'},
-        {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},   {"speed", 1, 0, 's'},      {"seed", 1, 0, 'n'},   {"off", 0, 0, 'o'},
-        {"record", 1, 0, 'r'},     {"replay", 1, 0, 'y'},   {"help", 0, 0, 'h'},       {0, 0, 0, 0}};
+        {"control", 1, 0, 'c'},    {"pty-link", 1, 0, 'p'}, {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
+        {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},   {"speed", 1, 0, 's'},      {"seed", 1, 0, 'n'},  {"record", 1, 0, 'r'},
+        {"replay", 1, 0, 'y'},     {"off", 0, 0, 'o'},      {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
     *options = (struct options){.seed = 1};
     for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
         case 'c': options->control = optarg; break;
@@ -79,6 +81,7 @@ static bool parse(int argc, char **argv, struct options *options)
         case 'y': options->replay = optarg; break;
         case 'n': options->seed = strtoull(optarg, NULL, 0); break;
         case 'o': options->off = true; break;
+        case 'w': prctl(PR_SET_PDEATHSIG, SIGTERM); break;
         case 's':
             if (strcmp(optarg, "real") && strcmp(optarg, "max") && strcmp(optarg, "step")) return false;
             options->speed = optarg[0] == 'r' ? SPEED_REAL : optarg[0] == 'm' ? SPEED_MAX : SPEED_STEP;

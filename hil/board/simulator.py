@@ -1,7 +1,8 @@
 """A simulated Arduino Uno (`firmware/sim`) as an object.
 
 In: a folder, in which its serial port, memory images and logs live, and commands (power, reset, cut, ADC). Out: its answers and its events.
-The process is separate because libsimavr is GPL-3. EEPROM and flash stay in the folder, so a board can be stopped and started again.
+The process is separate because libsimavr is GPL-3; it ends when this one does. EEPROM and flash stay in the folder, so a board can be
+stopped and started again.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "firmware"
 HZ = 16_000_000
 """Board time is counted in cycles of this clock."""
 
-_START_SECONDS = 5.0
+_START_SECONDS = 20.0
 _ANSWER_SECONDS = 20.0
 _STOP_SECONDS = 2.0
 
@@ -157,7 +158,7 @@ class SimulatedBoard:
             write_flash(self.flash_image, self._firmware)
             self._firmware = None
         images = ["--flash=flash.bin", "--eeprom=eeprom.bin", "--eeprom-log=eeprom.log"]
-        command = [str(program), "--control=control", "--pty-link=tty", *images, *self._options]
+        command = [str(program), "--with-parent", "--control=control", "--pty-link=tty", *images, *self._options]
         with self._messages.open("ab") as messages:
             self._process = await asyncio.create_subprocess_exec(
                 *command, cwd=self.directory, stdin=asyncio.subprocess.DEVNULL, stdout=messages, stderr=messages

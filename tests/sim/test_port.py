@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
+import sys
 import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -163,6 +165,23 @@ async def test_a_stopped_board_leaves_no_port_and_no_socket(uno: SimulatedBoard)
     await uno.stop()
     assert {path.name for path in uno.directory.iterdir()} == {"flash.bin", "eeprom.bin", "eeprom.log", "simboard.log"}
     await uno.stop()
+
+
+async def test_a_board_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = """
+import asyncio, os, pathlib, sys
+from hil.board.simulator import SimulatedBoard
+async def main():
+    board = SimulatedBoard(pathlib.Path(sys.argv[1]))
+    await board.start()
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(tmp_path))
+    assert await process.wait() == -signal.SIGKILL
+    async with asyncio.timeout(5):
+        while (tmp_path / "tty").is_symlink():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_the_traces_of_a_killed_board_do_not_stop_the_next(uno: SimulatedBoard) -> None:
