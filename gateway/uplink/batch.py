@@ -1,21 +1,20 @@
-"""What a batch looks like: rows in, Parquet bytes and a manifest out. No disk, no network, no clock.
+"""Rows in, Parquet bytes out, and back. No disk, no network, no clock.
 
 The same rows, origin and number give the same bytes with the same pyarrow. Nobody relies on it: a batch once cut is kept as a file.
 """
 
-import hashlib
 import io
-import json
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SCHEMA_VERSION = 1
+from gateway.uplink.manifest import SCHEMA_VERSION, Manifest, Origin, Row, file_stem, sha256
+
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Manifest", "Origin", "Row", "decode", "encode", "file_stem", "sha256"]
 
 SCHEMA = pa.schema(
     [
@@ -34,58 +33,6 @@ SCHEMA = pa.schema(
 
 _TEXT = ["device", "client", "topic"]
 _INTEGERS = ["incarnation", "sequence", "received", "boot", "monotonic", "spool_id"]
-
-# One row in the order of SCHEMA.
-Row = tuple[str, int, int, str | None, str, bytes, int | None, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Who numbers the batches. gateway: its name; epoch: eight hex digits, one numbering."""
-
-    gateway: str
-    epoch: str
-
-    @property
-    def folder(self) -> str:
-        """Where the batches stand below the landing URL."""
-        return f"{self.gateway}/{self.epoch}"
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What publishes a batch: it says how the Parquet file beside it must look. size: of that file in bytes; sha256: hex digits."""
-
-    origin: Origin
-    number: int
-    rows: int
-    size: int
-    sha256: str
-
-    def to_json(self) -> bytes:
-        fields = {
-            "schema": SCHEMA_VERSION,
-            "gateway": self.origin.gateway,
-            "epoch": self.origin.epoch,
-            "number": self.number,
-            "rows": self.rows,
-            "bytes": self.size,
-            "sha256": self.sha256,
-        }
-        return json.dumps(fields, ensure_ascii=False).encode()
-
-    @property
-    def data_name(self) -> str:
-        return f"{self.origin.folder}/{file_stem(self.number)}.parquet"
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.folder}/{file_stem(self.number)}.json"
-
-
-def file_stem(number: int) -> str:
-    """The file name of batch `number` without its ending: twelve digits, so that names sort by number."""
-    return f"{number:012d}"
 
 
 def encode(rows: Sequence[Row], origin: Origin, number: int) -> bytes:
@@ -139,7 +86,3 @@ def decode(data: bytes) -> tuple[list[Row], dict[str, str]]:
     labels = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
     table = file.read(use_threads=False)
     return list(zip(*(table.column(name).to_pylist() for name in SCHEMA.names), strict=True)), labels
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import signal
 import threading
 from dataclasses import dataclass
@@ -16,10 +17,7 @@ from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.service.notify import notify
-from gateway.uplink import epoch
-from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
-from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
 from gateway.uplink.status import look
 
@@ -77,6 +75,10 @@ def run(
     """Cut the spool into batches and land them, until stopped."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("gateway").setLevel(logging.INFO)
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
+    from gateway.uplink.cutter import Cutter
+    from gateway.uplink.runner import Uplink
+
     job = _job(config, data, landing, name)
     stop = threading.Event()
 
@@ -104,6 +106,8 @@ def claim(config: ConfigOption = None, data: DataOption = None, landing: Landing
 
     Stop the other gateway of that name first, and this gateway's uplink.
     """
+    from gateway.uplink import epoch
+
     job = _job(config, data, landing, name)
     lock = ProcessLock(job.data / "uplink.lock")
     spool = _open(job)

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from gateway.config import UplinkSection
-from gateway.uplink.batch import encode, file_stem, sha256
+from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
+from gateway.uplink.manifest import file_stem, sha256
 from gateway.uplink.spool import ROW_OVERHEAD, Cut, Spool
 
 CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back

@@ -18,8 +18,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from gateway.uplink import owner
-from gateway.uplink.batch import Manifest, Row, decode, sha256
+from gateway.uplink.batch import decode
 from gateway.uplink.landing import Landing
+from gateway.uplink.manifest import Manifest, Row, sha256
 from gateway.uplink.spool import Spool
 
 log = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ Each step may be the last before a power cut; the next start does all of them ag
 """
 
 from gateway.errors import OncewayError
-from gateway.uplink.batch import Manifest, sha256
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Landing, Unreachable
+from gateway.uplink.manifest import Manifest, sha256
 from gateway.uplink.spool import Cut, Spool
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gateway.errors import OncewayError
 from gateway.store.schema import FILE, connect
-from gateway.uplink.batch import Origin, Row
+from gateway.uplink.manifest import Origin, Row
 
 KEEP = 50_000  # batches that are remembered after they have landed
 ROW_OVERHEAD = 64  # bytes that the broker counts for a row beside topic and payload

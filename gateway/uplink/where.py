@@ -9,9 +9,9 @@ import typer
 
 from gateway.config import load
 from gateway.errors import OncewayError
-from gateway.uplink.batch import Manifest
 from gateway.uplink.keys import incarnations
 from gateway.uplink.landing import base
+from gateway.uplink.manifest import Manifest
 from gateway.uplink.spool import Spool
 
 app = typer.Typer()

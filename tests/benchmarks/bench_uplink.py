@@ -47,7 +47,7 @@ def fill(data: Path, count: int) -> None:
         )
         database.execute("BEGIN")
         columns = "device, incarnation, sequence, client, topic, payload, boot, monotonic, received"
-        database.executemany(f"INSERT INTO spool ({columns}) VALUES (?,?,?,?,?,?,?,?,?)", rows)  # noqa: S608
+        database.executemany(f"INSERT INTO spool ({columns}) VALUES (?,?,?,?,?,?,?,?,?)", rows)
         database.execute("COMMIT")
     database.close()
 

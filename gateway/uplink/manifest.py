@@ -1,0 +1,63 @@
+"""Names and shapes of the landing place (README.md): what a batch is called, and the manifest that publishes it. Needs no pyarrow."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+SCHEMA_VERSION = 1
+
+# One row: device, incarnation, sequence, client, topic, payload, received, boot, monotonic, spool_id.
+Row = tuple[str, int, int, str | None, str, bytes, int | None, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who numbers the batches. gateway: its name; epoch: eight hex digits, one numbering."""
+
+    gateway: str
+    epoch: str
+
+    @property
+    def folder(self) -> str:
+        """Where the batches stand below the landing URL."""
+        return f"{self.gateway}/{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What publishes a batch: it says how the Parquet file beside it must look. size: of that file in bytes; sha256: hex digits."""
+
+    origin: Origin
+    number: int
+    rows: int
+    size: int
+    sha256: str
+
+    def to_json(self) -> bytes:
+        fields = {
+            "schema": SCHEMA_VERSION,
+            "gateway": self.origin.gateway,
+            "epoch": self.origin.epoch,
+            "number": self.number,
+            "rows": self.rows,
+            "bytes": self.size,
+            "sha256": self.sha256,
+        }
+        return json.dumps(fields, ensure_ascii=False).encode()
+
+    @property
+    def data_name(self) -> str:
+        return f"{self.origin.folder}/{file_stem(self.number)}.parquet"
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.folder}/{file_stem(self.number)}.json"
+
+
+def file_stem(number: int) -> str:
+    """The file name of batch `number` without its ending: twelve digits, so that names sort by number."""
+    return f"{number:012d}"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
