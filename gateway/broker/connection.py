@@ -66,7 +66,7 @@ class Connection:
     """policy: what the listener allows. session: None until CONNECT is accepted. packet_limit: the largest packet that the client takes.
     full: the link holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard.
     topics: those that it has published to, by their bytes. aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence:
-    of a device's last publication, or its next one."""
+    of a device's last publication, or its next one. greeted: the commit that CONNACK waits for, None before there is a CONNACK."""
 
     __slots__ = (
         "_missing",
@@ -76,6 +76,7 @@ class Connection:
         "closing",
         "dirty",
         "full",
+        "greeted",
         "held",
         "keep_alive",
         "out",
@@ -111,6 +112,7 @@ class Connection:
         self.told_limit = 0
         self.sequence = peer.device.next_sequence if peer.device else 0
         self.seen = broker.now
+        self.greeted: int | None = None
         self.full = False
         self.closing: str | None = None
         self.dirty = False
@@ -122,7 +124,9 @@ class Connection:
     # -- bytes out
 
     def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None:
-        """Queue packets, to leave after commit `commit` and after everything queued before them."""
+        """Queue packets, to leave after commit `commit` and after everything queued before them; none once the end has come."""
+        if self.closing is not None:
+            return
         held = self.held
         if commit > self.broker.committed:
             if not held or held[-1].number < commit:
@@ -211,7 +215,8 @@ class Connection:
         """Act on every packet that is complete."""
         if self.closing is not None:
             return
-        self.seen = self.broker.now
+        if self.session is not None:
+            self.seen = self.broker.now
         self.broker.statistics.bytes_received += len(data)
         if self._parts:
             self._parts.append(data)

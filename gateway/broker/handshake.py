@@ -33,6 +33,7 @@ def connect(connection: Connection, packet: Connect) -> None:
     connection.version = packet.version
     properties = packet.properties or {}
     connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
+    connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, 0)
     if _P.AUTHENTICATION_METHOD in properties:
         raise _refusal(connection, "no authentication method is offered here", ReasonCode.BAD_AUTHENTICATION_METHOD)
     if device is not None and packet.client_id != device.name:
@@ -50,9 +51,9 @@ def connect(connection: Connection, packet: Connect) -> None:
     expiry = _expiry(connection, packet, properties)
     session, present = _session(connection, client, packet.clean_start, expiry)
     limits = broker.limits
-    connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, 0)
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     connection.keep_alive = packet.keep_alive * 1.5
+    connection.seen = broker.now
     connection.session = session
     session.connection = connection
     session.left = None
@@ -71,7 +72,8 @@ def connect(connection: Connection, packet: Connect) -> None:
     if not packet.client_id:
         answer[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
     connection.answer(Connack(present, ReasonCode.SUCCESS, answer), commit)
-    if present:
+    connection.greeted = commit
+    if present and connection.closing is None:
         _resume(connection, session)
 
 
@@ -134,8 +136,8 @@ def refuse(connection: Connection, error: MqttError) -> None:
 
 
 def farewell(connection: Connection, reason: ReasonCode, text: str) -> bytes:
-    """The DISCONNECT from our side; empty before MQTT 5, which has none."""
-    if connection.version != Version.V5 or connection.session is None:
+    """The DISCONNECT from our side; empty before MQTT 5, which has none, and before CONNACK has left [MQTT-3.14.0-1]."""
+    if connection.version != Version.V5 or connection.greeted is None or connection.greeted > connection.broker.committed:
         return b""
     if reason not in SERVER_DISCONNECT_CODES:
         reason = ReasonCode.UNSPECIFIED_ERROR
