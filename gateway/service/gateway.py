@@ -7,6 +7,8 @@ lock comes first and goes last, the store is read before anybody may connect, an
 import asyncio
 import logging
 import signal
+import sqlite3
+import struct
 from collections.abc import Callable
 from contextlib import closing
 
@@ -17,12 +19,13 @@ from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.lock import ProcessLock
+from gateway.mqtt.errors import MqttError
 from gateway.service.clock import Clock
 from gateway.service.devices import Registered, Registry
 from gateway.service.engine import Engine
 from gateway.service.notify import notify
 from gateway.store.recovery import recover
-from gateway.store.schema import make_folder, open_store
+from gateway.store.schema import FILE, StoreError, make_folder, open_store
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +55,12 @@ class Gateway:
         make_folder(config.gateway.data)
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
-            with closing(open_store(config.gateway.data, config.gateway.name)) as database:
-                state = recover(database, clock.utc())
-            clock.start(state.now, loop.time())
-            broker = Broker(config, state)
+            broker = _open_broker(config, clock.utc())
+            clock.start(broker.now, loop.time())
             engine = Engine(broker, clock, config.gateway.data)
             try:
-                await self._listen(engine, Greeter(state.boot, utc=lambda: (clock.utc() or 0) // 1_000_000, admit=self._admits))
-                log.info("gateway %s: start %d, %d sessions", config.gateway.name, state.boot, len(broker.sessions))
+                await self._listen(engine, Greeter(broker.spool.boot, utc=lambda: (clock.utc() or 0) // 1_000_000, admit=self._admits))
+                log.info("gateway %s: start %d, %d sessions", config.gateway.name, broker.spool.boot, len(broker.sessions))
                 notify("READY=1")
                 started(self)
                 await self._stop.wait()
@@ -88,6 +89,16 @@ class Gateway:
             await port.start()
             self._serial.append(port)
             log.info("serial ports %s at %d baud", serial.port, serial.baud)
+
+
+def _open_broker(config: Config, utc: int | None) -> Broker:
+    """A broker with everything that the store holds. StoreError when the store is damaged."""
+    folder = config.gateway.data
+    try:
+        with closing(open_store(folder, config.gateway.name)) as database:
+            return Broker(config, recover(database, utc))
+    except (sqlite3.DatabaseError, MqttError, KeyError, ValueError, struct.error) as error:
+        raise StoreError(f"the store is damaged ({error})", str(folder / FILE), f"See: onceway store salvage --data {folder}") from error
 
 
 async def serve(config: Config) -> None:

@@ -80,7 +80,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
         database = connect(path)
         prepare(database, gateway)
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"the store cannot be read ({error})", str(path), "Look at it with: onceway store check") from error
+        raise StoreError(f"the store is damaged ({error})", str(path), f"See: onceway store salvage --data {folder}") from error
     return database
 
 

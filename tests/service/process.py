@@ -21,6 +21,7 @@ class GatewayProcess:
         self.port = 0
         self.log: list[str] = []
         self._reader: asyncio.Task[None] | None = None
+        self._more = asyncio.Condition()
 
     async def ready(self) -> None:
         """Wait until clients may connect."""
@@ -38,7 +39,14 @@ class GatewayProcess:
     async def _read_on(self) -> None:
         assert self.process.stderr is not None
         while line := (await self.process.stderr.readline()).decode():
-            self.log.append(line)
+            async with self._more:
+                self.log.append(line)
+                self._more.notify_all()
+
+    async def logged(self, text: str) -> None:
+        """Wait until a line with this text was logged."""
+        async with asyncio.timeout(10), self._more:
+            await self._more.wait_for(lambda: any(text in line for line in self.log))
 
     async def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit code."""

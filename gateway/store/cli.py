@@ -1,0 +1,54 @@
+"""`onceway store …`: look at a store, and save what can be saved of a damaged one."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.config import load
+from gateway.errors import OncewayError
+from gateway.lock import ProcessLock
+from gateway.store import salvage as job
+
+app = typer.Typer(help="The store of a gateway: check it, salvage it.", no_args_is_help=True)
+
+DataOption = Annotated[Path | None, typer.Option("--data", help="The data directory.")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="The gateway's TOML file, which names the data directory.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+
+
+def folder_of(data: Path | None, config: Path | None) -> Path:
+    """The data directory that the options name."""
+    if (data is None) == (config is None):
+        raise OncewayError("which store?", hint="Name it with --data DIR or --config FILE")
+    return data if data is not None else load(config).gateway.data  # type: ignore[arg-type]
+
+
+@app.command()
+def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Say whether a store is sound. Exit code 1 when it is not. The gateway may run meanwhile."""
+    folder = folder_of(data, config)
+    findings = job.check(folder)
+    if as_json:
+        typer.echo(json.dumps({"sound": not findings, "findings": findings}))
+    else:
+        typer.echo("\n".join(findings) or f"{folder}: the store is sound")
+    if findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def salvage(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Make a new store of everything that a damaged one still gives; the old file is kept. The gateway must be stopped."""
+    folder = folder_of(data, config)
+    with closing(ProcessLock(folder / "gateway.lock")), closing(ProcessLock(folder / "uplink.lock")):
+        result = job.salvage(folder)
+    if as_json:
+        typer.echo(json.dumps({"rows": result.rows, "damaged": result.damaged, "old": str(result.old)}))
+        return
+    for table, rows in result.rows.items():
+        note = "  not read to its end" if table in result.damaged else ""
+        typer.echo(f"{table:14} {rows:9} rows{note}")
+    typer.echo(f"The old file is {result.old}")

@@ -1,0 +1,46 @@
+"""A client that sends and receives packets over TCP, and hides nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connack, Connect, Packet, Side, Version
+from gateway.mqtt.stream import PacketStream
+
+P = TypeVar("P", bound=Packet)
+
+
+class Wire:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: Version) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.version = version
+        self._stream = PacketStream(1 << 28, version, Side.SERVER)
+        self._packets: list[Packet] = []
+
+    def send(self, *packets: Packet) -> None:
+        self.writer.write(b"".join(encode(packet, self.version) for packet in packets))
+
+    async def take(self, kind: type[P], within: float = 10) -> P:
+        """The next packet, which must be of this kind."""
+        async with asyncio.timeout(within):
+            while not self._packets:
+                data = await self.reader.read(65536)
+                assert data, "the gateway closed the connection"
+                self._stream.feed(data)
+                self._packets += self._stream
+        packet = self._packets.pop(0)
+        assert isinstance(packet, kind), packet
+        return packet
+
+
+@asynccontextmanager
+async def wire(port: int, connect: Connect) -> AsyncIterator[Wire]:
+    """A connection that was accepted."""
+    client = Wire(*await asyncio.open_connection("127.0.0.1", port), connect.version)
+    client.send(connect)
+    assert (await client.take(Connack)).reason == 0
+    yield client
+    client.writer.close()

@@ -1,0 +1,91 @@
+"""A damaged store: recognised, and everything that can be read is saved."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.changes import Commit
+from gateway.config import Config, GatewaySection
+from gateway.service.gateway import Gateway
+from gateway.store.apply import apply
+from gateway.store.recovery import recover
+from gateway.store.salvage import check, salvage
+from gateway.store.schema import FILE, StoreError, open_store
+
+PAGE = 4096
+
+
+def filled(folder: Path, rows: int = 3000) -> None:
+    with closing(open_store(folder, "site-7")) as database:
+        commit = Commit(1)
+        commit.sessions = [(1, "c", 100, None, 0)]
+        commit.spool = [(n, "d", 1, n, "c", "spool/0123", bytes(100), 1, n, None) for n in range(1, rows + 1)]
+        apply(database, commit)
+        database.execute("DELETE FROM spool WHERE id > ?", (rows - 10,))
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def damage(folder: Path, page: int) -> None:
+    path = folder / FILE
+    data = bytearray(path.read_bytes())
+    data[page * PAGE : (page + 1) * PAGE] = bytes(range(256)) * (PAGE // 256)
+    path.write_bytes(data)
+
+
+def root_of(folder: Path, table: str) -> int:
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        return int(database.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()[0])
+
+
+def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
+    filled(tmp_path)
+    assert check(tmp_path) == []
+
+
+def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
+    filled(tmp_path)
+    damage(tmp_path, 60)
+    assert check(tmp_path)
+    result = salvage(tmp_path)
+    assert result.damaged == ["spool"]
+    assert 2900 < result.rows["spool"] < 2990
+    assert check(tmp_path) == []
+    assert result.old.exists()
+    with closing(open_store(tmp_path, "site-7")) as database:
+        assert recover(database, None).next_spool == 3001, "spool ids are never used twice"
+        assert database.execute("SELECT topic FROM spool LIMIT 1").fetchone() == ("spool/0123",)
+        assert database.execute("SELECT client FROM session").fetchone() == ("c",)
+
+
+def test_salvage_keeps_the_numbering_of_batches(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        (epoch,) = database.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+    salvage(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        assert database.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone() == (epoch,)
+
+
+async def test_the_gateway_names_the_damage_and_the_way_out(tmp_path: Path) -> None:
+    filled(tmp_path)
+    damage(tmp_path, root_of(tmp_path, "session") - 1)
+    with pytest.raises(StoreError, match=r"gateway.db: the store is damaged .* onceway store salvage"):
+        await Gateway(Config(gateway=GatewaySection(data=tmp_path))).run()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"x" * 10_000)
+    with pytest.raises(StoreError, match="not a database"):
+        open_store(tmp_path, "site-7")
+    assert check(tmp_path)
+    assert salvage(tmp_path).rows["spool"] == 0
+
+
+def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreError, match="newer Onceway"):
+        open_store(tmp_path, "site-7")
