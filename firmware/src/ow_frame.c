@@ -66,8 +66,8 @@ void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t con
     for (uint8_t i = 0; i <= length; i++) {
         crc = ow_crc_byte(crc, body_byte(encoder, i));
     }
-    encoder->crc[0] = (uint8_t)(crc >> 8);
-    encoder->crc[1] = (uint8_t)crc;
+    encoder->crc[0] = (uint8_t)(~crc >> 8);
+    encoder->crc[1] = (uint8_t)~crc;
     encoder->position = lead ? LEAD : BEFORE;
     encoder->run = 0;
     encoder->busy = true;

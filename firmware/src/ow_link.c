@@ -260,7 +260,7 @@ enum ow_link_event ow_link_receive(struct ow_link *link, uint8_t byte, uint16_t 
     if (!is_handshake && link->state != OW_LINK_OPEN) {
         return OW_LINK_NOTHING; /* of a session that is over */
     }
-    if (ow_crc(is_handshake ? OW_CRC_INITIAL : link->seed, body, length) != 0) {
+    if (ow_crc(is_handshake ? OW_CRC_INITIAL : link->seed, body, length) != OW_CRC_RESIDUE) {
         link->counts.broken++;
         return OW_LINK_NOTHING;
     }

@@ -7,7 +7,7 @@
 #include "ow_crc.h"
 
 enum { MTU = 240, WINDOW = 4, DEVICE_MTU_AT = 12, REPEAT_MS = 100 };
-enum { CONNECT = 1, PUBLISH = 3, PUBREC = 5, PUBREL = 6, PUBCOMP = 7, SUBSCRIBE = 8, PINGREQ = 12, DISCONNECT = 14 };
+enum { CONNECT = 1, PUBLISH = 3, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE = 10, PINGREQ = 12, DISCONNECT = 14 };
 
 struct gateway gateway;
 
@@ -15,7 +15,9 @@ void gateway_new(void)
 {
     memset(&gateway, 0, sizeof gateway);
     gateway.alias_maximum = 8;
-    gateway.receive_maximum = 1;
+    gateway.receive_maximum = 8;
+    gateway.maximum_qos = 2;
+    gateway.maximum_packet = 200;
 }
 
 /* --- link --- */
@@ -28,7 +30,7 @@ static void send_frame(uint16_t seed, uint8_t control, const uint8_t *payload, u
     if (length) {
         memcpy(body + 1, payload, length);
     }
-    ow_put_u16(body + 1 + length, ow_crc(seed, body, (uint8_t)(length + 1)));
+    ow_put_u16(body + 1 + length, (uint16_t)~ow_crc(seed, body, (uint8_t)(length + 1)));
     for (unsigned i = 0; i < length + 3u; i++) {
         if (body[i]) {
             encoded[end++] = body[i];
@@ -129,6 +131,11 @@ static void send_packet(const uint8_t *bytes, unsigned length)
     gateway.out_length = (uint16_t)(gateway.out_length + length);
 }
 
+void gateway_send(const uint8_t *bytes, unsigned length)
+{
+    send_packet(bytes, length);
+}
+
 static void send_ack(uint8_t header, uint16_t id, uint8_t reason)
 {
     uint8_t packet[5] = {header, reason ? 3 : 2, (uint8_t)(id >> 8), (uint8_t)id, reason};
@@ -169,15 +176,26 @@ static void take_connect(const uint8_t *body)
         memset(gateway.held, 0, sizeof gateway.held);
         gateway.message_id = 0;
     }
-    uint8_t packet[] = {0x20, 9, gateway.session, 0, 6, 0x21, 0, gateway.receive_maximum, 0x22, 0, gateway.alias_maximum};
-    send_packet(packet, sizeof packet);
+    uint8_t packet[18] = {0x20, 14, gateway.session, 0, 11, 0x21, 0, gateway.receive_maximum, 0x22, 0, gateway.alias_maximum, 0x27, 0, 0, 0, gateway.maximum_packet};
+    if (gateway.maximum_qos < 2) {
+        packet[1] = 16;
+        packet[4] = 13;
+        packet[16] = 0x24;
+        packet[17] = gateway.maximum_qos;
+    }
+    send_packet(packet, packet[1] + 2u);
+    if (body[7] & 4) {
+        const uint8_t *will = body + 10 + 14 + 2 + body[25] + 1;
+        snprintf(gateway.will, sizeof gateway.will, "%.*s=%.*s", will[1], (const char *)will + 2, will[3 + will[1]], (const char *)will + 4 + will[1]);
+    }
     if (gateway.session) {
         go_on_with_message();
     }
     gateway.connects++;
     gateway.session = gateway.connected = true;
     gateway.topic[0] = '\0';
-    gateway.in_flight = 0;
+    gateway.open_count = gateway.rec_count = 0;
+    gateway.last_id = 0;
 }
 
 /* The full sequence whose low 16 bits are `id`, near the one that the device announced. */
@@ -186,27 +204,67 @@ static uint32_t sequence_of(uint16_t id)
     return gateway.next_sequence + (uint32_t)(int32_t)(int16_t)(id - (uint16_t)gateway.next_sequence);
 }
 
+/* Receive Maximum counts from PUBLISH, or a PUBREL that comes first, to PUBCOMP [MQTT-4.9.0-1]. */
+static void open_id(uint16_t id)
+{
+    gateway.open[gateway.open_count++] = id;
+    CHECK(gateway.open_count <= gateway.receive_maximum, "%u in flight", gateway.open_count);
+    gateway.most_open = gateway.open_count > gateway.most_open ? gateway.open_count : gateway.most_open;
+}
+
+static bool close_id(uint16_t id)
+{
+    for (unsigned i = 0; i < gateway.open_count; i++) {
+        if (gateway.open[i] == id) {
+            gateway.open_count--;
+            memmove(gateway.open + i, gateway.open + i + 1, (gateway.open_count - i) * sizeof gateway.open[0]);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
 {
     unsigned at = 2u + ow_get_u16(body);
-    CHECK_EQUAL(flags & 6, 4);
-    uint16_t id = ow_get_u16(body + at);
-    at += 2;
-    if (at - 4 > 0) {
-        memcpy(gateway.topic, body + 2, at - 4);
-        gateway.topic[at - 4] = '\0';
-    } else {
+    unsigned qos = flags >> 1 & 3;
+    CHECK(qos <= gateway.maximum_qos && length + 2 <= gateway.maximum_packet, "QoS %u, %u bytes", qos, length);
+    if (at > 2) {
+        memcpy(gateway.topic, body + 2, at - 2);
+        gateway.topic[at - 2] = '\0';
+    }
+    bool alias_only = at == 2;
+    uint16_t id = 0;
+    if (qos) {
+        id = ow_get_u16(body + at);
+        at += 2;
+    }
+    if (alias_only) {
         CHECK(body[at] == 3 && gateway.alias_maximum, "a PUBLISH without topic");
     }
     CHECK(strcmp(gateway.topic, "t") == 0, "topic is '%s'", gateway.topic);
     at += 1u + body[at];
+    if (qos == 0) {
+        gateway.qos0++;
+        return;
+    }
     CHECK_EQUAL(length - at, 8);
+    CHECK(gateway.last_id == 0 || gateway.refused || (int16_t)(id - gateway.last_id) > 0, "%u after %u", id, gateway.last_id);
+    gateway.last_id = id;
+    open_id(id);
     gateway.publishes++;
     gateway.dups += flags >> 3;
     if (gateway.refuse) {
         gateway.refuse--;
-        send_ack(0x50, id, 0x97);
+        gateway.refused = true;
+        close_id(id);
+        send_ack(qos == 2 ? 0x50 : 0x40, id, 0x97);
         return;
+    }
+    if (qos == 2) {
+        gateway.recs[gateway.rec_count++] = id;
+    } else {
+        close_id(id);
     }
     if (!(gateway.held[id / 8] & 1 << id % 8)) {
         uint32_t sequence = sequence_of(id);
@@ -214,15 +272,25 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
         CHECK(gateway.routed[sequence] == 0 || memcmp(gateway.source[sequence], body + at, 8) == 0, "sequence %u used twice", sequence);
         gateway.routed[sequence]++;
         memcpy(gateway.source[sequence], body + at, 8);
-        gateway.held[id / 8] |= (uint8_t)(1 << id % 8);
+        if (qos == 2) {
+            gateway.held[id / 8] |= (uint8_t)(1 << id % 8);
+        }
     }
-    send_ack(0x50, id, 0);
+    send_ack(qos == 2 ? 0x50 : 0x40, id, 0);
 }
 
 static void take_pubrel(uint16_t id)
 {
     bool held = gateway.held[id / 8] & 1 << id % 8;
     gateway.pubrels++;
+    if (!close_id(id)) {
+        open_id(id);
+        close_id(id);
+    } else {
+        CHECK(gateway.recs[0] == id, "PUBREL of %u before %u", id, gateway.recs[0]); /* [MQTT-4.6.0-4] */
+        gateway.rec_count--;
+        memmove(gateway.recs, gateway.recs + 1, gateway.rec_count * sizeof gateway.recs[0]);
+    }
     gateway.unknown_pubrels += !held;
     gateway.held[id / 8] &= (uint8_t) ~(1 << id % 8);
     send_ack(0x70, id, held ? 0 : 0x92);
@@ -248,11 +316,18 @@ static void take_packet(uint8_t header, const uint8_t *body, unsigned length)
         send_ack(0x62, id, 0);
     } else if (type == PUBCOMP) {
         CHECK_EQUAL(id, gateway.message_id);
+        gateway.pubcomps[length > 2]++;
         gateway.message_id = 0;
     } else if (type == SUBSCRIBE) {
         uint8_t packet[] = {0x90, 4, body[0], body[1], 0, 2};
         send_packet(packet, sizeof packet);
         gateway.subscribes++;
+    } else if (type == UNSUBSCRIBE) {
+        uint8_t packet[] = {0xB0, 4, body[0], body[1], 0, 0};
+        send_packet(packet, sizeof packet);
+        gateway.unsubscribes++;
+    } else if (type == PUBACK) {
+        gateway.pubacks++;
     } else if (type == PINGREQ) {
         send_packet((const uint8_t[]){0xD0, 0}, 2);
     } else if (type == DISCONNECT) {
@@ -312,7 +387,7 @@ static void take_body(void)
         }
         return;
     }
-    if (ow_crc(handshake ? 0xFFFF : gateway.seed, gateway.body, gateway.body_length)) {
+    if (ow_crc(handshake ? 0xFFFF : gateway.seed, gateway.body, gateway.body_length) != OW_CRC_RESIDUE) {
         return;
     }
     if (handshake) {

@@ -24,6 +24,9 @@ MAX_IN_FLIGHT = 3
 HANDSHAKE_SEED = 0xFFFF
 """CRC seed of frames that belong to no session yet."""
 
+_RESIDUE = crc_hqx(b"\xff\xff", 0)
+"""What a CRC gives over anything that ends in its own inverted CRC."""
+
 _SHORTEST_BODY = 3
 _LONGEST_BODY = _SHORTEST_BODY + MTU
 _LONGEST_ENCODED = _LONGEST_BODY + 1
@@ -39,12 +42,12 @@ class FrameError(ValueError):
 def seal(control: int, payload: bytes, seed: int) -> bytes:
     """Return the frame as it goes on the wire, delimiter included."""
     body = bytes((control,)) + payload
-    return cobs.encode(body + crc_hqx(body, seed).to_bytes(2, "big")) + b"\0"
+    return cobs.encode(body + (crc_hqx(body, seed) ^ 0xFFFF).to_bytes(2, "big")) + b"\0"
 
 
 def fits(body: bytes, seed: int) -> bool:
-    """Tell whether the CRC at the end of `body` is right under `seed`: then the CRC over all of it is 0."""
-    return crc_hqx(body, seed) == 0
+    """Tell whether the CRC at the end of `body` is right under `seed`: then the CRC over all of it is the residue."""
+    return crc_hqx(body, seed) == _RESIDUE
 
 
 def frame_type(body: bytes) -> int:
