@@ -1,100 +1,156 @@
 #include "ow_flow.h"
 
-/* Steps of an outgoing publication, in order. */
-enum { FREE, RETRACT, PUBLISH, WAIT_PUBREC, RELEASE, PUBREL, WAIT_PUBCOMP, COMPLETE };
+/* Steps of an outgoing publication. */
+enum { FREE, RETRACT, PUBLISH, WAIT_PUBACK, WAIT_PUBREC, RELEASE, PUBREL, WAIT_PUBCOMP, COMPLETE };
 
-/* Steps of an incoming packet identifier. HELD: PUBREC was sent, PUBREL is awaited. */
-enum { NONE, PUBACK, PUBREC, HELD, PUBCOMP, PUBCOMP_UNKNOWN };
+/* The incoming identifier: the answer that is due, and what is known of the id. */
+enum { ANSWER = 0x07, HELD = 0x40, UNSAVED = 0x80 };
+enum { NO_ANSWER, PUBACK, PUBREC, PUBCOMP, PUBCOMP_UNKNOWN };
 
 _Static_assert(OW_FLIGHTS != 1 || sizeof(struct ow_ids) == 12, "the budget for the id state");
 
 void ow_flow_begin(struct ow_mqtt *client)
 {
     client->ids.fresh = (uint16_t)client->journal.next; /* what was journalled before this start may have been sent */
-}
-
-static void forget_flights(struct ow_ids *ids)
-{
-    for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
-        ids->out[i].step = FREE;
-    }
+    client->ids.in = client->journal.held;
+    client->ids.in_flags = client->journal.held ? HELD : 0;
 }
 
 void ow_flow_connect(struct ow_mqtt *client)
 {
     struct ow_ids *ids = &client->ids;
-    forget_flights(ids);
+    for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
+        ids->out[i].step = FREE;
+    }
     ids->cursor = client->journal.tail;
     ids->subscription = 0;
     client->aliases = 0;
-    if (!client->session_present || ids->in_step != HELD) {
-        ids->in_step = NONE;
+    client->holding = false;
+    ids->in_flags &= (uint8_t)~ANSWER; /* the gateway sends its part again */
+    if (!client->session_present && ids->in_flags & HELD) {
+        ids->in_flags = UNSAVED; /* a new session may use the id for something else */
     }
 }
 
 /* --- outward --- */
 
-static bool send_publication(struct ow_mqtt *client, const struct ow_flight *flight)
+static bool was_sent(const struct ow_ids *ids, uint16_t id)
+{
+    return (int16_t)(id - ids->fresh) < 0;
+}
+
+enum ow_result ow_flow_send(struct ow_mqtt *client, struct ow_message *message, uint16_t id)
+{
+    if (message->alias > client->alias_maximum) {
+        message->alias = 0;
+    }
+    if (message->qos > client->maximum_qos) {
+        message->qos = client->maximum_qos;
+    }
+    message->retain = message->retain && client->retain_available;
+    uint8_t bit = message->alias ? (uint8_t)(1u << (message->alias - 1)) : 0;
+    bool with_topic = !(client->aliases & bit);
+    uint16_t size = ow_publish_size(message, with_topic);
+    if (size > client->maximum_packet || size > OW_LINK_TX_SIZE) {
+        return OW_TOO_LONG;
+    }
+    if (!ow_send_publish(&client->link, message, id, with_topic)) {
+        return OW_BUSY;
+    }
+    client->aliases |= bit;
+    return OW_ACCEPTED;
+}
+
+/* The gateway did not take it: it stays in the journal and is published again, as a new flow, after a while. */
+static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reason)
+{
+    client->holding = true;
+    client->held = (uint8_t)client->uptime;
+    client->ids.cursor = flight->slot;
+    client->ids.fresh = flight->id;
+    flight->step = FREE;
+    if (client->application->answered) {
+        client->application->answered(OW_PUBLISH, flight->id, reason);
+    }
+}
+
+static void release(struct ow_mqtt *client, struct ow_flight *flight, uint8_t step)
+{
+    flight->step = step;
+    if (client->application->release_packet) {
+        client->application->release_packet(flight->id);
+    }
+}
+
+static void publish(struct ow_mqtt *client, struct ow_flight *flight)
 {
     struct ow_entry entry;
     struct ow_message message = {0};
     uint8_t scratch[OW_SCRATCH];
-    if (!ow_journal_idle(&client->journal) || !ow_journal_find(&client->journal, flight->slot, &entry)) {
-        return false;
+    struct ow_ids *ids = &client->ids;
+    if (!ow_journal_find(&client->journal, flight->slot, &entry)) {
+        return;
     }
     client->application->recall_packet(&entry, &message, scratch);
-    if (message.alias > client->alias_maximum) {
-        message.alias = 0;
+    message.dup = client->session_present && was_sent(ids, flight->id);
+    enum ow_result result = ow_flow_send(client, &message, flight->id);
+    if (result == OW_TOO_LONG) {
+        hold(client, flight, OW_PACKET_TOO_LARGE);
     }
-    uint8_t bit = message.alias ? (uint8_t)(1u << (message.alias - 1)) : 0;
-    bool with_topic = !(client->aliases & bit);
-    message.dup = client->session_present && (int16_t)(flight->id - client->ids.fresh) < 0;
-    if (!ow_send_publish(&client->link, &message, flight->id, with_topic)) {
-        return false;
+    if (result != OW_ACCEPTED) {
+        return;
     }
-    client->aliases |= bit;
-    if ((int16_t)(flight->id - client->ids.fresh) >= 0) {
-        client->ids.fresh = (uint16_t)(flight->id + 1);
+    if (!was_sent(ids, flight->id)) {
+        ids->fresh = (uint16_t)(flight->id + 1);
     }
-    return true;
+    if (message.qos == 0) {
+        release(client, flight, COMPLETE);
+    } else {
+        flight->step = message.qos == 1 ? WAIT_PUBACK : WAIT_PUBREC;
+    }
 }
 
+/* Each step that touches the journal waits until it is idle; so PUBREL goes out after `released` is in the EEPROM. */
 static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
 {
     struct ow_journal *journal = &client->journal;
-    bool idle = ow_journal_idle(journal);
+    if (!ow_journal_idle(journal)) {
+        return;
+    }
     switch (flight->step) {
     case RETRACT: /* the session is gone: a later PUBREL would be answered as if the publication had been taken */
-        if (idle) {
-            ow_journal_not_released(journal, flight->slot, flight->id);
-            flight->step = PUBLISH;
-        }
+        ow_journal_not_released(journal, flight->slot, flight->id);
+        flight->step = PUBLISH;
         break;
     case PUBLISH:
-        if (send_publication(client, flight)) {
-            flight->step = WAIT_PUBREC;
-        }
+        publish(client, flight);
         break;
     case RELEASE:
-        if (idle) {
-            ow_journal_released(journal, flight->slot, flight->id);
-            flight->step = PUBREL;
-        }
+        ow_journal_released(journal, flight->slot, flight->id);
+        flight->step = PUBREL;
         break;
-    case PUBREL: /* after the mark is in the EEPROM */
-        if (idle && ow_send_ack(&client->link, OW_PUBREL, flight->id, OW_SUCCESS)) {
+    case PUBREL:
+        if (ow_send_ack(&client->link, OW_PUBREL, flight->id, OW_SUCCESS)) {
             flight->step = WAIT_PUBCOMP;
         }
         break;
     case COMPLETE:
-        if (idle) {
-            ow_journal_done(journal, flight->slot, flight->id);
-            flight->step = FREE;
-        }
+        ow_journal_done(journal, flight->slot, flight->id);
+        flight->step = FREE;
         break;
     default:
         break;
     }
+}
+
+static bool in_flight(const struct ow_ids *ids, uint8_t slot)
+{
+    for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
+        if (ids->out[i].step != FREE && ids->out[i].slot == slot) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Takes the next publication of the journal into `flight`. */
@@ -102,10 +158,15 @@ static void take(struct ow_mqtt *client, struct ow_flight *flight)
 {
     struct ow_entry entry;
     struct ow_ids *ids = &client->ids;
-    if (!ow_journal_idle(&client->journal) || !ow_journal_find(&client->journal, ids->cursor, &entry)) {
+    if (!ow_journal_idle(&client->journal)) {
         return;
     }
-    ids->cursor = ow_journal_following(entry.slot);
+    do {
+        if (!ow_journal_find(&client->journal, ids->cursor, &entry)) {
+            return;
+        }
+        ids->cursor = ow_journal_following(entry.slot);
+    } while (OW_FLIGHTS > 1 && in_flight(ids, entry.slot));
     flight->slot = entry.slot;
     flight->id = (uint16_t)entry.sequence;
     flight->step = PUBLISH;
@@ -114,46 +175,51 @@ static void take(struct ow_mqtt *client, struct ow_flight *flight)
     }
 }
 
+/* The flights stand in the order of the journal, oldest first, and a younger one does not overtake an older one that has something to send. */
 static void advance_out(struct ow_mqtt *client)
 {
+    struct ow_flight *out = client->ids.out;
     uint8_t used = 0;
-    struct ow_flight *unused = 0;
-    for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
-        struct ow_flight *flight = &client->ids.out[i];
-        advance_flight(client, flight);
-        if (flight->step == FREE) {
-            unused = flight;
-        } else {
-            used++;
+    for (uint8_t i = 0; i < OW_FLIGHTS && out[i].step != FREE; i++) {
+        bool unsent = out[i].step < WAIT_PUBACK || out[i].step == PUBREL;
+        advance_flight(client, &out[i]);
+        if (unsent) {
+            return;
         }
     }
-    if (client->holding && (uint16_t)((uint16_t)client->uptime - client->held) >= OW_RETRY_S) {
+    for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
+        if (out[i].step != FREE) {
+            out[used] = out[i];
+            if (used++ != i) {
+                out[i].step = FREE;
+            }
+        }
+    }
+    if (client->holding && (uint8_t)((uint8_t)client->uptime - client->held) >= OW_RETRY_S) {
         client->holding = false;
     }
-    if (unused && !client->holding && used < client->receive_maximum && client->journal.pending > used) {
-        take(client, unused);
+    if (!client->holding && used < client->receive_maximum && client->journal.pending > used) {
+        take(client, &out[used]);
     }
 }
 
-static struct ow_flight *find_flight(struct ow_mqtt *client, uint16_t id, uint8_t step)
+/* An answer to something that we did not send is let pass: it changes nothing. */
+static void take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, uint8_t reason)
 {
     for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
         struct ow_flight *flight = &client->ids.out[i];
-        if (flight->step == step && flight->id == id) {
-            return flight;
+        if (flight->step != step || flight->id != id) {
+            continue;
         }
+        if (step == WAIT_PUBCOMP) {
+            flight->step = COMPLETE; /* 0x92 too: the PUBREC was the gateway's promise */
+        } else if (reason >= OW_UNSPECIFIED_ERROR) {
+            hold(client, flight, reason);
+        } else {
+            release(client, flight, step == WAIT_PUBREC ? RELEASE : COMPLETE);
+        }
+        return;
     }
-    return 0;
-}
-
-/* The gateway did not take it: it stays in the journal and is published again, as a new flow, after a while. */
-static void hold(struct ow_mqtt *client, struct ow_flight *flight)
-{
-    client->holding = true;
-    client->held = (uint16_t)client->uptime;
-    client->ids.cursor = flight->slot;
-    client->ids.fresh = flight->id;
-    flight->step = FREE;
 }
 
 /* --- inward --- */
@@ -161,79 +227,75 @@ static void hold(struct ow_mqtt *client, struct ow_flight *flight)
 static void advance_in(struct ow_mqtt *client)
 {
     struct ow_ids *ids = &client->ids;
-    struct ow_link *link = &client->link;
-    switch (ids->in_step) {
-    case PUBACK:
-        if (ow_send_ack(link, OW_PUBACK, ids->in_id, OW_SUCCESS)) {
-            ids->in_step = NONE;
-        }
-        break;
-    case PUBREC:
-        if (ow_send_ack(link, OW_PUBREC, ids->in_id, OW_SUCCESS)) {
-            ids->in_step = HELD;
-        }
-        break;
-    case PUBCOMP:
-    case PUBCOMP_UNKNOWN:
-        if (ow_send_ack(link, OW_PUBCOMP, ids->in_id, ids->in_step == PUBCOMP ? OW_SUCCESS : OW_ID_NOT_FOUND)) {
-            ids->in_step = NONE;
-        }
-        break;
-    default:
-        break;
+    uint8_t answer = ids->in_flags & ANSWER;
+    enum ow_packet_type type = answer == PUBACK ? OW_PUBACK : answer == PUBREC ? OW_PUBREC : OW_PUBCOMP;
+    if (!ow_journal_idle(&client->journal)) {
+        return;
+    }
+    if (ids->in_flags & UNSAVED) {
+        ow_journal_hold(&client->journal, ids->in_flags & HELD ? ids->in : 0);
+        ids->in_flags &= (uint8_t)~UNSAVED;
+    } else if (answer && ow_send_ack(&client->link, type, ids->in, answer == PUBCOMP_UNKNOWN ? OW_ID_NOT_FOUND : OW_SUCCESS)) {
+        ids->in_flags &= (uint8_t)~ANSWER;
     }
 }
 
 uint8_t ow_flow_publish(struct ow_mqtt *client, const struct ow_message *message, uint16_t id)
 {
     struct ow_ids *ids = &client->ids;
-    bool again = message->qos == 2 && ids->in_step == HELD && ids->in_id == id;
-    if (message->qos && ids->in_step != NONE && !again) {
-        return OW_RECEIVE_MAXIMUM_EXCEEDED; /* we announced 1 */
-    }
     if (message->qos) {
-        ids->in_id = id;
-        ids->in_step = message->qos == 1 ? PUBACK : PUBREC;
+        bool again = message->qos == 2 && ids->in_flags & HELD && ids->in == id;
+        if (!again && ids->in_flags & (HELD | ANSWER)) {
+            return OW_RECEIVE_MAXIMUM_EXCEEDED; /* we announced 1 */
+        }
+        ids->in = id;
+        ids->in_flags |= message->qos == 1 ? PUBACK : PUBREC;
+        if (again) {
+            return OW_SUCCESS;
+        }
+        if (message->qos == 2) {
+            ids->in_flags |= HELD | UNSAVED;
+        }
     }
-    if (!again) {
-        client->application->message_received(message);
-    }
+    client->application->message_received(message);
     return OW_SUCCESS;
 }
 
 static uint8_t take_pubrel(struct ow_ids *ids, uint16_t id)
 {
-    if (ids->in_step == HELD && ids->in_id == id) {
-        ids->in_step = PUBCOMP;
-    } else if (ids->in_step == NONE) {
-        ids->in_id = id;
-        ids->in_step = PUBCOMP_UNKNOWN;
-    } else {
+    if (ids->in_flags & HELD && ids->in == id) {
+        ids->in_flags = UNSAVED | PUBCOMP;
+    } else if (ids->in_flags & (HELD | ANSWER)) {
         return OW_PROTOCOL_ERROR;
+    } else {
+        ids->in = id;
+        ids->in_flags |= PUBCOMP_UNKNOWN;
     }
     return OW_SUCCESS;
 }
 
 uint8_t ow_flow_ack(struct ow_mqtt *client, enum ow_packet_type type, uint16_t id, uint8_t reason)
 {
-    struct ow_flight *flight;
     if (type == OW_PUBREL) {
-        return take_pubrel(&client->ids, id);
+        return OW_SUBSCRIPTIONS ? take_pubrel(&client->ids, id) : OW_PROTOCOL_ERROR;
     }
-    flight = find_flight(client, id, type == OW_PUBCOMP ? WAIT_PUBCOMP : WAIT_PUBREC);
-    if (!flight) {
-        return type == OW_PUBREC ? OW_SUCCESS : OW_PROTOCOL_ERROR;
-    }
-    if (type != OW_PUBCOMP && reason >= 0x80) {
-        hold(client, flight);
-    } else {
-        flight->step = type == OW_PUBREC ? RELEASE : COMPLETE; /* PUBCOMP 0x92 too: the PUBREC was the gateway's promise */
+    if (OW_PUBLICATIONS) {
+        take_answer(client, id, type == OW_PUBACK ? WAIT_PUBACK : type == OW_PUBREC ? WAIT_PUBREC : WAIT_PUBCOMP, reason);
     }
     return OW_SUCCESS;
 }
 
 void ow_flow_advance(struct ow_mqtt *client)
 {
-    advance_in(client);
-    advance_out(client);
+    if (OW_SUBSCRIPTIONS) {
+        advance_in(client);
+    }
+    if (OW_PUBLICATIONS) {
+        advance_out(client);
+    }
+}
+
+bool ow_flow_settled(const struct ow_mqtt *client)
+{
+    return !(client->ids.in_flags & (UNSAVED | ANSWER));
 }

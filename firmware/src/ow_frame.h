@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ow_sizes.h"
+#include "ow_config.h"
 
 #define OW_FRAME_OVERHEAD 3 /* control and CRC */
 #define OW_FRAME_PAYLOAD_MAX 240

@@ -6,18 +6,38 @@
 #include "ow_crc.h"
 #include "ow_hal.h"
 
-enum { INCARNATION_A = 0x000, INCARNATION_B = 0x008, BOOT_CELLS = 0x010, SLOTS = 0x040 };
-enum { BOOT_CELL_SIZE = 4, BOOT_CELL_COUNT = 4, INCARNATION_SIZE = 6 };
+enum { INCARNATION_A = 0x000, INCARNATION_B = 0x008, BOOT_CELLS = 0x010, HELD_A = 0x030, HELD_B = 0x038, SLOTS = 0x040 };
+enum { CELL_SIZE = 4, CELLS = 4, INCARNATION_SIZE = 6, HELD_SIZE = 5 };
 enum { SEQUENCE_AT = 0, SOURCE_AT = 4, CRC_AT = 12, RELEASED_AT = 14, DONE_AT = 15 };
 enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA };
 enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER };
 
-_Static_assert(SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE == OW_EEPROM_SIZE, "the slots fill the EEPROM");
+#if OW_PERSISTENCE
+_Static_assert(SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_EEPROM_SIZE, "the slots fit the EEPROM");
+#define load ow_hal_eeprom_read
+#define store ow_hal_eeprom_write
+#else
+static uint8_t slots[OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE];
+
+static uint8_t load(uint16_t address)
+{
+    return address < SLOTS ? ow_hal_eeprom_read(address) : slots[address - SLOTS];
+}
+
+static void store(uint16_t address, uint8_t byte)
+{
+    if (address < SLOTS) {
+        ow_hal_eeprom_write(address, byte);
+    } else {
+        slots[address - SLOTS] = byte;
+    }
+}
+#endif
 
 static void fetch(uint8_t *to, uint16_t address, uint8_t length)
 {
     while (length--) {
-        *to++ = ow_hal_eeprom_read(address++);
+        *to++ = load(address++);
     }
 }
 
@@ -79,7 +99,7 @@ static void failed(struct ow_journal *journal)
 {
     journal->worn++;
     if (journal->job == JOB_BOOT) {
-        start(journal, JOB_BOOT, BOOT_CELLS + ((journal->address + BOOT_CELL_SIZE) & (BOOT_CELL_SIZE * BOOT_CELL_COUNT - 1)), BOOT_CELL_SIZE);
+        start(journal, JOB_BOOT, BOOT_CELLS + ((journal->address + CELL_SIZE) & (CELL_SIZE * CELLS - 1)), CELL_SIZE);
     } else if (journal->job == JOB_SLOT) {
         uint8_t slot = ow_journal_following(journal->head);
         if (journal->pending && slot == journal->tail) {
@@ -102,14 +122,14 @@ void ow_journal_poll(struct ow_journal *journal)
     while (journal->left) {
         uint16_t address = (uint16_t)(journal->address + journal->left - 1);
         uint8_t byte = journal->record[journal->left - 1];
-        if (ow_hal_eeprom_read(address) == byte) {
+        if (load(address) == byte) {
             journal->left--;
             journal->tried = false;
         } else if (journal->tried) {
             failed(journal);
             return;
         } else {
-            ow_hal_eeprom_write(address, byte);
+            store(address, byte);
             journal->tried = true;
             return;
         }
@@ -121,11 +141,11 @@ void ow_journal_poll(struct ow_journal *journal)
 
 static void open_boot(struct ow_journal *journal)
 {
-    uint8_t newest = BOOT_CELL_COUNT - 1;
+    uint8_t *record = journal->record;
+    uint8_t newest = CELLS - 1;
     bool found = false;
-    for (uint8_t cell = 0; cell < BOOT_CELL_COUNT; cell++) {
-        uint8_t *record = journal->record;
-        if (!read_checked(record, (uint16_t)(BOOT_CELLS + cell * BOOT_CELL_SIZE), BOOT_CELL_SIZE)) {
+    for (uint8_t cell = 0; cell < CELLS; cell++) {
+        if (!read_checked(record, (uint16_t)(BOOT_CELLS + cell * CELL_SIZE), CELL_SIZE)) {
             continue;
         }
         uint16_t boot = ow_get_u16(record);
@@ -136,9 +156,28 @@ static void open_boot(struct ow_journal *journal)
         }
     }
     journal->boot++;
-    ow_put_u16(journal->record, journal->boot);
-    seal(journal->record, 2);
-    start(journal, JOB_BOOT, (uint16_t)(BOOT_CELLS + ((newest + 1) % BOOT_CELL_COUNT) * BOOT_CELL_SIZE), BOOT_CELL_SIZE);
+    ow_put_u16(record, journal->boot);
+    seal(record, 2);
+    start(journal, JOB_BOOT, (uint16_t)(BOOT_CELLS + ((newest + 1) % CELLS) * CELL_SIZE), CELL_SIZE);
+}
+
+/* Two cells, written in turn: count:u8 id:u16 crc:u16. The higher count counts, modulo 256. */
+static uint16_t held_address(uint8_t count)
+{
+    return count & 1 ? HELD_B : HELD_A;
+}
+
+static void open_held(struct ow_journal *journal)
+{
+    bool found = false;
+    for (uint8_t cell = 0; cell < 2; cell++) {
+        uint8_t record[HELD_SIZE];
+        if (read_checked(record, held_address(cell), HELD_SIZE) && !(found && (int8_t)(record[0] - journal->held_count) < 0)) {
+            found = true;
+            journal->held_count = record[0];
+            journal->held = ow_get_u16(record + 1);
+        }
+    }
 }
 
 static void open_incarnation(struct ow_journal *journal)
@@ -192,8 +231,13 @@ void ow_journal_open(struct ow_journal *journal)
 {
     memset(journal, 0, sizeof *journal);
     journal->next = 1;
-    open_incarnation(journal);
-    open_slots(journal);
+    if (OW_PERSISTENCE) {
+        open_incarnation(journal);
+        open_slots(journal);
+    }
+    if (OW_SUBSCRIPTIONS) {
+        open_held(journal);
+    }
     open_boot(journal);
 }
 
@@ -264,6 +308,16 @@ void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id)
 {
     journal->pending--;
     mark(journal, slot, DONE_AT, (uint8_t)id ^ DONE_MASK);
+}
+
+void ow_journal_hold(struct ow_journal *journal, uint16_t id)
+{
+    uint8_t *record = journal->record;
+    journal->held = id;
+    record[0] = ++journal->held_count;
+    ow_put_u16(record + 1, id);
+    seal(record, 3);
+    start(journal, JOB_OTHER, held_address(record[0]), HELD_SIZE);
 }
 
 /* --- identity --- */

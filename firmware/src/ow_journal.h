@@ -1,5 +1,6 @@
 /*
- * What outlives a power cut, in EEPROM (map in firmware/README.md): publications that are not done, and the identity counters.
+ * What outlives a power cut, in EEPROM (map in firmware/README.md): publications that are not done, the identity counters, and the packet
+ * identifier of a message that the gateway may send again.
  *
  * A publication goes in as a source of 8 bytes and gets a sequence; it comes out, oldest first, until it is done. No call waits for the
  * EEPROM: a call that writes starts a job, ow_journal_poll drives it byte by byte with read-back, and one job runs at a time. What a job
@@ -11,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define OW_JOURNAL_SLOTS 60
+#include "ow_config.h"
+
 #define OW_JOURNAL_SOURCE 8
 #define OW_JOURNAL_APPLICATION 0x020 /* EEPROM address of the bytes that belong to the application */
 #define OW_JOURNAL_APPLICATION_SIZE 16
@@ -22,6 +24,8 @@ struct ow_journal {
     uint32_t incarnation; /* 0: none yet */
     uint16_t boot;        /* number of this start */
     bool confirmed;       /* the gateway has begun a session for this incarnation */
+    uint16_t held;        /* the gateway's packet identifier between PUBLISH and PUBREL, 0: none */
+    uint8_t held_count;   /* writes of `held` so far */
     uint8_t head;         /* slot that the next publication takes */
     uint8_t tail;         /* no slot before it, seen from `head`, holds a publication that is not done */
     uint8_t pending;      /* publications not done */
@@ -60,6 +64,8 @@ uint8_t ow_journal_following(uint8_t slot);
 void ow_journal_released(struct ow_journal *journal, uint8_t slot, uint16_t id);
 void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t id);
 void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id);
+
+void ow_journal_hold(struct ow_journal *journal, uint16_t id);
 
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
 void ow_journal_confirm(struct ow_journal *journal);

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "ow_frame.h"
-#include "ow_sizes.h"
+#include "ow_config.h"
 
 #define OW_LINK_VERSION 1
 #define OW_LINK_NAME_MAX 23

@@ -35,11 +35,25 @@ static uint16_t elapsed(const struct ow_mqtt *client)
     return (uint16_t)((uint16_t)client->uptime - client->since);
 }
 
-static void lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason, uint16_t wait)
+static void tell_lost(const struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
+{
+    if (client->application->connection_lost) {
+        client->application->connection_lost(cause, reason);
+    }
+}
+
+static void lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason, uint8_t wait)
 {
     enter(client, OW_WAITING);
     client->wait = wait;
-    client->application->connection_lost(cause, reason);
+    tell_lost(client, cause, reason);
+}
+
+/* Ends the connection from our side without a word. */
+static void give_up(struct ow_mqtt *client)
+{
+    ow_link_close(&client->link);
+    lost(client, OW_LOST_NO_ANSWER, OW_SUCCESS, 0);
 }
 
 /* Says why and lets the link carry it; the connection ends when it is through, or after a second. */
@@ -47,7 +61,7 @@ static void disconnect(struct ow_mqtt *client, uint8_t reason)
 {
     ow_send_disconnect(&client->link, reason);
     enter(client, OW_CLOSING);
-    client->application->connection_lost(OW_LOST_PROTOCOL, reason);
+    tell_lost(client, OW_LOST_PROTOCOL, reason);
 }
 
 static void greet(struct ow_mqtt *client)
@@ -79,6 +93,7 @@ static void open(struct ow_mqtt *client)
         .client_id = client->name,
         .keep_alive = OW_KEEP_ALIVE_S,
         .clean_start = !client->journal.confirmed,
+        .will = client->application->will,
     };
     client->keep_alive = OW_KEEP_ALIVE_S;
     client->part = 0;
@@ -111,6 +126,7 @@ static uint8_t take_connack(struct ow_mqtt *client)
     client->receive_maximum = at_most_u8(connack.receive_maximum, OW_FLIGHTS);
     client->alias_maximum = at_most_u8(connack.topic_alias_maximum, 8);
     client->maximum_qos = connack.maximum_qos;
+    client->retain_available = connack.retain_available;
     client->maximum_packet = connack.maximum_packet_size;
     client->keep_alive = connack.keep_alive;
     client->ping_open = false;
@@ -126,8 +142,7 @@ static void keep_alive(struct ow_mqtt *client)
         return;
     }
     if (client->ping_open) {
-        ow_link_close(&client->link);
-        lost(client, OW_LOST_NO_ANSWER, 0, 0);
+        give_up(client);
     } else if (ow_send_pingreq(&client->link)) {
         client->ping_open = true;
         enter(client, OW_CONNECTED); /* since: now */
@@ -147,8 +162,7 @@ static void advance(struct ow_mqtt *client)
         break;
     case OW_CONNECTING:
         if (elapsed(client) >= OW_ANSWER_S) {
-            ow_link_close(&client->link);
-            lost(client, OW_LOST_NO_ANSWER, 0, 0);
+            give_up(client);
         }
         break;
     case OW_CONNECTED:
@@ -180,6 +194,9 @@ static uint8_t take_session_packet(struct ow_mqtt *client, uint8_t type, uint8_t
     struct ow_message message;
     switch (type) {
     case OW_PUBLISH:
+        if (!OW_SUBSCRIPTIONS) {
+            return OW_PROTOCOL_ERROR;
+        }
         error = ow_read_publish(flags, client->packet, client->have, &message, &id);
         return error ? error : ow_flow_publish(client, &message, id);
     case OW_PUBACK:
@@ -193,6 +210,9 @@ static uint8_t take_session_packet(struct ow_mqtt *client, uint8_t type, uint8_t
         error = ow_read_ack(type, client->packet, client->have, &id, &reason);
         if (!error && id == client->ids.subscription) {
             client->ids.subscription = 0;
+            if (client->application->answered) {
+                client->application->answered(type - 1, id, reason);
+            }
         }
         return error;
     case OW_PINGRESP:
@@ -304,15 +324,59 @@ void ow_mqtt_poll(struct ow_mqtt *client)
     }
 }
 
+/* --- what the program asks for --- */
+
+enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source)
+{
+    if (!client->started || !ow_journal_idle(&client->journal)) {
+        return OW_BUSY;
+    }
+    return ow_journal_append(&client->journal, source) ? OW_ACCEPTED : OW_FULL;
+}
+
+enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message)
+{
+    uint8_t source[OW_JOURNAL_SOURCE];
+    if (OW_PUBLICATIONS && message->qos) {
+        return client->application->save_packet(message, source) ? ow_mqtt_publish_source(client, source) : OW_CANNOT_KEEP;
+    }
+    struct ow_message copy = *message;
+    return client->state == OW_CONNECTED ? ow_flow_send(client, &copy, 0) : OW_OFFLINE;
+}
+
+/* Far from every publication in the journal. */
+static uint16_t subscription_id(const struct ow_mqtt *client)
+{
+    uint16_t id = (uint16_t)client->journal.next ^ 0x8000u;
+    return id ? id : 1;
+}
+
+static bool may_subscribe(const struct ow_mqtt *client)
+{
+    return client->state == OW_CONNECTED && !client->ids.subscription;
+}
+
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t qos)
 {
-    uint16_t id = (uint16_t)(client->journal.next + 0x8000u); /* far from every publication in the journal */
-    if (id == 0) {
-        id = 1;
-    }
-    if (client->state != OW_CONNECTED || client->ids.subscription || !ow_send_subscribe(&client->link, id, filter, qos)) {
+    uint16_t id = subscription_id(client);
+    if (!may_subscribe(client) || !ow_send_subscribe(&client->link, id, filter, qos)) {
         return false;
     }
     client->ids.subscription = id;
     return true;
+}
+
+bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
+{
+    uint16_t id = subscription_id(client);
+    if (!may_subscribe(client) || !ow_send_unsubscribe(&client->link, id, filter)) {
+        return false;
+    }
+    client->ids.subscription = id;
+    return true;
+}
+
+bool ow_mqtt_settled(const struct ow_mqtt *client)
+{
+    return ow_journal_idle(&client->journal) && ow_flow_settled(client) && (client->state != OW_CONNECTED || ow_link_drained(&client->link));
 }

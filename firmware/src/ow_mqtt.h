@@ -1,11 +1,14 @@
 /*
  * MQTT 5 client for one gateway over the reliable link: one event-loop call, nothing blocks.
  *
- * In: publications from the journal, bytes of the UART, time. Out: the same publications at the gateway, each exactly once, and the
- * messages of the gateway, each at QoS 2 once. ow_mqtt.c keeps the connection, ow_flow.c the packet identifiers.
+ * In: publications, bytes of the UART, time. Out: the publications at the gateway, and the gateway's messages, at QoS 2 each exactly once,
+ * power cuts included. ow_mqtt.c keeps the connection, ow_flow.c the packet identifiers.
  *
  *     WAITING --greet--> GREETING --link up--> OPENING --CONNECT--> CONNECTING --CONNACK--> CONNECTED
  *        ^------------------ link down, refusal, protocol error (after CLOSING), no answer ------|
+ *
+ * A publication at QoS 1 or 2 survives as its source: 8 bytes in the journal, from which the program makes the packet whenever it must be
+ * sent. What the gateway refuses (its spool is full, a limit) stays in the journal and is tried again; nothing is dropped.
  */
 #ifndef OW_MQTT_H
 #define OW_MQTT_H
@@ -13,16 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ow_config.h"
 #include "ow_identity.h"
 #include "ow_journal.h"
 #include "ow_link.h"
 #include "ow_packet.h"
-#include "ow_sizes.h"
 
-#define OW_KEEP_ALIVE_S 60
-#define OW_ANSWER_S 10  /* CONNACK must come within */
-#define OW_RETRY_S 10   /* after a refusal */
-#define OW_SCRATCH 64   /* bytes that the application may use for a payload */
+#define OW_ANSWER_S 10 /* CONNACK must come within */
+#define OW_RETRY_S 10  /* after a refusal */
+#define OW_SCRATCH 64  /* bytes for a payload that recall_packet makes */
 #define OW_UPTIME_BIT 0x80000000ul
 
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };
@@ -35,14 +37,21 @@ enum ow_lost {
     OW_LOST_PROTOCOL,                            /* the gateway sent what it must not; the reason was sent to it */
 };
 
-/* What the client asks of the program. Every function is there. */
+/* What the client asks of the program. Functions may publish and subscribe. Those marked * may be left out (NULL). */
 struct ow_application {
-    /* Makes the packet of a journalled publication: topic, payload, qos, retain, alias. `scratch` has OW_SCRATCH bytes for the payload. */
+    /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept. * without ow_mqtt_publish at QoS 1 or 2 */
+    bool (*save_packet)(const struct ow_message *message, uint8_t *source);
+    /* Makes a journalled publication again: topic, payload, qos, retain, alias. `scratch` has OW_SCRATCH bytes for the payload. */
     void (*recall_packet)(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch);
+    /* The gateway has taken it over: recall_packet will not ask for this one again. id: the low 16 bits of its sequence. * */
+    void (*release_packet)(uint16_t id);
     /* Subscriptions are made here; without a session present the gateway knows none. */
     void (*connected)(bool session_present);
-    void (*connection_lost)(enum ow_lost cause, uint8_t reason);
-    void (*message_received)(const struct ow_message *message);
+    void (*connection_lost)(enum ow_lost cause, uint8_t reason); /* * */
+    void (*message_received)(const struct ow_message *message);  /* * without subscriptions */
+    /* OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this publication for now. * */
+    void (*answered)(enum ow_packet_type to, uint16_t id, uint8_t reason);
+    const struct ow_message *will; /* * */
 };
 
 struct ow_flight {
@@ -54,11 +63,11 @@ struct ow_flight {
 /* The state of all packet identifiers. */
 struct ow_ids {
     struct ow_flight out[OW_FLIGHTS];
-    uint16_t fresh;  /* publications from this id on were never sent */
-    uint16_t in_id;  /* the gateway's id, when in_step says so */
+    uint16_t fresh; /* publications from this id on were never sent */
+    uint16_t in;    /* the gateway's id */
     uint16_t subscription;
-    uint8_t in_step;
-    uint8_t cursor;  /* slot from which the next publication is taken */
+    uint8_t in_flags;
+    uint8_t cursor; /* slot from which the next publication is taken */
 };
 
 struct ow_mqtt {
@@ -68,15 +77,16 @@ struct ow_mqtt {
     struct ow_ids ids;
     char name[OW_NAME_MAX + 1];
     enum ow_state state;
-    bool started;          /* this start's boot number is in the EEPROM */
+    bool started; /* this start's boot number is in the EEPROM */
     bool session_present;
     bool ping_open;
-    uint8_t aliases;       /* bit n: alias n + 1 is known to the gateway */
+    uint8_t aliases; /* bit n: alias n + 1 is known to the gateway */
 
     /* the gateway's limits */
     uint8_t receive_maximum;
     uint8_t alias_maximum;
     uint8_t maximum_qos;
+    bool retain_available;
     uint16_t maximum_packet;
     uint16_t keep_alive;
 
@@ -85,8 +95,8 @@ struct ow_mqtt {
     uint32_t utc_at_start; /* 0: not known */
     uint16_t second;       /* milliseconds when uptime last moved */
     uint16_t since;        /* low bits of uptime when the state was entered, or of the last PINGREQ */
-    uint16_t wait;         /* seconds in OW_WAITING */
-    uint16_t held;         /* low bits of uptime at the last refused publication, when `holding` */
+    uint8_t wait;          /* seconds in OW_WAITING */
+    uint8_t held;          /* low bits of uptime at the last refused publication, when `holding` */
     bool holding;
 
     /* the packet that is coming in */
@@ -97,6 +107,15 @@ struct ow_mqtt {
     uint8_t packet[OW_MQTT_PACKET_SIZE];
 };
 
+enum ow_result {
+    OW_ACCEPTED,
+    OW_BUSY,         /* the last one is still being written to the EEPROM, or there is no room in the link: try again */
+    OW_FULL,         /* the journal holds as many publications as it can */
+    OW_OFFLINE,      /* no connection, and QoS 0 does not wait for one */
+    OW_CANNOT_KEEP,  /* save_packet said no */
+    OW_TOO_LONG,     /* longer than the gateway or the link's ring can take */
+};
+
 void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *application);
 
 /* Call this over and over. */
@@ -105,7 +124,17 @@ void ow_mqtt_poll(struct ow_mqtt *client);
 /* UTC seconds, or seconds since the start with OW_UPTIME_BIT set while UTC is not known. */
 uint32_t ow_mqtt_time(const struct ow_mqtt *client);
 
-/* Sends SUBSCRIBE for one filter. False: not connected, no room, or the answer to the last one is still out. */
+/* At QoS 0 the message goes out at once or not at all. At QoS 1 and 2 it goes through save_packet into the journal. */
+enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message);
+
+/* Puts a publication into the journal by its source (8 bytes); QoS and all else come from recall_packet. */
+enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source);
+
+/* One filter. False: not connected, no room, or the answer to the last one is still out. */
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t qos);
+bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter);
+
+/* Nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on the line. A good moment to restart. */
+bool ow_mqtt_settled(const struct ow_mqtt *client);
 
 #endif

@@ -29,9 +29,9 @@ enum ow_packet_type {
 
 enum ow_reason {
     OW_SUCCESS = 0x00,
+    OW_UNSPECIFIED_ERROR = 0x80, /* from here on: errors */
     OW_MALFORMED_PACKET = 0x81,
     OW_PROTOCOL_ERROR = 0x82,
-    OW_ID_IN_USE = 0x91,
     OW_ID_NOT_FOUND = 0x92,
     OW_RECEIVE_MAXIMUM_EXCEEDED = 0x93,
     OW_TOPIC_ALIAS_INVALID = 0x94,
@@ -61,6 +61,7 @@ struct ow_connack {
     bool session_present;
     uint8_t reason;
     uint8_t maximum_qos;
+    bool retain_available;
     uint16_t receive_maximum;
     uint16_t topic_alias_maximum;
     uint16_t keep_alive; /* the server's, else unchanged */

@@ -60,7 +60,7 @@ static const uint8_t *take_string(struct reader *reader, ow_size *length)
     return at;
 }
 
-enum { SERVER_KEEP_ALIVE = 0x13, RECEIVE_MAXIMUM = 0x21, TOPIC_ALIAS_MAXIMUM = 0x22, TOPIC_ALIAS = 0x23, MAXIMUM_QOS = 0x24, MAXIMUM_PACKET_SIZE = 0x27 };
+enum { SERVER_KEEP_ALIVE = 0x13, RECEIVE_MAXIMUM = 0x21, TOPIC_ALIAS_MAXIMUM = 0x22, TOPIC_ALIAS = 0x23, MAXIMUM_QOS = 0x24, RETAIN_AVAILABLE = 0x25, MAXIMUM_PACKET_SIZE = 0x27 };
 
 /* Takes one property (section 2.2.2.2) and returns its identifier; an integer goes to `value`, 0xFFFF for more than that. */
 static uint8_t take_property(struct reader *reader, uint16_t *value)
@@ -119,6 +119,7 @@ uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack 
     connack->reason = take_u8(&reader);
     connack->session_present = flags & 1;
     connack->maximum_qos = 2;
+    connack->retain_available = true;
     connack->receive_maximum = 0xFFFF;
     connack->topic_alias_maximum = 0;
     connack->maximum_packet_size = 0xFFFF;
@@ -137,6 +138,9 @@ uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack 
             break;
         case MAXIMUM_QOS:
             connack->maximum_qos = (uint8_t)value;
+            break;
+        case RETAIN_AVAILABLE:
+            connack->retain_available = value;
             break;
         case MAXIMUM_PACKET_SIZE:
             connack->maximum_packet_size = value;

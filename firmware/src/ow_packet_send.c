@@ -7,6 +7,8 @@ enum { CONNECT_CLEAN_START = 0x02, CONNECT_WILL = 0x04, CONNECT_WILL_QOS = 3, CO
 
 #define LONG_PACKETS (OW_LINK_TX_SIZE > 128) /* Remaining Length may take two bytes */
 
+#define EXPIRY_BYTE(shift) ((OW_SESSION_EXPIRY_S >> (shift)) & 0xFF)
+
 static void put_u16(struct ow_link *link, uint16_t value)
 {
     ow_link_put(link, (uint8_t)(value >> 8));
@@ -46,7 +48,9 @@ static bool begin(struct ow_link *link, uint8_t header, uint16_t length)
 bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect)
 {
     static const uint8_t head[] = {0, 4, 'M', 'Q', 'T', 'T', 5};
-    static const uint8_t properties[] = {13, SESSION_EXPIRY, 0xFF, 0xFF, 0xFF, 0xFF, RECEIVE_MAXIMUM, 0, 1, PACKET_SIZE, 0, 0, OW_MQTT_PACKET_SIZE >> 8, OW_MQTT_PACKET_SIZE & 0xFF};
+    static const uint8_t properties[] = {
+        13, SESSION_EXPIRY, EXPIRY_BYTE(24), EXPIRY_BYTE(16), EXPIRY_BYTE(8), EXPIRY_BYTE(0), RECEIVE_MAXIMUM, 0, 1, PACKET_SIZE, 0, 0, OW_MQTT_PACKET_SIZE >> 8, OW_MQTT_PACKET_SIZE & 0xFF,
+    };
     const struct ow_message *will = connect->will;
     uint16_t id_length = (uint16_t)strlen(connect->client_id);
     uint8_t flags = connect->clean_start ? CONNECT_CLEAN_START : 0;

@@ -41,7 +41,12 @@ struct gateway {
     uint8_t packet[512];
     uint16_t packet_length;
     char topic[64]; /* of alias 1 */
-    uint8_t in_flight; /* publications of the device between PUBLISH and PUBCOMP */
+    uint16_t open[16]; /* ids of publications between PUBLISH and PUBCOMP on this connection, in order of PUBLISH */
+    uint8_t open_count, most_open;
+    uint16_t last_id; /* of PUBLISH on this connection, for the order */
+    uint16_t recs[16]; /* PUBRECs sent and not answered by PUBREL, in order */
+    uint8_t rec_count;
+    bool refused; /* one was refused: it may come again out of order */
 
     /* a message for the device, at QoS 2 */
     uint16_t message_id; /* 0: none */
@@ -51,11 +56,16 @@ struct gateway {
     bool forget_session;   /* at the next CONNECT */
     uint8_t refuse;        /* so many PUBLISH with 0x97 */
     uint8_t alias_maximum;
-    uint8_t receive_maximum;
+    uint8_t receive_maximum; /* at most 16 */
     bool mute;             /* takes bytes and never answers */
+    uint8_t maximum_qos;
+    uint8_t maximum_packet;
 
     /* what happened */
-    uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes;
+    uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes, unsubscribes, pubacks;
+    uint32_t qos0; /* publications at QoS 0 */
+    uint16_t pubcomps[2]; /* by success and 0x92 */
+    char will[16];
     uint8_t disconnect_reason;
 };
 
@@ -69,6 +79,9 @@ void gateway_tick(uint32_t now);
 
 /* Sends `id` as a command at QoS 2, or goes on with it after a reconnect. */
 void gateway_command(uint16_t id);
+
+/* Any bytes on the connection. */
+void gateway_send(const uint8_t *bytes, unsigned length);
 
 /* The gateway closes the MQTT connection, as it would for an error of the client. */
 void gateway_close(void);

@@ -43,6 +43,7 @@ static void publications_reach_the_gateway_once(void)
     produce_all(200, 60000);
     world_check(1);
     CHECK_EQUAL(gateway.publishes, 200);
+    CHECK_EQUAL(gateway.most_open, 1);
     CHECK_EQUAL(gateway.pubrels, 200);
     CHECK_EQUAL(gateway.dups, 0);
     CHECK_EQUAL(gateway.connects, 1);
@@ -72,6 +73,7 @@ static void the_journal_is_the_queue_while_the_gateway_is_away(void)
     gateway_start();
     CHECK(world_until(world_quiet, 60000));
     world_check(1);
+    CHECK_EQUAL(gateway.most_open, OW_FLIGHTS);
 }
 
 static void a_noisy_line_costs_time_only(void)

@@ -22,7 +22,7 @@ static void recall_packet(const struct ow_entry *entry, struct ow_message *messa
     message->topic = "t";
     message->topic_length = 1;
     message->alias = 1;
-    message->qos = 2;
+    message->qos = world.qos;
     message->payload = scratch;
     message->size = OW_JOURNAL_SOURCE;
 }
@@ -46,9 +46,43 @@ static void message_received(const struct ow_message *message)
 {
     CHECK_EQUAL(message->size, 2);
     world.received[message->payload[1]]++;
+    if (world.reply) {
+        struct ow_message reply = {.topic = "t", .topic_length = 1, .payload = message->payload, .size = 2};
+        CHECK_EQUAL(ow_mqtt_publish(&client, &reply), OW_ACCEPTED);
+    }
 }
 
-static const struct ow_application application = {recall_packet, connected, connection_lost, message_received};
+static bool save_packet(const struct ow_message *message, uint8_t *source)
+{
+    if (message->size != OW_JOURNAL_SOURCE) {
+        return false;
+    }
+    memcpy(source, message->payload, OW_JOURNAL_SOURCE);
+    return true;
+}
+
+static void release_packet(uint16_t id)
+{
+    CHECK(id);
+    world.releases++;
+}
+
+static void answered(enum ow_packet_type to, uint16_t id, uint8_t reason)
+{
+    CHECK(id);
+    world.answers[to]++;
+    world.answer = reason;
+}
+
+static struct ow_application application = {
+    .save_packet = save_packet,
+    .release_packet = release_packet,
+    .answered = answered,
+    .recall_packet = recall_packet,
+    .connected = connected,
+    .connection_lost = connection_lost,
+    .message_received = message_received,
+};
 
 /* --- the line --- */
 
@@ -87,6 +121,7 @@ void gateway_line(const uint8_t *bytes, unsigned length)
 void world_new(void)
 {
     memset(&world, 0, sizeof world);
+    world.qos = 2;
     board_new("s1");
     gateway_new();
     gateway_start();
@@ -95,6 +130,7 @@ void world_new(void)
 void world_boot(void)
 {
     board_power_on();
+    application.will = world.will;
     ow_mqtt_begin(&client, &application);
 }
 

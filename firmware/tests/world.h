@@ -17,9 +17,15 @@ struct world {
     uint32_t received[256]; /* messages by their second byte since board_new; survive a power cut, as an effect in the world does */
     uint32_t lost[8];       /* calls of connection_lost by cause */
     uint8_t reason;         /* of the last one */
+    uint8_t answers[16];    /* calls of answered by packet type */
+    uint8_t answer;         /* reason of the last one */
+    uint32_t releases;
+    uint8_t qos;            /* of publications, 2 at first */
     uint32_t connected;
     bool session_present;
     bool subscribe;
+    bool reply; /* publish from inside message_received */
+    const struct ow_message *will;
 };
 
 extern struct world world;

@@ -16,7 +16,7 @@
 #define BAUD 115200ul
 #define IDENTITY_PAGE 0x7D80u
 #define RX_SIZE 128u
-#define TX_SIZE 32u
+#define TX_SIZE 16u
 #define RAM_MAGIC 0x4F57A55Aul
 #define ADC_PRESCALER_128 (_BV(ADPS2) | _BV(ADPS1) | _BV(ADPS0))
 

@@ -52,18 +52,16 @@ static void connected(bool session_present)
     (void)session_present;
 }
 
-static void connection_lost(enum ow_lost cause, uint8_t reason)
-{
-    (void)cause;
-    (void)reason;
-}
-
 static void message_received(const struct ow_message *message)
 {
     (void)message;
 }
 
-static const struct ow_application application = {recall_packet, connected, connection_lost, message_received};
+static const struct ow_application application = {
+    .recall_packet = recall_packet,
+    .connected = connected,
+    .message_received = message_received,
+};
 
 static uint16_t stored_interval(void)
 {
@@ -98,7 +96,7 @@ static void sample(void)
     ow_put_u32(source + TIME_AT, ow_mqtt_time(&client));
     ow_put_u16(source + VALUE_AT, ow_hal_adc_read(CHANNEL));
     source[CHANNEL_AT] = CHANNEL;
-    if (!ow_journal_append(&client.journal, source)) {
+    if (ow_mqtt_publish_source(&client, source) != OW_ACCEPTED) {
         missed++;
     }
 }

@@ -1,0 +1,59 @@
+/* Sizes and parts of the library, chosen for 2 KiB of RAM; a build may set others. */
+#ifndef OW_CONFIG_H
+#define OW_CONFIG_H
+
+#include <stdint.h>
+
+#ifndef OW_LINK_RX_MTU
+#define OW_LINK_RX_MTU 56 /* longest payload of a frame from the gateway; a full window of such frames fits the UART's receive ring */
+#endif
+
+#ifndef OW_LINK_WINDOW
+#define OW_LINK_WINDOW 2 /* frames in flight, each way */
+#endif
+
+#ifndef OW_LINK_TX_SIZE
+#define OW_LINK_TX_SIZE 128 /* bytes written and not yet acknowledged; also the longest packet that can be sent. A power of two */
+#endif
+
+#ifndef OW_MQTT_PACKET_SIZE
+#define OW_MQTT_PACKET_SIZE 96 /* longest packet that the client takes, at most 129 */
+#endif
+
+#ifndef OW_FLIGHTS
+#define OW_FLIGHTS 1 /* publications in flight */
+#endif
+
+#ifndef OW_KEEP_ALIVE_S
+#define OW_KEEP_ALIVE_S 60
+#endif
+
+#ifndef OW_SESSION_EXPIRY_S
+#define OW_SESSION_EXPIRY_S 0xFFFFFFFFul /* never */
+#endif
+
+/* Parts that a program may leave out: 0 takes the code away. */
+#ifndef OW_PERSISTENCE
+#define OW_PERSISTENCE 1 /* 0: publications live in RAM; a power cut loses them, and each start takes a new incarnation */
+#endif
+
+#ifndef OW_PUBLICATIONS
+#define OW_PUBLICATIONS 1 /* publications at QoS 1 and 2, through the journal */
+#endif
+
+#ifndef OW_SUBSCRIPTIONS
+#define OW_SUBSCRIPTIONS 1 /* messages from the gateway */
+#endif
+
+#ifndef OW_JOURNAL_SLOTS
+#define OW_JOURNAL_SLOTS (OW_PERSISTENCE ? 60 : 4) /* publications that can wait; 60 fill the EEPROM of an ATmega328P */
+#endif
+
+/* Counts bytes of packets: 8 bits are enough while no packet is longer than the ring. */
+#if OW_LINK_TX_SIZE <= 128
+typedef uint8_t ow_size;
+#else
+typedef uint16_t ow_size;
+#endif
+
+#endif
