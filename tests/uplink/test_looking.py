@@ -1,8 +1,11 @@
 """`onceway where` and `onceway uplink status`: what a person is told about a reading, and about the room that is left."""
 
+import re
 import time
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from gateway.uplink import spool as spool_module
 from gateway.uplink.cutter import Cutter
@@ -46,7 +49,28 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain
     assert "waiting in the spool" in where("sensor-1", 15)[1]
     code, text = where("sensor-1", 11)
     assert code == 1
-    assert "is not in this gateway's spool or batches" in text
+    assert "not in this gateway's spool or batches" in text
+
+
+def test_where_looks_into_the_table(onceway, tmp_path):
+    def rows(sequences, batch):
+        count = len(sequences)
+        columns = {"device": ["sensor-1"] * count, "incarnation": [77] * count, "sequence": sequences, "gateway": ["site-1"] * count}
+        return pa.table({**columns, "epoch": ["00c0ffee"] * count, "batch": [batch] * count})
+
+    table = tmp_path / "publications"
+    write_deltalake(table, rows(list(range(1, 11)), 1))
+    write_deltalake(table, rows(list(range(11, 21)), 2), mode="append")
+    done = onceway("where", "sensor-1", "12", "--table", table)
+    assert re.match(
+        r"sensor-1 12 \(incarnation 77\): in the table since 20.* UTC at the latest, from batch 2 of site-1/00c0ffee\n", done.stdout
+    )
+    missing = onceway("where", "sensor-1", "21", "--table", table)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "no reading 21 of sensor-1" in missing.stderr
+    wrong = onceway("where", "sensor-1", "21", "--table", tmp_path / "nowhere")
+    assert "cannot look into the table" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
 
 
 def test_batches_are_forgotten_after_a_while(data, drain, onceway, tmp_path, monkeypatch):
@@ -56,7 +80,7 @@ def test_batches_are_forgotten_after_a_while(data, drain, onceway, tmp_path, mon
     assert [batch[0] for batch in data.batches()] == [4, 5, 6]
     done = onceway("where", "sensor-1", "5", "--data", data.path)
     assert done.returncode == 1
-    assert "or it landed before batch 4 of epoch 00c0ffee" in done.stderr
+    assert "or landed before batch 4 of epoch 00c0ffee" in done.stderr
     data.add(10)
     drain(data, tmp_path / "landing")
     assert data.batches()[-1][0] == 7

@@ -3,6 +3,6 @@
 In: names below the landing URL and bytes. Out: whole files under these names, or an error; never half a file under a final name.
 """
 
-from gateway.uplink.landing.base import Landing, Unreachable, open_landing
+from gateway.uplink.landing.base import Landing, Unreachable, open_landing, without_password
 
-__all__ = ["Landing", "Unreachable", "open_landing"]
+__all__ = ["Landing", "Unreachable", "open_landing", "without_password"]
