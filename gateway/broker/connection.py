@@ -15,9 +15,9 @@ from struct import unpack
 from typing import TYPE_CHECKING
 
 from gateway.broker import handshake, publishing, requests
-from gateway.broker.burst import MAXIMUM, PUBLISH, RETAIN, Burst
+from gateway.broker.burst import MAXIMUM, PUBLISH, QOS_BITS, RETAIN, Burst
 from gateway.mqtt.decode import decode
-from gateway.mqtt.encode import encode, encode_within
+from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from gateway.mqtt.packets import (
     Auth,
@@ -35,7 +35,7 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.wire import pack_u16, pack_u32
+from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker, Policy
@@ -104,7 +104,7 @@ class Connection:
         self.user: str | None = None
         self.will: StoredWill | None = None
         self.keep_alive = 0.0
-        self.packet_limit = 0
+        self.packet_limit = MAX_PACKET
         self.problem_information = True
         self.topics: dict[bytes, Topic] = {}
         self.aliases: dict[int, Topic] = {}
@@ -158,7 +158,7 @@ class Connection:
                 self.broker.dirty.append(self)
 
     def answer(self, packet: Packet, commit: int = 0) -> None:
-        data = encode_within(packet, self.version, self.packet_limit) if self.packet_limit else encode(packet, self.version)
+        data = encode_within(packet, self.version, self.packet_limit)
         if data is None:
             self.disconnect(ReasonCode.PACKET_TOO_LARGE, "an answer is larger than the packets that the client takes")
         else:
@@ -174,21 +174,18 @@ class Connection:
     def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
         """How a burst's packets look to this client; None when they are larger than it takes."""
         if burst.expires is not None:
-            extra += b"\x02" + pack_u32(max(1, round(burst.expires - self.broker.now)))
+            extra += b"\x02" + pack_u32(max(0, round(burst.expires - self.broker.now)))
+        room = self.packet_limit - burst.size - (2 if first & QOS_BITS else 0)
         wire = burst.topic.wire
         alias = self.told.get(wire, 0)
-        new = not alias and len(self.told) < self.told_limit
-        if new:
-            alias = len(self.told) + 1
-        if alias:
-            shape = burst.shape(first, True, extra + b"\x23" + pack_u16(alias), wire if new else b"\0\0")
-        else:
-            shape = burst.shape(first, self.version == Version.V5, extra)
-        if self.packet_limit and len(shape[0]) + len(shape[1]) + burst.size + 2 > self.packet_limit:
-            return None
-        if new:
-            self.told[wire] = alias
-        return shape
+        if alias or len(self.told) < self.told_limit:
+            number = alias or len(self.told) + 1
+            shape = burst.shape(first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire)
+            if len(shape[0]) + len(shape[1]) <= room:
+                self.told[wire] = number
+                return shape
+        shape = burst.shape(first, self.version == Version.V5, extra)
+        return shape if len(shape[0]) + len(shape[1]) <= room else None
 
     def resume_sending(self) -> None:
         """The link takes bytes again."""

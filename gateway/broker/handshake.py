@@ -19,7 +19,7 @@ from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode, connack_return_code
-from gateway.mqtt.wire import MAX_VARINT
+from gateway.mqtt.wire import MAX_PACKET
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
@@ -33,7 +33,7 @@ def connect(connection: Connection, packet: Connect) -> None:
     connection.version = packet.version
     properties = packet.properties or {}
     connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
-    connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, 0)
+    connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, MAX_PACKET)
     if _P.AUTHENTICATION_METHOD in properties:
         raise _refusal(connection, "no authentication method is offered here", ReasonCode.BAD_AUTHENTICATION_METHOD)
     if device is not None and packet.client_id != device.name:
@@ -146,7 +146,7 @@ def farewell(connection: Connection, reason: ReasonCode, text: str) -> bytes:
 
 def _within(connection: Connection, packet: Connack | Disconnect) -> bytes:
     """The packet, if need be without what only people read; empty when even that is larger than the client takes."""
-    return encode_within(packet, Version.V5, connection.packet_limit or MAX_VARINT) or b""
+    return encode_within(packet, Version.V5, connection.packet_limit) or b""
 
 
 def _problem(connection: Connection, text: str) -> Properties | None:

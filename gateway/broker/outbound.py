@@ -140,8 +140,7 @@ class Outbound:
         free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
         while self.resend and free > 0:
             number, delivery = self.resend.popleft()
-            self._send(delivery, number - delivery.first, 1, DUP)
-            free -= 1
+            free -= self._send(delivery, number - delivery.first, 1, DUP)
         now = self.broker.now
         while pending:
             delivery = pending[0]
@@ -158,16 +157,16 @@ class Outbound:
             count = self._usable(number, min(free, delivery.count - delivery.sent))
             if not count:
                 break
-            self._send(delivery, delivery.sent, count, 0)
+            free -= self._send(delivery, delivery.sent, count, 0)
             delivery.sent += count
-            free -= count
             self.sent = number + count
             if delivery.sent == delivery.count:
                 pending.popleft()
         if self.session.durable:
             self.broker.changes.flows[self.session] = None
 
-    def _send(self, delivery: Delivery, offset: int, count: int, dup: int) -> None:
+    def _send(self, delivery: Delivery, offset: int, count: int, dup: int) -> int:
+        """Returns how many are in flight by this."""
         connection = self.session.connection
         assert connection is not None  # noqa: S101 - callers looked
         burst, number = delivery.burst, delivery.first + offset
@@ -179,9 +178,10 @@ class Outbound:
         shape = connection.shape(burst, PUBLISH | delivery.flags | dup, delivery.extra)
         if shape is None:
             self._skip(flights, delivery, number, count)
-        else:
-            self.broker.statistics.sent[2 if delivery.flags & 4 else 1] += count
-            connection.send(burst.packets(shape, number, delivery.skip + offset, count), delivery.commit if delivery.flags & 4 else 0)
+            return 0
+        self.broker.statistics.sent[2 if delivery.flags & 4 else 1] += count
+        connection.send(burst.packets(shape, number, delivery.skip + offset, count), delivery.commit if delivery.flags & 4 else 0)
+        return count
 
     def _usable(self, number: int, count: int) -> int:
         """How many of the identifiers of these numbers can be used up to the first that is in use. One is in use when its message stayed

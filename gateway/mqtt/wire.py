@@ -9,6 +9,8 @@ from struct import Struct
 from gateway.mqtt.errors import MalformedPacket
 
 MAX_VARINT = 268_435_455
+MAX_PACKET = 1 + 4 + MAX_VARINT
+"""Bytes of the largest packet there can be, fixed header included."""
 MAX_U16 = 0xFFFF
 MAX_U32 = 0xFFFF_FFFF
 
