@@ -70,6 +70,7 @@ static void the_journal_is_the_queue_while_the_gateway_is_away(void)
         CHECK(board.now < 60000);
     }
     CHECK_EQUAL(world.produced, OW_JOURNAL_SLOTS);
+    world.delay = 40;
     gateway_start();
     CHECK(world_until(world_quiet, 60000));
     world_check(1);

@@ -142,7 +142,10 @@ void world_step(void)
     if (client.journal.next - 1 > world.produced) {
         world.produced = client.journal.next - 1;
     }
-    while (board.to_gateway_tail != board.to_gateway_head) {
+    static uint16_t heads[256]; /* what had been sent at each of the last milliseconds */
+    heads[board.now & 0xFF] = board.to_gateway_head;
+    uint16_t arrived = heads[(board.now - world.delay) & 0xFF];
+    while (board.to_gateway_tail != arrived) {
         unsigned count = through_line(board.to_gateway[board.to_gateway_tail++], out);
         for (unsigned i = 0; i < count; i++) {
             gateway_receive(out[i]);

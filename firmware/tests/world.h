@@ -13,6 +13,7 @@
 struct world {
     uint16_t lose, corrupt, insert; /* per 10,000 bytes, both ways */
     bool unplugged;
+    uint8_t delay;          /* milliseconds from the device to the gateway */
     uint32_t produced;      /* highest sequence that the journal has taken */
     uint32_t received[256]; /* messages by their second byte since board_new; survive a power cut, as an effect in the world does */
     uint32_t lost[8];       /* calls of connection_lost by cause */
