@@ -1,8 +1,8 @@
 """The unit files: systemd takes them without a word, and what they start exists."""
 
 import configparser
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ def test_the_command_that_a_unit_starts_exists_and_takes_its_options(unit: Path)
     command = _service(unit)["ExecStart"].split()
     assert command[:2] == ["/usr/bin/env", "onceway"]
     program, group, verb, option = command[1:5]
-    shown = subprocess.run([shutil.which(program) or program, group, verb, "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run([Path(sys.executable).with_name(program), group, verb, "--help"], capture_output=True, text=True, check=True)
     assert option == "--config"
     assert option in shown.stdout
 
