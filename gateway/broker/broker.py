@@ -109,7 +109,7 @@ class Broker:
             return
         session.connection = None
         session.left = self.now
-        session.inbound.unacknowledged = 0
+        session.inbound.suspend()
         session.outbound.suspend()
         self._leave_will(connection, session, will)
         if session.durable:

@@ -6,7 +6,8 @@
     PUBREL, kept identifier      → forget it; commit; then PUBCOMP
     PUBREL, unknown identifier   → PUBCOMP with 0x92; never a forged success
 
-Nothing of a payload is kept here. The number of identifiers is bounded by the Receive Maximum that we announced.
+Nothing of a payload is kept here. What counts against our Receive Maximum begins anew with each connection (section 4.9): an identifier of
+an earlier connection counts only once its PUBLISH has come again.
 """
 
 from __future__ import annotations
@@ -15,39 +16,53 @@ from gateway.broker.numbers import unpack_ids
 
 
 class Inbound:
-    """received: identifiers of QoS 2 messages between PUBLISH and PUBREL. unacknowledged: QoS 1 messages whose PUBACK has not left.
-    commit: number of the last commit that holds a change of `received`."""
+    """received: identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this connection has brought the PUBLISH.
+    unacknowledged: QoS 1 messages whose PUBACK has not left. commit: number of the last commit that holds a change of `received`."""
 
-    __slots__ = ("commit", "received", "unacknowledged")
+    __slots__ = ("_earlier", "commit", "received", "unacknowledged")
 
     def __init__(self) -> None:
-        self.received: dict[int, None] = {}
+        self.received: dict[int, bool] = {}
         self.unacknowledged = 0
         self.commit = 0
+        self._earlier = 0
+
+    def suspend(self) -> None:
+        """The connection is gone."""
+        self.received = dict.fromkeys(self.received, False)
+        self._earlier = len(self.received)
+        self.unacknowledged = 0
 
     def restore(self, received: bytes) -> None:
         """The state after a restart."""
-        self.received = dict.fromkeys(unpack_ids(received))
+        self.received = dict.fromkeys(unpack_ids(received), False)
+        self._earlier = len(self.received)
 
     @property
     def outstanding(self) -> int:
         """What counts against our Receive Maximum (MQTT 5, section 4.9)."""
-        return len(self.received) + self.unacknowledged
+        return len(self.received) - self._earlier + self.unacknowledged
 
     def all_new(self, identifiers: tuple[int, ...]) -> bool:
         """Whether none of these is kept and none stands there twice."""
         return self.received.keys().isdisjoint(identifiers) and (len(identifiers) == 1 or len(set(identifiers)) == len(identifiers))
 
     def keep(self, identifiers: tuple[int, ...]) -> None:
-        self.received.update(dict.fromkeys(identifiers))
+        self.received.update(dict.fromkeys(identifiers, True))
+
+    def repeat(self, identifier: int) -> None:
+        """The PUBLISH of a kept identifier has come again."""
+        self._earlier -= not self.received[identifier]
+        self.received[identifier] = True
 
     def release(self, identifiers: tuple[int, ...]) -> list[int]:
         """Forget identifiers; returns those that were not kept."""
         received = self.received
         unknown = []
         for identifier in identifiers:
-            if identifier in received:
-                del received[identifier]
-            else:
+            counted = received.pop(identifier, None)
+            if counted is None:
                 unknown.append(identifier)
+            elif not counted:
+                self._earlier -= 1
         return unknown

@@ -4,7 +4,7 @@ In: bursts and acknowledgements from a connection. Out: routed publications, and
 
 Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC, never beside a success for the same
 PUBLISH; before MQTT 5 it cannot be said there, so the connection is closed and nothing is acknowledged. Who sends more than our Receive
-Maximum gets 0x93 (MQTT 5, section 4.9).
+Maximum gets 0x93 [MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet identifiers are a bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import Burst
-from gateway.broker.numbers import sequence_of
+from gateway.broker.numbers import IDENTIFIERS, sequence_of
 from gateway.broker.routing import publish, refuses
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError
@@ -51,14 +51,14 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             _one_by_one(connection, burst, identifiers)
         else:
             broker.statistics.repeated += 1
+            inbound.repeat(identifiers[0])
             connection.send(acknowledgements(_PUBREC, identifiers), inbound.commit)
         return
-    if inbound.outstanding + count > connection.policy.receive_maximum:
+    maximum = connection.policy.receive_maximum if connection.version == Version.V5 else IDENTIFIERS
+    if inbound.outstanding + count > maximum:
         if count == 1:
-            raise ProtocolError(
-                f"PUBLISH: more than {connection.policy.receive_maximum} QoS 1 and 2 messages in flight",
-                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-            )
+            text = f"PUBLISH: more than {maximum} QoS 1 and 2 messages in flight"
+            raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
         _one_by_one(connection, burst, identifiers)
         return
     refused = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst, session.durable)

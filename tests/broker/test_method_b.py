@@ -154,7 +154,7 @@ def test_answers_come_in_the_order_of_the_messages_though_some_wait_for_the_disk
     assert publisher.take_all() == [Puback(1), Puback(2), Pubrec(3), Pubrec(4)]
 
 
-@pytest.mark.mqtt("MQTT-3.3.4-9")
+@pytest.mark.mqtt("MQTT-3.3.4-7")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_more_than_the_receive_maximum_in_flight_is_told_0x93(qos: int) -> None:
     world = World(receive_maximum=2)
