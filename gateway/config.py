@@ -130,7 +130,8 @@ class LimitsSection(Section):
 
     queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions. outgoing_bytes: written to one connection and
     not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one
-    client and not yet acknowledged, whatever Receive Maximum it announces.
+    client and not yet acknowledged, whatever Receive Maximum it announces. keep_alive_s: the longest keep alive of MQTT 5 clients; who
+    asks for more, or for none, is told this one. 0: each its own.
     """
 
     connections: Count = 10_000
@@ -144,6 +145,7 @@ class LimitsSection(Section):
     topic_levels: Count = 128
     retained: Count = 100_000
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
+    keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
 

@@ -52,7 +52,8 @@ def connect(connection: Connection, packet: Connect) -> None:
     session, present = _session(connection, client, packet.clean_start, expiry)
     limits = broker.limits
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
-    connection.keep_alive = packet.keep_alive * 1.5
+    keep_alive = _keep_alive(connection, packet)
+    connection.keep_alive = keep_alive * 1.5
     connection.seen = broker.now
     connection.session = session
     session.connection = connection
@@ -69,6 +70,8 @@ def connect(connection: Connection, packet: Connect) -> None:
             answer[_P.TOPIC_ALIAS_MAXIMUM] = limits.topic_aliases
     if expiry != properties.get(_P.SESSION_EXPIRY_INTERVAL, 0):
         answer[_P.SESSION_EXPIRY_INTERVAL] = expiry
+    if keep_alive != packet.keep_alive:
+        answer[_P.SERVER_KEEP_ALIVE] = keep_alive
     if not packet.client_id:
         answer[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
     connection.answer(Connack(present, ReasonCode.SUCCESS, answer), commit)
@@ -87,6 +90,14 @@ def _expiry(connection: Connection, packet: Connect, properties: Properties) -> 
     if packet.version == Version.V5:
         return int(min(properties.get(_P.SESSION_EXPIRY_INTERVAL, 0), limit))
     return 0 if packet.clean_start else limit
+
+
+def _keep_alive(connection: Connection, packet: Connect) -> int:
+    """Keep Alive in seconds, 0 = none. Before MQTT 5 a client cannot be told another one than its own."""
+    limit = connection.broker.limits.keep_alive_s
+    if not limit or packet.version < Version.V5 or 0 < packet.keep_alive <= limit:
+        return packet.keep_alive
+    return limit
 
 
 def _session(connection: Connection, client: str, clean_start: bool, expiry: int) -> tuple[Session, bool]:
