@@ -24,6 +24,7 @@ from hil.site import Folder, Site, write_config
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
 LOOK_EVERY = 0.05  # s between looks at all hops
 TABLE_EVERY = 0.5  # s between looks at the table
+IDLE_S = 10.0  # s without movement after which, with all hops empty, no fault will find its place any more
 SPARK_WITHIN = 300.0  # s; its first start downloads packages
 
 
@@ -87,11 +88,11 @@ class Run:
         faults = [tasks.create_task(fault) for fault in injector.faults()]
         with self._display.stage("readings under faults"):
             sampling = [tasks.create_task(injector.board(device)) for device in devices]
-            await self._unless_stalled(lambda: all(task.done() for task in sampling))
+            await self._until(lambda: all(task.done() for task in sampling))
         with self._display.stage("empty the hops"):
             async with asyncio.timeout(SPARK_WITHIN):
                 await wait_until(lambda: self._progress.started)
-            await self._unless_stalled(lambda: self._empty(devices) and all(task.done() for task in faults))
+            await self._until(lambda: self._empty(devices) and (all(task.done() for task in faults) or self._still() > IDLE_S))
         for task in (*always, *faults, *sampling):
             task.cancel()
         await site.stop()
@@ -130,13 +131,17 @@ class Run:
         if moved != self._moved:
             self._moved, self._moved_at = moved, time.monotonic()
 
-    async def _unless_stalled(self, done: Callable[[], bool]) -> None:
+    async def _until(self, done: Callable[[], bool]) -> None:
         """Wait until `done()`, or give up after nothing has moved for the bench's stall_s: what is missing is for the checker to say."""
         self._moved_at = time.monotonic()
-        await wait_until(lambda: done() or time.monotonic() - self._moved_at > self._bench.stall_s)
+        await wait_until(lambda: done() or self._still() > self._bench.stall_s)
         if not done():
             self._history.add("rig", "stalled")
             self._display.say(f"  nothing has moved for {self._bench.stall_s:.0f} s: going on to the check", "red")
+
+    def _still(self) -> float:
+        """Seconds since something moved."""
+        return time.monotonic() - self._moved_at
 
     def _empty(self, devices: list[Device]) -> bool:
         """Whether every publication has left its board, every row has landed, and every batch has been taken by the ingest."""

@@ -50,9 +50,11 @@ def demo(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-def counts(output: str) -> dict[str, int]:
-    """`40 produced · 38 in the table · …` as a dictionary."""
-    return {name: int(count) for count, name in re.findall(r"(\d+) ([a-z ]+)", output.splitlines()[-1])}
+def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """The last line, `40 produced · 38 in the table · …`, as a dictionary."""
+    found = {name: int(count) for count, name in re.findall(r"(\d+) ([a-z ]+?)(?: ·|$)", done.stdout.splitlines()[-1])}
+    assert "produced" in found, done.stdout + done.stderr
+    return found
 
 
 def seed_with(step: str) -> int:
@@ -63,18 +65,18 @@ def seed_with(step: str) -> int:
 def test_the_copy_itself_holds(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = demo(seed_with("appended"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert counts(done.stdout) == {"produced": READINGS, "in the table": READINGS, "lost": 0, "doubled": 0, "altered": 0}
+    assert counts(done) == {"produced": READINGS, "in the table": READINGS, "lost": 0, "doubled": 0, "altered": 0}
 
 
 def test_acknowledging_before_the_commit_is_caught(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = demo(1, ACK_BEFORE_COMMIT)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert counts(done.stdout)["lost"] > 0, done.stdout
+    assert counts(done)["lost"] > 0, done.stdout
     assert "wrong from spool on" in done.stdout
 
 
 def test_an_ingest_without_deduplication_is_caught(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = demo(seed_with("appended"), NO_DEDUPLICATION)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert counts(done.stdout)["doubled"] > 0, done.stdout
+    assert counts(done)["doubled"] > 0, done.stdout
     assert re.search(r"duplicate: uno-\d sequence \d+, wrong from (batch|table) on", done.stdout)
