@@ -63,16 +63,18 @@ class _Held:
 
 
 class Connection:
-    """policy: what the listener allows. session: None until CONNECT is accepted. packet_limit: the largest packet that the client takes.
-    full: the link holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard.
-    topics: those that it has published to, by their bytes. aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence:
-    of a device's last publication, or its next one. greeted: the commit that CONNACK waits for, None before there is a CONNACK."""
+    """policy: what the listener allows. client, user: who the client says it is. session: None until CONNECT is accepted. packet_limit: the
+    largest packet that the client takes. full: the link holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen:
+    when the client was last heard. topics: those that it has published to, by their bytes. aliases: its topic aliases; told: ours, by
+    topic, at most told_limit. sequence: of a device's last publication, or its next one. greeted: the commit that CONNACK waits for, None
+    before there is a CONNACK."""
 
     __slots__ = (
         "_missing",
         "_parts",
         "aliases",
         "broker",
+        "client",
         "closing",
         "dirty",
         "full",
@@ -101,6 +103,7 @@ class Connection:
         self.policy = policy
         self.version = 0
         self.session: Session | None = None
+        self.client = ""
         self.user: str | None = None
         self.will: StoredWill | None = None
         self.keep_alive = 0.0
@@ -424,4 +427,4 @@ class Connection:
     @property
     def name(self) -> str:
         """For logs: the client if it is known, and the address."""
-        return f"{self.session.client} ({self.peer.address})" if self.session else self.peer.address
+        return f"{self.client} ({self.peer.address})" if self.client else self.peer.address

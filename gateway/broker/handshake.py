@@ -15,7 +15,7 @@ from gateway.broker.publishing import pass_through
 from gateway.broker.session import Session
 from gateway.broker.will import StoredWill
 from gateway.mqtt.encode import encode, encode_within
-from gateway.mqtt.errors import MqttError, ProtocolError
+from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode, connack_return_code
@@ -42,12 +42,9 @@ def connect(connection: Connection, packet: Connect) -> None:
     refused = connection.policy.access.refuses_connect(connection, packet)
     if refused:
         raise _refusal(connection, refused[1], refused[0])
-    will = None
-    if packet.will:
-        broker.router.topic(packet.will.topic)  # refused now rather than never said
-        will = _will(packet.will)
-    client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
+    connection.client = client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
     connection.user = packet.username
+    will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
     session, present = _session(connection, client, packet.clean_start, expiry)
     limits = broker.limits
@@ -125,7 +122,11 @@ def _resume(connection: Connection, session: Session) -> None:
     outbound.pump()
 
 
-def _will(will: Will) -> StoredWill:
+def _will(connection: Connection, will: Will) -> StoredWill:
+    """The will to keep; ProtocolError for one that could never be said."""
+    refused = connection.policy.access.refuses_publish(connection, connection.broker.router.topic(will.topic))
+    if refused:
+        raise _refusal(connection, f"the client may not publish its will to {quote(will.topic)}", refused)
     properties = dict(will.properties or {})
     delay = properties.pop(_P.WILL_DELAY_INTERVAL, 0)
     expiry = properties.get(_P.MESSAGE_EXPIRY_INTERVAL)

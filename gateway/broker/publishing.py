@@ -183,10 +183,13 @@ def recorded(connection: Connection, identifiers: tuple[int, ...]) -> None:
     assert session is not None  # noqa: S101 - CONNECT comes first
     known, unknown = session.outbound.pubrec(identifiers)
     commit = broker.keep_flow(session) if session.durable and known else 0
-    if known:
+    if not unknown:
         connection.send(acknowledgements(_PUBREL, known), commit)
-    for identifier in unknown:
-        connection.answer(Pubrel(identifier, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+        return
+    missing = set(unknown)
+    for identifier in identifiers:
+        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if identifier in missing else ReasonCode.SUCCESS
+        connection.answer(Pubrel(identifier, reason), commit)
 
 
 def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
