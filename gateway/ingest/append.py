@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import OncewayError
-from gateway.ingest.dedup import claim
-from gateway.ingest.lease import lease
+from gateway.ingest.dedup import ChunkRange, claim
 from gateway.ingest.microbatch import MicroBatch
 from gateway.ingest.seen import Seen
 from gateway.ingest.transaction import Conflict, DeltaWriter
@@ -22,11 +21,15 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """taken: rows in the batches; new: rows now in the table by this append; version: the one it made, None when there was nothing new."""
+    """taken: rows in the batches; new: rows now in the table by this append; version: the one it made, None when there was nothing new;
+    based_on: the version before; drop: the rows left out.
+    """
 
     taken: int
     new: int
     version: int | None
+    based_on: int
+    drop: list[ChunkRange]
 
     @property
     def seen(self) -> int:
@@ -36,11 +39,11 @@ class Outcome:
 class Appender:
     """Appends to one table. Two of them, in whatever processes, never write one key twice."""
 
-    def __init__(self, seen: Seen, writer: DeltaWriter, location: str) -> None:
-        """location: of the table, to hold its lease."""
+    def __init__(self, seen: Seen, writer: DeltaWriter, name: str) -> None:
+        """name: of the table, for messages."""
         self._seen = seen
         self._writer = writer
-        self._location = location
+        self._name = name
 
     def append(self, micro_batch: MicroBatch, note: dict[str, Any]) -> Outcome:
         """note: goes into the commit's user metadata.
@@ -48,16 +51,15 @@ class Appender:
         Raises OncewayError when other writers win every time, and what Spark raises when the table cannot be written.
         """
         for _ in range(TRIES):
-            with lease(self._location):
-                self._seen.catch_up()
-                claimed = claim(micro_batch.held, self._seen.ranges)
-                if not claimed.new:
-                    return Outcome(micro_batch.taken, 0, None)
-                try:
-                    version = self._writer.append(micro_batch.publications(claimed.drop), self._seen.covers, note)
-                except Conflict as conflict:
-                    log.warning("another writer was first (%s): trying again on top of it", conflict)
-                    continue
-                self._seen.landed(claimed.pending, version)
-            return Outcome(micro_batch.taken, claimed.new, version)
-        raise OncewayError(f"other writers won {TRIES} times in a row", self._location, "Is the ingest started twice?")
+            self._seen.catch_up()
+            claimed, based_on = claim(micro_batch.held, self._seen.ranges), self._seen.covers
+            if not claimed.new:
+                return Outcome(micro_batch.taken, 0, None, based_on, claimed.drop)
+            try:
+                version = self._writer.append(micro_batch.publications(claimed.drop), based_on, note)
+            except Conflict as conflict:
+                log.warning("another writer was first (%s): trying again on top of it", conflict)
+                continue
+            self._seen.landed(claimed.pending, version)
+            return Outcome(micro_batch.taken, claimed.new, version, based_on, claimed.drop)
+        raise OncewayError(f"other writers won {TRIES} times in a row", self._name, "Is the ingest started twice?")

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from gateway.ingest import decoded
 from gateway.ingest.landing import Announced
 
 _RANGE = pa.struct([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
@@ -31,6 +32,8 @@ SPARK_CHUNK: StructType = from_arrow_schema(
             ("boot", pa.int64()),
             ("monotonic", pa.int64()),
             ("spool_id", pa.int64()),
+            ("undecodable", pa.string()),
+            ("readings", pa.list_(decoded.READING)),
             ("gateway", pa.string()),
             ("epoch", pa.string()),
             ("batch", pa.int64()),
@@ -66,6 +69,7 @@ def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBa
         rows = rows.take(pa.array(first_ones))
     columns = {name: rows[name] for name in rows.column_names}
     columns["received"] = columns["received"].cast(CHUNK.field("received").type)
+    columns["readings"], columns["undecodable"] = decoded.columns(columns["payload"], columns["received"])
     columns["chunk"] = pa.array(np.full(rows.num_rows, number), pa.int64())
     columns["header"] = _header(taken, ranges, rows.num_rows)
     return _record_batch(columns, rows.num_rows)

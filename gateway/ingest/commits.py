@@ -14,6 +14,11 @@ from gateway.ingest.storage import Folder
 APPLICATION = "onceway"
 """The key of what is ours in a commit's user metadata."""
 
+REWRITING = frozenset(
+    {"RESTORE", "CREATE OR REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"}
+)
+"""Operations after which the table is another one: rows that were in it may be wanted again."""
+
 
 class HistoryGone(OncewayError):
     """The log does not reach back to the version that was asked for."""
@@ -24,12 +29,13 @@ class Commit:
     """One version of the table.
 
     operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {} when the commit is not ours.
-    changes_data: whether rows came or went.
+    progress: versions by application id that the commit stores (`txn` actions). changes_data: whether rows came or went.
     """
 
     version: int
     operation: str
     note: dict[str, Any]
+    progress: dict[str, int]
     changes_data: bool
 
 
@@ -38,11 +44,16 @@ class CommitLog:
         """folder: the table's `_delta_log`."""
         self._folder = folder
 
+    def read(self, version: int) -> Commit | None:
+        """One commit; None when it is not there or no longer."""
+        text = self._folder.read(f"{version:020d}.json")
+        return None if text is None else parse(text, version)
+
     def after(self, version: int) -> Iterator[Commit]:
         """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned beyond `version`."""
         number = version + 1
-        while (text := self._folder.read(f"{number:020d}.json")) is not None:
-            yield parse(text, number)
+        while (commit := self.read(number)) is not None:
+            yield commit
             number += 1
         if number == version + 1 and (checkpoint := self._folder.read("_last_checkpoint")) and json.loads(checkpoint)["version"] > version:
             raise HistoryGone(f"version {number} is no longer in the log", str(self._folder))
@@ -50,15 +61,20 @@ class CommitLog:
 
 def parse(text: bytes, version: int) -> Commit:
     """The lines of a commit file → what matters here."""
-    operation, note, changes_data = "", {}, False
+    operation, changes_data = "", False
+    note: dict[str, Any] = {}
+    progress: dict[str, int] = {}
     for line in text.splitlines():
         if line.startswith((b'{"add"', b'{"remove"', b'{"cdc"')):
             changes_data = changes_data or b'"dataChange":true' in line or line.startswith(b'{"cdc"')
             continue
-        if info := json.loads(line).get("commitInfo"):
+        action = json.loads(line)
+        if info := action.get("commitInfo"):
             operation = info.get("operation", "")
             note = _our_note(info.get("userMetadata"))
-    return Commit(version, operation, note, changes_data)
+        elif txn := action.get("txn"):
+            progress[txn["appId"]] = txn["version"]
+    return Commit(version, operation, note, progress, changes_data)
 
 
 def _our_note(text: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Everything that an ingest of one table consists of, put together.
+"""Everything that an ingest into one table consists of, put together.
 
 In: a Spark session, the landing URL and the table's name. Out: tables that exist, and a sink that holds their state.
 """
@@ -8,7 +8,9 @@ from pyspark.sql import SparkSession
 from gateway.ingest import snapshot
 from gateway.ingest.append import Appender
 from gateway.ingest.commits import CommitLog
+from gateway.ingest.lease import lease
 from gateway.ingest.quarantine import QUARANTINE, Quarantine
+from gateway.ingest.readings import READINGS, Readings
 from gateway.ingest.seen import Seen
 from gateway.ingest.sink import Sink
 from gateway.ingest.storage import Folder
@@ -18,12 +20,16 @@ from gateway.ingest.transaction import DeltaWriter
 
 def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
     """The sink of the table `name`, which is made if there is none, with the seen ranges loaded."""
-    table = Table(spark, name, PUBLICATIONS)
-    table.create()
-    detail = table.detail()
-    commits = CommitLog(Folder(spark, detail.location, "_delta_log"))
-    writer = DeltaWriter(spark, detail.location, commits)
-    seen = Seen(table, detail.id, writer, commits, Folder(spark, detail.location, snapshot.FOLDER))
-    seen.load()
-    quarantine = Quarantine(spark, Table(spark, beside(table.name, "quarantine"), QUARANTINE), landing)
-    return Sink(seen, Appender(seen, writer, detail.location), quarantine)
+    publications = Table(spark, name, PUBLICATIONS)
+    readings = Table(spark, beside(publications.name, "readings"), READINGS)
+    publications.create()
+    readings.create()
+    place, readings_place = publications.place(), readings.place()
+    commits, readings_commits = (CommitLog(Folder(spark, each.location, "_delta_log")) for each in (place, readings_place))
+    writer = DeltaWriter(spark, place.location, commits)
+    seen = Seen(publications, place.id, writer, commits, Folder(spark, place.location, snapshot.FOLDER))
+    with lease(place.location):
+        seen.load()
+        follower = Readings(readings, DeltaWriter(spark, readings_place.location, readings_commits), publications, place.id, commits)
+    quarantine = Quarantine(spark, Table(spark, beside(publications.name, "quarantine"), QUARANTINE), landing)
+    return Sink(place.location, seen, Appender(seen, writer, publications.name), follower, quarantine)

@@ -15,27 +15,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from gateway.errors import OncewayError
-
-WAIT_SECONDS = 600.0
+REMIND_SECONDS = 60.0
 
 log = logging.getLogger("onceway.ingest")
 
 
-class LeaseTaken(OncewayError):
-    exit_code = 3
-
-
 @contextmanager
-def lease(location: str, wait: float = WAIT_SECONDS) -> Iterator[None]:
-    """Hold the table at `location`. Says who has it when it must wait; raises LeaseTaken after `wait` seconds."""
+def lease(location: str) -> Iterator[None]:
+    """Hold the table at `location`. Waits while another process has it, and says who that is."""
     path = lock_file(location)
     if path is None:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        _take(file.fileno(), path, wait)
+        _take(file.fileno(), path)
         os.ftruncate(file.fileno(), 0)
         os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield  # closing the file gives the lease back
@@ -50,8 +44,8 @@ def lock_file(location: str) -> Path | None:
     return table.parent / f".{table.name}.lease"
 
 
-def _take(descriptor: int, path: Path, wait: float) -> None:
-    deadline, said = time.monotonic() + wait, False
+def _take(descriptor: int, path: Path) -> None:
+    remind = 0.0
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,10 +53,7 @@ def _take(descriptor: int, path: Path, wait: float) -> None:
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
-        holder = path.read_text().strip() or "another process"
-        if time.monotonic() > deadline:
-            raise LeaseTaken(f"{holder} holds the table for more than {wait:.0f} s", str(path), "Stop one of the two jobs.")
-        if not said:
-            log.warning("waiting for %s: %s writes to the table now", path, holder)
-            said = True
+        if time.monotonic() > remind:
+            log.warning("waiting for %s: %s writes to the table", path, path.read_text().strip() or "another process")
+            remind = time.monotonic() + REMIND_SECONDS
         time.sleep(0.05)

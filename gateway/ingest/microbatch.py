@@ -52,14 +52,18 @@ class MicroBatch:
         self._rows.unpersist()
 
     def publications(self, drop: list[ChunkRange]) -> DataFrame:
-        """The rows in the table's columns, without those in `drop`."""
+        """The rows in the columns of `publications`, without those in `drop`."""
+        return self.kept(drop).select(*(name for name, _, _ in PUBLICATIONS.columns))
+
+    def kept(self, drop: list[ChunkRange]) -> DataFrame:
+        """The rows, without those in `drop`."""
         rows = self._rows.where(self._as_before())
         if drop:
             dropped = F.broadcast(rows.sparkSession.createDataFrame(drop, DROP_DDL)).alias("dropped")
             same_set = [F.col(f"row.{name}") == F.col(f"dropped.{name}") for name in ("chunk", "device", "incarnation")]
             inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
             rows = rows.alias("row").join(dropped, [*same_set, inside], "left_anti")
-        return rows.select(*(name for name, _, _ in PUBLICATIONS.columns))
+        return rows
 
     def _as_before(self) -> Column:
         """True for rows of whole batches. Spark reads rows again when an executor is lost; a batch that was whole and is damaged by now,

@@ -12,16 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from gateway.ingest import snapshot
-from gateway.ingest.commits import CommitLog, HistoryGone
+from gateway.ingest.commits import REWRITING, CommitLog, HistoryGone
 from gateway.ingest.ranges import SeenRanges
 from gateway.ingest.storage import Folder
 from gateway.ingest.tables import Table, first_line
 from gateway.ingest.transaction import DeltaWriter
-
-REWRITING = frozenset(
-    {"RESTORE", "CREATE OR REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"}
-)
-"""Operations after which rows that were in the table may be wanted again."""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -77,9 +72,16 @@ class Seen:
     def _rebuild(self) -> None:
         started = time.monotonic()
         self.ranges, self.covers = SeenRanges(), self._writer.version()
+        if not self._ever_written():
+            return
         collect_ranges(self._table.read(versionAsOf=self.covers), self.ranges)
-        if self.ranges.devices:
-            log.info("read the keys of %d devices from version %d in %.1f s", self.ranges.devices, self.covers, time.monotonic() - started)
+        log.info("read the keys of %d devices from version %d in %.1f s", self.ranges.devices, self.covers, time.monotonic() - started)
+
+    def _ever_written(self) -> bool:
+        try:
+            return any(commit.changes_data for commit in self._commits.after(-1))
+        except HistoryGone:
+            return True
 
 
 def collect_ranges(rows: DataFrame, into: SeenRanges) -> None:

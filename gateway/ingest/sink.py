@@ -1,4 +1,4 @@
-"""What happens to each micro-batch: damaged batches into quarantine, new rows into the table, one line for the log.
+"""What happens to each micro-batch: damaged batches into quarantine, new rows into the tables, one line for the log.
 
 In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, and a snapshot of the seen ranges now and then.
 """
@@ -9,8 +9,10 @@ import time
 from pyspark.sql import DataFrame
 
 from gateway.ingest.append import Appender, Outcome
+from gateway.ingest.lease import lease
 from gateway.ingest.microbatch import MicroBatch
 from gateway.ingest.quarantine import Quarantine
+from gateway.ingest.readings import Readings
 from gateway.ingest.seen import Seen
 
 SNAPSHOT_ROWS = 2_000_000
@@ -21,24 +23,36 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Sink:
-    def __init__(self, seen: Seen, appender: Appender, quarantine: Quarantine) -> None:
+    """location: of the table `publications`, whose lease is held while anything is written."""
+
+    def __init__(self, location: str, seen: Seen, appender: Appender, readings: Readings, quarantine: Quarantine) -> None:
+        self._location = location
         self._seen = seen
         self._appender = appender
+        self._readings = readings
         self._quarantine = quarantine
         self._rows = 0
         self._appends = 0
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         started = time.monotonic()
-        with MicroBatch(rows) as micro_batch:
+        with MicroBatch(rows) as micro_batch, lease(self._location):
             self._quarantine.add(micro_batch.damaged)
-            outcome = self._appender.append(micro_batch, {"micro_batch": batch})
+            outcome = self._append(micro_batch, {"micro_batch": batch})
         version = "nothing to write" if outcome.version is None else f"version {outcome.version}"
         seconds = time.monotonic() - started
         log.info(
             "micro-batch %d: %d rows in, %d new, %d seen, %s, %.2f s", batch, outcome.taken, outcome.new, outcome.seen, version, seconds
         )
         self._save_now_and_then(outcome)
+
+    def _append(self, micro_batch: MicroBatch, note: dict[str, int]) -> Outcome:
+        outcome = self._appender.append(micro_batch, note)
+        if outcome.version is None:
+            self._readings.follow(self._seen.covers)
+        else:
+            self._readings.follow(outcome.version, micro_batch.kept(outcome.drop), outcome.based_on)
+        return outcome
 
     def _save_now_and_then(self, outcome: Outcome) -> None:
         self._rows += outcome.new

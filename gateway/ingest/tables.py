@@ -1,7 +1,7 @@
 """The Delta tables: their columns, how they are made, and how they are named.
 
 In: what the user gave as --table, a path, a URL or a catalog name. Out: tables that exist. The other tables stand beside `publications`
-under its name with a suffix: `_quarantine`.
+under its name with a suffix: `_readings`, `_quarantine`.
 """
 
 import os
@@ -44,6 +44,7 @@ PUBLICATIONS = Layout(
         ("epoch", "string", "Which store of that gateway: eight hex digits"),
         ("batch", "bigint", "In which batch of that epoch"),
         ("spool_id", "bigint", "Order of arrival at that gateway"),
+        ("undecodable", "string", "Why there is nothing of the payload in readings, null when there is"),
     ),
     (
         ("delta.enableChangeDataFeed", "true"),
@@ -51,6 +52,14 @@ PUBLICATIONS = Layout(
         ("delta.dataSkippingStatsColumns", "device,incarnation,sequence,received,gateway,epoch,batch"),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """location: the table's folder, as a URL; id: its own, drawn when it was made."""
+
+    location: str
+    id: str
 
 
 class Table:
@@ -84,9 +93,13 @@ class Table:
                     raise OncewayError(f"cannot make the table: {first_line(error)}", self.name) from error
                 time.sleep(0.5)
 
-    def detail(self) -> Any:
-        """Row with `id` and `location`, among others (DESCRIBE DETAIL)."""
-        return self.delta().detail().select("id", "location").first()
+    def place(self) -> Place:
+        """As DESCRIBE DETAIL says it, without the Spark jobs that this takes."""
+        session = self._spark._jsparkSession
+        name = self.name if self._is_path else session.sessionState().sqlParser().parseTableIdentifier(self.name)
+        jvm: Any = self._spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
+        return Place(str(log.dataPath()), str(log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata().id()))
 
     def delta(self) -> DeltaTable:
         return DeltaTable.forPath(self._spark, self.name) if self._is_path else DeltaTable.forName(self._spark, self.name)
@@ -94,6 +107,14 @@ class Table:
     def read(self, **options: Any) -> DataFrame:
         reader = self._spark.read.format("delta").options(**options)
         return reader.load(self.name) if self._is_path else reader.table(self.name)
+
+    def overwrite(self, rows: DataFrame, application: str, version: int) -> None:
+        """Put `rows` in place of all there is, and store `version` under `application` with them."""
+        writer = rows.write.format("delta").mode("overwrite").option("txnAppId", application).option("txnVersion", version)
+        if self._is_path:
+            writer.save(self.name)
+        else:
+            writer.saveAsTable(self.name)
 
     def inserted(self, after: int, until: int) -> DataFrame:
         """The rows that came in versions after `after` up to `until`, by the change data feed."""

@@ -16,7 +16,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from gateway.errors import OncewayError
 from gateway.ingest.commits import APPLICATION, CommitLog
+
+LOOK_BACK = 100
+"""Commits that are looked through for the last one of ours."""
 
 
 class Conflict(Exception):
@@ -41,8 +45,13 @@ class DeltaWriter:
         Raises Conflict, or what Spark raises when the rows cannot be computed or written; then nothing of them is in the table.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
-        if transaction.readVersion() != based_on:
-            raise Conflict(f"the table is at version {transaction.readVersion()}, not {based_on}")
+        version = transaction.readVersion()
+        if version < based_on:
+            raise OncewayError(
+                f"the table is at version {version} and was at {based_on}", self._location, "Was it deleted or taken from a backup?"
+            )
+        if version > based_on:
+            raise Conflict(f"the table is at version {version}, not {based_on}")
         transaction.readWholeTable()
         actions = transaction.writeFiles(rows._jdf)
         if progress is not None:
@@ -54,11 +63,19 @@ class DeltaWriter:
             return self._landed_all_the_same(nonce, based_on, error)
 
     def progress(self, application: str) -> tuple[int, int | None]:
-        """The table's version, and the version stored with `progress` under this application id up to there. Computes the table's state."""
-        delta_log = self._delta_log()
-        transaction = delta_log.startTransaction(self._none, self._none)
-        found = transaction.snapshot().transactions().get(application)
-        return transaction.readVersion(), found.get() if found.isDefined() else None
+        """The table's version, and what was stored as progress under this application id up to there."""
+        transaction = self._delta_log().startTransaction(self._none, self._none)
+        version: int = transaction.readVersion()
+        for number in range(version, max(-1, version - LOOK_BACK), -1):
+            commit = self._commits.read(number)
+            if commit is None:
+                break
+            if application in commit.progress:
+                return version, commit.progress[application]
+            if number == 0:
+                return version, None
+        found = transaction.snapshot().transactions().get(application)  # computes the table's whole state
+        return version, found.get() if found.isDefined() else None
 
     def version(self) -> int:
         """The newest version."""

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+# Spark keeps this machine busy: how long an example takes says nothing.
+settings.register_profile("ingest", deadline=None)
+settings.load_profile("ingest")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

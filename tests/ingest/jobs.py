@@ -1,22 +1,72 @@
-"""The ingest as a test drives it: one pass at a time, in the session of the test process."""
+"""The ingest as a test drives it, in the session of the test process."""
 
 import argparse
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from gateway.ingest import onceway_ingest
+from gateway.ingest import chunk, onceway_ingest
+from gateway.ingest.job import open_sink
+from gateway.ingest.landing import Announced
+from gateway.ingest.sink import Sink
+from gateway.uplink.batch import SCHEMA, Row
+from tests.ingest.batches import EPOCH
 
 Key = tuple[str, int, int]
 
 
-class Job:
+class Lake:
+    """A table and its sinks. A micro-batch is put straight into a sink; `jobs.Job` takes the way through a stream."""
+
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
-        self.landing = folder / "landing"
         self.publications = folder / "lake" / "publications"
+        self._landing = str(folder / "landing")
+        self._batches = 0
+
+    def open(self) -> Sink:
+        """A sink as a new process has it."""
+        return open_sink(self.spark, self._landing, str(self.publications))
+
+    def micro_batch(self, *batches: list[Row]) -> DataFrame:
+        """Batches of one gateway as the source gives them, each as a chunk of its own."""
+        chunks = []
+        for number, rows in enumerate(batches):
+            self._batches += 1
+            table = pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA)
+            chunks.append(chunk.build([(Announced(f"site/{EPOCH}", self._batches), table)], number))
+        return self.spark.createDataFrame(pa.Table.from_batches([one for one in chunks if one is not None], schema=chunk.CHUNK))
+
+    def table(self, suffix: str = "") -> DataFrame:
+        return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
+
+    def keys(self) -> list[Key]:
+        """Every row's key, sorted; one that stands twice is here twice."""
+        return sorted(tuple(one) for one in self.table().select("device", "incarnation", "sequence").collect())
+
+    def readings(self) -> list[Any]:
+        """Every reading's key and value, sorted."""
+        found = self.table("_readings").select("device", "incarnation", "sequence", "position", "value").collect()
+        return sorted(tuple(one) for one in found)
+
+    def versions(self) -> int:
+        return len(list((self.publications / "_delta_log").glob("*.json")))
+
+    def lose_snapshots(self) -> None:
+        shutil.rmtree(self.publications / "_onceway", ignore_errors=True)
+
+    def sql(self, text: str) -> None:
+        """A statement on the table, which is called `publications` in it."""
+        self.spark.sql(text.replace("publications", f"delta.`{self.publications}`"))
+
+
+class Job(Lake):
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self.landing = folder / "landing"
         self.checkpoint = folder / "checkpoint"
         self.landing.mkdir()
 
@@ -43,13 +93,3 @@ class Job:
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.checkpoint)
-
-    def table(self, suffix: str = "") -> DataFrame:
-        return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
-
-    def keys(self) -> list[Key]:
-        """Every row's key, sorted; one that stands twice is here twice."""
-        return sorted(tuple(one) for one in self.table().select("device", "incarnation", "sequence").collect())
-
-    def versions(self) -> int:
-        return len(list((self.publications / "_delta_log").glob("*.json")))

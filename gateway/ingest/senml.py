@@ -1,0 +1,195 @@
+"""SenML (RFC 8428): a payload in CBOR or JSON in, its resolved records out.
+
+Resolved (section 4.6): base fields are worked in, so each record stands for itself. What the standard forbids is an error with a reason.
+The labels of CBOR are those of section 6.
+"""
+
+import binascii
+import json
+import math
+import re
+from base64 import urlsafe_b64decode
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from cbor2 import CBORDecoder
+
+PAYLOAD_LIMIT = 65536
+"""The longest payload that is looked into, in bytes."""
+
+VERSION = 10
+RELATIVE = 2**28
+"""A time below this is relative to now, in seconds (section 4.5.3)."""
+
+EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999, in seconds since 1970."""
+
+NAME, UNIT, VALUE, TEXT, FLAG, SUM, TIME, UPDATE, DATA = range(9)
+BASE_VERSION, BASE_NAME, BASE_TIME, BASE_UNIT, BASE_VALUE, BASE_SUM = range(-1, -7, -1)
+LABELS = {"n": NAME, "u": UNIT, "v": VALUE, "vs": TEXT, "vb": FLAG, "s": SUM, "t": TIME, "ut": UPDATE, "vd": DATA}
+LABELS |= {"bver": BASE_VERSION, "bn": BASE_NAME, "bt": BASE_TIME, "bu": BASE_UNIT, "bv": BASE_VALUE, "bs": BASE_SUM}
+"""The labels of JSON and their numbers in CBOR."""
+
+_SPELT = {number: label for label, number in LABELS.items()}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
+
+
+class NotSenml(Exception):
+    """The payload is no valid SenML. The text is the reason."""
+
+
+class Record(NamedTuple):
+    """One resolved record. time: seconds since 1970 UTC, or relative to now when `relative`.
+
+    At most one of value, text, flag and data is set.
+    """
+
+    name: str
+    unit: str | None
+    value: float | None
+    text: str | None
+    flag: bool | None
+    data: bytes | None
+    sum: float | None
+    time: float
+    relative: bool
+
+
+def decode(payload: bytes) -> list[Record]:
+    """The records of a payload in order. Raises NotSenml."""
+    if len(payload) > PAYLOAD_LIMIT:
+        raise NotSenml(f"longer than {PAYLOAD_LIMIT} bytes")
+    start = payload[:1]
+    if start in (b"[", b" ", b"\n", b"\t", b"\r"):
+        return _resolve(_from_json(payload))
+    if b"\x80" <= start <= b"\x9f":
+        return _resolve(_from_cbor(payload))
+    raise NotSenml("neither a JSON nor a CBOR array" if payload else "empty")
+
+
+def _from_json(payload: bytes) -> Any:
+    try:
+        pack = json.loads(payload, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise NotSenml(f"not JSON: {str(error)[:100]}") from error
+    return [_numbered(record) if isinstance(record, dict) else record for record in pack]
+
+
+def _numbered(record: dict[str, Any]) -> dict[Any, Any]:
+    """A record of JSON with the labels and the types of CBOR."""
+    if "vd" in record:
+        record["vd"] = _from_base64(record["vd"])
+    return {LABELS.get(label, label): content for label, content in record.items()}
+
+
+def _no_number(text: str) -> float:
+    raise NotSenml(f"{text} is no number of JSON")
+
+
+def _from_base64(text: object) -> bytes:
+    try:
+        return urlsafe_b64decode(f"{text}{'=' * (-len(str(text)) % 4)}")
+    except (binascii.Error, ValueError) as error:
+        raise NotSenml("vd is not base64url") from error
+
+
+def _from_cbor(payload: bytes) -> Any:
+    stream = BytesIO(payload)
+    try:
+        pack = CBORDecoder(stream, max_depth=4).decode()
+    except Exception as error:  # whatever the decoder makes of hostile bytes, it is the payload's fault
+        raise NotSenml(f"not CBOR: {str(error)[:100]}") from error
+    if stream.tell() != len(payload):
+        raise NotSenml("bytes after the end")
+    return pack
+
+
+def _resolve(pack: Any) -> list[Record]:
+    base: dict[int, Any] = {}
+    records = []
+    for position, record in enumerate(pack):
+        try:
+            if not isinstance(record, dict):
+                raise NotSenml("no map")
+            resolved = _resolve_one(record, base)
+        except NotSenml as error:
+            raise NotSenml(f"record {position}: {error}") from error
+        if resolved is not None:
+            records.append(resolved)
+    return records
+
+
+def _resolve_one(record: dict[Any, Any], base: dict[int, Any]) -> Record | None:
+    """None for a record that only sets base fields."""
+    only_base = True
+    for label, content in record.items():
+        if type(label) is not int:
+            _check_foreign(label)
+        elif label < 0:
+            base[label] = content
+            continue
+        only_base = False
+    if only_base:
+        return None
+    version = base.get(BASE_VERSION, VERSION)
+    if type(version) is not int or not 0 < version <= VERSION:
+        raise NotSenml(f"version {str(version)[:20]} is not known")
+    name = (_text(base, BASE_NAME) or "") + (_text(record, NAME) or "")
+    if _NAME.fullmatch(name) is None:
+        raise NotSenml("the name has characters that are not allowed" if name else "no name")
+    value, text, flag, data = _number(record, VALUE), _text(record, TEXT), record.get(FLAG), record.get(DATA)
+    if flag is not None and not isinstance(flag, bool):
+        raise NotSenml("vb is no boolean")
+    if data is not None and not isinstance(data, bytes):
+        raise NotSenml("vd is no bytes")
+    total = _number(record, SUM)
+    if total is not None or BASE_SUM in base:
+        total = _finite((total or 0.0) + (_number(base, BASE_SUM) or 0.0), SUM)
+    values = (value is not None) + (text is not None) + (flag is not None) + (data is not None)
+    if values > 1 or (values == 0 and total is None):
+        raise NotSenml("more than one value" if values else "no value")
+    if value is not None and BASE_VALUE in base:
+        value = _finite(value + (_number(base, BASE_VALUE) or 0.0), VALUE)
+    time = (_number(record, TIME) or 0.0) + (_number(base, BASE_TIME) or 0.0)
+    if not EARLIEST <= time <= LATEST:
+        raise NotSenml("the time is out of range")
+    unit = _text(record, UNIT)
+    return Record(name, _text(base, BASE_UNIT) if unit is None else unit, value, text, flag, data, total, time, time < RELATIVE)
+
+
+def _check_foreign(label: object) -> None:
+    """A label that is not of the standard may be passed over, unless it says otherwise (section 4.4)."""
+    if not isinstance(label, str):
+        raise NotSenml("a label is neither a text nor a number")
+    if label.endswith("_"):
+        raise NotSenml(f"label {label[:20]} must be understood and is not")
+
+
+def _text(fields: dict[Any, Any], label: int) -> str | None:
+    text = fields.get(label)
+    if text is not None:
+        if not isinstance(text, str):
+            raise NotSenml(f"{_SPELT[label]} is no text")
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise NotSenml(f"{_SPELT[label]} has half a surrogate pair")
+    return text
+
+
+def _number(fields: dict[Any, Any], label: int) -> float | None:
+    number = fields.get(label)
+    if number is None:
+        return None
+    if type(number) is not float:
+        if isinstance(number, (bool, str, bytes)):
+            raise NotSenml(f"{_SPELT[label]} is no number")
+        try:
+            number = float(number)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise NotSenml(f"{_SPELT[label]} is no number") from error
+    return _finite(number, label)
+
+
+def _finite(number: float, label: int) -> float:
+    if not math.isfinite(number):
+        raise NotSenml(f"{_SPELT[label]} is not finite")
+    return number
