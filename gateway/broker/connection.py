@@ -18,7 +18,7 @@ from gateway.broker import handshake, publishing, requests
 from gateway.broker.burst import MAXIMUM, PUBLISH, QOS_BITS, RETAIN, Burst
 from gateway.mqtt.decode import decode
 from gateway.mqtt.encode import encode_within
-from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import (
     Auth,
     Connect,
@@ -35,6 +35,7 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.stream import packet_bounds
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
 if TYPE_CHECKING:
@@ -235,18 +236,16 @@ class Connection:
 
     def _packets(self, data: bytes) -> int:
         """Take packets from `data`; returns where the first incomplete one starts."""
-        at, end = 0, len(data)
+        at, end, maximum = 0, len(data), self.broker.limits.packet_bytes
         while end - at >= 2 and self.closing is None:
             first, length = data[at], data[at + 1]
-            if length < 0x80:
+            if length < 0x80 and length + 2 <= maximum:
                 start = at + 2
+                stop = start + length
             else:
-                start, length = self._length(data, at, end)
+                start, stop = packet_bounds(data, at, maximum)
                 if not start:
                     break
-            stop = start + length
-            if stop - at > self.broker.limits.packet_bytes:
-                raise ProtocolError(f"a packet of {stop - at} bytes is larger than is taken here", ReasonCode.PACKET_TOO_LARGE)
             if self.session is None and first != _CONNECT:
                 raise ProtocolError("the first packet is not CONNECT")
             if stop > end:
@@ -260,21 +259,6 @@ class Connection:
                 at = self._other(data, at, start, stop)
         self._missing = 1
         return at
-
-    def _length(self, data: bytes, at: int, end: int) -> tuple[int, int]:
-        """Where the body starts and its length, for a Remaining Length of 2 to 4 bytes; (0, 0) while it is incomplete."""
-        length = 0
-        for shift in (0, 7, 14, 21):
-            at += 1
-            if at >= end:
-                return 0, 0
-            byte = data[at]
-            length |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if not byte:
-                    raise MalformedPacket("remaining length is not in its shortest form")
-                return at + 1, length
-        raise MalformedPacket("remaining length is longer than 4 bytes")
 
     def _publish(self, data: bytes, at: int, start: int, stop: int, end: int) -> int:
         """Take the PUBLISH at `at`, and those behind it that are alike. Returns where they end; 0 when there is something about this one

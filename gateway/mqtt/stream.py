@@ -130,23 +130,25 @@ def packet_bounds(buffer: bytes, start: int, maximum: int) -> tuple[int, int]:
 
     MalformedPacket for a length of more than 4 bytes or with needless ones, ProtocolError for a packet of more than `maximum` bytes.
     """
-    length = 0
-    for count in range(1, 5):
-        if start + count >= len(buffer):
+    length, at, end = 0, start, len(buffer)
+    for shift in (0, 7, 14, 21):
+        at += 1
+        if at >= end:
             return 0, 0
-        byte = buffer[start + count]
-        length |= (byte & 0x7F) << 7 * (count - 1)
+        byte = buffer[at]
+        length |= (byte & 0x7F) << shift
         if byte < 0x80:
             break
     else:
         raise MalformedPacket("remaining length is longer than 4 bytes")
-    if not byte and count > 1:
+    if not byte and shift:
         raise MalformedPacket("remaining length is not in its shortest form")
-    size = 1 + count + length
+    at += 1
+    size = at - start + length
     if size > maximum:
         name = PacketType(buffer[start] >> 4).name if buffer[start] >> 4 else "packet"
         raise ProtocolError(f"{name}: {size} bytes, at most {maximum} are taken", ReasonCode.PACKET_TOO_LARGE)
-    return start + 1 + count, start + size
+    return at, start + size
 
 
 def _plain_publish(buffer: bytes, first: int, body: int, end: int, version5: bool) -> Publish | None:
