@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,6 +21,8 @@ from gateway.service.notify import notify
 from gateway.uplink.landing import open_landing
 from gateway.uplink.spool import Spool
 from gateway.uplink.status import look
+
+GRACE_S = 5
 
 app = typer.Typer(no_args_is_help=True, help="Take the spool to the landing place in numbered batches.")
 
@@ -64,6 +67,27 @@ def _open(job: Job) -> Spool:
     return spool
 
 
+class _Impatient(BaseException):
+    """Raised in the middle of an operation that did not end within the grace time. Every step may be the last, so this one may."""
+
+
+def _stop_by_signal() -> threading.Event:
+    """SIGTERM and SIGINT set the event; what hangs on a dead connection is left after GRACE_S."""
+    stop = threading.Event()
+
+    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.alarm(GRACE_S)
+
+    def leave(_signal: int, _frame: FrameType | None) -> None:
+        raise _Impatient
+
+    signal.signal(signal.SIGTERM, ask_to_stop)
+    signal.signal(signal.SIGINT, ask_to_stop)
+    signal.signal(signal.SIGALRM, leave)
+    return stop
+
+
 @app.command()
 def run(
     config: ConfigOption = None,
@@ -80,20 +104,15 @@ def run(
     from gateway.uplink.runner import Uplink
 
     job = _job(config, data, landing, name)
-    stop = threading.Event()
-
-    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, ask_to_stop)
-    signal.signal(signal.SIGINT, ask_to_stop)
+    stop = _stop_by_signal()
     spool = _open(job)
     lock = ProcessLock(job.data / "uplink.lock")
     settings = job.settings
     try:
         uplink = Uplink(spool, Cutter(spool, job.data, settings), settings, lambda: open_landing(settings.landing, settings.options))
         notify("READY=1")
-        uplink.run(stop, once)
+        with suppress(_Impatient):
+            uplink.run(stop, once)
         notify("STOPPING=1")
     finally:
         spool.close()

@@ -63,6 +63,7 @@ class Uplink:
         self._landing: Landing | None = None
         self._introduced = False  # the landing place was reached and the name is ours; done at the start even with nothing to land
         self._proven = False  # this connection has landed something
+        self._renumbered = False  # a new epoch was begun, and nothing has landed in it yet
         self._last_used = 0.0
         self._owner_checked: float | None = None
         self._outage = spool.get(OUTAGE) is not None
@@ -115,6 +116,7 @@ class Uplink:
             return True
         self._pace.sent(cut.size)
         self._proven = True
+        self._renumbered = False
         self._succeeded()
         log.info("batch %d landed: %d readings, %d bytes", cut.number, cut.rows, cut.size)
         return True
@@ -129,6 +131,10 @@ class Uplink:
         self._owner_checked = time.monotonic()
 
     def _renumber(self, landing: Landing, reason: NumberLost) -> None:
+        if self._renumbered:  # a place where every number is taken gets a pause between epochs
+            self._renumbered = False
+            raise Unreachable(str(reason))
+        self._renumbered = True
         log.warning("%s", reason)
         with suppress(NumberLost):
             owner.check(self._spool, landing)  # a twin may have taken the name meanwhile: then the number is rightly its

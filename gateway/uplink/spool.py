@@ -47,6 +47,17 @@ class Cut:
     landed: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet. recent_bytes: what came in the last span_us."""
+
+    rows: int
+    bytes: int
+    waiting: int
+    recent_bytes: int
+    span_us: int
+
+
 class Spool:
     """A connection to the gateway's database. Use it from one thread."""
 
@@ -154,25 +165,23 @@ class Spool:
         row = self._db.execute("SELECT min(id) FROM spool").fetchone()
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
-    def volume(self, after: int = 0) -> tuple[int, int]:
-        """Rows in the spool above an id, and their bytes as the broker counts them. Reads all of them."""
-        row = self._db.execute(
-            "SELECT count(*), coalesce(sum(length(CAST(topic AS BLOB)) + length(payload) + ?), 0) FROM spool WHERE id > ?",
-            (ROW_OVERHEAD, after),
-        ).fetchone()
-        return row[0], row[1]
-
-    def arrivals(self, since: int) -> tuple[int, int]:
-        """Bytes that came into the spool since a moment (µs UTC), counted in whole batches, and over how many µs up to now they came."""
+    def volume(self, since: int) -> Volume:
+        """How much is in the spool, and how much came since a moment (µs UTC). Reads the whole spool once."""
         now = time.time_ns() // 1000
-        size, first = self._db.execute(
+        key = {"last": self.last_cut()[1], "since": since, "now": now, "overhead": ROW_OVERHEAD}
+        rows, size, waiting, recent, oldest = self._db.execute(
+            "SELECT count(*), coalesce(sum(size), 0), coalesce(sum(id > :last), 0),"
+            " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) >= :since THEN size END), 0), min(received)"
+            " FROM (SELECT id, received, length(CAST(topic AS BLOB)) + length(payload) + :overhead AS size FROM spool)",
+            key,
+        ).fetchone()
+        cut, first = self._db.execute(
             "SELECT coalesce(sum(spool_bytes), 0), (SELECT min(cut) FROM batch)"
             " FROM batch JOIN batch_content USING (number) WHERE cut >= ?",
             (since,),
         ).fetchone()
-        waiting = self._db.execute("SELECT min(received) FROM spool WHERE id > ?", (self.last_cut()[1],)).fetchone()[0]
-        begun = min(first or now, waiting or now)
-        return size + self.volume(self.last_cut()[1])[1], now - max(since, begun)
+        begun = min(first or now, oldest or now)
+        return Volume(rows, size, waiting, recent + cut, max(0, now - max(since, begun)))
 
     def find(self, device: str, sequence: int) -> list[tuple[int, int]]:
         """(incarnation, spool id) of the rows of the spool with this key. Reads the whole spool."""
@@ -180,10 +189,6 @@ class Spool:
             row = next(iter(self.rows(sequence - 1, 1, before=sequence + 1)), None)
             return [(row[1], row[-1])] if row and row[0] == device else []
         return self._db.execute("SELECT incarnation, id FROM spool WHERE device = ? AND sequence = ?", (device, sequence)).fetchall()
-
-    def count_after(self, last: int) -> int:
-        """Rows with a spool id above `last`."""
-        return int(self._db.execute("SELECT count(*) FROM spool WHERE id > ?", (last,)).fetchone()[0])
 
     # Batches
 

@@ -11,6 +11,7 @@ from gateway.lock import holder
 from gateway.uplink.spool import OUTAGE, Spool
 
 DAY_US = 86_400 * 1_000_000
+MINUTE_US = 60 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +58,25 @@ class Status:
 
 def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
     origin = spool.origin()
-    rows, size = spool.volume()
-    number, last = spool.last_cut()
+    volume = spool.volume(time.time_ns() // 1000 - DAY_US)
+    number, _ = spool.last_cut()
     landed, landed_at = spool.last_landed()
     outage = spool.get(OUTAGE)
-    now = time.time_ns() // 1000
-    arrived, span = spool.arrivals(now - DAY_US)
-    per_day = round(arrived * DAY_US / min(DAY_US, max(span, 1_000_000))) if arrived else 0
+    per_day = round(volume.recent_bytes * DAY_US / max(volume.span_us, MINUTE_US))
     return Status(
         gateway=origin.gateway,
         epoch=origin.epoch,
         running=holder(data / "uplink.lock"),
-        rows=rows,
-        bytes=size,
-        waiting=spool.count_after(last),
+        rows=volume.rows,
+        bytes=volume.bytes,
+        waiting=volume.waiting,
         cut=number,
         landed=landed,
         landed_at=landed_at,
         outage=json.loads(outage) if outage else None,
         bytes_per_day=per_day,
         max_bytes=max_bytes,
-        lasts_s=max(0, max_bytes - size) * 86_400 // per_day if max_bytes and per_day else None,
+        lasts_s=max(0, max_bytes - volume.bytes) * 86_400 // per_day if max_bytes and per_day else None,
     )
 
 

@@ -20,6 +20,8 @@ from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
 from tests.uplink.servers import s3_server, sftp_server
 
+ROOT = Path(__file__).parents[2]
+
 
 class GatewayData:
     """A data directory with a spool. `add` writes like the broker does; `expected` is what must arrive."""
@@ -117,11 +119,11 @@ class Onceway:
         return [sys.executable, "-c", "from gateway.cli import main; main()", *map(str, args)]
 
     def __call__(self, *args: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(*args), capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run(self.command(*args), capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT)
 
     def start(self, *args: str | Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            self.command(*args), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+            self.command(*args), cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
         )
         self._started.append(process)
         return process

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import signal
 import threading
 import time
 
@@ -22,7 +23,7 @@ class Bench:
 
     def __init__(self, data, proxy, through, direct) -> None:
         self.data, self.proxy = data, proxy
-        self._through, self._direct = through, direct
+        self.through, self._direct = through, direct
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
@@ -32,7 +33,7 @@ class Bench:
         try:
             settings = UplinkSection(landing="x", batch_count=50, batch_age_s=0.05)
             cutter = Cutter(spool, self.data.path, settings)
-            Uplink(spool, cutter, settings, lambda: open_landing(*self._through), first_retry_s=0.05).run(self._stop)
+            Uplink(spool, cutter, settings, lambda: open_landing(*self.through), first_retry_s=0.05).run(self._stop)
         except BaseException as error:
             self.error = error
         finally:
@@ -112,6 +113,26 @@ def test_a_stalled_connection_is_given_up_and_made_anew(bench, data, monkeypatch
     assert outage_lines(caplog) == ["outage:", "outage over"]
 
 
+def test_sigterm_ends_an_uplink_that_hangs_on_a_stalled_connection(bench, data, onceway, tmp_path):
+    url, options = bench.through
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items() if value is not None)
+    config = tmp_path / "gateway.toml"
+    config.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding = "{url}"\nbatch_count = 10\n[uplink.options]\n{lines}'
+    )
+    data.add(10)
+    process = onceway.start("uplink", "run", "--config", config)
+    wait_until(lambda: not data.spool_ids(), "the first batch to land")
+    bench.proxy.stall = True
+    data.add(10)
+    wait_until(lambda: len(data.batches()) == 2, "the second batch to be cut")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    bench.proxy.close()
+    assert bench.landed_numbers() == list(range(1, 11))
+    assert data.spool_ids() == list(range(11, 21))
+
+
 def test_a_long_outage_is_two_lines_and_nothing_is_lost(bench, data, caplog):
     caplog.set_level(logging.INFO)
     with bench:
@@ -140,8 +161,8 @@ def test_a_slow_link_is_no_outage(bench, data, monkeypatch, caplog):
         before = bench.proxy.sent
         with data.db() as db:
             db.executemany(
-                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot, monotonic)"
-                " VALUES ('noisy', 1, ?, 'noisy', 't', randomblob(800), 1, 1)",
+                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot, monotonic, received)"
+                " VALUES ('noisy', 1, ?, 'noisy', 't', randomblob(800), 1, 1, 1760000000000000)",
                 [(n,) for n in range(50)],
             )
         bench.wait_until_landed()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-DIE = Path(__file__).with_name("die.py")
+from tests.uplink.conftest import ROOT
 
 CUTTER, SPOOL, LOCAL = "gateway.uplink.cutter", "gateway.uplink.spool", "gateway.uplink.landing.local"
 
@@ -42,7 +42,8 @@ def test_killed_at_a_step_and_started_again(data, drain, landed, tmp_path, when,
     data.add(1100)
     data.add(100, device=None)
     args = ("uplink", "run", "--data", str(data.path), "--landing", str(landing), "--once")
-    killed = subprocess.run([sys.executable, DIE, when, step, str(count), *args], capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-m", "tests.uplink.die", when, step, str(count), *args]
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL, f"the step was not reached: {killed.stderr}"
     published, cut = files(landing / "site-1" / "00c0ffee"), data.batches()
     assert len(cut) in (1, 2)

@@ -1,12 +1,13 @@
 """Landing places keep their promises: whole files or none, nothing overwritten, what is there can be proved. On real servers."""
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
 from gateway.errors import OncewayError
-from gateway.uplink.landing import Landing, Unreachable, open_landing
+from gateway.uplink.landing import Landing, Unreachable, local, open_landing
 from gateway.uplink.landing.base import without_password
 from tests.uplink.servers import FaultProxy, S3Server, SftpServer
 
@@ -145,3 +146,15 @@ def test_bytes_altered_on_the_way_to_s3_are_refused_by_the_store(s3):
     finally:
         landing.close()
         proxy.close()
+
+
+def test_a_folder_on_a_file_system_without_links_works_too(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(local.os, "link", no_links)
+    landing = open_landing(str(tmp_path))
+    assert landing.create("site-1/00c0ffee/1.json", b"first")
+    assert not landing.create("site-1/00c0ffee/1.json", b"second")
+    assert landing.read("site-1/00c0ffee/1.json") == b"first"
+    assert list((tmp_path / "site-1" / "00c0ffee" / ".incoming").iterdir()) == []

@@ -58,7 +58,7 @@ class Landing(ABC):
         except OncewayError:
             raise
         except Exception as error:
-            reason = str(error).strip().rstrip(".") or type(error).__name__
+            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error).strip().rstrip(".") or type(error).__name__
             raise Unreachable(f"cannot {what}: {reason}", self.url) from error
 
 

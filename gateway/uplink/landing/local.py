@@ -1,13 +1,17 @@
 """A landing place in a folder: of this machine, or mounted (NFS, SMB, USB).
 
-A file is written under a hidden name, synced, and linked to its final name, which fails when the name is taken.
+A file is written under a hidden name, synced, and linked to its final name, which fails when the name is taken. Where the file system has
+no links (FAT on a USB stick), it is renamed after a look.
 """
 
+import errno
 import os
 import secrets
 from pathlib import Path
 
 from gateway.uplink.landing.base import INCOMING, Landing
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class LocalLanding(Landing):
@@ -33,8 +37,14 @@ class LocalLanding(Landing):
                 os.link(hidden, final)
             except FileExistsError:
                 return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                if final.exists():
+                    return False
+                hidden.rename(final)
             finally:
-                hidden.unlink()
+                hidden.unlink(missing_ok=True)
             _sync_folder(final.parent)
             return True
 
@@ -65,5 +75,8 @@ def _sync_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems know no sync of a folder
+            raise
     finally:
         os.close(folder)
