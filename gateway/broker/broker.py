@@ -21,6 +21,7 @@ from gateway.broker.restore import restore
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
 from gateway.broker.routing import publish, redeal, refuses
+from gateway.broker.rows import Rows
 from gateway.broker.session import Session
 from gateway.broker.spool import Spool
 from gateway.broker.statistics import Statistics
@@ -30,6 +31,7 @@ from gateway.config import Config
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
+    from gateway.broker.paging import Order
     from gateway.links.carrier import Peer
 
 
@@ -48,7 +50,7 @@ class Policy:
 class Broker:
     """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to
     write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. queued: bytes in all queues.
-    finished, dead: keys of queue and message rows that nobody needs any more."""
+    orders: to be carried out on the store (`paging.py`). starved: sessions whose next page was not committed yet."""
 
     def __init__(self, config: Config, state: Recovered) -> None:
         self.config = config
@@ -67,13 +69,13 @@ class Broker:
         self.queued = 0
         self.disk_full = False
         self.changes = Changes(1)
-        self.finished: list[tuple[int, int]] = []
-        self.dead: list[int] = []
+        self.rows = Rows(state.next_message, state.references)
+        self.orders: list[Order] = []
+        self.starved: list[Session] = []
         self._last_committed = 0
         self._axis_noted = state.now
         self._waiting: dict[int, list[Connection]] = {}
         self._next_session = state.next_session
-        self._next_message = state.next_message
         restore(self, state)
 
     # -- connections and sessions
@@ -112,7 +114,7 @@ class Broker:
         session.inbound.suspend()
         session.outbound.suspend()
         self._leave_will(connection, session, will)
-        if session.durable:
+        if session.expiry:
             self.changes.sessions[session.id] = session
         else:
             self.end_session(session)
@@ -152,25 +154,12 @@ class Broker:
         orphans = session.outbound.orphans()
         session.outbound.drop()
         self.sessions.pop(session.client, None)
-        self._unstore(session)
-        session.expiry = 0
+        if session.durable:
+            self.changes.sessions.pop(session.id, None)
+            self.changes.flows.pop(session, None)
+            self.changes.ended.append(session.id)
         for burst, qos, share, skip, count in orphans:
             redeal(self, burst, qos, share, skip, count)
-
-    def change_expiry(self, session: Session, expiry: int) -> None:
-        if session.durable and not expiry:
-            session.outbound.unstore()
-            self._unstore(session)
-        if session.durable != (expiry > 0):
-            self.router.changed()
-        session.expiry = expiry
-
-    def _unstore(self, session: Session) -> None:
-        if session.durable:
-            changes = self.changes
-            changes.sessions.pop(session.id, None)
-            changes.flows.pop(session, None)
-            changes.ended.append(session.id)
 
     # -- commits
 
@@ -202,19 +191,19 @@ class Broker:
     @property
     def idle_work(self) -> bool:
         """Whether the disk has something to do though nobody waits for it."""
-        return not self.changes.empty or bool(self.finished or self.dead)
+        return not self.changes.empty or self.rows.waste > 0
 
     def seal(self, sweep: bool = False) -> Commit:
         """Close the open changes; they are the next commit. Rows that are no longer needed are deleted with it when they are many, or when
         `sweep` says that there is time: a delete touches pages, too."""
-        commit, self._next_message = self.changes.seal(self._next_message, self.spool.boot)
+        commit = self.changes.seal(self.spool.boot)
         self.changes = Changes(commit.number + 1)
         if self.now - self._axis_noted >= _AXIS_S:
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
-        if sweep or len(self.finished) + len(self.dead) >= _SWEEP:
-            commit.finished, self.finished = self.finished, []
-            commit.dead, self.dead = self.dead, []
+        if sweep or self.rows.waste >= _SWEEP:
+            commit.finished, self.rows.finished = self.rows.finished, []
+            commit.dead, self.rows.dead = self.rows.dead, []
         return commit
 
     def on_disk(self, number: int) -> None:
@@ -223,6 +212,9 @@ class Broker:
         self.statistics.commits += 1
         for connection in self._waiting.pop(number, ()):
             connection.committed(number)
+        starved, self.starved = self.starved, []
+        for session in starved:
+            session.outbound.refill()
 
     # -- time
 

@@ -30,7 +30,8 @@ class Burst:
 
     raw: where the payloads stand, one every `stride` bytes, the first at `payload_at`; with packets in front of them, the first packet
     identifier stands at `id_at` (else 0). properties: what MQTT 5 passes through unchanged, encoded, without length. expires: on the
-    broker's time axis, or None. message: its row in the store, 0 while it has none; references: queue rows that need it.
+    broker's time axis, or None. message: id of its row in the store, 0 while no queue row needs one; written: the row is
+    there, or in a sealed commit.
     """
 
     __slots__ = (
@@ -43,11 +44,11 @@ class Burst:
         "publisher",
         "qos",
         "raw",
-        "references",
         "retain",
         "size",
         "stride",
         "topic",
+        "written",
     )
 
     def __init__(
@@ -78,7 +79,7 @@ class Burst:
         self.expires = expires
         self.publisher = publisher
         self.message = 0
-        self.references = 0
+        self.written = False
 
     def payload(self, index: int) -> bytes:
         """The payload of publication `index`."""

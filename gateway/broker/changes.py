@@ -17,7 +17,7 @@ from gateway.broker.numbers import pack_ids
 
 if TYPE_CHECKING:
     from gateway.broker.burst import Burst
-    from gateway.broker.outbound import Delivery
+    from gateway.broker.delivery import Delivery
     from gateway.broker.retained import Retained
     from gateway.broker.session import Session
     from gateway.broker.will import StoredWill
@@ -30,9 +30,9 @@ SubscriptionRow = tuple[int, str, int, int]
 """session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published), subscription identifier (0 = none)."""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
-QueueRow = tuple[int, int, int, int, int, int, bytes, str]
+QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
 """session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN), properties for this receiver, filter of
-the shared subscription that it comes from."""
+the shared subscription that it comes from, bytes of one payload."""
 RetainedRow = tuple[str, str, int, bytes, int | None, bytes]
 """topic, client that published it, QoS, properties, expires (axis ms), payload."""
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
@@ -113,8 +113,8 @@ class Changes:
             or self.clock
         )
 
-    def seal(self, next_message: int, boot: int) -> tuple[Commit, int]:
-        """The rows as they stand now, and the next free message id. boot: number of this start of the gateway."""
+    def seal(self, boot: int) -> Commit:
+        """The rows as they stand now. boot: number of this start of the gateway."""
         commit = Commit(self.number, boot, self.clock)
         commit.ended = self.ended
         commit.sessions = [session.row() for session in self.sessions.values()]
@@ -130,9 +130,8 @@ class Changes:
         for delivery in self.deliveries:
             if delivery.left:
                 burst = delivery.burst
-                if not burst.message:
-                    burst.message = next_message
-                    next_message += 1
+                if not burst.written:
+                    burst.written = True
                     commit.messages.append(_message(burst))
                 delivery.stored = True
                 commit.queue.append(delivery.row())
@@ -150,7 +149,7 @@ class Changes:
             else:
                 commit.wills.append(will.row(client))
         commit.spool = self.spool
-        return commit, next_message
+        return commit
 
 
 def _message(burst: Burst) -> MessageRow:

@@ -110,7 +110,7 @@ def _session(connection: Connection, client: str, clean_start: bool, expiry: int
         session = None
     if session is None:
         return broker.new_session(client, expiry, incarnation), False
-    broker.change_expiry(session, expiry)
+    session.expiry = expiry
     return session, True
 
 
@@ -176,5 +176,5 @@ def disconnect(connection: Connection, packet: Disconnect) -> None:
     if expiry is not None:
         if expiry and not session.durable:
             raise ProtocolError("DISCONNECT: a session that was to end cannot be kept any more")
-        broker.change_expiry(session, min(expiry, broker.limits.session_expiry_s))
+        session.expiry = min(expiry, broker.limits.session_expiry_s)
     connection.end("the client disconnected", will=packet.reason == ReasonCode.DISCONNECT_WITH_WILL or packet.reason >= 0x80)

@@ -21,65 +21,23 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gateway.broker.burst import DUP, PUBLISH, QOS_BITS, Burst
+from gateway.broker.burst import DUP, PUBLISH, QOS_BITS
+from gateway.broker.delivery import OVERHEAD, PAGE_BYTES, PAGE_LOW, PAGE_ROWS, Collect, Delivery, Load
 from gateway.broker.numbers import IDENTIFIERS, number_of, pack_ids, packet_id, packet_ids, unpack_ids
+from gateway.broker.overflow import trim
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.changes import QueueRow
+    from gateway.broker.burst import Burst
     from gateway.broker.session import Session
-
-OVERHEAD = 64
-"""Bytes that a queued message takes beside its payload, for the bounds."""
-
-
-class Delivery:
-    """A burst, or part of one, in one session's queue.
-
-    first, count: its numbers. skip: index in the burst of its first publication. flags: QoS << 1 | RETAIN. extra: properties for this
-    receiver. sent: how many have been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for none.
-    share: filter of the shared subscription that it comes from. kept: it belongs into the store. stored: it has a row there, or the
-    sealed commit holds one.
-    """
-
-    __slots__ = ("burst", "commit", "count", "extra", "first", "flags", "kept", "left", "sent", "session", "share", "skip", "stored")
-
-    def __init__(
-        self,
-        session: Session,
-        burst: Burst,
-        first: int,
-        count: int,
-        skip: int,
-        flags: int,
-        extra: bytes,
-        commit: int = 0,
-        share: str = "",
-    ) -> None:
-        self.session = session
-        self.burst = burst
-        self.first = first
-        self.count = count
-        self.skip = skip
-        self.flags = flags
-        self.extra = extra
-        self.commit = commit
-        self.share = share
-        self.sent = 0
-        self.left = count
-        self.kept = False
-        self.stored = False
-
-    def row(self) -> QueueRow:
-        message = self.burst.message
-        return self.session.id, self.first, self.count, message, self.skip, self.flags, self.extra, self.share
 
 
 class Outbound:
     """next: number of the next message to queue. messages, size: what is queued or in flight, and its bytes. maximum: the receiver's
-    Receive Maximum or our own bound."""
+    Receive Maximum or our own bound. tail: first number that waits in the store alone, 0 when nothing does."""
 
     __slots__ = (
+        "_asked",
         "acknowledging",
         "broker",
         "maximum",
@@ -92,6 +50,7 @@ class Outbound:
         "sent",
         "session",
         "size",
+        "tail",
     )
 
     def __init__(self, broker: Broker, session: Session) -> None:
@@ -102,6 +61,8 @@ class Outbound:
         self.maximum = 1
         self.messages = 0
         self.size = 0
+        self.tail = 0
+        self._asked = False
         self.acknowledging: dict[int, Delivery] = {}
         self.receiving: dict[int, Delivery] = {}
         self.released: dict[int, None] = {}
@@ -115,19 +76,26 @@ class Outbound:
         session, broker = self.session, self.broker
         delivery = Delivery(session, burst, self.next, count, skip, flags, extra, commit, share)
         size = count * (burst.size + OVERHEAD)
-        self.messages += count
-        self.size += size
-        broker.queued += size
+        self._count(count, size)
         if flags & QOS_BITS:
             self.next += count
             if session.durable:
                 delivery.kept = True
-                burst.references += 1
+                broker.rows.refer(burst)
                 broker.changes.deliveries.append(delivery)
                 broker.changes.bytes += size
+                if self.tail or self._page_is_full():
+                    self.tail = self.tail or delivery.first
+                    return
         self.pending.append(delivery)
         if session.connection is not None:
             self.pump()
+
+    def _page_is_full(self) -> bool:
+        """Whether what comes now has to wait in the store."""
+        if self.session.connection is None and not self.session.queueing.qos_0:
+            return True
+        return len(self.pending) >= PAGE_ROWS or self.size >= PAGE_BYTES
 
     def pump(self) -> None:
         """Send as much as the receiver takes."""
@@ -136,6 +104,7 @@ class Outbound:
             return
         pending = self.pending
         if not (pending or self.resend):
+            self.refill()
             return
         free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
         while self.resend and free > 0:
@@ -164,6 +133,7 @@ class Outbound:
                 pending.popleft()
         if self.session.durable:
             self.broker.changes.flows[self.session] = None
+            self.refill()
 
     def _send(self, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Returns how many are in flight by this."""
@@ -222,13 +192,10 @@ class Outbound:
             self._forget(delivery)
 
     def _forget(self, delivery: Delivery) -> None:
-        burst, broker = delivery.burst, self.broker
+        rows = self.broker.rows
         if delivery.stored:
-            broker.finished.append((self.session.id, delivery.first))
-        burst.references -= 1
-        if not burst.references and burst.message:
-            broker.dead.append(burst.message)
-            burst.message = 0
+            rows.finished.append((self.session.id, delivery.first))
+        rows.forget(delivery.burst)
 
     # -- acknowledgements
 
@@ -286,6 +253,8 @@ class Outbound:
         self.resend = deque(sorted([*flights, *self.resend], key=lambda item: item[0]))
         self.acknowledging.clear()
         self.receiving.clear()
+        if self.session.durable and not self.session.queueing.qos_0:
+            self._leave_to_store()
 
     def orphans(self) -> list[tuple[Burst, int, str, int, int]]:
         """What came from shared subscriptions and may go to another member when this session ends: what was not sent, and what was sent at
@@ -296,24 +265,72 @@ class Outbound:
             if delivery.share and delivery.flags & 2
         ]
         unsent = [
-            (item.burst, item.flags >> 1, item.share, item.skip + item.sent, item.count - item.sent) for item in self.pending if item.share
+            (item.burst, item.flags >> 1, item.share, item.skip + item.sent, item.count - item.sent)
+            for item in (*self.pending, *self._unsealed())
+            if item.share
         ]
         return sent + unsent
 
     def drop(self) -> None:
         """The session ends: forget everything, in the store too."""
-        for delivery in {delivery for _, delivery in self.resend} | set(self.pending):
+        for delivery in {delivery for _, delivery in self.resend} | set(self.pending) | set(self._unsealed()):
             self._done(delivery, delivery.left)
+        if self.tail:
+            self.broker.orders.append(Collect(self.session, self.tail))
+        self.broker.queued -= self.size
+        self.messages = self.size = self.tail = 0
         self.resend.clear()
         self.pending.clear()
         self.released.clear()
 
-    def unstore(self) -> None:
-        """The session will not outlive its connection any more: nothing of its queue needs the store."""
-        for delivery in {*(delivery for _, delivery in self.resend), *self.pending, *self.acknowledging.values(), *self.receiving.values()}:
-            if delivery.kept:
-                self._forget(delivery)
-                delivery.kept = False
+    def _unsealed(self) -> list[Delivery]:
+        """Of the tail, what is not in the store yet."""
+        session = self.session
+        return [item for item in self.broker.changes.deliveries if item.session is session and item.left] if self.tail else []
+
+    # -- the tail, which waits in the store
+
+    def _leave_to_store(self) -> None:
+        """The client is away: hold nothing in memory of what was not sent."""
+        held: deque[Delivery] = deque()
+        for delivery in self.pending:
+            if delivery.sent and delivery.sent < delivery.count:
+                held.append(delivery)
+            elif delivery.kept:
+                self.tail = delivery.first
+                break
+            else:
+                self._done(delivery, delivery.left)
+        self.pending = held
+
+    def refill(self) -> None:
+        """Ask for a page of the tail when there is room for it."""
+        if self.tail and not self._asked and len(self.pending) < PAGE_LOW and self.session.connection is not None:
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask for a page of the tail."""
+        if not self._asked:
+            self._asked = True
+            self.broker.orders.append(Load(self.session, self.tail))
+
+    def take_page(self, first: int, deliveries: list[Delivery]) -> None:
+        """A page that was asked for, from number `first` on; empty when the tail is not committed yet."""
+        self._asked = False
+        if first != self.tail:
+            self.refill()
+            return
+        if not deliveries:
+            self.broker.starved.append(self.session)
+            return
+        self.pending += deliveries
+        last = deliveries[-1]
+        after = last.first + last.count
+        self.tail = after if after < self.next else 0
+        trim(self.broker, self.session)
+        if self.session.connection is None:
+            self._leave_to_store()
+        self.pump()
 
     def row(self) -> tuple[int, bytes, bytes]:
         """What the store keeps: next number to send, identifiers sent and not acknowledged, identifiers released."""
@@ -321,36 +338,35 @@ class Outbound:
         return self.sent, pack_ids(unacknowledged), pack_ids(self.released)
 
     def restore(self, sent: int, unacknowledged: bytes, released: bytes, deliveries: list[Delivery], unsure: bool) -> None:
-        """The state after a restart. deliveries: in order of number. unsure: the session was connected when the gateway died, so the first
-        messages that the store calls unsent may have left."""
+        """The state after a restart. deliveries: those that were or may have been in flight, in order of number. unsure: the session was
+        connected when the gateway died, so the first messages that the store calls unsent may have left."""
         flying = set(unpack_ids(unacknowledged))
         self.released = dict.fromkeys(unpack_ids(released))
         self.sent = self.next = sent
-        doubtful = self.broker.limits.inflight if unsure else 0
+        doubtful = sent + self.broker.limits.inflight if unsure else sent
         for delivery in deliveries:
-            delivery.stored = delivery.kept = True
-            delivery.burst.references += 1
-            delivery.left = 0
-            for number in range(delivery.first, min(sent, delivery.first + delivery.count)):
-                delivery.sent += 1
-                if packet_id(number) in flying:
-                    self.resend.append((number, delivery))
-                    delivery.left += 1
-            rest = delivery.count - delivery.sent
-            doubt = min(rest, doubtful)
-            for number in range(delivery.first + delivery.sent, delivery.first + delivery.sent + doubt):
-                self.resend.append((number, delivery))
-            delivery.sent += doubt
-            doubtful -= doubt
-            delivery.left += rest
-            self.next = max(self.next, delivery.first + delivery.count)
-            if doubt:
-                self.sent = delivery.first + delivery.sent
+            end = delivery.first + delivery.count
+            delivery.sent = max(0, min(doubtful, end) - delivery.first)
+            flown = [n for n in range(delivery.first, delivery.first + delivery.sent) if n >= sent or packet_id(n) in flying]
+            self.resend += [(number, delivery) for number in flown]
+            delivery.left = len(flown) + delivery.count - delivery.sent
+            self.sent = max(self.sent, delivery.first + delivery.sent)
+            self.next = max(self.next, end)
             if delivery.left:
-                self.messages += delivery.left
-                self.size += delivery.left * (delivery.burst.size + OVERHEAD)
-                self.broker.queued += delivery.left * (delivery.burst.size + OVERHEAD)
+                self._count(delivery.left, delivery.left * (delivery.burst.size + OVERHEAD))
             else:
                 self._forget(delivery)
             if delivery.sent < delivery.count:
                 self.pending.append(delivery)
+
+    def restore_tail(self, first: int, after: int, messages: int, size: int) -> None:
+        """What waits in the store: its numbers from `first` to below `after`, how many messages that is, and the bytes of their
+        payloads."""
+        self.tail = first
+        self.next = max(self.next, after)
+        self._count(messages, size + messages * OVERHEAD)
+
+    def _count(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.size += size
+        self.broker.queued += size

@@ -5,7 +5,8 @@ and 2 the session's section of the configuration says:
 
     end the session        its queue and subscriptions are gone, its client is told 0x97 if it is connected, and learns from
                            Session Present 0 if it is not: a gap is never silent
-    drop the oldest        from the front of the queue, never what is in flight; counted
+    drop the oldest        from the front of the queue, never what is in flight; counted. When they are in the store alone, the queue
+                           is over its bound until they have been read
     refuse the publisher   0x97 for the publisher, before anything of its message has an effect
 
 When all queues together are full, the longest one pays: a slow consumer costs itself.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.broker.outbound import OVERHEAD
+from gateway.broker.delivery import OVERHEAD
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: i
         if not qos:
             broker.statistics.dropped += count
             return False
+        if session.queueing.full == "drop the oldest" and session.outbound.tail and not session.outbound.pending:
+            session.outbound.ask()  # over the bound until the oldest are at hand
+            break
         if not _give_up(broker, session):
             broker.statistics.overflowed += count
             return False
@@ -63,15 +67,32 @@ def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: i
     return True
 
 
+def _drop_oldest(broker: Broker, session: Session) -> int:
+    outbound = session.outbound
+    dropped = outbound.discard(outbound.pending.popleft()) if outbound.pending else 0
+    broker.statistics.overflowed += dropped
+    return dropped
+
+
+def trim(broker: Broker, session: Session) -> None:
+    """A queue that drops its oldest had them in the store: drop a tenth more than it must, so that this is seldom needed."""
+    limits, outbound = broker.limits, session.outbound
+    if session.queueing.full != "drop the oldest" or not _over(broker, session, 0, 0):
+        return
+    spare_messages, spare_bytes = limits.queue_messages // 10, limits.queue_bytes // 10
+    while _over(broker, session, spare_messages, spare_bytes) and _drop_oldest(broker, session):
+        pass
+    if _over(broker, session, 0, 0) and outbound.tail:
+        outbound.ask()
+
+
 def _give_up(broker: Broker, session: Session) -> bool:
     """Make some room in a session's queue; False when nothing can be given up, or the session has ended."""
     outbound = session.outbound
     if session.queueing.full == "drop the oldest":
-        dropped = outbound.discard(outbound.pending.popleft()) if outbound.pending else 0
-        broker.statistics.overflowed += dropped
         if broker.throttle.allows(f"queue of {session.client}"):
             log.warning("%s: the queue is full, messages are dropped", session.client)
-        return dropped > 0
+        return _drop_oldest(broker, session) > 0
     text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
     log.warning("%s: %s, the session ends", session.client, text)
     broker.statistics.overflowed += outbound.messages

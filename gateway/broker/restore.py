@@ -6,10 +6,9 @@ when the gateway stopped: who was connected then has left now, wills included.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from gateway.broker.burst import Burst
-from gateway.broker.outbound import Delivery
+from gateway.broker.paging import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.router import Subscription
 from gateway.broker.session import Session
@@ -17,6 +16,8 @@ from gateway.broker.will import StoredWill
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+    from gateway.broker.burst import Burst
+    from gateway.broker.delivery import Delivery
     from gateway.broker.recovered import Recovered
 
 
@@ -46,26 +47,17 @@ def restore(broker: Broker, state: Recovered) -> None:
 
 
 def _restore_flows(broker: Broker, state: Recovered, by_id: dict[int, Session], connected: set[int]) -> None:
-    bursts = {}
-    for number, name, retain, count, properties, expires, body in state.messages:
-        burst = Burst(
-            broker.router.topic(name),
-            body,
-            0,
-            bool(retain),
-            count=count,
-            stride=len(body) // count,
-            properties=properties,
-            expires=None if expires is None else expires / 1000,
-        )
-        burst.message = number
-        bursts[number] = burst
+    bursts: dict[int, Burst] = {}
     queues: dict[int, list[Delivery]] = {}
-    for number, first, count, message, skip, flags, extra, share in state.queue:
-        delivery = Delivery(by_id[number], bursts[message], first, count, skip, flags, extra, share=share)
-        queues.setdefault(number, []).append(delivery)
+    for number, *row in state.queue:
+        queues.setdefault(number, []).append(delivery_of(broker, by_id[number], cast(StoredDelivery, tuple(row)), bursts))
     flows = {number: (received, sent, flying, released) for number, received, sent, flying, released in state.flows}
     for number, session in by_id.items():
         received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
         session.inbound.restore(received)
         session.outbound.restore(sent, unacknowledged, released, queues.get(number, []), number in connected)
+    for number, first, after, messages, size in state.tails:
+        by_id[number].outbound.restore_tail(first, after, messages, size)
+    for session in by_id.values():
+        if not session.expiry:
+            broker.end_session(session)

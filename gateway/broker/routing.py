@@ -95,9 +95,14 @@ def _deliver(
     """flags: QoS << 1 | RETAIN. share: filter of the shared subscription that this comes from."""
     outbound = session.outbound
     qos, connection = flags >> 1, session.connection
-    if not qos and connection is not None and not (outbound.pending or outbound.resend):
+    if not qos and connection is not None and not (outbound.pending or outbound.resend or outbound.tail):
         connection.send_qos_0(burst, flags, extra, skip, count)
-    elif (qos or connection is not None or session.queueing.qos_0) and make_room(broker, session, burst, qos, count):
+        return
+    if not qos and connection is None and not session.queueing.qos_0:
+        return
+    if not qos and outbound.tail:
+        broker.statistics.dropped += count  # it cannot wait behind what is on disk
+    elif make_room(broker, session, burst, qos, count):
         outbound.queue(burst, flags, extra, skip, count, commit, share)
 
 

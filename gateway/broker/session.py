@@ -1,6 +1,7 @@
 """A session: what the broker keeps for a client (MQTT 5, section 4.1), whether it is connected or not.
 
-A session is durable when it outlives its connection (Session Expiry Interval > 0, or Clean Session 0); only then is anything of it stored.
+A session is durable when it outlives its connection (Session Expiry Interval > 0, or Clean Session 0); only then is anything of it
+stored. It stays so until it ends, even if a later connection says that it is to end with it.
 """
 
 from __future__ import annotations
@@ -26,23 +27,32 @@ class Session:
     broker's time axis, None while connected. incarnation: of the device behind it, 0 for others. queueing: what happens when its queue is
     full."""
 
-    __slots__ = ("client", "connection", "expiry", "id", "inbound", "incarnation", "left", "outbound", "queueing", "subscriptions")
+    __slots__ = (
+        "client",
+        "connection",
+        "durable",
+        "expiry",
+        "id",
+        "inbound",
+        "incarnation",
+        "left",
+        "outbound",
+        "queueing",
+        "subscriptions",
+    )
 
     def __init__(self, broker: Broker, identifier: int, client: str, queueing: QueueSection, expiry: int = 0, incarnation: int = 0) -> None:
         self.id = identifier
         self.client = client
         self.queueing = queueing
         self.expiry = expiry
+        self.durable = expiry > 0
         self.incarnation = incarnation
         self.left: float | None = None
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.inbound = Inbound()
         self.outbound = Outbound(broker, self)
-
-    @property
-    def durable(self) -> bool:
-        return self.expiry > 0
 
     @property
     def ends(self) -> float:

@@ -9,9 +9,11 @@ import asyncio
 import logging
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
+from gateway.broker.paging import Order, answer
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.clock import Clock
@@ -101,6 +103,7 @@ class Engine:
     def _end_turn(self) -> None:
         self._turn = False
         self._write()
+        self._order()
         self._commit(self.broker.changes.urgent)
 
     def _write(self) -> None:
@@ -120,6 +123,18 @@ class Engine:
                 carrier.close()
             elif carrier.unsent > limit:
                 connection.full = True
+
+    def _order(self) -> None:
+        orders, self.broker.orders = self.broker.orders, []
+        for order in orders:
+            self._writer.carry_out(order, self._from_store)
+
+    def _from_store(self, order: Order, rows: Any) -> None:
+        self._loop.call_soon_threadsafe(self._read, order, rows)
+
+    def _read(self, order: Order, rows: Any) -> None:
+        self.begin()
+        answer(self.broker, order, rows)
 
     def _commit(self, wanted: bool, sweep: bool = False) -> None:
         broker = self.broker
@@ -143,6 +158,7 @@ class Engine:
         self.broker.now = self._clock.axis(self._loop.time())
         self._on_disk(number)
         self._write()
+        self._order()
         self._commit(self.broker.changes.urgent)
 
     def _on_disk(self, number: int) -> None:
@@ -174,6 +190,7 @@ class Engine:
         for connection in list(self.broker.connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down")
         self._write()
+        self._order()
         self._stopped = True
         self._writer.submit(self.broker.seal(sweep=True))
         await self._loop.run_in_executor(None, self._writer.stop, self.broker.now, self._clock.utc())

@@ -96,7 +96,7 @@ def _open_broker(config: Config, utc: int | None) -> Broker:
     folder = config.gateway.data
     try:
         with closing(open_store(folder, config.gateway.name)) as database:
-            return Broker(config, recover(database, utc))
+            return Broker(config, recover(database, utc, config.limits.inflight))
     except (sqlite3.DatabaseError, MqttError, KeyError, ValueError, struct.error) as error:
         raise StoreError(f"the store is damaged ({error})", str(folder / FILE), f"See: onceway store salvage --data {folder}") from error
 

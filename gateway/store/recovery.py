@@ -8,16 +8,25 @@ clock was known both before and after.
 import sqlite3
 
 from gateway.broker.recovered import Recovered
+from gateway.store.paging import DELIVERY
 
 _PART = 512
 
+# Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway died with the client connected.
+_BORDER = """
+    WITH border AS MATERIALIZED (
+        SELECT id, coalesce(next, 1) + iif(left IS NULL, ?, 0) AS number FROM session LEFT JOIN flow ON flow.session = id)
+"""
 
-def recover(database: sqlite3.Connection, utc: int | None) -> Recovered:
-    """Read everything. utc: µs since 1970, None while the clock is not known."""
+
+def recover(database: sqlite3.Connection, utc: int | None, inflight: int) -> Recovered:
+    """Read everything but the tails of the queues. utc: µs since 1970, None while the clock is not known. inflight: the most messages that
+    one client can have had in flight."""
     with database:
         database.execute("BEGIN IMMEDIATE")
         boot = _count_start(database)
-        _tidy(database)
+        _drop_strays(database)
+        references = _references(database)
     rows = database.execute
     return Recovered(
         boot=boot,
@@ -31,8 +40,17 @@ def recover(database: sqlite3.Connection, utc: int | None) -> Recovered:
         sessions=rows("SELECT * FROM session").fetchall(),
         subscriptions=rows("SELECT * FROM subscription").fetchall(),
         flows=rows("SELECT * FROM flow").fetchall(),
-        messages=rows("SELECT * FROM message").fetchall(),
-        queue=rows("SELECT * FROM queue ORDER BY session, first").fetchall(),
+        queue=rows(
+            f"{_BORDER} SELECT queue.session, {DELIVERY} FROM border JOIN queue ON queue.session = border.id AND first < number"  # noqa: S608
+            " JOIN message ON message.id = queue.message ORDER BY queue.session, first",
+            (inflight,),
+        ).fetchall(),
+        tails=rows(
+            f"{_BORDER} SELECT border.id, min(first), max(first + count), sum(count), sum(count * size)"  # noqa: S608
+            " FROM border JOIN queue ON queue.session = border.id AND first >= number GROUP BY border.id",
+            (inflight,),
+        ).fetchall(),
+        references=references,
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
     )
@@ -45,11 +63,19 @@ def _count_start(database: sqlite3.Connection) -> int:
     return boot
 
 
-def _tidy(database: sqlite3.Connection) -> None:
+def _drop_strays(database: sqlite3.Connection) -> None:
     for table in ("subscription", "flow", "queue"):
         database.execute(f"DELETE FROM {table} WHERE session NOT IN (SELECT id FROM session)")  # noqa: S608
-    database.execute("DELETE FROM message WHERE id NOT IN (SELECT message FROM queue)")
-    database.execute("DELETE FROM queue WHERE message NOT IN (SELECT id FROM message)")
+
+
+def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
+    """Messages that more than one queue row refers to; those that none refers to are deleted."""
+    several = database.execute("SELECT message, count(*) FROM queue GROUP BY message HAVING count(*) > 1").fetchall()
+    (queued,) = database.execute("SELECT count(*) FROM queue").fetchone()
+    (messages,) = database.execute("SELECT count(*) FROM message").fetchone()
+    if messages != queued - sum(count - 1 for _, count in several):
+        database.execute("DELETE FROM message WHERE id NOT IN (SELECT message FROM queue)")
+    return several
 
 
 def _axis(database: sqlite3.Connection, utc: int | None) -> float:

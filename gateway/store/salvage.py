@@ -56,6 +56,7 @@ def salvage(folder: Path) -> Salvaged:
             if not whole:
                 damaged.append(table)
         _keep_numbering(source, target)
+        target.execute("DELETE FROM queue WHERE message NOT IN (SELECT id FROM message)")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     old = folder / f"damaged-{int(time.time())}.db"
     for before, after in zip((path, *_companions(path)), (old, *_companions(old)), strict=True):

@@ -40,7 +40,7 @@ CREATE TABLE message (
     properties BLOB NOT NULL, expires INTEGER, body BLOB NOT NULL) STRICT;
 CREATE TABLE queue (
     session INTEGER, first INTEGER, count INTEGER NOT NULL, message INTEGER NOT NULL, skip INTEGER NOT NULL, flags INTEGER NOT NULL,
-    extra BLOB NOT NULL, share TEXT NOT NULL, PRIMARY KEY (session, first)) STRICT, WITHOUT ROWID;
+    extra BLOB NOT NULL, share TEXT NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (session, first)) STRICT, WITHOUT ROWID;
 CREATE TABLE retained (
     topic TEXT PRIMARY KEY, client TEXT NOT NULL, qos INTEGER NOT NULL, properties BLOB NOT NULL, expires INTEGER,
     payload BLOB NOT NULL) STRICT, WITHOUT ROWID;

@@ -12,10 +12,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from gateway.broker.changes import Commit
+from gateway.broker.delivery import Load
+from gateway.broker.paging import Order
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
+from gateway.store.paging import collect, load
 from gateway.store.recovery import save_axis
 from gateway.store.schema import FILE, connect
 
@@ -44,6 +48,14 @@ class Writer:
 
     def submit(self, commit: Commit) -> None:
         self._orders.put(commit)
+
+    def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
+        """Read what an order asks for, after what was submitted before it. answer: called on the writer's thread."""
+
+        def read(database: sqlite3.Connection) -> None:
+            answer(order, load(database, order) if isinstance(order, Load) else collect(database, order))
+
+        self._orders.put(read)
 
     def look_for_landed(self) -> None:
         """Ask for the lowest id in the spool; the uplink deletes rows behind our back."""

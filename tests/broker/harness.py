@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 from gateway.broker.access import Anonymous
 from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
+from gateway.broker.delivery import Load
+from gateway.broker.paging import answer
 from gateway.config import Config, LimitsSection, QueueSection, SpoolSection
 from gateway.links.carrier import DeviceIdentity, Peer
 from gateway.mqtt.encode import encode
@@ -33,6 +35,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.stream import PacketStream
 from gateway.store.apply import apply
+from gateway.store.paging import collect, load
 from gateway.store.recovery import recover, save_axis
 from gateway.store.schema import prepare
 
@@ -145,7 +148,7 @@ class World:
         self._start()
 
     def _start(self) -> None:
-        self.broker = Broker(self.config, recover(self.database, None))
+        self.broker = Broker(self.config, recover(self.database, None, self.config.limits.inflight))
 
     def connect(
         self,
@@ -188,11 +191,17 @@ class World:
         if self._turning:
             return
         self._turning = True
-        while self.broker.dirty or (self.broker.changes.urgent and not self.slow_disk):
+        while self.broker.dirty or self.broker.orders or (self.broker.changes.urgent and not self.slow_disk):
             self._write()
+            self._order()
             if self.broker.changes.urgent and not self.slow_disk:
                 self._commit()
         self._turning = False
+
+    def _order(self) -> None:
+        orders, self.broker.orders = self.broker.orders, []
+        for order in orders:
+            answer(self.broker, order, load(self.database, order) if isinstance(order, Load) else collect(self.database, order))
 
     def _write(self) -> None:
         dirty, self.broker.dirty = self.broker.dirty, []

@@ -105,6 +105,7 @@ def test_a_session_that_is_resumed_without_expiry_leaves_nothing_in_the_store() 
     assert again.payloads == [b"x"]
     world.power_cut()
     assert not world.connect("c", clean=False).take(Connack).session_present
+    world.commit()
     assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
 
 

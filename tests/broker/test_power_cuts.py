@@ -4,7 +4,8 @@ A publisher and a subscriber, both with a memory of their own, as the standard w
 it likes; a gateway whose power is cut. The order of all that is drawn by hypothesis.
 """
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
@@ -105,7 +106,16 @@ ACTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.fixture(params=[1, 3, 256])
+def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues that keep so many rows in memory; the rest waits in the store."""
+    monkeypatch.setattr("gateway.broker.outbound.PAGE_ROWS", request.param)
+    monkeypatch.setattr("gateway.broker.outbound.PAGE_LOW", request.param)
+    monkeypatch.setattr("gateway.store.paging.PAGE_ROWS", request.param)
+
+
+@pytest.mark.usefixtures("page")
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ACTS, max_size=60), st.sampled_from([V4, V5]), st.sampled_from([V4, V5]), st.sampled_from([1, 3, 100]))
 def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(
     acts: list[tuple[object, ...]], left: Version, right: Version, window: int

@@ -7,6 +7,7 @@ publisher notes when each answer came; an answer that came before the cut must b
 
 import random
 import signal
+import sqlite3
 import struct
 import subprocess
 import time
@@ -18,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.numbers import unpack_ids
-from gateway.broker.recovered import Recovered
 from gateway.mqtt.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
 from gateway.mqtt.properties import PropertyId
 from gateway.store.recovery import recover
@@ -143,8 +143,8 @@ def verify(folder: Path, promised: set[bytes]) -> None:
     with closing(open_store(folder, "site")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         spooled = Counter(payload for (payload,) in database.execute("SELECT payload FROM spool"))
-        state = recover(database, None)
-    queued = Counter(queue_of(state))
+        queued = Counter(queue_of(database))
+        state = recover(database, None, 1024)
     assert promised <= set(spooled), f"lost from the spool: {sorted(promised - set(spooled))[:3]}"
     assert promised <= set(queued), f"lost from the queue: {sorted(promised - set(queued))[:3]}"
     assert set(spooled.values()) | set(queued.values()) <= {1}
@@ -153,11 +153,11 @@ def verify(folder: Path, promised: set[bytes]) -> None:
         assert len(unpack_ids(received)) <= WINDOW
 
 
-def queue_of(state: Recovered) -> list[bytes]:
-    bodies = {number: (count, body) for number, _, _, count, _, _, body in state.messages}
+def queue_of(database: sqlite3.Connection) -> list[bytes]:
     payloads = []
-    for _, _, count, message, skip, *_ in state.queue:
-        total, body = bodies[message]
+    for count, skip, total, body in database.execute(
+        "SELECT queue.count, skip, message.count, body FROM queue JOIN message ON message.id = queue.message"
+    ):
         size = len(body) // total
         payloads += [body[size * index : size * (index + 1)] for index in range(skip, skip + count)]
     return payloads

@@ -54,7 +54,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
     assert check(tmp_path) == []
     assert result.old.exists()
     with closing(open_store(tmp_path, "site-7")) as database:
-        assert recover(database, None).next_spool == 3001, "spool ids are never used twice"
+        assert recover(database, None, 1024).next_spool == 3001, "spool ids are never used twice"
         assert database.execute("SELECT topic FROM spool LIMIT 1").fetchone() == ("spool/0123",)
         assert database.execute("SELECT client FROM session").fetchone() == ("c",)
 

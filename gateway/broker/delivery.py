@@ -1,0 +1,79 @@
+"""What stands in a session's queue: a burst, or part of one. And the orders that bring it back from the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.broker.burst import Burst
+    from gateway.broker.changes import QueueRow
+    from gateway.broker.session import Session
+
+OVERHEAD = 64
+"""Bytes that a queued message takes beside its payload, for the bounds."""
+
+
+PAGE_ROWS = 256
+PAGE_BYTES = 1_000_000
+"""What a connected session holds in memory beyond what is in flight; the rest of its queue waits in the store."""
+PAGE_LOW = 64
+
+
+class Delivery:
+    """A burst, or part of one, in one session's queue.
+
+    first, count: its numbers. skip: index in the burst of its first publication. flags: QoS << 1 | RETAIN. extra: properties for this
+    receiver. sent: how many have been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for none.
+    share: filter of the shared subscription that it comes from. kept: it belongs into the store. stored: it has a row there, or the
+    sealed commit holds one.
+    """
+
+    __slots__ = ("burst", "commit", "count", "extra", "first", "flags", "kept", "left", "sent", "session", "share", "skip", "stored")
+
+    def __init__(
+        self,
+        session: Session,
+        burst: Burst,
+        first: int,
+        count: int,
+        skip: int,
+        flags: int,
+        extra: bytes,
+        commit: int = 0,
+        share: str = "",
+    ) -> None:
+        self.session = session
+        self.burst = burst
+        self.first = first
+        self.count = count
+        self.skip = skip
+        self.flags = flags
+        self.extra = extra
+        self.commit = commit
+        self.share = share
+        self.sent = 0
+        self.left = count
+        self.kept = False
+        self.stored = False
+
+    def row(self) -> QueueRow:
+        message = self.burst.message
+        return self.session.id, self.first, self.count, message, self.skip, self.flags, self.extra, self.share, self.burst.size
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read a page of a session's queue, from number `first` on."""
+
+    session: Session
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """A session ends: read which messages its queue refers to from number `first` on, and those rows that came from shared
+    subscriptions."""
+
+    session: Session
+    first: int

@@ -1,0 +1,41 @@
+"""The tails of long queues, read when the broker asks for them (`gateway/broker/paging.py`).
+
+In: orders. Out: rows, as far as they are committed. Runs on the writer's thread, between two commits.
+"""
+
+import sqlite3
+from typing import Any
+
+from gateway.broker.delivery import PAGE_BYTES, PAGE_ROWS, Collect, Load
+
+DELIVERY = (
+    "queue.first, queue.count, queue.message, queue.skip, queue.flags, queue.extra, queue.share,"
+    " message.topic, message.retain, message.count, message.properties, message.expires, message.body"
+)
+"""The columns of a `StoredDelivery`."""
+
+
+def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
+    """A page of `StoredDelivery`."""
+    query = (
+        f"SELECT {DELIVERY} FROM queue JOIN message ON message.id = queue.message"  # noqa: S608 - names of ours
+        " WHERE queue.session = ? AND queue.first >= ? ORDER BY queue.first LIMIT ?"
+    )
+    rows, size = [], 0
+    for row in database.execute(query, (order.session.id, order.first, PAGE_ROWS)):
+        rows.append(row)
+        size += len(row[-1])
+        if size >= PAGE_BYTES:
+            break
+    return rows
+
+
+def collect(database: sqlite3.Connection, order: Collect) -> tuple[list[int], list[tuple[Any, ...]]]:
+    """The messages that a queue refers to, and of those that came from shared subscriptions their `StoredDelivery`."""
+    key = (order.session.id, order.first)
+    messages = [row[0] for row in database.execute("SELECT message FROM queue WHERE session = ? AND first >= ?", key)]
+    query = (
+        f"SELECT {DELIVERY} FROM queue JOIN message ON message.id = queue.message"  # noqa: S608 - names of ours
+        " WHERE queue.session = ? AND queue.first >= ? AND queue.share <> '' ORDER BY queue.first"
+    )
+    return messages, database.execute(query, key).fetchall()

@@ -1,0 +1,174 @@
+"""Queues longer than memory should hold: their tail waits in the store."""
+
+import pytest
+
+from gateway.broker.delivery import PAGE_ROWS
+from gateway.config import QueueSection
+from gateway.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from gateway.mqtt.properties import PropertyId as P
+from tests.broker.harness import FOREVER, Client, World
+
+POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
+
+
+def absent(world: World, *names: str, topic: str = "t") -> None:
+    for name in names:
+        client = world.durable(name)
+        client.subscribe(topic)
+        client.drop()
+
+
+def publish(world: World, count: int, topic: str = "t", start: int = 0) -> None:
+    publisher = world.accepted(answers=True)
+    for number in range(start, start + count):
+        publisher.publish(topic, b"%05d" % number, qos=1 + number % 2)
+
+
+def numbers(client: Client) -> list[int]:
+    return [int(packet.payload) for packet in client.take_all(Publish)]
+
+
+def empty(world: World) -> bool:
+    world.commit()
+    return world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+
+
+@POWER_CUT
+def test_a_long_queue_of_an_absent_client_takes_no_memory_and_arrives_in_order(power_cut: bool) -> None:
+    world = World()
+    absent(world, "s")
+    publish(world, 3000)
+    if power_cut:
+        world.power_cut()
+    outbound = world.broker.sessions["s"].outbound
+    assert (len(outbound.pending), len(outbound.resend), outbound.messages) == (0, 0, 3000)
+    client = world.durable("s", answers=True)
+    assert numbers(client) == list(range(3000))
+    assert world.broker.queued == 0
+    assert empty(world)
+
+
+def test_a_slow_client_holds_a_page_in_memory() -> None:
+    world = World(inflight=10)
+    client = world.durable("s")
+    client.subscribe("t")
+    publish(world, 3000)
+    outbound = world.broker.sessions["s"].outbound
+    assert outbound.messages == 3000
+    assert len(outbound.pending) <= PAGE_ROWS
+    client.drop()
+    assert numbers(world.durable("s", answers=True)) == list(range(3000))
+    assert empty(world)
+
+
+def test_what_comes_while_the_tail_is_read_goes_behind_it() -> None:
+    world = World(inflight=10)
+    absent(world, "s")
+    publish(world, 1000)
+    client = world.durable("s")
+    received = []
+    while packets := client.take_all(Publish):
+        for packet in packets:
+            received.append(int(packet.payload))
+            if len(received) % 100 == 0 and len(received) <= 500:
+                publish(world, 10, start=1000 + len(received) // 10 - 10)
+            client.send(Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id))
+        client.send(*(Pubcomp(packet.packet_id) for packet in client.take_all(Pubrel)))
+    assert received == list(range(1050))
+    assert empty(world)
+
+
+def test_a_tail_that_is_not_committed_yet_is_read_after_the_commit() -> None:
+    world = World()
+    absent(world, "s")
+    world.slow_disk = True
+    publish(world, 10)
+    client = world.connect("s", clean=False, properties=FOREVER, answers=True)
+    assert client.received == []
+    world.slow_disk = False
+    world.commit()
+    client.take(Connack)
+    assert numbers(client) == list(range(10))
+
+
+@POWER_CUT
+def test_a_message_for_several_sessions_is_stored_once_and_stays_as_long_as_one_needs_it(power_cut: bool) -> None:
+    world = World()
+    absent(world, "a", "b", "c")
+    publish(world, 500)
+    assert world.rows("SELECT count(*) FROM message") == [(500,)]
+    for name in ("b", "a", "c"):
+        if power_cut:
+            world.power_cut()
+        client = world.durable(name, answers=True)
+        assert numbers(client) == list(range(500))
+        world.commit()
+    assert empty(world)
+
+
+@POWER_CUT
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_session_with_a_tail_ends_and_the_others_keep_theirs(power_cut: bool, slow: bool) -> None:
+    world = World()
+    absent(world, "a", "b")
+    world.slow_disk = slow
+    publish(world, 500)
+    world.slow_disk = False
+    if power_cut:
+        world.commit()
+        world.power_cut()
+    world.accepted("a", clean=True)
+    assert world.broker.queued == world.broker.sessions["b"].outbound.size
+    world.commit()
+    assert world.rows("SELECT count(*), min(session), max(session) FROM queue") == [(500, *[world.broker.sessions["b"].id] * 2)]
+    assert numbers(world.durable("b", answers=True)) == list(range(500))
+    assert empty(world)
+
+
+@POWER_CUT
+def test_the_tail_of_a_shared_subscription_goes_to_the_others_when_its_session_ends(power_cut: bool) -> None:
+    world = World()
+    absent(world, "a", topic="$share/g/t")
+    publish(world, 500)
+    if power_cut:
+        world.power_cut()
+    other = world.durable("b", answers=True)
+    other.subscribe("$share/g/t")
+    assert numbers(other) == []
+    world.accepted("a", clean=True)
+    assert numbers(other) == list(range(500))
+    assert empty(world)
+
+
+def test_the_oldest_of_a_tail_are_dropped_after_they_were_read() -> None:
+    world = World(queue=[QueueSection(full="drop the oldest")], queue_messages=1000)
+    absent(world, "s")
+    publish(world, 3000)
+    outbound = world.broker.sessions["s"].outbound
+    assert 890 <= outbound.messages <= 1001
+    client = world.durable("s", answers=True)
+    received = numbers(client)
+    assert received == list(range(3000 - len(received), 3000))
+    assert world.broker.statistics.overflowed == 3000 - len(received)
+    assert empty(world)
+
+
+def test_messages_of_a_tail_expire() -> None:
+    world = World()
+    absent(world, "s")
+    publisher = world.accepted(answers=True)
+    for number in range(1000):
+        publisher.publish("t", b"%05d" % number, qos=2, properties={P.MESSAGE_EXPIRY_INTERVAL: 10 if number < 900 else 100})
+    world.sleep(50)
+    assert numbers(world.durable("s", answers=True)) == list(range(900, 1000))
+    assert empty(world)
+
+
+def test_qos_0_does_not_overtake_the_tail() -> None:
+    world = World(inflight=1)
+    client = world.durable("s")
+    client.subscribe("t")
+    publish(world, 1000)
+    world.accepted().publish("t", b"%05d" % 9999, qos=0)
+    assert numbers(client) == [0]
+    assert world.broker.statistics.dropped == 1
