@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hil.history import HOPS, Event
-from hil.senml import Sample, decode
+from hil.senml import Record, decode, says
 
 
 class Outcome(StrEnum):
@@ -43,11 +43,12 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A publication seen at a hop. origin, position: the gateway's store and the order of arrival in it; the board has neither."""
+    """A publication seen at a hop. records: what it says, None if it does not decode. status: told by the board about itself, no reading.
+    origin, position: the gateway's store and the order of arrival in it; the board has neither."""
 
     t: int
-    sample: Sample | None
-    """None if the payload does not decode."""
+    records: tuple[Record, ...] | None
+    status: bool = False
     origin: str = ""
     position: int = 0
 
@@ -71,7 +72,9 @@ class Result:
     """In order of their key."""
     produced: int
     rows: int
-    """Rows in the table."""
+    """Readings sampled, and rows in the table that hold none of the statuses below."""
+    statuses: int
+    """Publications of the boards about themselves; they are judged like readings and counted apart."""
     faults: Counter[str]
     """Faults that happened, by kind."""
 
@@ -104,9 +107,11 @@ class _Seen:
             case hop, "publication" if hop in HOPS:
                 key = Key(data["device"], data["incarnation"], data["sequence"])
                 if hop == "board":
-                    seen = Sighting(event.t, Sample(data["name"], data["value"], data["time"]))
+                    records = tuple(Record(*record) for record in data["records"])
+                    seen = Sighting(event.t, records, data["kind"] == "status")
                 else:
-                    seen = Sighting(event.t, decode(bytes.fromhex(data["payload"])), data["origin"], data["position"])
+                    records_found = decode(bytes.fromhex(data["payload"]))
+                    seen = Sighting(event.t, records_found, origin=data["origin"], position=data["position"])
                 self.ways[key][hop].append(seen)
             case "board", "contradiction":
                 self.contradictions.append(f"the ledger of {data['device']} contradicts itself: {data['text']}")
@@ -129,13 +134,15 @@ def check(events: Iterable[Event]) -> Result:
     disordered = {hop: _disordered(hop, seen.ways) for hop in HOPS[1:]}
     publications = [_judge(key, way, disordered) for key, way in sorted(seen.ways.items())]
     wrong = Counter(publication.outcome for publication in publications if publication.outcome is not Outcome.OK)
+    readings = [way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])]
     doubts = _doubts(seen)
     return Result(
         verdict=Verdict.FAILS if wrong or seen.contradictions else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
         reasons=[f"{count} {outcome}" for outcome, count in wrong.items()] + seen.contradictions + doubts,
         publications=publications,
-        produced=sum(len(way["board"]) for way in seen.ways.values()),
-        rows=sum(len(way["table"]) for way in seen.ways.values()),
+        produced=sum(len(way["board"]) for way in readings),
+        rows=sum(len(way["table"]) for way in readings),
+        statuses=len(seen.ways) - len(readings),
         faults=seen.happened,
     )
 
@@ -155,8 +162,8 @@ def _judge(key: Key, way: dict[str, list[Sighting]], disordered: dict[str, set[K
         outcome, hop = Outcome.LOST, HOPS[last + 1]
     elif len(table) > 1:
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in HOPS if len(way[hop]) > 1)
-    elif table[0].sample != board[0].sample:
-        outcome, hop = Outcome.ALTERED, first(hop for hop in HOPS if any(seen.sample != board[0].sample for seen in way[hop]))
+    elif not says(table[0].records, wanted := board[0].records or ()):
+        outcome, hop = Outcome.ALTERED, first(hop for hop in HOPS if not all(says(seen.records, wanted) for seen in way[hop]))
     elif key in disordered["table"]:
         outcome, hop = Outcome.OUT_OF_ORDER, first(hop for hop in HOPS[1:] if key in disordered[hop])
     return Publication(key, outcome, hop, way)

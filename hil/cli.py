@@ -77,7 +77,8 @@ def report(console: Console, result: Result) -> None:
     for reason in result.reasons:
         console.print(reason, soft_wrap=True)
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
-    console.print(f"{result.verdict}: {happened or 'no faults'}", soft_wrap=True)
+    statuses = f"; {result.statuses} status messages of the boards, judged alike" if result.statuses else ""
+    console.print(f"{result.verdict}: {happened or 'no faults'}{statuses}", soft_wrap=True)
     console.print(result.summary(), style="bold green" if result.verdict is Verdict.HOLDS else "bold red", soft_wrap=True)
 
 

@@ -10,7 +10,6 @@ import sys
 from binascii import crc_hqx
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from hil import senml
 from hil.bench import Bench
@@ -92,7 +91,7 @@ class Device:
         await self.board.power(True)
 
     def look(self) -> int:
-        """Enter publications that became complete since the last look. Returns how many there are in all."""
+        """Enter publications that became complete since the last look. Returns how many of all are readings."""
         if self.board.eeprom_log.exists():
             with self.board.eeprom_log.open("rb") as log:
                 log.seek(self._offset)
@@ -119,12 +118,19 @@ class Device:
     def _enter(self, ledger: Ledger) -> int:
         if ledger.incarnation:  # until the gateway has given one, nothing has left the board
             for publication in ledger.publications[self._entered :]:
-                time, raw, channel = publication.sensor
-                sample = senml.expected(self.name, channel, raw, time)
-                key: dict[str, Any] = {"device": self.name, "incarnation": ledger.incarnation, "sequence": publication.sequence}
-                self._history.add("board", "publication", **key, **sample._asdict(), cycle=publication.cycle)
+                kind = "status" if senml.is_status(publication.source) else "reading"
+                self._history.add(
+                    "board",
+                    "publication",
+                    device=self.name,
+                    incarnation=ledger.incarnation,
+                    sequence=publication.sequence,
+                    kind=kind,
+                    records=senml.expected(self.name, publication.source),
+                    cycle=publication.cycle,
+                )
             self._entered = len(ledger.publications)
-        return len(ledger.publications)
+        return sum(not senml.is_status(publication.source) for publication in ledger.publications)
 
     def _write_interval(self, interval: int) -> None:
         """Into the EEPROM image; the board must be off or not there yet."""

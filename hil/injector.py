@@ -22,7 +22,7 @@ from hil.site import Site
 DOWN_S = 0.5  # from a kill to the next start
 CUT_WITHIN = 60.0  # s in which an armed cut must come
 STUCK_WITHIN = 60.0  # s in which an unwritable landing place must have stopped a batch
-CLOSE_LOOK_EVERY = 0.001  # s, for a moment that is over soon
+CLOSE_LOOK_EVERY = 0.002  # s, for a moment that is over soon
 
 
 class Injector:
@@ -64,9 +64,9 @@ class Injector:
         for fault in self._plan.of(device.name, *CUTS):
             await self._counters.reach(fault.counter, fault.at)
             await self._cut(device, fault)
-        await self._counters.reach(f"sampled {device.name}", self._plan.readings[device.name])
+        await wait_until(lambda: device.look() >= self._plan.readings[device.name], CLOSE_LOOK_EVERY)
         await device.stop_sampling()
-        self._display.say(f"  {device.name} has sampled {self._counters[f'sampled {device.name}']} readings and samples no more")
+        self._display.say(f"  {device.name} has sampled {device.look()} readings and samples no more")
 
     async def _cut(self, device: Device, fault: Fault) -> None:
         """Cut until it has hit what was planned: a cut for an exchange that fell outside of one is made again."""

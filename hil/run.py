@@ -84,7 +84,7 @@ class Run:
         injector.announce()
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         always = [tasks.create_task(device.weather()) for device in devices]
-        always.append(tasks.create_task(self._watch(site, devices)))
+        always += [tasks.create_task(self._watch(site, devices)), tasks.create_task(self._watch_table())]
         faults = [tasks.create_task(fault) for fault in injector.faults()]
         with self._display.stage("readings under faults"):
             sampling = [tasks.create_task(injector.board(device)) for device in devices]
@@ -106,7 +106,6 @@ class Run:
 
     async def _watch(self, site: Site, devices: list[Device]) -> None:
         """Look at all hops again and again, wake the faults, and see that nothing has died by itself."""
-        table_at = 0.0
         while True:
             site.check()
             for device in devices:
@@ -117,12 +116,15 @@ class Run:
             self._counters.set("landed", self._spool.landed)
             self._landing.look()
             self._counters.set("appends", self._progress.appends)
-            if time.monotonic() >= table_at:
-                self._counters.set("in the table", await asyncio.to_thread(self._table.rows))
-                table_at = time.monotonic() + TABLE_EVERY
             self._display.counts({name: self._counters[name] for name in ("sampled", "spooled", "landed", "in the table")})
             self._note_movement(devices)
             await asyncio.sleep(LOOK_EVERY)
+
+    async def _watch_table(self) -> None:
+        """Apart from the rest, since a look at the table takes long."""
+        while True:
+            self._counters.set("in the table", await asyncio.to_thread(self._table.rows))
+            await asyncio.sleep(TABLE_EVERY)
 
     def _note_movement(self, devices: list[Device]) -> None:
         waiting = sum(device.waiting() for device in devices)

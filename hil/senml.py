@@ -1,31 +1,56 @@
-"""What the sensor's payload says. In: SenML-CBOR (RFC 8428) of one record. Out: the sample in it, or None for anything else."""
+"""What the sensor's payload says, and what it must say. The formats are those of firmware/examples/sensor.
 
+In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has journalled. Out: records with all base fields resolved.
+"""
+
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import cbor2
 
-BASE_NAME, BASE_TIME, NAME, VALUE = -2, -3, 0, 2  # labels, RFC 8428 table 4
+BASE_NAME, BASE_TIME, NAME, VALUE, TIME = -2, -3, 0, 2, 6  # labels, RFC 8428 table 4
 FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
-CLOCK_UNKNOWN = 0x8000_0000  # top bit of a ledger's time: seconds since the board's start (firmware/README.md)
+CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
+STATUS = 0xFF  # kind of a source; others are ADC channels
+LINK_COUNTS = ("bad", "again")  # records of a status that tell how the link is when it is sent, not when it was journalled
 
 
-class Sample(NamedTuple):
-    """name: device and channel, e.g. `uno-1:adc0`. value: V. time: UTC seconds, None if the board did not know it."""
+class Record(NamedTuple):
+    """name: device and quantity, e.g. `uno-1:adc0`. time: UTC seconds, None if the board did not know it."""
 
     name: str
     value: float
     time: int | None
 
 
-def expected(device: str, channel: int, raw: int, time: int) -> Sample:
-    """What the payload of a journalled reading must say. raw: ADC reading 0…1023; time: as journalled."""
-    return Sample(f"{device}:adc{channel}", raw * FULL_SCALE / ADC_STEPS, None if time & CLOCK_UNKNOWN else time)
-
-
-def decode(payload: bytes) -> Sample | None:
+def decode(payload: bytes) -> tuple[Record, ...] | None:
+    """The records of a payload, None if it is no SenML."""
     try:
-        [record] = cbor2.loads(payload)
-        return Sample(record[BASE_NAME] + record[NAME], float(record[VALUE]), record.get(BASE_TIME))
-    except (cbor2.CBORDecodeError, LookupError, TypeError, ValueError):
+        records, name, time = [], "", None
+        for fields in cbor2.loads(payload):
+            name, time = fields.get(BASE_NAME, name), fields.get(BASE_TIME, time)
+            at = fields.get(TIME, None if time is None else 0)
+            records.append(Record(name + fields.get(NAME, ""), float(fields[VALUE]), at if time is None else time + at))
+        return tuple(records)
+    except (cbor2.CBORDecodeError, AttributeError, LookupError, TypeError, ValueError):
         return None
+
+
+def is_status(source: bytes) -> bool:
+    return source[6] == STATUS
+
+
+def expected(device: str, source: bytes) -> tuple[Record, ...]:
+    """What the payload of a journalled source must say, but for LINK_COUNTS: time:u32 value:u16 kind:u8 detail:u8."""
+    seconds, value, kind, detail = int.from_bytes(source[:4]), int.from_bytes(source[4:6]), source[6], source[7]
+    time = None if seconds & CLOCK_UNKNOWN else seconds
+    if is_status(source):
+        return (Record(f"{device}:boot", value, time), Record(f"{device}:cause", detail, time))
+    reading = Record(f"{device}:adc{kind}", value * FULL_SCALE / ADC_STEPS, time)
+    return (reading, Record(f"{device}:missed", detail, time)) if detail else (reading,)
+
+
+def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
+    """Whether a payload says what was journalled."""
+    return found is not None and [record for record in found if record.name.rpartition(":")[2] not in LINK_COUNTS] == list(wanted)

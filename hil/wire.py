@@ -139,13 +139,14 @@ class Wire:
         emit({"event": "ready", "port": str(self._port.link)})
         try:
             while not self._stop:
-                self._turn()
+                self.turn()
         finally:
             self._report(final=True)
             self._port.remove()
             os.close(self._board)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Wait a moment for something to do, and do it."""
         poll = select.poll()
         poll.register(self._board, select.POLLIN if self._up.room else 0)
         if self._connected:

@@ -21,7 +21,8 @@ def payload(device: str, raw: int) -> str:
 
 def at_board(device: str, sequence: int, raw: int) -> Event:
     data = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
-    return Event(sequence, "board", "publication", {**data, "name": f"{device}:adc0", "value": raw * 5 / 1024, "time": 1_700_000_000})
+    records = [[f"{device}:adc0", raw * 5 / 1024, 1_700_000_000]]
+    return Event(sequence, "board", "publication", {**data, "kind": "reading", "records": records})
 
 
 def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
@@ -155,6 +156,23 @@ def test_a_ledger_that_contradicts_itself_fails_the_run() -> None:
     result = check([*run_of(3), event])
     assert result.verdict is Verdict.FAILS
     assert result.reasons == ["the ledger of uno-1 contradicts itself: sequence 2 became complete after 3"]
+
+
+def test_a_status_is_judged_alike_and_counted_apart() -> None:
+    events = run_of(2)
+    board = at_board("uno-1", 3, 0)
+    board.data.update(kind="status", records=[["uno-1:boot", 4, None], ["uno-1:cause", 1, None]])
+    told = cbor2.dumps([{-2: "uno-1:", 0: "boot", 2: 4}, {0: "cause", 2: 1}, {0: "bad", 2: 17}, {0: "again", 2: 3}]).hex()
+    rows = [at(hop, "uno-1", 3, 0, 9) for hop in HOPS[1:]]
+    for row in rows:
+        row.data["payload"] = told
+    result = check([*events, board, *rows])
+    assert result.verdict is Verdict.HOLDS
+    assert (result.produced, result.rows, result.statuses) == (4, 4, 1)
+    assert wrong(check([*events, board, *rows[:-1]])) == [("uno-1", 3, Outcome.LOST, "table")]
+    rows[-1].data["payload"] = told.replace("616204", "616205")
+    board.data["records"][0][1] = 5
+    assert wrong(check([*events, board, *rows])) == [("uno-1", 3, Outcome.ALTERED, "spool")]
 
 
 def test_a_payload_that_does_not_decode_is_altered() -> None:

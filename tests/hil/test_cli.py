@@ -17,7 +17,7 @@ runner = CliRunner()
 GOOD = """\
 {"t":1,"hop":"rig","event":"planned","fault":"gateway/kill-1","kind":"kill -9 of the gateway","counter":"spooled","at":1,"detail":{}}
 {"t":2,"hop":"gateway","event":"happened","fault":"gateway/kill-1","kind":"kill -9 of the gateway","evidence":"gone"}
-{"t":3,"hop":"board","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"name":"uno-1:adc0","value":2.5,"time":null}
+{"t":3,"hop":"board","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"kind":"reading","records":[["uno-1:adc0",2.5,null]]}
 {"t":4,"hop":"table","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"origin":"site/e","position":1,"payload":"PAYLOAD"}
 {"t":5,"hop":"board","event":"complete"}
 {"t":6,"hop":"table","event":"complete"}

@@ -96,22 +96,36 @@ def test_a_repeated_batch_is_whole_and_of_another_epoch(tmp_path: Path, landing:
     assert decode(again)[0] == rows
 
 
+def source(time: int, value: int, kind: int = 0, detail: int = 0) -> bytes:
+    return time.to_bytes(4) + value.to_bytes(2) + bytes((kind, detail))
+
+
 @given(raw=st.integers(0, 1023), time=st.integers(1, 2**31 - 1))
-def test_a_payload_says_what_the_ledger_says(raw: int, time: int) -> None:
+def test_a_payload_says_what_the_board_journalled(raw: int, time: int) -> None:
     payload = cbor2.dumps([{-2: "uno-1:", -3: time, 0: "adc0", 1: "V", 2: raw * 5 / 1024}])
-    assert senml.decode(payload) == senml.expected("uno-1", 0, raw, time)
+    assert senml.says(senml.decode(payload), senml.expected("uno-1", source(time, raw)))
+    assert not senml.says(senml.decode(payload), senml.expected("uno-1", source(time, raw ^ 1)))
+    assert not senml.says(senml.decode(payload), senml.expected("uno-1", source(time ^ 1, raw)))
+    assert not senml.says(senml.decode(payload), senml.expected("uno-2", source(time, raw)))
+    assert not senml.says(senml.decode(payload), senml.expected("uno-1", source(time, raw, detail=3)))
 
 
 def test_a_board_that_does_not_know_the_time_sends_none() -> None:
-    payload = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 2.5}])
-    assert senml.decode(payload) == senml.expected("uno-1", 0, 512, 0x8000_0005)
+    payload = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 2.5}, {0: "missed", 2: 3}])
+    assert senml.decode(payload) == senml.expected("uno-1", source(0x8000_0005, 512, detail=3))
+
+
+def test_base_fields_hold_for_the_records_after_them() -> None:
+    pack = [{-2: "uno-1:adc0", -3: 100, 2: 1.0}, {2: 2.0, 6: 10}, {-2: "uno-1:", 0: "x", 2: 3.0}]
+    assert senml.decode(cbor2.dumps(pack)) == (("uno-1:adc0", 1.0, 100), ("uno-1:adc0", 2.0, 110), ("uno-1:x", 3.0, 100))
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_sample_or_none(payload: bytes) -> None:
+def test_any_bytes_are_records_or_none(payload: bytes) -> None:
     senml.decode(payload)
 
 
-@pytest.mark.parametrize("pack", [[], [{}], [{-2: "a", 0: "b"}], [{-2: 1, 0: "b", 2: 1}], [{-2: "a:", 0: "b", 2: 1}] * 2, {"a": 1}, 7])
-def test_what_is_no_single_record_is_no_sample(pack: object) -> None:
+@pytest.mark.parametrize("pack", [[{}], [{-2: "a", 0: "b"}], [{-2: 1, 0: "b", 2: 1}], [{0: "b", 2: "x"}], {"a": 1}, 7, [[1]]])
+def test_what_is_no_senml_says_nothing(pack: object) -> None:
     assert senml.decode(cbor2.dumps(pack)) is None
+    assert not senml.says(None, ())
