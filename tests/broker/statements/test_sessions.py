@@ -29,8 +29,8 @@ def leave(world: World, client: Client, power_cut: bool) -> None:
 @pytest.mark.parametrize("after", [V4, V5])
 @POWER_CUT
 def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(before: Version, after: Version, power_cut: bool) -> None:
-    """Subscriptions; QoS 1 and 2 messages sent, released and not sent; QoS 2 messages received. After a power cut of ours DUP stands also on
-    what may have been sent."""
+    """Subscriptions; QoS 1 and 2 messages sent, released and not sent; QoS 2 messages received. After a power cut of ours DUP stands also
+    on what may have been sent."""
     world = World(inflight=3)
     client = kept(world, "c", before)
     client.subscribe("t")
