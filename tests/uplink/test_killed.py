@@ -66,7 +66,7 @@ def test_killed_again_and_again_while_readings_arrive(data, onceway, landed, tmp
         f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n'
         f'[uplink]\nlanding = "file://{tmp_path}/landing"\nbatch_count = 20\nbatch_age_s = 0.05\n'
     )
-    for _ in range(4):
+    for _ in range(3):
         process = onceway.start("uplink", "run", "--config", config)
         assert "landed" in process.stderr.readline() if data.added else True
         until = time.monotonic() + rng.uniform(0.05, 0.4)
