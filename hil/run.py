@@ -42,6 +42,7 @@ class Run:
         self._landing = LandingHop(folder.landing, self._history)
         self._table = TableHop(folder.table, self._history)
         self._progress = IngestProgress(folder.checkpoint, folder.table)
+        self._ingest_log = folder.logs / "ingest.log"
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
 
@@ -129,7 +130,8 @@ class Run:
     def _note_movement(self, devices: list[Device]) -> None:
         waiting = sum(device.waiting() for device in devices)
         counts = [self._counters[name] for name in ("sampled", "spooled", "landed", "in the table")]
-        moved = (waiting, self._progress.begun, self._progress.ended, *counts)
+        said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0  # Spark is slow to come up, but not silent
+        moved = (waiting, self._progress.begun, self._progress.ended, said, *counts)
         if moved != self._moved:
             self._moved, self._moved_at = moved, time.monotonic()
 

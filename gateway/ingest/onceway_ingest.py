@@ -9,7 +9,7 @@ import logging
 import re
 import signal
 import sys
-from types import FrameType
+import threading
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -27,6 +27,9 @@ ROWS = 500_000
 """Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
 
 log = logging.getLogger("onceway.ingest")
+
+STOP_LOOK_S = 1
+"""Seconds between two looks whether a stop was asked for."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -76,13 +79,14 @@ def run(options: argparse.Namespace) -> None:
     spark = open_session()
     query, sink = start(spark, options)
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        log.info("stopping after this micro-batch")
-        query.stop()
-
-    signal.signal(signal.SIGTERM, stop)
+    # A handler that called Spark itself could do so in the middle of another call to it.
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
     try:
-        query.awaitTermination()
+        while not query.awaitTermination(STOP_LOOK_S):
+            if stopping.is_set():
+                log.info("stopping after this micro-batch")
+                query.stop()
     finally:
         sink.save()
         spark.stop()
