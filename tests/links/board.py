@@ -7,7 +7,7 @@ import tty
 from collections.abc import Callable
 
 from gateway.links.carrier import Carrier
-from gateway.links.reliable import Event, Received, SessionEnded, SessionStarted
+from gateway.links.reliable import Event, Received, Refused, SessionEnded, SessionStarted
 from gateway.links.roles import DeviceLink
 
 PATIENCE = 20.0
@@ -45,6 +45,7 @@ class Board:
         self.link = DeviceLink(name, boot=boot, incarnation=incarnation, mtu=mtu, window=window)
         self.started: list[SessionStarted] = []
         self.ended: list[str] = []
+        self.refused = False
         self.streams: list[bytearray] = []
         self._line = line
         self._loop = asyncio.get_running_loop()
@@ -95,6 +96,8 @@ class Board:
                     self.streams.append(bytearray())
                 case Received(_, data):
                     self.streams[-1] += data
+                case Refused():
+                    self.refused = True
                 case SessionEnded(_, reason):
                     self.ended.append(reason)
         self._flush()

@@ -208,20 +208,18 @@ async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(broke
 
 
 async def test_a_device_that_is_not_admitted_is_refused_and_named_once(broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture) -> None:
-    asked = []
-
-    def admit(name: str) -> bool:
-        asked.append(name)
-        return len(asked) > 2
-
-    async with listening(broker, line.path, Greeter(1, admit=admit)):
+    admitted: set[str] = set()
+    async with listening(broker, line.path, Greeter(1, admit=admitted.__contains__)) as listener:
         for boot in (1, 2):
             board = Board(line, "stranger", boot=boot)
-            await until(lambda: len(asked) == board.link.boot)  # noqa: B023
+            await until(lambda: board.refused)  # noqa: B023
             board.power_off()
         assert not broker.connections
+        assert listener.ports[0].problem == "the device 'stranger' is not admitted"
+        admitted.add("stranger")
         board = Board(line, "stranger", boot=3)
         await until(lambda: board.started)
+        assert listener.ports[0].problem is None
         board.power_off()
     assert caplog.text.count("the device 'stranger' is not admitted") == 1
 
