@@ -146,6 +146,7 @@ class Broker:
 
     def end_session(self, session: Session) -> None:
         """Forget a session with all that belongs to it."""
+        session.ended = True
         if session.client in self.wills:
             self._publish_will(session.client)
         for topic_filter in list(session.subscriptions):

@@ -40,7 +40,10 @@ def _over(broker: Broker, session: Session, count: int, size: int) -> bool:
 
 
 def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: int) -> bool:
-    """Whether `count` messages of a burst may be queued for a session; what stands in their way may have been given up for it."""
+    """Whether `count` messages of a burst may be queued for a session; what stands in their way may have been given up for it. Never for
+    a session that has ended, as it may have since its turn for this burst was planned."""
+    if session.ended:
+        return False
     if session.queueing.full == "refuse the publisher" and qos:
         return True  # `is_full` was asked before
     size = count * (burst.size + OVERHEAD)
@@ -64,7 +67,7 @@ def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: i
             longest = session
         if not _give_up(broker, longest) and longest is session:
             return False
-    return True
+    return not session.ended
 
 
 def _drop_oldest(broker: Broker, session: Session) -> int:

@@ -25,12 +25,13 @@ NEVER = 0xFFFF_FFFF
 class Session:
     """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds. left: when its connection ended, on the
     broker's time axis, None while connected. incarnation: of the device behind it, 0 for others. queueing: what happens when its queue is
-    full."""
+    full. ended: the broker has forgotten it."""
 
     __slots__ = (
         "client",
         "connection",
         "durable",
+        "ended",
         "expiry",
         "id",
         "inbound",
@@ -47,6 +48,7 @@ class Session:
         self.queueing = queueing
         self.expiry = expiry
         self.durable = expiry > 0
+        self.ended = False
         self.incarnation = incarnation
         self.left: float | None = None
         self.connection: Connection | None = None

@@ -246,3 +246,23 @@ def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> N
     world.commit()
     assert [packet.reason for packet in kept.take_all()] == [R.SUCCESS, R.QUOTA_EXCEEDED]
     assert world.durable("slow", answers=True).payloads == [b"before"]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(kept: bool) -> None:
+    """Room for the first one is made at the cost of the second, whose turn is still to come."""
+    world = World(memory_bytes=3000)
+    absent(world, "first")
+    second = world.durable("second") if kept else world.accepted("second")
+    second.subscribe("u")
+    if kept:
+        second.drop()
+    for number in range(1, 15):
+        world.accepted("p").publish("u", bytes(100), 1, packet_id=number)
+    second = world.clients.get(second.connection) or world.durable("second")
+    second.subscribe("t")
+    world.accepted("p").publish("t", bytes(800), 1)
+    assert "second" not in world.broker.sessions
+    world.commit()
+    assert world.broker.queued == world.broker.sessions["first"].outbound.size > 0
+    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(1,)]

@@ -54,15 +54,14 @@ def test_what_comes_together_with_connect_is_answered_behind_connack(version: Ve
 
 
 @pytest.mark.mqtt("MQTT-3.14.4-1", "MQTT-3.14.4-2")
-def test_nothing_follows_our_own_disconnect() -> None:
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_nothing_follows_our_own_disconnect(kept: bool, qos: int) -> None:
     """Not even the answer to the PUBLISH that made the session's queue run over."""
     world = World(queue_messages=3)
-    client = world.durable("c")
+    client = world.durable("c") if kept else world.accepted("c")
     client.subscribe("t")
-    world.slow_disk = True
-    client.send(*(Publish("t", b"x", 1, number) for number in range(1, 9)))
-    world.slow_disk = False
-    world.commit()
+    client.send(*(Publish("t", b"x", qos, number) for number in range(1, 9)))
     assert client.closed
     packets = client.take_all()
     assert [type(packet) for packet in packets].index(Disconnect) == len(packets) - 1
