@@ -5,6 +5,7 @@ entry point group `onceway.commands`, a typer app each. Only the one that is nam
 on a Pi never imports Spark or the rig.
 """
 
+import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated
@@ -64,6 +65,7 @@ def _build(wanted: str | None) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; an OncewayError becomes one line on standard error and its exit code."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that temporary files with keys are removed
     wanted = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
         _build(wanted)()

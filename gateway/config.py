@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from fsspec.registry import known_implementations
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import OncewayError
@@ -56,6 +57,15 @@ def split_window(value: str) -> tuple[time, time]:
     except ValueError:
         raise ValueError("must be two times of day, such as 22:00-06:00") from None
     return begin, end
+
+
+def _check_landing(value: str) -> str:
+    scheme, colon, path = value.partition("://")
+    if colon and scheme not in known_implementations:
+        raise ValueError(f"there is no file system called {scheme!r}")
+    if not value or (colon and not path.strip("/")):
+        raise ValueError("names no place")
+    return value
 
 
 def split_bind(value: str) -> tuple[str, int]:
@@ -171,7 +181,7 @@ class UplinkSection(Section):
     cheaper.
     """
 
-    landing: Annotated[str, Field(min_length=1)]
+    landing: Annotated[str, AfterValidator(_check_landing)]
     batch_count: Count = 500
     batch_bytes: Count = MEGABYTE
     batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0

@@ -13,7 +13,7 @@ from gateway.service.gateway import serve
 
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file, see README.md.")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; systemd/gateway.toml is one to start from.")]
 
 
 @app.command()
@@ -40,14 +40,24 @@ def _settings(config: Path | None, listen: str | None, anonymous: bool, data: Pa
     if config is not None:
         if listen or data or anonymous:
             raise ConfigError("--config stands alone: write the listener and the data directory into the file", str(config))
-        return load(config)
+        return _load(config)
     if listen is None or data is None:
         raise ConfigError("nothing to run", hint="Name a file with --config, or --listen ADDRESS:PORT and --data DIR")
     return parse({"gateway": {"data": str(data)}, "listener": [{"bind": listen, "anonymous": anonymous}]}, "command line")
 
 
+def _load(path: Path) -> Config:
+    config = load(path)
+    if not config.listener and not config.serial:
+        raise ConfigError("there is nothing to serve", str(path), "Add a [[listener]] or a [[serial]] section")
+    return config
+
+
 @app.command("check-config")
 def check_config(config: Annotated[Path, typer.Option("--config", help="TOML file.")]) -> None:
-    """Say whether a configuration file is right, and what is wrong with it."""
-    load(config)
+    """Say whether a configuration file is right, and what is wrong with it.
+
+    Example: onceway gateway check-config --config /etc/onceway/gateway.toml
+    """
+    _load(config)
     typer.echo(f"{config}: ok")

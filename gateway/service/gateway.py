@@ -21,7 +21,7 @@ from gateway.links.tcp import TcpListener
 from gateway.lock import ProcessLock
 from gateway.mqtt.errors import MqttError
 from gateway.service.clock import Clock
-from gateway.service.devices import Registered, Registry
+from gateway.service.devices import Admission, Registry
 from gateway.service.engine import Engine
 from gateway.service.notify import notify
 from gateway.store.recovery import recover
@@ -73,8 +73,8 @@ class Gateway:
                     await serial.close()
 
     def _admits(self, name: str) -> bool:
-        """Whether a board may greet at all: with all serial ports closed to strangers, only a registered one."""
-        return any(serial.open for serial in self.config.serial) or self._registry.admits(name)
+        """Whether a board may greet at all; what it may do on its port is said at CONNECT."""
+        return self._registry.admits(name, stranger=any(serial.open for serial in self.config.serial))
 
     async def _listen(self, engine: Engine, greeter: Greeter) -> None:
         for section in self.config.listener:
@@ -84,7 +84,7 @@ class Gateway:
             self._tcp.append(listener)
             log.info("listening on %s", ", ".join(f"{host}:{port}" for host, port, *_ in listener.addresses))
         for serial in self.config.serial:
-            policy = Policy(Anonymous(True) if serial.open else Registered(self._registry), serial.receive_maximum)
+            policy = Policy(Admission(self._registry, serial.open), serial.receive_maximum)
             port = SerialListener(engine.accept(policy), serial.port, greeter, baud=serial.baud, name=serial.port)
             await port.start()
             self._serial.append(port)
