@@ -11,13 +11,34 @@ import json
 import secrets
 from typing import Any
 
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.commits import APPLICATION, CommitLog
+
+CONFLICTS = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+"""How Delta refuses a commit. They have no class in common."""
 
 LOOK_BACK = 100
 """Commits that are looked through for the last one of ours."""
@@ -86,7 +107,7 @@ class DeltaWriter:
         for commit in self._commits.after(based_on):
             if commit.note.get("nonce") == nonce:
                 return commit.version
-        if isinstance(error, DeltaConcurrentModificationException):
+        if isinstance(error, CONFLICTS):
             raise Conflict(str(error).splitlines()[0]) from error
         raise error
 

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
-from hypothesis import settings
 
 # Spark keeps this machine busy: how long an example takes says nothing.
-settings.register_profile("ingest", deadline=None)
-settings.load_profile("ingest")
+hypothesis.settings.register_profile("ingest", deadline=None)
+hypothesis.settings.load_profile("ingest")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,13 +24,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from gateway.ingest.session import open_session
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    # The C1 compiler alone: a test is over before the other one pays off.
-    java = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={(command.HERE / 'log4j2.properties').as_uri()}"
-    java += f" -Dderby.system.home={tmp_path_factory.mktemp('derby')}"
+    # A test is over before the second compiler, or code made for a query, pays off.
+    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={(command.HERE / 'log4j2.properties').as_uri()}"
+    settings = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    confs = " ".join(f"--conf {key}={value}" for key, value in settings.items())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f'--master local[2] --driver-memory 1g --packages {command.DELTA_PACKAGE} --driver-java-options "{java}"'
-        f" --conf spark.sql.warehouse.dir={tmp_path_factory.mktemp('warehouse')} --conf spark.sql.shuffle.partitions=1 pyspark-shell"
+        f'--master local[2] --driver-memory 1g --packages {command.DELTA_PACKAGE} --driver-java-options "{java}" {confs} pyspark-shell'
     )
     session = open_session()
     yield session

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from gateway.ingest import chunk, onceway_ingest
 from gateway.ingest.job import open_sink
@@ -43,14 +44,19 @@ class Lake:
     def table(self, suffix: str = "") -> DataFrame:
         return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
 
-    def keys(self) -> list[Key]:
+    def keys(self, device: str | None = None) -> list[Key]:
         """Every row's key, sorted; one that stands twice is here twice."""
-        return sorted(tuple(one) for one in self.table().select("device", "incarnation", "sequence").collect())
+        rows = self.table() if device is None else self.table().where(F.col("device") == device)
+        return sorted(tuple(one) for one in rows.select("device", "incarnation", "sequence").collect())
 
-    def readings(self) -> list[Any]:
+    def readings(self, device: str) -> list[Any]:
         """Every reading's key and value, sorted."""
-        found = self.table("_readings").select("device", "incarnation", "sequence", "position", "value").collect()
-        return sorted(tuple(one) for one in found)
+        rows = self.table("_readings").where(F.col("device") == device)
+        return sorted(tuple(one) for one in rows.select("device", "incarnation", "sequence", "position", "value").collect())
+
+    def version(self) -> int:
+        """The newest version."""
+        return max(int(one.stem) for one in (self.publications / "_delta_log").glob("*.json"))
 
     def versions(self) -> int:
         return len(list((self.publications / "_delta_log").glob("*.json")))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-STEPS = 12
+STEPS = 10
 GAPS = {"before the write": "append", "before the commit": "_write"}
 """Where another job gets in between: what of DeltaWriter is about to be called."""
 
@@ -44,7 +44,7 @@ def once_before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], No
     monkeypatch.setattr(DeltaWriter, name, real)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_the_table_is_the_set_of_all_keys(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, seed: int
 ) -> None:
