@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fsspec.registry import known_implementations
+from fsspec.registry import known_implementations, registry
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import OncewayError
@@ -61,7 +61,7 @@ def split_window(value: str) -> tuple[time, time]:
 
 def _check_landing(value: str) -> str:
     scheme, colon, path = value.partition("://")
-    if colon and scheme not in known_implementations:
+    if colon and scheme not in known_implementations and scheme not in registry:
         raise ValueError(f"there is no file system called {scheme!r}")
     if not value or (colon and not path.strip("/")):
         raise ValueError("names no place")

@@ -13,7 +13,7 @@ from typing import Annotated, cast
 
 import typer
 
-from gateway.config import Config, UplinkSection
+from gateway.config import Config, UplinkSection, parse
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
@@ -41,17 +41,25 @@ class Job:
     settings: UplinkSection
 
 
+def _landing_alone(landing: str) -> UplinkSection:
+    """The settings of an uplink that has nothing but a landing place."""
+    settings = parse({"uplink": {"landing": landing}}, "--landing").uplink
+    assert settings is not None  # noqa: S101 - it was just given
+    return settings
+
+
 def _job(config: Path | None, data: Path | None, landing: str | None, name: str | None) -> Job:
     if config is None:
         if data is None or landing is None:
             raise OncewayError("say where the spool is and where it goes", hint="Use --config FILE, or --data DIR with --landing URL.")
-        return Job(data, name, UplinkSection(landing=landing))
+        return Job(data, name, _landing_alone(landing))
     loaded = load_config(config)
-    if loaded.uplink is None and landing is None:
-        raise OncewayError("the section [uplink] is missing", str(config), 'Add it with landing = "URL".')
-    settings = loaded.uplink or UplinkSection(landing=landing or "")
+    settings = loaded.uplink
     if landing is not None:
-        settings = settings.model_copy(update={"landing": landing})
+        checked = _landing_alone(landing)
+        settings = settings.model_copy(update={"landing": checked.landing}) if settings else checked
+    if settings is None:
+        raise OncewayError("the section [uplink] is missing", str(config), 'Add it with landing = "URL".')
     return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings)
 
 

@@ -7,7 +7,8 @@ It is needed when another life of this store (it was restored from a backup, or 
 that was cut is damaged here and cannot be made again, and when the landing place was moved. After a restore, rows in the spool may
 have landed in the other life already. Device rows may land again, since their key is the same; rows of clients without identity have the
 epoch and the spool id as key, so they are compared with the landed batches one by one. The two lives share their rows up to the
-backup, and spool ids only grow, so the rows in common are the first ones.
+backup, and spool ids only grow, so the rows in common are the first ones. A backup may be restored more than once, so the batches of all
+epochs of this gateway are looked at.
 """
 
 import logging
@@ -20,12 +21,10 @@ import pyarrow as pa
 from gateway.uplink import owner
 from gateway.uplink.batch import decode
 from gateway.uplink.landing import Landing
-from gateway.uplink.manifest import Manifest, Row, sha256
+from gateway.uplink.manifest import Manifest, Origin, Row, sha256
 from gateway.uplink.spool import Spool
 
 log = logging.getLogger(__name__)
-
-_RECEIVED = 6  # index in Row; the clock may have been set since, so it says nothing about identity
 
 
 def draw() -> str:
@@ -62,35 +61,77 @@ def claim(spool: Spool, landing: Landing) -> None:
 
 
 def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
-    """The spool id from which on our rows differ from the rows that landed under `number` and above."""
+    """The spool id from which on our rows have landed in no life of this store. `number` is the first that is not ours in this epoch."""
     after = spool.oldest() - 1
-    for theirs in _landed_rows(spool, landing, number):
+    here = spool.origin()
+    others = [Feed(landing, replace(here, epoch=epoch)) for epoch in landing.epochs(here.gateway) if epoch != here.epoch]
+    reached = None
+    while reached != after:
+        reached = after
+        after = _advance(spool, after, Feed(landing, here).rows(number))
+        for feed in others:
+            after = _advance(spool, after, feed.rows(feed.batch_before(after + 1)))
+    return after + 1
+
+
+def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
+    """The last of our rows above `after` that stands in `landed` without a gap; `after` when the first one differs."""
+    for theirs in landed:
         if theirs[-1] <= after:
             continue
         ours = spool.rows(after, 1)
         if not ours or _identity(ours[0]) != _identity(theirs):
             break
         after = theirs[-1]
-    return after + 1
+    return after
 
 
 def _identity(row: Row) -> tuple[object, ...]:
-    return row[:_RECEIVED] + row[_RECEIVED + 1 :]
+    """What is the same in all lives: not when it was received, for the clock may have been set since; without a device not its key."""
+    device, incarnation, sequence, client, topic, payload, _, boot, monotonic, spool_id = row
+    key = None if device.startswith("@") else (device, incarnation, sequence)
+    return key, client, topic, payload, boot, monotonic, spool_id
 
 
-def _landed_rows(spool: Spool, landing: Landing, number: int) -> Iterator[Row]:
-    """Rows of the published batches from `number` on, up to the first that is missing or not as its manifest says."""
-    while True:
-        manifest = Manifest(spool.origin(), number, 0, 0, "")
-        published = landing.read(manifest.name)
-        data = landing.read(manifest.data_name) if published is not None else None
-        if published is None or data is None:
-            return
+class Feed:
+    """The published batches of one epoch at a landing place. Spool ids grow along the numbers."""
+
+    def __init__(self, landing: Landing, origin: Origin) -> None:
+        self._landing = landing
+        self._origin = origin
+
+    def rows(self, number: int) -> Iterator[Row]:
+        """From batch `number` on, up to the first that is missing or not as its manifest says."""
+        while batch := self._batch(number):
+            yield from batch
+            number += 1
+
+    def batch_before(self, spool_id: int) -> int:
+        """The number of the last batch that begins at or before a spool id, by galloping and bisecting; 1 when there is none."""
+        low, high = 1, 2
+        while self._begins_by(high, spool_id):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._begins_by(middle, spool_id):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _begins_by(self, number: int, spool_id: int) -> bool:
+        batch = self._batch(number)
+        return bool(batch) and batch[0][-1] <= spool_id
+
+    def _batch(self, number: int) -> list[Row]:
+        manifest = Manifest(self._origin, number, 0, 0, "")
+        published = self._landing.read(manifest.name)
+        data = self._landing.read(manifest.data_name) if published is not None else None
+        if data is None:
+            return []
         try:
             rows, _ = decode(data)
         except pa.ArrowException:
-            return
-        if replace(manifest, rows=len(rows), size=len(data), sha256=sha256(data)).to_json() != published:
-            return
-        yield from rows
-        number += 1
+            return []
+        found = replace(manifest, rows=len(rows), size=len(data), sha256=sha256(data))
+        return rows if found.to_json() == published else []

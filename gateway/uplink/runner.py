@@ -3,6 +3,7 @@
 In: a spool, a landing URL, limits. Out: landed batches, one log line when an outage begins and one when it ends.
 """
 
+import gc
 import json
 import logging
 import random
@@ -187,3 +188,4 @@ class Uplink:
         self._landing = None
         self._proven = False
         self._owner_checked = None
+        gc.collect()  # an S3 client is a heap of cycles, 10 MB of it: in an outage there is a new one with every try

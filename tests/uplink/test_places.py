@@ -50,6 +50,13 @@ def test_replace_overwrites(place):
     assert place.read("site-1/owner.json") == b"third"
 
 
+def test_epochs_are_told_from_other_names(place):
+    assert place.epochs("site-1") == []
+    for name in ("00c0ffee/1.json", "deadbeef/1.json", "owner.json", "notes/readme", "DEADBEEF/1.json"):
+        place.create(f"site-1/{name}", b"x")
+    assert place.epochs("site-1") == ["00c0ffee", "deadbeef"]
+
+
 def test_holds_tells_a_short_file_from_a_whole_one(place):
     place.replace("site-1/00c0ffee/1.parquet", b"x" * 1000)
     assert not place.holds("site-1/00c0ffee/1.parquet", b"x" * 1001)

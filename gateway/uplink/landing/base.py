@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,9 @@ SLOWEST = 1000  # bytes per second; a link slower than that counts as down
 def patience(size: int = 0) -> float:
     """How long one operation may take that carries `size` bytes, in seconds."""
     return TIMEOUT_S + size / SLOWEST
+
+
+EPOCH = re.compile("[0-9a-f]{8}")
 
 
 class Unreachable(OncewayError):
@@ -44,6 +47,10 @@ class Landing(ABC):
         """Whether these bytes, which `create` has just put there, stand under a name, by the best proof short of sending them back."""
         return self.read(name) == data
 
+    @abstractmethod
+    def epochs(self, gateway: str) -> list[str]:
+        """The epochs that stand below a gateway's folder: names of eight hex digits."""
+
     def tidy(self, folder: str) -> None:  # noqa: B027 - nothing to do where nothing is written under a hidden name
         """Remove what earlier connections left half written in a folder. Only the owner of the folder may do so."""
 
@@ -60,6 +67,11 @@ class Landing(ABC):
         except Exception as error:
             reason = "no answer in time" if isinstance(error, TimeoutError) else str(error).strip().rstrip(".") or type(error).__name__
             raise Unreachable(f"cannot {what}: {reason}", self.url) from error
+
+
+def only_epochs(names: Iterable[str]) -> list[str]:
+    """Those of some file names or paths that can be epochs, sorted."""
+    return sorted(name for path in names if EPOCH.fullmatch(name := path.rstrip("/").rsplit("/", 1)[-1]))
 
 
 def without_password(url: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.uplink.landing.base import INCOMING, Landing
+from gateway.uplink.landing.base import INCOMING, Landing, only_epochs
 
 
 class GenericLanding(Landing):
@@ -48,6 +48,11 @@ class GenericLanding(Landing):
             self._fs.makedirs(f"{folder}/{INCOMING}", exist_ok=True)
             self._fs.pipe_file(hidden, data)
             self._fs.mv(hidden, f"{folder}/{stem}")
+
+    def epochs(self, gateway: str) -> list[str]:
+        with self.attempt(f"list {gateway}"):
+            folder = f"{self._root}/{gateway}"
+            return only_epochs(self._fs.ls(folder, detail=False)) if self._fs.isdir(folder) else []
 
     def tidy(self, folder: str) -> None:
         with self.attempt("tidy up"):

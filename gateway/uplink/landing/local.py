@@ -9,7 +9,7 @@ import os
 import secrets
 from pathlib import Path
 
-from gateway.uplink.landing.base import INCOMING, Landing
+from gateway.uplink.landing.base import INCOMING, Landing, only_epochs
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -53,6 +53,11 @@ class LocalLanding(Landing):
             final = self._root / name
             self._hide(name, data).replace(final)
             _sync_folder(final.parent)
+
+    def epochs(self, gateway: str) -> list[str]:
+        with self.attempt(f"list {gateway}"):
+            folder = self._root / gateway
+            return only_epochs(path.name for path in folder.iterdir()) if folder.exists() else []
 
     def tidy(self, folder: str) -> None:
         with self.attempt("tidy up"):

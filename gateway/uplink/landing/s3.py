@@ -10,7 +10,7 @@ from typing import Any
 
 import s3fs
 
-from gateway.uplink.landing.base import Landing, patience
+from gateway.uplink.landing.base import Landing, only_epochs, patience
 
 
 class S3Landing(Landing):
@@ -53,6 +53,13 @@ class S3Landing(Landing):
         if "ChecksumSHA256" in found:
             return bool(found["ContentLength"] == len(data) and found["ChecksumSHA256"] == _sha256(data))
         return self.read(name) == data
+
+    def epochs(self, gateway: str) -> list[str]:
+        with self.attempt(f"list {gateway}"):
+            try:
+                return only_epochs(self._fs.ls(self._path(gateway), detail=False, refresh=True))
+            except FileNotFoundError:
+                return []
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._call("put_object", name, Body=data, ChecksumSHA256=_sha256(data), **condition)

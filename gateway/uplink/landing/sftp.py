@@ -16,7 +16,7 @@ import asyncssh
 from fsspec.asyn import sync
 from sshfs import SSHFileSystem
 
-from gateway.uplink.landing.base import INCOMING, Landing, patience
+from gateway.uplink.landing.base import INCOMING, Landing, only_epochs, patience
 
 T = TypeVar("T")
 
@@ -80,6 +80,15 @@ class SftpLanding(Landing):
 
         with self.attempt(f"look at {name}"):
             return self._wait(has_size)
+
+    def epochs(self, gateway: str) -> list[str]:
+        async def names() -> list[str]:
+            with suppress(asyncssh.SFTPNoSuchFile):
+                return [str(name) for name in await self._sftp.listdir(self._path(gateway))]
+            return []
+
+        with self.attempt(f"list {gateway}"):
+            return only_epochs(self._wait(names))
 
     def tidy(self, folder: str) -> None:
         async def tidy() -> None:
