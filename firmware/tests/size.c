@@ -1,0 +1,78 @@
+/*
+ * The program whose size is budgeted (`make size`): UART driver, tick, link, client and EEPROM journal; it connects, publishes 20 bytes at
+ * QoS 2 and subscribes at QoS 2. The switches of ow_config.h take parts away.
+ */
+#include <string.h>
+
+#include "ow_hal.h"
+#include "ow_mqtt.h"
+#include "sketch.h"
+
+enum { PAYLOAD = 20, EVERY_MS = 250 };
+
+static struct ow_mqtt client;
+static volatile uint8_t taken; /* so that the message is looked at */
+static uint16_t last;
+
+static void fill(struct ow_message *message, uint8_t *payload)
+{
+    memset(payload, 'x', PAYLOAD);
+    message->topic = "size/t";
+    message->topic_length = 6;
+    message->alias = 1;
+    message->payload = payload;
+    message->size = PAYLOAD;
+}
+
+static void recall_packet(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+{
+    fill(message, scratch);
+    memcpy(scratch, entry->source, OW_JOURNAL_SOURCE);
+    message->qos = 2;
+}
+
+static void connected(bool session_present)
+{
+    if (OW_SUBSCRIPTIONS && !session_present) {
+        ow_mqtt_subscribe(&client, "size/c", 2);
+    }
+}
+
+static void message_received(const struct ow_message *message)
+{
+    taken = message->payload[0];
+}
+
+static const struct ow_application application = {
+    .recall_packet = OW_PUBLICATIONS ? recall_packet : 0,
+    .connected = connected,
+    .message_received = OW_SUBSCRIPTIONS ? message_received : 0,
+};
+
+static void publish(void)
+{
+    static const uint8_t source[OW_JOURNAL_SOURCE] = "reading";
+    if (OW_PUBLICATIONS) {
+        ow_mqtt_publish_source(&client, source);
+    } else {
+        uint8_t payload[PAYLOAD];
+        struct ow_message message = {0};
+        fill(&message, payload);
+        ow_mqtt_publish(&client, &message);
+    }
+}
+
+void setup(void)
+{
+    ow_mqtt_begin(&client, &application);
+}
+
+void loop(void)
+{
+    ow_mqtt_poll(&client);
+    if ((uint16_t)(ow_hal_millis() - last) >= EVERY_MS) {
+        last = ow_hal_millis();
+        publish();
+    }
+    ow_hal_idle();
+}
