@@ -1,11 +1,15 @@
 """`onceway ingest`: print or run the Spark job."""
 
 import os
+import shutil
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gateway.errors import OncewayError
 from gateway.ingest.command import Command, build
+from gateway.ingest.interval import seconds
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
 
@@ -23,6 +27,10 @@ Conf = Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="A Spark sett
 def _ingest(
     landing: str, table: str, checkpoint: str, available_now: bool, every: str, rows: int, master: str, memory: str, conf: list[str]
 ) -> Command:
+    try:
+        seconds(every)
+    except ValueError as error:
+        raise OncewayError(str(error), "--every") from None
     options = ["--landing", landing, "--table", table, "--checkpoint", checkpoint, "--rows", str(rows)]
     options += ["--available-now"] if available_now else ["--every", every]
     return build("onceway_ingest.py", options, master, memory, conf)
@@ -63,6 +71,10 @@ def run(
 
     Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint /srv/lake/checkpoint --available-now
     """
+    if shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin") + os.pathsep + os.environ.get("PATH", "")) is None:
+        raise OncewayError("Spark needs Java 17, and there is no `java` here", hint="On Debian: apt-get install openjdk-17-jre-headless")
+    if "://" not in landing and not Path(landing).is_dir():
+        raise OncewayError("there is no such landing place", landing, "The uplink makes it when it lands its first batch")
     _execute(_ingest(landing, table, checkpoint, available_now, every, rows, master, memory, conf))
 
 

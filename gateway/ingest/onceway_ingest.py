@@ -6,7 +6,6 @@ In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out
 
 import argparse
 import logging
-import re
 import signal
 import sys
 import threading
@@ -17,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from gateway.errors import OncewayError
+from gateway.ingest.interval import seconds
 from gateway.ingest.job import open_sink
 from gateway.ingest.landing import Landing
 from gateway.ingest.session import open_session
@@ -42,18 +42,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"most rows of a micro-batch (default {ROWS})")
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what is there and stop")
-    when.add_argument(
-        "--every", type=seconds, default=30.0, metavar="TIME", help="look for new batches so often, e.g. 30s, 5m (default 30s)"
-    )
+    when.add_argument("--every", type=_time, default=30.0, metavar="TIME", help="look for new batches so often, e.g. 30s, 5m (default 30s)")
     return parser.parse_args(arguments)
 
 
-def seconds(text: str) -> float:
-    """`30s`, `5m`, `1h` → seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write for example 30s or 5m")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[match[2]]
+def _time(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:

@@ -1,7 +1,10 @@
 """Tell systemd how the service is doing (sd_notify(3)): a datagram to the socket that it names."""
 
+import logging
 import os
 import socket
+
+log = logging.getLogger(__name__)
 
 
 def notify(state: str) -> None:
@@ -12,4 +15,7 @@ def notify(state: str) -> None:
     if address.startswith("@"):
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-        channel.sendto(state.encode(), address)
+        try:
+            channel.sendto(state.encode(), address)
+        except OSError as error:
+            log.warning("%s: systemd does not listen (%s)", os.environ["NOTIFY_SOCKET"], error.strerror)

@@ -1,0 +1,13 @@
+"""Times as people type them: `30s`, `5m`, `1h` → seconds."""
+
+import re
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+def seconds(text: str) -> float:
+    """The time in seconds. Raises ValueError for what is no time."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if match is None:
+        raise ValueError(f"{text!r} is no time; write for example 30s or 5m")
+    return float(match[1]) * _UNITS[match[2]]

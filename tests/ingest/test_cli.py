@@ -1,0 +1,42 @@
+"""`onceway ingest run` says what is wrong before it starts Spark."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.errors import OncewayError
+from gateway.ingest.cli import app
+from gateway.ingest.interval import seconds
+
+
+def _run(landing: Path, *more: str) -> OncewayError:
+    where = ["--landing", str(landing), "--table", "/t", "--checkpoint", "/c"]
+    error = CliRunner().invoke(app, ["run", *where, *more]).exception
+    assert isinstance(error, OncewayError)
+    return error
+
+
+def test_a_missing_landing_place_is_named(tmp_path: Path) -> None:
+    assert str(tmp_path / "none") in str(_run(tmp_path / "none"))
+
+
+def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert "'soon' is no time" in str(_run(tmp_path, "--every", "soon"))
+
+
+def test_a_missing_java_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert "apt-get install openjdk-17-jre-headless" in str(_run(tmp_path))
+
+
+@pytest.mark.parametrize(("text", "value"), [("30s", 30), ("5m", 300), ("1h", 3600), ("250ms", 0.25), ("1.5s", 1.5)])
+def test_times_as_people_type_them(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1 s", "1d"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        seconds(text)
