@@ -20,7 +20,11 @@ class ProcessLock:
     """Held from creation until `close`. Raises Locked, naming the holder."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            hint = "Is that the data directory, and may this account write there?"
+            raise OncewayError(f"cannot take the lock ({error.strerror})", str(path), hint) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -35,10 +39,10 @@ class ProcessLock:
 
 
 def holder(path: Path) -> str | None:
-    """Who holds the lock at `path` (`process 1234`); None when nobody does."""
+    """Who holds the lock at `path` (`process 1234`); None when nobody does, or it cannot be seen."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

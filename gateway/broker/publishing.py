@@ -37,7 +37,10 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
     assert session is not None  # noqa: S101 - CONNECT comes first
     qos, count = burst.qos, burst.count
     broker.statistics.received[qos] += count
-    if connection.peer.device is not None and identity is None and count == 1:
+    if connection.peer.device is not None and identity is None and identifiers:
+        if count > 1:  # each has a sequence of its own
+            _one_by_one(connection, burst, identifiers)
+            return
         identity = _device_identity(connection, identifiers)
     if not qos:
         if connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):

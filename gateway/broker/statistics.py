@@ -1,4 +1,4 @@
-"""What the broker counts. Plain integers, read by metrics, `$SYS` and tests."""
+"""What the broker counts. Plain integers."""
 
 from dataclasses import dataclass, field
 

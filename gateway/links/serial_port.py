@@ -92,7 +92,7 @@ class SerialCarrier:
 
 @dataclass(frozen=True, slots=True)
 class PortStatus:
-    """A port as people and metrics see it. device: name of the one in session. problem: what the log said last, while it lasts."""
+    """A port as people see it. device: name of the one in session. problem: what the log said last, while it lasts."""
 
     path: str
     is_open: bool

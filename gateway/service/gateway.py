@@ -1,7 +1,7 @@
 """A gateway put together: configuration, store, broker, listeners.
 
 In: a `Config`. Out: a running gateway, until SIGTERM or SIGINT; then a clean stop. Start and stop order is the point of this file: the
-lock comes first and goes last, the store is read before anybody may connect, and listeners close before the last commit.
+lock comes first and goes last, the store is read before anybody may connect, and every client is told goodbye before the last commit.
 """
 
 import asyncio

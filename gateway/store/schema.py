@@ -79,6 +79,9 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     try:
         database = connect(path)
         prepare(database, gateway)
+    except sqlite3.OperationalError as error:
+        hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
+        raise StoreError(f"the store cannot be opened ({error})", str(path), hint) from error
     except sqlite3.DatabaseError as error:
         raise StoreError(f"the store is damaged ({error})", str(path), f"See: onceway store salvage --data {folder}") from error
     return database

@@ -42,6 +42,7 @@ class Writer:
         self._landed = landed
         self._orders: SimpleQueue[Commit | Callable[[sqlite3.Connection], None] | None] = SimpleQueue()
         self._stopping = threading.Event()
+        self._gave_up = False
         self._checkpointer = Checkpointer(folder / FILE, self._orders.put)
         self._thread = threading.Thread(target=self._run, name="store-writer")
         self._thread.start()
@@ -68,17 +69,32 @@ class Writer:
         self._thread.join()
         self._checkpointer.stop()
         with contextlib.suppress(sqlite3.Error):
-            save_axis(self._database, int(axis * 1000), utc)
+            if not self._gave_up:
+                save_axis(self._database, int(axis * 1000), utc)
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:
             if not isinstance(order, Commit):
-                order(self._database)
+                self._read(order)
+            elif self._gave_up:
+                continue  # a commit says what is new since the one before: without that one it would not be true
             elif self._write(order):
                 self._done(order.number)
                 self._checkpointer.committed()
+            else:
+                self._gave_up = True
+
+    def _read(self, order: Callable[[sqlite3.Connection], None]) -> None:
+        while True:
+            try:
+                order(self._database)
+            except sqlite3.Error as error:
+                log.error("the store cannot be read (%s); trying again", error)
+                if not self._stopping.wait(RETRY_S):
+                    continue
+            return
 
     def _look(self, database: sqlite3.Connection) -> None:
         with contextlib.suppress(sqlite3.Error):

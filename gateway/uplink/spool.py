@@ -63,10 +63,18 @@ class Spool:
 
     def __init__(self, data: Path) -> None:
         path = data / FILE
-        if not path.is_file():
-            raise OncewayError("there is no gateway database", str(path), START_GATEWAY)
-        self._db = connect(path)
-        if not self._db.execute("PRAGMA user_version").fetchone()[0]:
+        try:
+            if not path.is_file():
+                raise OncewayError("there is no gateway database", str(path), START_GATEWAY)
+            self._db = connect(path)
+            made = self._db.execute("PRAGMA user_version").fetchone()[0]
+        except PermissionError as error:
+            raise OncewayError(
+                "this account may not read the gateway's data", str(path), "Run it as the service's account or as root."
+            ) from error
+        except sqlite3.Error as error:
+            raise OncewayError(f"the gateway's database cannot be opened ({error})", str(path), "See: onceway store check") from error
+        if not made:
             raise OncewayError("the database has no spool", str(path), START_GATEWAY)
 
     def close(self) -> None:
