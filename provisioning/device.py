@@ -34,7 +34,7 @@ def provision(registry: Registry, name: str, target: Target, progress: avrdude.P
 
 def flash(registry: Registry, name: str, target: Target, progress: avrdude.Progress) -> Device:
     """Write a firmware to a device of the registry; it keeps its identity."""
-    return _write(registry, registry.get(name).identity, target, progress)
+    return _write(registry, _welcome(registry, name).identity, target, progress)
 
 
 def replace(registry: Registry, name: str, target: Target, progress: avrdude.Progress) -> Device:
@@ -48,7 +48,7 @@ def rename(registry: Registry, name: str, new_name: str, target: Target, progres
     taken = registry.find(new_name)
     if taken is not None:
         raise _taken(registry, taken)
-    renamed = _write(registry, Identity(new_name, registry.get(name).key), target, progress)
+    renamed = _write(registry, Identity(new_name, _welcome(registry, name).key), target, progress)
     registry.remove(name)
     return renamed
 
@@ -68,6 +68,14 @@ def check(target: Target) -> Image:
     image = Image(target.firmware, target.board)
     ports.check(target.port)
     return image
+
+
+def _welcome(registry: Registry, name: str) -> Device:
+    device = registry.get(name)
+    if device.status == "revoked":
+        hint = f"`onceway device replace {name}` gives the name to a board again, with a new key"
+        raise OncewayError(f"the device {name!r} was revoked", str(registry.path), hint)
+    return device
 
 
 def _taken(registry: Registry, known: Device) -> OncewayError:
