@@ -44,7 +44,7 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-soak: debian-soak setup ## an hour of random schedules of the link against Python and C, and of libFuzzer on the C parser
+soak: debian-soak setup ## hours of random schedules of the link against Python and C, then libFuzzer on the C parser
 	@$(BIN)/python -m tests.links.soak --device python $(ARGS)
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
@@ -57,7 +57,7 @@ clean: ## remove what was built (not .venv)
 
 install: debian-run ## install as systemd services into /opt/onceway (run as root); configuration in /etc/onceway/gateway.toml
 	test -x /opt/onceway/bin/python || $(PYTHON) -m venv /opt/onceway
-	/opt/onceway/bin/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt '.[provisioning]'
+	/opt/onceway/bin/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt '.[provisioning,uplink-s3,uplink-sftp]'
 	install -m 644 README.md /opt/onceway/README.md
 	install -D -m 644 systemd/onceway.sysusers /etc/sysusers.d/onceway.conf
 	install -D -m 644 systemd/onceway.tmpfiles /etc/tmpfiles.d/onceway.conf
