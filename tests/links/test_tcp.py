@@ -29,6 +29,7 @@ async def listening(broker: Broker, host: str = "127.0.0.1") -> AsyncIterator[tu
         await listener.close()
 
 
+@pytest.mark.mqtt("MQTT-4.2.0-1", "311:MQTT-7.1.1-1")
 async def test_bytes_go_both_ways_and_the_peer_is_named(broker: Broker) -> None:
     async with listening(broker) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

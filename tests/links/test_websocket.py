@@ -44,7 +44,7 @@ async def connected(listener: WebSocketListener, *, max_msg_size: int = 4_000_00
         yield client
 
 
-@pytest.mark.mqtt("MQTT-6.0.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4")
+@pytest.mark.mqtt("MQTT-6.0.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4", "311:MQTT-6.0.0-1", "311:MQTT-6.0.0-4")
 async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener) as client:
         assert client.protocol == "mqtt"
@@ -63,7 +63,7 @@ async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broke
         assert broker.last.reason == "closed by the peer"
 
 
-@pytest.mark.mqtt("MQTT-6.0.0-1")
+@pytest.mark.mqtt("MQTT-6.0.0-1", "311:MQTT-6.0.0-1")
 async def test_a_text_message_closes_the_connection(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener) as client:
         await client.send_str("CONNECT")

@@ -65,6 +65,10 @@ def test_the_table_says_what_is_missing() -> None:
     assert "| 1.0.0-3 | both | three | does not apply: a reason |" in text
 
 
-def test_the_readme_has_its_table() -> None:
-    text = README.read_text()
-    assert text.index(BEGIN) < text.index("### MQTT 5.0") < text.index("### MQTT 3.1.1") < text.index(END)
+def test_every_statement_that_binds_the_server_is_shown() -> None:
+    assert unshown(load(), find_tests()) == []
+
+
+def test_the_readme_has_the_table_of_today() -> None:
+    shown = README.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert shown.strip() == table(load(), find_tests()).strip(), "run: python -m tests.mqtt.statements"
