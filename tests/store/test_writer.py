@@ -1,0 +1,91 @@
+"""The writer on a disk that fails: nothing is acknowledged that is not there, and nothing is written that builds on what is not there."""
+
+import queue
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.changes import Commit
+from gateway.store import writer as module
+from gateway.store.schema import make_folder, open_store
+from gateway.store.writer import Writer
+
+
+class Disk:
+    """Stands in for `apply`: fails for the commits in `broken`, and notes the numbers of the others."""
+
+    def __init__(self) -> None:
+        self.broken: set[int] = set()
+        self.written: list[int] = []
+
+    def apply(self, database: sqlite3.Connection, commit: Commit) -> None:
+        if commit.number in self.broken:
+            raise sqlite3.OperationalError("disk I/O error")
+        self.written.append(commit.number)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(module, "apply", disk.apply)
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    return disk
+
+
+@pytest.fixture
+def acknowledged() -> "queue.Queue[int]":
+    return queue.Queue()
+
+
+@pytest.fixture
+def failures() -> "queue.Queue[sqlite3.Error]":
+    return queue.Queue()
+
+
+@pytest.fixture
+def writer(tmp_path: Path, disk: Disk, acknowledged: "queue.Queue[int]", failures: "queue.Queue[sqlite3.Error]") -> Writer:
+    make_folder(tmp_path)
+    open_store(tmp_path, "test").close()
+    return Writer(tmp_path, done=acknowledged.put, failed=failures.put, landed=lambda lowest: None)
+
+
+def test_a_commit_that_fails_is_tried_until_it_is_on_disk(
+    writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]", failures: "queue.Queue[sqlite3.Error]"
+) -> None:
+    disk.broken = {1}
+    writer.submit(Commit(1))
+    failures.get(timeout=10)
+    failures.get(timeout=10)
+    assert acknowledged.empty()
+    disk.broken = set()
+    assert acknowledged.get(timeout=10) == 1
+    writer.stop(0.0, None)
+
+
+def test_what_follows_a_commit_that_was_given_up_is_not_written(
+    writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]", failures: "queue.Queue[sqlite3.Error]"
+) -> None:
+    """Commit 2 may say that a packet identifier is kept whose message was in commit 1."""
+    disk.broken = {1}
+    writer.submit(Commit(1))
+    writer.submit(Commit(2))
+    failures.get(timeout=10)
+    writer.stop(0.0, None)
+    assert disk.written == []
+    assert acknowledged.empty()
+
+
+def test_a_store_that_cannot_be_read_for_a_while_stops_nothing(writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]") -> None:
+    tries = []
+
+    def read(database: sqlite3.Connection) -> None:
+        tries.append(database)
+        if len(tries) < 3:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    writer._orders.put(read)
+    writer.submit(Commit(1))
+    assert acknowledged.get(timeout=10) == 1
+    assert len(tries) == 3
+    writer.stop(0.0, None)
