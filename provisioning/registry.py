@@ -6,6 +6,8 @@ device (name, board, key, status 'flashing' | 'ready' | 'revoked', port, firmwar
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,8 @@ from gateway.errors import OncewayError
 from provisioning.identity import Identity
 
 _SCHEMA_VERSION = 1
+_WAIT_S = 20.0
+"""For another process that writes."""
 
 
 def default_path() -> Path:
@@ -62,12 +66,14 @@ class Registry:
             if os.geteuid() == 0:  # the gateway's own account reads it in its own folder
                 owner = path.parent.stat()
                 os.chown(path, owner.st_uid, owner.st_gid)
-            self._database = sqlite_utils.Database(path)
+            self._database = sqlite_utils.Database(sqlite3.connect(path, timeout=_WAIT_S))
             self._migrate()
         except OSError as error:
             raise OncewayError(
                 f"cannot open the device registry ({error.strerror})", str(path), "Name another one with --registry"
             ) from error
+        except sqlite3.OperationalError as error:
+            raise OncewayError(f"cannot open the device registry ({error})", str(path), "Does another process hold it?") from error
         except sqlite3.DatabaseError as error:
             raise OncewayError(f"this is not a device registry ({error})", str(path), "Name another one with --registry") from error
 
@@ -80,7 +86,7 @@ class Registry:
                 "Upgrade Onceway",
             )
         if version == 0:
-            with self._database.conn:
+            with self._writing():
                 self._table.create(
                     {"name": str, "board": str, "key": bytes, "status": str, "port": str, "firmware": str, "created": str, "flashed": str},
                     pk="name",
@@ -89,6 +95,17 @@ class Registry:
                     if_not_exists=True,
                 )
                 self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction that takes the write lock before it reads: two that read first and write then would not wait for one another."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.conn.rollback()
+            raise
+        self._database.conn.commit()
 
     @property
     def _table(self) -> sqlite_utils.db.Table:
@@ -113,7 +130,7 @@ class Registry:
     def begin(self, identity: Identity, board: str, port: str) -> None:
         """Enter a device, or one that is written again, as `flashing`."""
         now = _now()
-        with self._database.conn:
+        with self._writing():
             if self.find(identity.name) is None:
                 self._table.insert(
                     {"name": identity.name, "board": board, "key": identity.key, "status": "flashing", "port": port, "created": now}
@@ -123,23 +140,23 @@ class Registry:
 
     def finish(self, name: str, firmware: str) -> None:
         """The board was written and read back: it is `ready`."""
-        with self._database.conn:
+        with self._writing():
             self._table.update(name, {"status": "ready", "firmware": firmware, "flashed": _now()})
 
     def revoke(self, name: str) -> None:
         """The device is no longer welcome; its row stays, so that its name is not given away by accident."""
         self.get(name)
-        with self._database.conn:
+        with self._writing():
             self._table.update(name, {"status": "revoked"})
 
     def remove(self, name: str) -> None:
         """Forget a device."""
-        with self._database.conn:
+        with self._writing():
             self._table.delete(name)
 
     def restore(self, device: Device) -> None:
         """Enter a device as a backup holds it, over what is known of it."""
-        with self._database.conn:
+        with self._writing():
             self._table.upsert(asdict(device), pk="name")
 
 

@@ -1,6 +1,8 @@
 """The registry says what is on a board, survives being reopened, and keeps keys to its owner."""
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,31 @@ def test_a_registry_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(OncewayError, match="newer Onceway"):
         Registry(path)
+
+
+def test_many_who_enter_devices_at_once_wait_for_one_another(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from provisioning.identity import Identity; from provisioning.registry import Registry\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+        "registry = Registry(Path(sys.argv[1]))\n"
+        "for number in range(5):\n"
+        "    name = f'{sys.argv[2]}-{number}'\n"
+        "    registry.begin(Identity.create(name), 'uno', 'p')\n"
+        "    registry.finish(name, 'ab' * 32)\n"
+    )
+    path = tmp_path / "registry.db"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    many = [subprocess.Popen([sys.executable, "-c", code, str(path), f"board{number}"], **pipes) for number in range(6)]
+    for process in many:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in many:  # all are up: now at once
+        assert process.stdin is not None
+        process.stdin.close()
+    for process in many:
+        process.stdin = None
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors.decode()) == (0, "")
+    assert {device.status for device in Registry(path).devices()} == {"ready"}
+    assert len(Registry(path).devices()) == 30
