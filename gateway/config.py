@@ -86,6 +86,7 @@ Bind = Annotated[str, AfterValidator(_check_bind)]
 Window = Annotated[str, AfterValidator(_check_window)]
 TopicFilter = Annotated[str, AfterValidator(_check_filter)]
 Count = Annotated[int, Field(ge=1)]
+FilePath = Annotated[Path, Field(strict=False)]
 U16 = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -104,18 +105,54 @@ class GatewaySection(Section):
     trust_clock: bool = False
 
 
-class ListenerSection(Section):
-    """A TCP listener. receive_maximum: QoS 1 and 2 messages that a client may have in flight towards us (MQTT 5, section 3.2.2.3.3)."""
+class TlsSection(Section):
+    """TLS 1.2 and up. Files in PEM format. client_ca: authorities whose client certificates are taken; the common name in one is the user
+    name. client_required: no entry without a certificate."""
 
-    type: Literal["tcp"] = "tcp"
-    bind: Bind
+    certificate: FilePath
+    key: FilePath
+    client_ca: FilePath | None = None
+    client_required: bool = False
+
+    @model_validator(mode="after")
+    def _has_authority(self) -> "TlsSection":
+        if self.client_required and self.client_ca is None:
+            raise ValueError("client_required needs client_ca: whose certificates are to be taken?")
+        return self
+
+
+class ListenerSection(Section):
+    """MQTT over TCP or WebSocket. bind: an address, or the name of a socket from systemd (`FileDescriptorName=`).
+
+    anonymous: take clients without a user name. receive_maximum: QoS 1 and 2 messages that a client
+    may have in flight towards us (MQTT 5, section 3.2.2.3.3). origins: web pages that may connect over WebSocket from other hosts.
+    """
+
+    type: Literal["tcp", "websocket"] = "tcp"
+    bind: Bind | None = None
+    systemd: Annotated[str, Field(min_length=1)] | None = None
     anonymous: bool = False
     receive_maximum: U16 = 1024
+    tls: TlsSection | None = None
+    origins: list[str] = []
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "ListenerSection":
+        if (self.bind is None) == (self.systemd is None):
+            raise ValueError("needs either bind = ADDRESS:PORT or systemd = NAME")
+        if self.origins and self.type != "websocket":
+            raise ValueError("origins are for listeners with type = 'websocket'")
+        return self
+
+    @property
+    def name(self) -> str:
+        """For logs."""
+        return self.bind or f"systemd:{self.systemd}"
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port; an empty host is every address."""
-        return split_bind(self.bind)
+        return split_bind(self.bind) if self.bind else ("", 0)
 
 
 class SerialSection(Section):
@@ -138,6 +175,8 @@ class SpoolSection(Section):
 class LimitsSection(Section):
     """Bounds that hold for every client. Sizes in bytes.
 
+    connects_per_s: CONNECTs from one address, in bursts of ten seconds' worth.
+
     queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions. outgoing_bytes: written to one connection and
     not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one
     client and not yet acknowledged, whatever Receive Maximum it announces. keep_alive_s: the longest keep alive of MQTT 5 clients; who
@@ -145,6 +184,7 @@ class LimitsSection(Section):
     """
 
     connections: Count = 10_000
+    connects_per_s: Count = 50
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     inflight: U16 = 1024
     queue_messages: Count = 100_000
@@ -170,6 +210,26 @@ class QueueSection(Section):
     clients: Annotated[str, Field(min_length=1)] = "*"
     full: Literal["end the session", "drop the oldest", "refuse the publisher"] = "end the session"
     qos_0: bool = False
+
+
+class AccessSection(Section):
+    """users: the file of user names and password hashes (`onceway user add`); default: `users` in the data directory, if it is there."""
+
+    users: FilePath | None = None
+
+
+class AclSection(Section):
+    """What some clients may do. users, clients: shell patterns; "" is the user of anonymous clients and of devices.
+
+    write: filters of the topics that they may publish to. read: of the topics that they may receive. subscribe: filters that cover those
+    that they may ask for; without it, read holds. `%u` and `%c` stand for the user name and the client identifier.
+    """
+
+    users: Annotated[list[str], Field(min_length=1)] = ["*"]
+    clients: Annotated[list[str], Field(min_length=1)] = ["*"]
+    write: list[TopicFilter] = []
+    read: list[TopicFilter] = []
+    subscribe: list[TopicFilter] = []
 
 
 class UplinkSection(Section):
@@ -204,7 +264,14 @@ class Config(Section):
     spool: SpoolSection = SpoolSection()
     limits: LimitsSection = LimitsSection()
     queue: list[QueueSection] = []
+    access: AccessSection = AccessSection()
+    acl: list[AclSection] = []
     uplink: UplinkSection | None = None
+
+    @property
+    def users_file(self) -> Path:
+        """Where users and their password hashes are."""
+        return self.access.users or self.gateway.data / "users"
 
     def queueing(self, client: str) -> QueueSection:
         """The section for a client's queue."""
@@ -212,7 +279,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _unique(self) -> "Config":
-        for kind, values in (("bind", [item.bind for item in self.listener]), ("port", [item.port for item in self.serial])):
+        for kind, values in (("bind", [item.bind for item in self.listener if item.bind]), ("port", [item.port for item in self.serial])):
             for value in values:
                 if values.count(value) > 1 and not value.endswith(":0"):
                     raise ValueError(f"two sections have the {kind} {value!r}")

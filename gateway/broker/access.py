@@ -1,24 +1,51 @@
-"""Who may connect, publish and subscribe. Each question is answered with a reason to refuse, or None."""
+"""Who may connect, publish, subscribe and receive. Each question is answered with a reason to refuse, or None.
+
+`Access` is what a listener asks at CONNECT: who is this? `Acl` says what each of them may do; it is one for the whole broker, since
+messages for a session that is away must be judged, too.
+
+Rules of an ACL: without any section everybody who is let in may do everything. With sections, a client may do what any section that names
+its user and client identifier allows. `%u` and `%c` in a filter stand for the user name and the client identifier. Nobody but the broker
+publishes to `$SYS…` (MQTT 5, section 4.7.2).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import split_shared, topic_matches
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
     from gateway.broker.router import Topic
+    from gateway.config import AclSection
     from gateway.mqtt.packets import Connect
+
+_KNOWN = 16_384
+_KNOWN_LENGTH = 256
 
 Refusal = tuple[ReasonCode, str]
 """Reason and text."""
 
 
-class Access(Protocol):
-    """The rules of one listener."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An answer that takes time, such as a password against a memory-hard hash: to be found elsewhere than on the event loop.
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | None: ...
+    user: who the client will be when it is let in. answer: called once, on any thread.
+    """
+
+    user: str
+    answer: Callable[[], Refusal | None]
+
+
+class Access(Protocol):
+    """The rules of one listener. `refuses_connect` sets `connection.user` of those that it lets in at once."""
+
+    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None: ...
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None: ...
 
@@ -26,18 +53,82 @@ class Access(Protocol):
 
 
 class Anonymous:
-    """Everybody may do everything, or nobody may connect."""
+    """Takes clients without asking who they are, or takes nobody."""
 
     def __init__(self, allowed: bool) -> None:
         self._allowed = allowed
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | None:
+    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
         if self._allowed:
             return None
         return ReasonCode.NOT_AUTHORIZED, f"the listener {connection.peer.listener} takes no anonymous clients"
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None:
-        return None
+        if connection.broker.acl.may_write(connection.user, connection.client, topic.name):
+            return None
+        return ReasonCode.NOT_AUTHORIZED
 
     def refuses_subscribe(self, connection: Connection, topic_filter: str) -> ReasonCode | None:
-        return None
+        if connection.broker.acl.may_subscribe(connection.user, connection.client, topic_filter):
+            return None
+        return ReasonCode.NOT_AUTHORIZED
+
+
+class Acl:
+    """The [[acl]] sections of a configuration. user: None for anonymous clients and devices; sections name them as ""."""
+
+    def __init__(self, sections: list[AclSection]) -> None:
+        self._sections = sections
+        self._known: dict[tuple[str, str | None, str, str], bool] = {}
+
+    def may_write(self, user: str | None, client: str, topic: str) -> bool:
+        if topic.startswith("$SYS"):
+            return False
+        return not self._sections or self._may("write", user, client, topic, topic_matches)
+
+    def may_read(self, user: str | None, client: str, topic: str) -> bool:
+        return not self._sections or self._may("read", user, client, topic, topic_matches)
+
+    def may_subscribe(self, user: str | None, client: str, topic_filter: str) -> bool:
+        return not self._sections or self._may("subscribe", user, client, split_shared(topic_filter)[1], covers)
+
+    def _may(self, what: str, user: str | None, client: str, wanted: str, fits: Callable[[str, str], bool]) -> bool:
+        key = (what, user, client, wanted)
+        known = self._known.get(key)
+        if known is None:
+            known = any(fits(item, wanted) for item in self._filters(what, user or "", client))
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            if len(wanted) <= _KNOWN_LENGTH:  # a client could fill the memory with long names
+                self._known[key] = known
+        return known
+
+    def _filters(self, what: str, user: str, client: str) -> list[str]:
+        """The filters that hold for a client, with its names put in. A name with a wildcard or a slash in it would widen a filter: it gets
+        none of those that mention it."""
+        found = []
+        for section in self._sections:
+            named = any(fnmatchcase(user, pattern) for pattern in section.users)
+            if named and any(fnmatchcase(client, pattern) for pattern in section.clients):
+                for item in getattr(section, what) if what != "subscribe" else section.subscribe or section.read:
+                    if ("%u" in item and not _plain(user)) or ("%c" in item and not _plain(client)):
+                        continue
+                    found.append(item.replace("%u", user).replace("%c", client))
+        return found
+
+
+def _plain(name: str) -> bool:
+    return name != "" and not set(name) & set("/+#$%")
+
+
+def covers(allowed: str, wanted: str) -> bool:
+    """Whether everything that the filter `wanted` matches is matched by the filter `allowed`, too."""
+    if wanted[0] == "$" and allowed[0] in "+#":
+        return False
+    outer, inner = allowed.split("/"), wanted.split("/")
+    for position, level in enumerate(outer):
+        if level == "#":
+            return True
+        if position == len(inner) or inner[position] == "#" or level not in ("+", inner[position]):
+            return False
+    return len(outer) == len(inner)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.broker.access import Access
+from gateway.broker.access import Access, Acl
+from gateway.broker.admission import Admission
 from gateway.broker.burst import Burst
 from gateway.broker.changes import Changes, Commit
 from gateway.broker.connection import Connection
+from gateway.broker.handshake import Ask
 from gateway.broker.recovered import Recovered
 from gateway.broker.restore import restore
 from gateway.broker.retained import RetainedMessages
@@ -50,14 +52,17 @@ class Policy:
 class Broker:
     """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to
     write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. queued: bytes in all queues.
-    orders: to be carried out on the store (`paging.py`). starved: sessions whose next page was not committed yet."""
+    orders: to be carried out by the store (`paging.py`), or on another thread (`handshake.Ask`). starved: sessions whose next page was
+    not committed yet."""
 
     def __init__(self, config: Config, state: Recovered) -> None:
         self.config = config
         self.limits = limits = config.limits
         self.started = self.now = state.now
         self.utc_start: int | None = None
-        self.router = Router(config.spool.topics, limits.topic_levels)
+        self.acl = Acl(config.acl)
+        self.admission = Admission(self)
+        self.router = Router(config.spool.topics, limits.topic_levels, self.may_read)
         self.retained = RetainedMessages()
         self.spool = Spool(config.spool.max_bytes, state.next_spool, state.boot, state.spool)
         self.statistics = Statistics()
@@ -70,7 +75,7 @@ class Broker:
         self.disk_full = False
         self.changes = Changes(1)
         self.rows = Rows(state.next_message, state.references)
-        self.orders: list[Order] = []
+        self.orders: list[Order | Ask] = []
         self.starved: list[Session] = []
         self._last_committed = 0
         self._axis_noted = state.now
@@ -86,11 +91,15 @@ class Broker:
         self.statistics.connections += 1
         return connection
 
-    def new_session(self, client: str, expiry: int, incarnation: int) -> Session:
-        session = Session(self, self._next_session, client, self.config.queueing(client), expiry, incarnation)
+    def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
+        session = Session(self, self._next_session, client, self.config.queueing(client), expiry, incarnation, user)
         self._next_session += 1
         self.sessions[client] = session
         return session
+
+    def may_read(self, session: Session, topic: str) -> bool:
+        """Whether a session may get messages of a topic."""
+        return self.acl.may_read(session.user, session.client, topic)
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
         """A connection has its session. Returns the commit that its CONNACK waits for, 0 for none."""

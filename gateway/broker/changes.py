@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.broker.will import StoredWill
 
-SessionRow = tuple[int, str, int, int | None, int]
-"""id, client, expiry in seconds, when it was left (axis ms; None while connected), incarnation."""
+SessionRow = tuple[int, str, int, int | None, int, str | None]
+"""id, client, expiry in seconds, when it was left (axis ms; None while connected), incarnation, user."""
 FlowRow = tuple[int, bytes, int, bytes, bytes]
 """session, inbound packet ids, number of the next message to send, identifiers sent and not acknowledged, identifiers released."""
 SubscriptionRow = tuple[int, str, int, int]

@@ -50,6 +50,7 @@ _ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
 # First bytes of a PUBLISH without anything odd about it: QoS 0 without DUP, QoS 1, QoS 2.
 _PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
 _CONNECT = 0x10
+_MOST_WAITING = 65_536
 
 
 class _Held:
@@ -95,6 +96,7 @@ class Connection:
         "topics",
         "user",
         "version",
+        "waiting",
         "will",
     )
 
@@ -118,6 +120,7 @@ class Connection:
         self.seen = broker.now
         self.greeted: int | None = None
         self.full = False
+        self.waiting = False
         self.closing: str | None = None
         self.dirty = False
         self.out: list[bytes] = []
@@ -219,6 +222,12 @@ class Connection:
         if self.session is not None:
             self.seen = self.broker.now
         self.broker.statistics.bytes_received += len(data)
+        if self.waiting:
+            self._wait(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         if self._parts:
             self._parts.append(data)
             self._missing -= len(data)
@@ -234,10 +243,24 @@ class Connection:
         if at < len(data) and self.closing is None:
             self._parts = [data[at:] if at else data]
 
+    def _wait(self, data: bytes) -> None:
+        """Keep what comes while it is found out who this is."""
+        self._parts.append(data)
+        if sum(map(len, self._parts)) > _MOST_WAITING:
+            self.end("too much came before CONNECT was answered", will=False)
+
+    def proceed(self) -> None:
+        """It has been found out: go on with what came meanwhile."""
+        self.waiting = False
+        data, self._parts = b"".join(self._parts), []
+        if data and self.closing is None:
+            self.seen = self.broker.now
+            self._take(data)
+
     def _packets(self, data: bytes) -> int:
         """Take packets from `data`; returns where the first incomplete one starts."""
         at, end, maximum = 0, len(data), self.broker.limits.packet_bytes
-        while end - at >= 2 and self.closing is None:
+        while end - at >= 2 and self.closing is None and not self.waiting:
             first, length = data[at], data[at + 1]
             if length < 0x80 and length + 2 <= maximum:
                 start = at + 2

@@ -3,14 +3,18 @@
 Rules: a second connection of a client takes the session over, the first is told 0x8E and closed [MQTT-3.1.4-3]; Clean Start 1 ends the
 old session [MQTT-3.1.2-4], Clean Start 0 resumes it [MQTT-3.1.2-5]; CONNACK says which, after the commit that makes it true. A device on a
 reliable link must use its name as client identifier, and a device that has lost its memory (another incarnation) gets a new session,
-since identifiers of its former life would swallow its new publications.
+since identifiers of its former life would swallow its new publications. A session belongs to the user who began it, a device's to
+the device; an anonymous one becomes the session of the first user who comes for it, so that clients keep theirs when users are introduced.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.broker.access import Question, Refusal
 from gateway.broker.publishing import pass_through
 from gateway.broker.session import Session
 from gateway.broker.will import StoredWill
@@ -22,9 +26,21 @@ from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode, connack_ret
 from gateway.mqtt.wire import MAX_PACKET
 
 if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
 
+log = logging.getLogger(__name__)
+
 _P = PropertyId
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """An order: find out who a client is, elsewhere than on the event loop, and tell `answer`."""
+
+    connection: Connection
+    packet: Connect
+    question: Question
 
 
 def connect(connection: Connection, packet: Connect) -> None:
@@ -39,11 +55,36 @@ def connect(connection: Connection, packet: Connect) -> None:
     if device is not None and packet.client_id != device.name:
         text = f"client identifier {packet.client_id!r} is not the name of the device, {device.name!r}"
         raise _refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
-    refused = connection.policy.access.refuses_connect(connection, packet)
-    if refused:
-        raise _refusal(connection, refused[1], refused[0])
-    connection.client = client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
-    connection.user = packet.username
+    connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
+    decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(connection, packet)
+    if isinstance(decision, Question):
+        connection.waiting = True
+        broker.orders.append(Ask(connection, packet, decision))
+    elif decision:
+        raise _refusal(connection, decision[1], decision[0])
+    else:
+        _accept(connection, packet)
+
+
+def answer(broker: Broker, order: Ask, refusal: Refusal | None) -> None:
+    """It has been found out who a client is."""
+    connection = order.connection
+    if connection.closing is not None:
+        return
+    connection.user = order.question.user
+    try:
+        if refusal:
+            raise _refusal(connection, refusal[1], refusal[0])
+        _accept(connection, order.packet)
+    except MqttError as error:
+        connection.fail(error)
+    else:
+        connection.proceed()
+
+
+def _accept(connection: Connection, packet: Connect) -> None:
+    broker, device, client = connection.broker, connection.peer.device, connection.client
+    properties = packet.properties or {}
     will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
     session, present = _session(connection, client, packet.clean_start, expiry)
@@ -78,6 +119,10 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 
 def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
+    broker = connection.broker
+    broker.statistics.turned_away += 1
+    if broker.throttle.allows(f"refused {reason} {connection.peer.address.rpartition(':')[0]}"):
+        log.warning("%s: refused: %s", connection.name, text)
     return ProtocolError(f"CONNECT: {text}", reason, Version(connection.version))
 
 
@@ -102,6 +147,9 @@ def _session(connection: Connection, client: str, clean_start: bool, expiry: int
     broker, device = connection.broker, connection.peer.device
     incarnation = device.incarnation if device else 0
     session = broker.sessions.get(client)
+    if session is not None and device is None and (session.incarnation or session.user not in (None, connection.user)):
+        owner = "a device on a serial line" if session.incarnation else "another user"
+        raise _refusal(connection, f"client identifier {quote(client)} belongs to {owner}", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     if session is not None and session.connection is not None:
         session.connection.disconnect(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier")
         session = broker.sessions.get(client)
@@ -109,8 +157,11 @@ def _session(connection: Connection, client: str, clean_start: bool, expiry: int
         broker.end_session(session)
         session = None
     if session is None:
-        return broker.new_session(client, expiry, incarnation), False
+        return broker.new_session(client, expiry, incarnation, connection.user), False
     session.expiry = expiry
+    if session.user != connection.user:
+        session.user = connection.user
+        broker.router.changed()
     return session, True
 
 

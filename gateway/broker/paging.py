@@ -26,6 +26,7 @@ expires, payloads joined."""
 
 
 Order = Load | Collect
+"""For the store."""
 
 
 def delivery_of(broker: Broker, session: Session, row: StoredDelivery, known: dict[int, Burst] | None = None) -> Delivery:

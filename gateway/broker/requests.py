@@ -58,7 +58,7 @@ def _send_retained(connection: Connection, topic_filter: str, subscription: Subs
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
     for message in broker.retained.matching(topic_filter, broker.now):
-        if subscription.no_local and message.client == session.client:
+        if (subscription.no_local and message.client == session.client) or not broker.may_read(session, message.topic):
             continue
         topic = broker.router.topic(message.topic)
         burst = Burst(topic, message.payload, message.qos, True, properties=message.properties, expires=message.expires)

@@ -25,9 +25,9 @@ def restore(broker: Broker, state: Recovered) -> None:
     """Take over what the store holds. All connections ended when the gateway stopped."""
     by_id: dict[int, Session] = {}
     connected = set()
-    for number, client, expiry, left, incarnation in state.sessions:
+    for number, client, expiry, left, incarnation, user in state.sessions:
         session = by_id[number] = broker.sessions[client] = Session(
-            broker, number, client, broker.config.queueing(client), expiry, incarnation
+            broker, number, client, broker.config.queueing(client), expiry, incarnation, user
         )
         session.left = broker.now if left is None else left / 1000
         if left is None:

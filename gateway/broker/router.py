@@ -11,7 +11,7 @@ Subscription Identifiers [MQTT-3.3.4-3]; each shared subscription gets it once [
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,11 +96,13 @@ class _Node:
 
 
 class Router:
-    """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most levels a topic may have."""
+    """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most levels a topic may have.
+    may_read: whether a session may get messages of a topic."""
 
-    def __init__(self, spool: list[str], levels: int) -> None:
+    def __init__(self, spool: list[str], levels: int, may_read: Callable[[Session, str], bool]) -> None:
         self._spool = spool
         self._levels = levels
+        self._may_read = may_read
         self._root = _Node()
         self._topics: dict[bytes, Topic] = {}
         self.generation = 1
@@ -185,7 +187,8 @@ class Router:
         topic.shares = []
         for node in self._matching(topic.name):
             for session, subscription in node.members.items():
-                found.setdefault(session, []).append(subscription)
+                if self._may_read(session, topic.name):
+                    found.setdefault(session, []).append(subscription)
             topic.shares += node.shares.values()
         topic.routes = [Route(session, subscriptions) for session, subscriptions in found.items()]
         topic.durable = max(

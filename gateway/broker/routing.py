@@ -70,7 +70,7 @@ def publish(broker: Broker, burst: Burst, client: str, identity: Identity | None
 
 def _deal(broker: Broker, share: Share, burst: Burst, qos: int, skip: int, count: int, commit: int) -> None:
     """Give `count` publications of a burst from `skip` on to the members of a shared subscription."""
-    for session, subscription, part in share.deal(count):
+    for session, subscription, part in share.deal(count, lambda member: broker.may_read(member, burst.topic.name)):
         flags = min(qos, subscription.qos) << 1 | (burst.retain and subscription.retain_as_published)
         _deliver(broker, session, burst, flags, subscription.extra, skip, part, commit, share.name)
         skip += part

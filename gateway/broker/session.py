@@ -25,7 +25,7 @@ NEVER = 0xFFFF_FFFF
 class Session:
     """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds. left: when its connection ended, on the
     broker's time axis, None while connected. incarnation: of the device behind it, 0 for others. queueing: what happens when its queue is
-    full. ended: the broker has forgotten it."""
+    full. user: whose it is, None for anonymous clients and devices. ended: the broker has forgotten it."""
 
     __slots__ = (
         "client",
@@ -40,9 +40,12 @@ class Session:
         "outbound",
         "queueing",
         "subscriptions",
+        "user",
     )
 
-    def __init__(self, broker: Broker, identifier: int, client: str, queueing: QueueSection, expiry: int = 0, incarnation: int = 0) -> None:
+    def __init__(
+        self, broker: Broker, identifier: int, client: str, queueing: QueueSection, expiry: int, incarnation: int, user: str | None
+    ) -> None:
         self.id = identifier
         self.client = client
         self.queueing = queueing
@@ -50,6 +53,7 @@ class Session:
         self.durable = expiry > 0
         self.ended = False
         self.incarnation = incarnation
+        self.user = user
         self.left: float | None = None
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -65,4 +69,4 @@ class Session:
 
     def row(self) -> SessionRow:
         left = None if self.left is None else int(self.left * 1000)
-        return self.id, self.client, self.expiry, left, self.incarnation
+        return self.id, self.client, self.expiry, left, self.incarnation, self.user

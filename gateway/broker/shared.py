@@ -1,11 +1,12 @@
 """Shared subscriptions (MQTT 5, section 4.8.2): each message goes to one member.
 
 Rules: members take turns; one that is connected goes before one that is not; when nobody is connected, a session that outlives its
-connection keeps the message; a member's granted QoS holds for what it gets [MQTT-4.8.2-3].
+connection keeps the message; a member's granted QoS holds for what it gets [MQTT-4.8.2-3]; who may not read a topic has no turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ class Share:
         """The highest QoS granted to a member."""
         return max(item.qos for item in self.members.values())
 
-    def deal(self, count: int) -> list[tuple[Session, Subscription, int]]:
+    def deal(self, count: int, may_read: Callable[[Session], bool]) -> list[tuple[Session, Subscription, int]]:
         """Who gets how many of the next `count` messages. Empty when nobody can have them."""
-        members = [pair for pair in self.members.items() if pair[0].connection is not None]
+        readers = [pair for pair in self.members.items() if may_read(pair[0])]
+        members = [pair for pair in readers if pair[0].connection is not None]
         if not members:
-            members = [pair for pair in self.members.items() if pair[0].durable]
+            members = [pair for pair in readers if pair[0].durable]
         if not members:
             return []
         dealt = []

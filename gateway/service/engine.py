@@ -8,11 +8,15 @@ task, a future or a system call per message.
 import asyncio
 import logging
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from gateway.broker import handshake
+from gateway.broker.access import Refusal
 from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
+from gateway.broker.handshake import Ask
 from gateway.broker.paging import Order, answer
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.mqtt.reason import ReasonCode
@@ -71,6 +75,7 @@ class Engine:
         self._stopped = False
         self._writing = 0
         self._writer = Writer(folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed)
+        self._asker = ThreadPoolExecutor(1, "passwords")  # each takes 32 MiB for a moment: one at a time
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
 
@@ -91,6 +96,13 @@ class Engine:
         if not self._turn:
             self._turn = True
             self._loop.call_soon(self._end_turn)
+
+    def dismiss(self, users: set[str]) -> None:
+        """End the connections that these users have opened with a password that does not hold any more."""
+        self.begin()
+        for connection in list(self.broker.connections):
+            if connection.user in users and connection.peer.certificate_name is None:
+                connection.disconnect(ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password")
 
     def hold_back(self, carrier: Carrier) -> None:
         """Read nothing more from a publisher until a commit is through."""
@@ -127,7 +139,24 @@ class Engine:
     def _order(self) -> None:
         orders, self.broker.orders = self.broker.orders, []
         for order in orders:
-            self._writer.carry_out(order, self._from_store)
+            if isinstance(order, Ask):
+                self._asker.submit(self._find_out, order)
+            else:
+                self._writer.carry_out(order, self._from_store)
+
+    def _find_out(self, order: Ask) -> None:
+        if order.connection.closing is not None:
+            return
+        try:
+            refusal = order.question.answer()
+        except Exception:
+            log.exception("%s: refused after an internal error", order.connection.name)
+            refusal = ReasonCode.UNSPECIFIED_ERROR, "internal error"
+        self._loop.call_soon_threadsafe(self._found_out, order, refusal)
+
+    def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
+        self.begin()
+        handshake.answer(self.broker, order, refusal)
 
     def _from_store(self, order: Order, rows: Any) -> None:
         self._loop.call_soon_threadsafe(self._read, order, rows)
@@ -192,5 +221,6 @@ class Engine:
         self._write()
         self._order()
         self._stopped = True
+        self._asker.shutdown(wait=False, cancel_futures=True)
         self._writer.submit(self.broker.seal(sweep=True))
         await self._loop.run_in_executor(None, self._writer.stop, self.broker.now, self._clock.utc())

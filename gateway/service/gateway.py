@@ -7,23 +7,30 @@ lock comes first and goes last, the store is read before anybody may connect, an
 import asyncio
 import logging
 import signal
+import socket
 import sqlite3
 import struct
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any, Protocol
 
-from gateway.broker.access import Anonymous
 from gateway.broker.broker import Broker, Policy
-from gateway.config import Config
+from gateway.config import Config, ConfigError, ListenerSection
+from gateway.errors import OncewayError
+from gateway.links.activation import activated_sockets
+from gateway.links.carrier import Accept
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener
 from gateway.links.tcp import TcpListener
+from gateway.links.tls import Tls
 from gateway.lock import ProcessLock
 from gateway.mqtt.errors import MqttError
+from gateway.service.access import ListenerAccess, Passwords
 from gateway.service.clock import Clock
 from gateway.service.devices import Admission, Registry
 from gateway.service.engine import Engine
 from gateway.service.notify import notify
+from gateway.service.users import Users
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, StoreError, make_folder, open_store
 
@@ -37,17 +44,38 @@ class Gateway:
         self.config = config
         self._stop = asyncio.Event()
         self._registry = Registry(config.gateway.data)
-        self._tcp: list[TcpListener] = []
+        self._passwords = Passwords(Users(config.users_file))
+        self._access: list[ListenerAccess] = []
+        self._tls: list[Tls] = []
+        self._engine: Engine | None = None
+        self._network: list[NetworkListener] = []
         self._serial: list[SerialListener] = []
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens on TCP."""
-        return [address for listener in self._tcp for address in listener.addresses]
+        """Where it listens on the network."""
+        return [address for listener in self._network for address in listener.addresses]
 
     def stop(self) -> None:
         """Ask `run` to come to its end."""
         self._stop.set()
+
+    def reload(self) -> None:
+        """Read the users and the listeners' certificates again. What cannot be read stays as it is."""
+        try:
+            users = Users(self.config.users_file)
+            changed = self._passwords.changed(users)
+            self._passwords = Passwords(users)
+            for access in self._access:
+                access.passwords = self._passwords
+            if self._engine is not None:
+                self._engine.dismiss(changed)
+            for tls in self._tls:
+                tls.reload()
+        except OncewayError as error:
+            log.error("not reloaded: %s", error)
+        else:
+            log.info("users and certificates read again")
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
         """Serve until `stop`. started: called when clients may connect."""
@@ -57,7 +85,7 @@ class Gateway:
             clock = Clock(config.gateway.trust_clock)
             broker = _open_broker(config, clock.utc())
             clock.start(broker.now, loop.time())
-            engine = Engine(broker, clock, config.gateway.data)
+            self._engine = engine = Engine(broker, clock, config.gateway.data)
             try:
                 await self._listen(engine, Greeter(broker.spool.boot, utc=lambda: (clock.utc() or 0) // 1_000_000, admit=self._admits))
                 log.info("gateway %s: start %d, %d sessions", config.gateway.name, broker.spool.boot, len(broker.sessions))
@@ -67,8 +95,8 @@ class Gateway:
                 notify("STOPPING=1")
             finally:
                 await engine.stop()
-                for tcp in self._tcp:
-                    await tcp.close()
+                for network in self._network:
+                    await network.close()
                 for serial in self._serial:
                     await serial.close()
 
@@ -76,12 +104,33 @@ class Gateway:
         """Whether a board may greet at all; what it may do on its port is said at CONNECT."""
         return self._registry.admits(name, stranger=any(serial.open for serial in self.config.serial))
 
+    def _listener(self, section: ListenerSection, accept: Accept, sockets: dict[str, list[socket.socket]]) -> "NetworkListener":
+        """A listener that is not started yet. ConfigError when systemd has no socket of that name."""
+        given = sockets.get(section.systemd or "", [])
+        if section.systemd and not given:
+            raise ConfigError(f"systemd hands over no socket named {section.systemd!r}", hint="Set FileDescriptorName= in the socket unit")
+        options: dict[str, Any] = {"name": section.name, "sockets": given}
+        if section.tls is not None:
+            files = section.tls
+            tls = Tls(files.certificate, files.key, client_ca=files.client_ca, client_required=files.client_required)
+            self._tls.append(tls)
+            options["tls"] = tls
+        if section.type == "tcp":
+            return TcpListener(accept, *section.address, **options)
+        from gateway.links.websocket import WebSocketListener  # aiohttp takes 12 MB that a Pi without browsers does not spend
+
+        return WebSocketListener(
+            accept, *section.address, origins=section.origins, max_message=self.config.limits.packet_bytes + 5, **options
+        )
+
     async def _listen(self, engine: Engine, greeter: Greeter) -> None:
+        sockets = activated_sockets()
         for section in self.config.listener:
-            policy = Policy(Anonymous(section.anonymous), section.receive_maximum)
-            listener = TcpListener(engine.accept(policy), *section.address, name=section.bind)
+            access = ListenerAccess(section.anonymous, self._passwords)
+            self._access.append(access)
+            listener = self._listener(section, engine.accept(Policy(access, section.receive_maximum)), sockets)
             await listener.start()
-            self._tcp.append(listener)
+            self._network.append(listener)
             log.info("listening on %s", ", ".join(f"{host}:{port}" for host, port, *_ in listener.addresses))
         for serial in self.config.serial:
             policy = Policy(Admission(self._registry, serial.open), serial.receive_maximum)
@@ -89,6 +138,17 @@ class Gateway:
             await port.start()
             self._serial.append(port)
             log.info("serial ports %s at %d baud", serial.port, serial.baud)
+
+
+class NetworkListener(Protocol):
+    """What TCP and WebSocket listeners have in common."""
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 def _open_broker(config: Config, utc: int | None) -> Broker:
@@ -107,4 +167,5 @@ async def serve(config: Config) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stop)
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     await gateway.run()

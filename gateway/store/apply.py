@@ -16,7 +16,7 @@ from gateway.store.recovery import save_axis
 
 _CHUNKS = (64, 8, 1)
 
-_COLUMNS = {"spool": 10, "session": 5, "subscription": 4, "flow": 5, "message": 7, "queue": 9, "retained": 6, "will": 9}
+_COLUMNS = {"spool": 10, "session": 6, "subscription": 4, "flow": 5, "message": 7, "queue": 9, "retained": 6, "will": 9}
 
 
 @cache

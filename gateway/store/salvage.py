@@ -80,12 +80,14 @@ def _companions(path: Path) -> tuple[Path, Path]:
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> tuple[int, bool]:
     """Copy a table's rows; how many, and whether all of them could be read. From both ends, so that one bad page costs little."""
     whole = True
+    width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
+    marks = ",".join("?" * width)
     target.execute("BEGIN")
     for order in ("ASC", "DESC"):
         try:
             for row in _rows(source, table, order):
-                marks = ",".join("?" * len(row))
-                target.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608 - names of ours
+                later = [None] * (width - len(row))  # columns that an older schema has not
+                target.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*row, *later))  # noqa: S608 - names of ours
         except sqlite3.DatabaseError:
             whole = False
         else:

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.errors import OncewayError
 
 FILE = "gateway.db"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 30.0
 WAL_LIMIT = 16_000_000
 """A write-ahead log that had to grow is cut back to so many bytes."""
@@ -29,7 +29,8 @@ CREATE TABLE batch (
 CREATE TABLE batch_content (number INTEGER PRIMARY KEY, spool_bytes INTEGER NOT NULL, keys BLOB NOT NULL) STRICT;
 
 CREATE TABLE session (
-    id INTEGER PRIMARY KEY, client TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, left INTEGER, incarnation INTEGER NOT NULL) STRICT;
+    id INTEGER PRIMARY KEY, client TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, left INTEGER, incarnation INTEGER NOT NULL,
+    user TEXT) STRICT;
 CREATE TABLE subscription (
     session INTEGER, filter TEXT, options INTEGER NOT NULL, identifier INTEGER NOT NULL,
     PRIMARY KEY (session, filter)) STRICT, WITHOUT ROWID;
@@ -48,6 +49,9 @@ CREATE TABLE will (
     client TEXT PRIMARY KEY, due INTEGER, delay INTEGER NOT NULL, topic TEXT NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL,
     properties BLOB NOT NULL, expiry INTEGER, payload BLOB NOT NULL) STRICT, WITHOUT ROWID;
 """
+
+_UPGRADES = {1: "ALTER TABLE session ADD COLUMN user TEXT;"}
+"""By the version that they start from."""
 
 
 class StoreError(OncewayError):
@@ -95,6 +99,9 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         raise StoreError(text, hint="Upgrade Onceway")
     if version == 0:
         database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
+    elif version < SCHEMA_VERSION:
+        steps = " ".join(_UPGRADES[older] for older in range(version, SCHEMA_VERSION))
+        database.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
     with database:
         database.execute("BEGIN IMMEDIATE")
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))

@@ -8,12 +8,14 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from gateway.broker import handshake
 from gateway.broker.access import Anonymous
 from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Load
+from gateway.broker.handshake import Ask
 from gateway.broker.paging import answer
-from gateway.config import Config, LimitsSection, QueueSection, SpoolSection
+from gateway.config import AclSection, Config, LimitsSection, QueueSection, SpoolSection
 from gateway.links.carrier import DeviceIdentity, Peer
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -132,12 +134,18 @@ class World:
     """clients: those that are connected. commits: numbers of the commits that are on disk."""
 
     def __init__(
-        self, *, receive_maximum: int = 1024, spool_bytes: int = 1 << 30, queue: list[QueueSection] | None = None, **limits: int
+        self,
+        *,
+        receive_maximum: int = 1024,
+        spool_bytes: int = 1 << 30,
+        queue: list[QueueSection] | None = None,
+        acl: list[AclSection] | None = None,
+        **limits: int,
     ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         prepare(self.database, "test")
         self.config = Config(
-            limits=LimitsSection(**limits), spool=SpoolSection(topics=["spool/#"], max_bytes=spool_bytes), queue=queue or []
+            limits=LimitsSection(**limits), spool=SpoolSection(topics=["spool/#"], max_bytes=spool_bytes), queue=queue or [], acl=acl or []
         )
         self.policy = Policy(Anonymous(True), receive_maximum)
         self.slow_disk = False
@@ -201,7 +209,10 @@ class World:
     def _order(self) -> None:
         orders, self.broker.orders = self.broker.orders, []
         for order in orders:
-            answer(self.broker, order, load(self.database, order) if isinstance(order, Load) else collect(self.database, order))
+            if isinstance(order, Ask):
+                handshake.answer(self.broker, order, order.question.answer())
+            else:
+                answer(self.broker, order, load(self.database, order) if isinstance(order, Load) else collect(self.database, order))
 
     def _write(self) -> None:
         dirty, self.broker.dirty = self.broker.dirty, []

@@ -20,7 +20,7 @@ PAGE = 4096
 def filled(folder: Path, rows: int = 3000) -> None:
     with closing(open_store(folder, "site-7")) as database:
         commit = Commit(1)
-        commit.sessions = [(1, "c", 100, None, 0)]
+        commit.sessions = [(1, "c", 100, None, 0, None)]
         commit.spool = [(n, "d", 1, n, "c", "spool/0123", bytes(100), 1, n, None) for n in range(1, rows + 1)]
         apply(database, commit)
         database.execute("DELETE FROM spool WHERE id > ?", (rows - 10,))
@@ -89,3 +89,16 @@ def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         database.execute("PRAGMA user_version=99")
     with pytest.raises(StoreError, match="newer Onceway"):
         open_store(tmp_path, "site-7")
+
+
+def test_an_older_store_is_upgraded_and_can_be_salvaged_as_it_is(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.executescript("ALTER TABLE session DROP COLUMN user; PRAGMA user_version=1")
+    result = salvage(tmp_path)
+    assert result.damaged == []
+    result.old.rename(tmp_path / FILE)
+    for _ in range(2):
+        with closing(open_store(tmp_path, "site-7")) as database:
+            assert database.execute("SELECT * FROM session").fetchall() == [(1, "c", 100, None, 0, None)]
+            assert database.execute("PRAGMA user_version").fetchone() == (2,)

@@ -1,0 +1,44 @@
+"""How many may come, and how fast. In: a CONNECT's address. Out: a reason to refuse, or None.
+
+Rules: at most so many connections at a time (0x97), and so many CONNECTs per second from one address, in bursts of ten seconds' worth
+(0x9F). A device on a serial line is never refused here: it has no other way in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.access import Refusal
+    from gateway.broker.broker import Broker
+    from gateway.broker.connection import Connection
+
+_BURST_S = 10.0
+_ADDRESSES = 4096
+
+
+class Admission:
+    """Per address a bucket: when it will be empty again. Each CONNECT puts 1 / rate seconds into it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._empty_at: dict[str, float] = {}
+
+    def refuses(self, connection: Connection) -> Refusal | None:
+        broker, peer = self._broker, connection.peer
+        if peer.device is not None:
+            return None
+        if len(broker.connections) > broker.limits.connections:
+            return ReasonCode.QUOTA_EXCEEDED, "too many connections"
+        address = peer.address.rpartition(":")[0]
+        full = self._empty_at.pop(address, 0.0)
+        empty_at = max(full, broker.now) + 1 / broker.limits.connects_per_s
+        if empty_at > broker.now + _BURST_S:
+            self._empty_at[address] = full
+            return ReasonCode.CONNECTION_RATE_EXCEEDED, f"too many connections per second from {address}"
+        if len(self._empty_at) >= _ADDRESSES:
+            del self._empty_at[next(iter(self._empty_at))]
+        self._empty_at[address] = empty_at
+        return None

@@ -1,0 +1,77 @@
+"""Who a client is: by certificate, by password, or anonymous.
+
+In: a CONNECT. Out: a user name, or a reason to refuse. Passwords are compared with memory-hard hashes on another thread; a password that
+was right is remembered as a keyed hash in memory, so that a thousand clients coming back at once do not wait for each other.
+"""
+
+import hashlib
+import hmac
+import secrets
+from functools import partial
+
+from gateway.broker.access import Anonymous, Question, Refusal
+from gateway.broker.connection import Connection
+from gateway.mqtt.packets import Connect
+from gateway.mqtt.reason import ReasonCode
+from gateway.service.users import NOBODY, Users
+
+_REMEMBERED = 4096
+
+
+class Passwords:
+    """Right passwords, quickly and slowly. Replaced as a whole when the file of users changes."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+        self._key = secrets.token_bytes(32)
+        self._right: dict[str, bytes] = {}
+
+    def changed(self, later: Users) -> set[str]:
+        """Names that are gone later, or have another password."""
+        return {name for name, item in self._users.hashes.items() if later.hashes.get(name) != item}
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether there is any user."""
+        return bool(self._users.hashes)
+
+    def known(self, name: str, password: bytes) -> bool:
+        """Whether this password was right before. Quick."""
+        return hmac.compare_digest(self._right.get(name, b""), self._mark(password))
+
+    def wrong(self, name: str, password: bytes) -> Refusal | None:
+        """Compare with the hash. Slow on purpose; on any thread."""
+        if not self._users.hashes.get(name, NOBODY).fits(password):
+            return ReasonCode.BAD_USER_NAME_OR_PASSWORD, "user name or password is wrong"
+        if len(self._right) >= _REMEMBERED:
+            self._right.clear()
+        self._right[name] = self._mark(password)
+        return None
+
+    def _mark(self, password: bytes) -> bytes:
+        return hashlib.blake2b(password, key=self._key).digest()
+
+
+class ListenerAccess(Anonymous):
+    """The rules of a network listener. anonymous: it takes clients without a user name; where there are no users at all, a user name that
+    such a client gives means nothing."""
+
+    def __init__(self, anonymous: bool, passwords: Passwords) -> None:
+        super().__init__(anonymous)
+        self.anonymous = anonymous
+        self.passwords = passwords
+
+    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+        certified = connection.peer.certificate_name
+        if certified is not None:
+            if packet.username not in (None, certified):
+                return ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user name is not the one in the certificate"
+            connection.user = certified
+            return None
+        name, password = packet.username, packet.password or b""
+        if name is None or (self.anonymous and not self.passwords.asked_for):
+            return super().refuses_connect(connection, packet)
+        if self.passwords.known(name, password):
+            connection.user = name
+            return None
+        return Question(name, partial(self.passwords.wrong, name, password))

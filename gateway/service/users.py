@@ -1,0 +1,122 @@
+"""The file of users: names and memory-hard password hashes.
+
+In: a name and a password. Out: a line `name:scrypt:N:r:p:salt:hash` (hexadecimal), and later whether a password is the right one. The
+file belongs to the service alone (mode 0600) and is replaced as a whole, so a reader never sees half of it.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+_N, _R, _P = 1 << 15, 8, 1  # 32 MiB and about 80 ms on a Raspberry Pi 4 (RFC 7914, section 2)
+_MAXIMUM = 1 << 26
+_SALT, _HASH = 16, 32
+
+
+class UsersError(OncewayError):
+    """The file of users cannot be used, or does not allow what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A password's hash. n, r, p: cost of scrypt."""
+
+    n: int
+    r: int
+    p: int
+    salt: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, password: bytes) -> "Hash":
+        salt = secrets.token_bytes(_SALT)
+        return cls(_N, _R, _P, salt, _scrypt(password, salt, _N, _R, _P))
+
+    @property
+    def computable(self) -> bool:
+        """Whether scrypt takes this cost (RFC 7914, section 2), and it is one that a gateway can bear."""
+        fits = min(self.r, self.p) > 0 and 128 * self.r * (self.n + self.p + 2) <= _MAXIMUM
+        return fits and self.n > 1 and self.n.bit_count() == 1 and len(self.key) == _HASH
+
+    def fits(self, password: bytes) -> bool:
+        """Whether this is the password; takes as long for a wrong one."""
+        return hmac.compare_digest(self.key, _scrypt(password, self.salt, self.n, self.r, self.p))
+
+    def __str__(self) -> str:
+        return f"scrypt:{self.n}:{self.r}:{self.p}:{self.salt.hex()}:{self.key.hex()}"
+
+
+NOBODY = Hash(_N, _R, _P, bytes(_SALT), bytes(_HASH))
+"""Takes as long as a real one and fits no password: so that unknown names cannot be told from wrong passwords by time."""
+
+
+def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, maxmem=_MAXIMUM, dklen=_HASH)
+
+
+class Users:
+    """The users in a file; none when it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises UsersError naming the line at fault, never what it holds."""
+        self.path = path
+        self.hashes: dict[str, Hash] = {}
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsersError(f"the file of users cannot be read ({error})", str(path)) from error
+        for number, line in enumerate(text.splitlines(), 1):
+            if line and not line.startswith("#"):
+                self._read(number, line)
+
+    def _read(self, number: int, line: str) -> None:
+        try:
+            name, method, *rest, salt, key = line.split(":")
+            n, r, p = map(int, rest)
+            found = Hash(n, r, p, bytes.fromhex(salt), bytes.fromhex(key))
+            if method != "scrypt" or not name or not found.computable:
+                raise ValueError
+            self.hashes[name] = found
+        except ValueError:
+            raise UsersError(
+                "this line is no user", f"{self.path}:{number}", "Remove it, and add the user again: onceway user add"
+            ) from None
+
+    def add(self, name: str, password: str) -> None:
+        """Add a user, or give it another password."""
+        if not name or set(name) & set(":\n/+#$%") or name.startswith("#") or not name.isprintable():
+            raise UsersError(f"{name!r} cannot be a user name", hint="Use printable characters without : / + # $ %")
+        if not password:
+            raise UsersError("an empty password protects nothing")
+        self.hashes[name] = Hash.of(password.encode())
+        self._save()
+
+    def remove(self, name: str) -> None:
+        if self.hashes.pop(name, None) is None:
+            raise UsersError(f"there is no user {name!r}", str(self.path))
+        self._save()
+
+    def _save(self) -> None:
+        new = self.path.with_name(self.path.name + ".new")
+        text = "".join(f"{name}:{item}\n" for name, item in sorted(self.hashes.items()))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            new.unlink(missing_ok=True)
+            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(file, "w", encoding="utf-8") as output:
+                output.write(text)
+                output.flush()
+                os.fsync(output.fileno())
+            if os.geteuid() == 0:  # the service must be able to read it
+                owner = (self.path if self.path.exists() else self.path.parent).stat()
+                os.chown(new, owner.st_uid, owner.st_gid)
+            new.replace(self.path)
+        except OSError as error:
+            raise UsersError(f"the file of users cannot be written ({error.strerror})", str(self.path)) from error

@@ -1,0 +1,252 @@
+"""Who may connect, publish, subscribe and receive."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.broker.access import Anonymous, Question, Refusal, covers
+from gateway.broker.broker import Policy
+from gateway.broker.connection import Connection
+from gateway.config import AclSection
+from gateway.links.carrier import DeviceIdentity
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Version
+from gateway.mqtt.reason import ReasonCode as R
+from gateway.mqtt.topics import topic_filter_problem, topic_matches
+from tests.broker.harness import FOREVER, Client, World
+
+V4, V5 = Version.V3_1_1, Version.V5
+
+
+class Named(Anonymous):
+    """Takes every user name at its word."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+        connection.user = packet.username
+        return None
+
+
+class Slow(Anonymous):
+    """Needs time to find out that the password is `right`."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+        wrong = (R.BAD_USER_NAME_OR_PASSWORD, "wrong")
+        return Question(packet.username or "", lambda: None if packet.password == b"right" else wrong)
+
+
+def user(world: World, name: str | None, client_id: str = "", **more: object) -> Client:
+    return world.accepted(client_id, policy=Policy(Named()), username=name, **more)
+
+
+ACL = [
+    AclSection(users=["alice"], write=["sensors/%c/#"], read=["commands/%c/+", "news/#"]),
+    AclSection(users=["board-*"], clients=["wall"], read=["#"]),
+    AclSection(users=[""], read=["public/#"], subscribe=["public/now"]),
+    AclSection(users=["root"], write=["#"], read=["#"]),
+]
+
+
+def test_a_publication_that_is_not_allowed_is_told_0x87_and_goes_nowhere() -> None:
+    world = World(acl=ACL)
+    watching = user(world, "root", answers=True)
+    watching.subscribe("#")
+    alice = user(world, "alice", "c1")
+    for topic, reason in (("sensors/c1/t", R.SUCCESS), ("sensors/c2/t", R.NOT_AUTHORIZED), ("news/x", R.NOT_AUTHORIZED)):
+        alice.publish(topic, topic, qos=1)
+        assert alice.take(Puback).reason == reason
+    alice.publish("sensors/c2/t", "qos 0")
+    assert watching.payloads == [b"sensors/c1/t"]
+    assert world.broker.statistics.refused == 3
+
+
+@pytest.mark.mqtt("311:MQTT-3.3.5-2")
+def test_a_client_of_3_1_1_is_disconnected_instead() -> None:
+    world = World(acl=ACL)
+    alice = user(world, "alice", "c1", version=V4)
+    alice.publish("elsewhere", "x", qos=1)
+    assert alice.closed
+    assert alice.received == []
+
+
+def test_each_filter_of_a_subscription_is_judged() -> None:
+    world = World(acl=ACL)
+    alice = user(world, "alice", "c1")
+    wanted = ["commands/c1/+", "commands/c1/x", "commands/#", "news/#", "news/+/x", "#", "$share/g/news/a", "$share/g/#"]
+    granted = [R.GRANTED_QOS_1, R.GRANTED_QOS_1, R.NOT_AUTHORIZED, R.GRANTED_QOS_1, R.GRANTED_QOS_1, R.NOT_AUTHORIZED]
+    alice.send(Subscribe(1, [Subscription(item, 1) for item in wanted]))
+    assert alice.take(Suback).reasons == [*granted, R.GRANTED_QOS_1, R.NOT_AUTHORIZED]
+    nobody = user(world, None, "n")
+    nobody.send(Subscribe(1, [Subscription("public/now"), Subscription("public/later")]))
+    assert nobody.take(Suback).reasons == [R.GRANTED_QOS_0, R.NOT_AUTHORIZED]
+
+
+def test_a_subscription_wider_than_what_may_be_read_gives_only_that() -> None:
+    world = World(acl=[AclSection(users=["alice"], read=["news/#"], subscribe=["#"]), AclSection(users=["root"], write=["#"])])
+    root = user(world, "root", answers=True)
+    root.publish("news/old", "old", retain=True)
+    root.publish("secret/old", "old", retain=True)
+    alice = user(world, "alice", "c1", clean=False, properties=FOREVER)
+    alice.subscribe("#")
+    for _ in range(2):
+        root.publish("news/x", "news", qos=1)
+        root.publish("secret/x", "secret", qos=1)
+        world.power_cut()
+        root = user(world, "root", answers=True)
+        alice = user(world, "alice", "c1", clean=False, properties=FOREVER, answers=True)
+        assert alice.payloads == [b"news"]
+        alice.drop()
+
+
+@pytest.mark.parametrize("name", ["a/b", "+", "#", "$share", "%u", ""])
+def test_a_name_that_would_widen_a_filter_is_not_put_in(name: str) -> None:
+    world = World(acl=[AclSection(write=["users/%u/x"])])
+    client = user(world, name)
+    client.publish("users/a/x", "x", qos=1)
+    client.publish("users//x", "x", qos=1)
+    assert {packet.reason for packet in client.take_all(Puback)} == {R.NOT_AUTHORIZED}
+
+
+def test_nobody_publishes_the_brokers_own_figures() -> None:
+    client = World().accepted()
+    for topic in ("$SYS", "$SYS/broker/uptime"):
+        client.publish(topic, "x", qos=1)
+        assert client.take(Puback).reason == R.NOT_AUTHORIZED
+
+
+LEVELS = st.sampled_from(["a", "b", "", "+", "#", "$x"])
+FILTERS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(lambda text: topic_filter_problem(text) is None)
+NAMES = st.lists(st.sampled_from(["a", "b", "", "$x", "c"]), min_size=1, max_size=4).map("/".join).filter(bool)
+
+
+@given(FILTERS, FILTERS, NAMES)
+def test_a_filter_that_covers_another_matches_all_that_it_matches(allowed: str, wanted: str, name: str) -> None:
+    if covers(allowed, wanted) and topic_matches(wanted, name):
+        assert topic_matches(allowed, name)
+
+
+@given(FILTERS)
+def test_a_filter_covers_itself(topic_filter: str) -> None:
+    assert covers(topic_filter, topic_filter)
+
+
+# -- whose session
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_nobody_takes_the_session_of_another_user(power_cut: bool) -> None:
+    world = World()
+    user(world, "alice", "c", clean=False, properties=FOREVER).subscribe("t")
+    if power_cut:
+        world.power_cut()
+    for thief in ("bob", None):
+        client = world.connect("c", policy=Policy(Named()), username=thief)
+        assert client.take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
+    assert world.connect("c", policy=Policy(Named()), username="alice", clean=False, properties=FOREVER).take(Connack).session_present
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool) -> None:
+    world = World(acl=[AclSection(users=["alice"], read=["t"]), AclSection(users=[""], read=["#"], write=["#"])])
+    user(world, None, "c", clean=False, properties=FOREVER).subscribe("#", qos=1)
+    assert user(world, "alice", "c", clean=False, properties=FOREVER).closed is False
+    if power_cut:
+        world.power_cut()
+    publisher = user(world, None, "p", answers=True)
+    assert world.connect("c", policy=Policy(Named()), username="bob").take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
+    publisher.publish("t", "t", qos=1)
+    publisher.publish("u", "u", qos=1)
+    alice = user(world, "alice", "c", clean=False, properties=FOREVER, answers=True)
+    assert alice.payloads[-1:] == [b"t"]
+    assert b"u" not in alice.payloads
+
+
+def test_a_shared_subscription_gives_nobody_what_he_may_not_read() -> None:
+    world = World(acl=[AclSection(users=["alice"], read=["news/#"], subscribe=["#"]), AclSection(users=["root"], read=["#"], write=["#"])])
+    alice, root = user(world, "alice", answers=True), user(world, "root", answers=True)
+    for client in (alice, root):
+        client.subscribe("$share/g/#")
+    for number in range(4):
+        root.publish("secret/x", str(number), qos=1)
+    assert alice.payloads == []
+    assert root.payloads == [b"0", b"1", b"2", b"3"]
+
+
+def test_nobody_takes_the_session_of_a_device_and_a_device_always_gets_its_name() -> None:
+    world = World()
+    squatter = world.durable("pump-3")
+    device = DeviceIdentity("pump-3", 7, 1)
+    world.durable("pump-3", device=device)
+    assert squatter.closed
+    assert world.connect("pump-3").take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
+    assert world.connect("pump-3", clean=False, properties=FOREVER, device=device).take(Connack).session_present
+
+
+# -- answers that take time
+
+
+def test_what_comes_while_a_password_is_compared_waits() -> None:
+    world = World()
+    client = world.open(policy=Policy(Slow()))
+    client.connection.receive(packets(Connect("c", username="u", password=b"right"), Pingreq()))
+    client.connection.receive(packets(Publish("t", b"x", 1, 1)))
+    assert client.raw == b""
+    world.turn()
+    assert [type(packet) for packet in client.received] == [Connack, Pingresp, Puback]
+    assert client.connection.user == "u"
+
+
+def test_a_wrong_password_is_told_so_and_what_came_behind_it_is_dropped() -> None:
+    world = World()
+    client = world.open(policy=Policy(Slow()))
+    client.connection.receive(packets(Connect("c", username="u", password=b"guess"), Publish("spool/t", b"x")))
+    world.turn()
+    assert client.take(Connack).reason == R.BAD_USER_NAME_OR_PASSWORD
+    assert client.closed
+    assert world.broker.spool.size == 0
+    assert world.broker.sessions == {}
+
+
+def test_who_sends_much_before_the_answer_is_dropped() -> None:
+    world = World()
+    client = world.open(policy=Policy(Slow()))
+    client.connection.receive(packets(Connect("c", username="u", password=b"right")))
+    for _ in range(100):
+        client.connection.receive(bytes(1000))
+    assert client.connection.closing is not None
+    world.turn()
+    assert client.raw == b""
+
+
+def packets(*wanted: Connect | Pingreq | Publish) -> bytes:
+    return b"".join(encode(packet, V5) for packet in wanted)
+
+
+# -- how many, how fast
+
+
+def test_the_number_of_connections_has_a_bound() -> None:
+    world = World(connections=3)
+    clients = [world.accepted() for _ in range(3)]
+    refused = world.connect()
+    assert refused.take(Connack).reason == R.QUOTA_EXCEEDED
+    assert refused.closed
+    world.accepted("pump-3", device=DeviceIdentity("pump-3", 1, 1))
+    for client in clients[:2]:
+        client.disconnect()
+    world.accepted()
+
+
+def test_connects_per_second_from_one_address_have_a_bound() -> None:
+    world = World(connects_per_s=5)
+    reasons = [world.connect().take(Connack).reason for _ in range(60)]
+    assert reasons == [R.SUCCESS] * 50 + [R.CONNECTION_RATE_EXCEEDED] * 10
+    world.sleep(1)
+    reasons = [world.connect().take(Connack).reason for _ in range(10)]
+    assert reasons == [R.SUCCESS] * 5 + [R.CONNECTION_RATE_EXCEEDED] * 5
+    assert world.broker.statistics.turned_away == 15
