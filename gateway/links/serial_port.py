@@ -92,11 +92,13 @@ class SerialCarrier:
 
 @dataclass(frozen=True, slots=True)
 class PortStatus:
-    """A port as people see it. device: name of the one in session. problem: what the log said last, while it lasts."""
+    """A port as people see it. device: name of the one in session. refused: name of the one that asks in vain to be let in.
+    problem: what the log said last, while it lasts. statistics: they go on counting."""
 
     path: str
     is_open: bool
     device: str | None
+    refused: str | None
     problem: str | None
     statistics: LinkStatistics
 
@@ -116,6 +118,7 @@ class SerialPort:
         self._diagnosis = Diagnosis(baud)
         self._said: set[str] = set()
         self._problem: str | None = None
+        self._refused: str | None = None
         self._outgoing = b""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -150,12 +153,14 @@ class SerialPort:
             self._timer.cancel()
             self._timer = None
         self._outgoing = b""
+        self._refused = None
         self._handle(self.link.lose(reason))
 
     @property
     def status(self) -> PortStatus:
         device = self._carrier.peer.device if self._carrier is not None and not self._carrier.closed else None
-        return PortStatus(self.path, self.is_open, device.name if device else None, self._problem, self.link.statistics)
+        name = device.name if device else None
+        return PortStatus(self.path, self.is_open, name, self._refused, self._problem, self.link.statistics)
 
     def write(self, session: Session, data: bytes) -> None:
         self.link.write(session, data, self._loop.time())
@@ -208,7 +213,7 @@ class SerialPort:
                         self._carrier.deliver(data)
                 case SessionStarted(session, hello, welcome):
                     log.info("%s: %s greets, start %d, next sequence %d", self.path, hello.name, hello.boot, hello.next_sequence)
-                    self._problem = None
+                    self._problem = self._refused = None
                     device = DeviceIdentity(hello.name, welcome.incarnation, hello.next_sequence)
                     self._begin(SerialCarrier(self, session, Peer(self._listener, self.path, device)))
                 case SessionEnded(session, reason):
@@ -216,6 +221,7 @@ class SerialPort:
                         log.info("%s: connection lost: %s", self.path, reason)
                         self._carrier.lose(reason)
                 case Refused(name):
+                    self._refused = name
                     self._warn(f"the device {name!r} is not admitted")
                 case OtherVersion(version):
                     self._warn(f"the device speaks version {version} of the link: flash it with this release's firmware library")

@@ -20,7 +20,7 @@ from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.carrier import Accept
 from gateway.links.handshake import Greeter
-from gateway.links.serial_port import SerialListener
+from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
 from gateway.lock import ProcessLock
@@ -55,6 +55,11 @@ class Gateway:
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens on the network."""
         return [address for listener in self._network for address in listener.addresses]
+
+    @property
+    def ports(self) -> list[PortStatus]:
+        """Each serial port seen so far, with the counters of its link."""
+        return [port for listener in self._serial for port in listener.ports]
 
     def stop(self) -> None:
         """Ask `run` to come to its end."""

@@ -216,10 +216,11 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(broker: B
             board.power_off()
         assert not broker.connections
         assert listener.ports[0].problem == "the device 'stranger' is not admitted"
+        assert listener.ports[0].refused == "stranger"
         admitted.add("stranger")
         board = Board(line, "stranger", boot=3)
         await until(lambda: board.started)
-        assert listener.ports[0].problem is None
+        assert (listener.ports[0].problem, listener.ports[0].refused) == (None, None)
         board.power_off()
     assert caplog.text.count("the device 'stranger' is not admitted") == 1
 
