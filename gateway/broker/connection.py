@@ -410,6 +410,7 @@ class Connection:
         """End the connection from our side. text: for the log, and as Reason String to a client that wants it."""
         if self.closing is not None:
             return
+        self.broker.statistics.disconnect(reason)
         packet = handshake.farewell(self, reason, text)
         self.end(text, will=True)
         if packet:

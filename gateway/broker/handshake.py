@@ -120,7 +120,6 @@ def _accept(connection: Connection, packet: Connect) -> None:
 
 def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
     broker = connection.broker
-    broker.statistics.turned_away += 1
     if broker.throttle.allows(f"refused {reason} {connection.peer.address.rpartition(':')[0]}"):
         log.warning("%s: refused: %s", connection.name, text)
     return ProtocolError(f"CONNECT: {text}", reason, Version(connection.version))
@@ -188,6 +187,7 @@ def refuse(connection: Connection, error: MqttError) -> None:
     """Answer a CONNECT that cannot be accepted, if its version was readable, and close."""
     version = error.version or connection.version
     reason, text = error.code, str(error)
+    connection.broker.statistics.refuse("connect", reason)
     packet = b""
     if version == Version.V5:
         packet = _within(connection, Connack(False, reason, _problem(connection, text)))

@@ -43,8 +43,8 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             return
         identity = _device_identity(connection, identifiers)
     if not qos:
-        if connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):
-            broker.statistics.refused += count
+        if refused := connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):
+            broker.statistics.refuse("publish", refused, count)
         else:
             publish(broker, burst, session.client, identity)
         return
@@ -153,7 +153,7 @@ def _is_number(text: str, digits: int) -> bool:
 
 
 def _refuse(connection: Connection, qos: int, identifiers: tuple[int, ...], reason: ReasonCode) -> None:
-    connection.broker.statistics.refused += len(identifiers)
+    connection.broker.statistics.refuse("publish", reason, len(identifiers))
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused: {reason.name.lower().replace('_', ' ')}")
         return

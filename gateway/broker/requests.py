@@ -42,11 +42,12 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
     refused = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
-    if refused:
-        return refused, False
     known = wanted.topic_filter in session.subscriptions
-    if not known and len(session.subscriptions) >= broker.limits.subscriptions:
-        return ReasonCode.QUOTA_EXCEEDED, False
+    if not refused and not known and len(session.subscriptions) >= broker.limits.subscriptions:
+        refused = ReasonCode.QUOTA_EXCEEDED
+    if refused:
+        broker.statistics.refuse("subscribe", refused)
+        return refused, False
     subscription = Subscription(wanted.topic_filter, wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
     new = broker.router.subscribe(session, subscription)
     if session.durable:

@@ -62,7 +62,7 @@ def test_a_publication_that_is_not_allowed_is_told_0x87_and_goes_nowhere() -> No
         assert alice.take(Puback).reason == reason
     alice.publish("sensors/c2/t", "qos 0")
     assert watching.payloads == [b"sensors/c1/t"]
-    assert world.broker.statistics.refused == 3
+    assert world.broker.statistics.refused("publish") == 3
 
 
 @pytest.mark.mqtt("311:MQTT-3.3.5-2")
@@ -249,4 +249,4 @@ def test_connects_per_second_from_one_address_have_a_bound() -> None:
     world.sleep(1)
     reasons = [world.connect().take(Connack).reason for _ in range(10)]
     assert reasons == [R.SUCCESS] * 5 + [R.CONNECTION_RATE_EXCEEDED] * 5
-    assert world.broker.statistics.turned_away == 15
+    assert world.broker.statistics.refused("connect") == 15

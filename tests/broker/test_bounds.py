@@ -224,7 +224,7 @@ def test_qos_0_beyond_a_full_spool_is_counted() -> None:
     for _ in range(5):
         publisher.publish("spool/t", bytes(60))
     assert world.rows("SELECT count(*) FROM spool") == [(1,)]
-    assert world.broker.statistics.refused == 4
+    assert world.broker.statistics.refused("publish") == 4
 
 
 # -- a disk that takes nothing
