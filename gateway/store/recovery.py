@@ -9,6 +9,7 @@ import sqlite3
 
 from gateway.broker.recovered import Recovered
 from gateway.store.paging import DELIVERY
+from gateway.store.schema import ROW_SIZE
 
 _PART = 512
 
@@ -35,7 +36,8 @@ def recover(database: sqlite3.Connection, utc: int | None, inflight: int) -> Rec
         next_message=rows("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0],
         next_spool=rows("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0],
         spool=rows(
-            "SELECT max(id), sum(length(payload) + length(CAST(topic AS BLOB)) + 66) FROM spool GROUP BY id / ? ORDER BY 1", (_PART,)
+            f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
+            (_PART,),
         ).fetchall(),
         sessions=rows("SELECT * FROM session").fetchall(),
         subscriptions=rows("SELECT * FROM subscription").fetchall(),

@@ -9,6 +9,7 @@ import secrets
 import sqlite3
 from pathlib import Path
 
+from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
 
 FILE = "gateway.db"
@@ -16,6 +17,9 @@ SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 30.0
 WAL_LIMIT = 16_000_000
 """A write-ahead log that had to grow is cut back to so many bytes."""
+
+ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
+"""SQL: the bytes that a row of the spool counts for, as `gateway/broker/spool.py` counts them."""
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;

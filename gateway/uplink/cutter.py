@@ -8,11 +8,12 @@ import os
 import time
 from pathlib import Path
 
+from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import UplinkSection
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
 from gateway.uplink.manifest import file_stem, sha256
-from gateway.uplink.spool import ROW_OVERHEAD, Cut, Spool
+from gateway.uplink.spool import Cut, Spool
 
 CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
 
