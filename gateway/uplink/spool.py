@@ -177,9 +177,9 @@ class Spool:
         now = time.time_ns() // 1000
         key = {"last": self.last_cut()[1], "since": since, "now": now}
         rows, size, waiting, recent, oldest = self._db.execute(
-            "SELECT count(*), coalesce(sum(size), 0), coalesce(sum(id > :last), 0),"
+            "SELECT count(*), coalesce(sum(size), 0), coalesce(sum(id > :last), 0),"  # noqa: S608 - names of ours
             " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) >= :since THEN size END), 0), min(received)"
-            f" FROM (SELECT id, received, {ROW_SIZE} AS size FROM spool)",  # noqa: S608 - names of ours
+            f" FROM (SELECT id, received, {ROW_SIZE} AS size FROM spool)",
             key,
         ).fetchone()
         cut, first = self._db.execute(
