@@ -1,14 +1,12 @@
 """The unit files: systemd takes them without a word, and what they start exists."""
 
-import configparser
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-SYSTEMD = Path(__file__).parents[2] / "systemd"
-UNITS = sorted(SYSTEMD.glob("*.service"))
+from tests.systemd.unit import UNITS, service
 
 
 def test_systemd_accepts_every_unit() -> None:
@@ -18,7 +16,7 @@ def test_systemd_accepts_every_unit() -> None:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_the_command_that_a_unit_starts_exists_and_takes_its_options(unit: Path) -> None:
-    command = _service(unit)["ExecStart"].split()
+    command = service(unit)["ExecStart"].split()
     assert command[:2] == ["/usr/bin/env", "onceway"]
     program, group, verb, option = command[1:5]
     shown = subprocess.run([Path(sys.executable).with_name(program), group, verb, "--help"], capture_output=True, text=True, check=True)
@@ -28,14 +26,7 @@ def test_the_command_that_a_unit_starts_exists_and_takes_its_options(unit: Path)
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_service_runs_with_least_privilege(unit: Path) -> None:
-    service = _service(unit)
-    assert service["User"] == "onceway"
-    assert service["CapabilityBoundingSet"] == ""
-    assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
-
-
-def _service(unit: Path) -> configparser.SectionProxy:
-    parser = configparser.ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read(unit)
-    return parser["Service"]
+    settings = service(unit)
+    assert settings["User"] == "onceway"
+    assert settings["CapabilityBoundingSet"] == ""
+    assert (settings["NoNewPrivileges"], settings["ProtectSystem"]) == ("yes", "strict")

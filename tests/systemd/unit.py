@@ -1,0 +1,15 @@
+"""The unit files as tests read them."""
+
+import configparser
+from pathlib import Path
+
+SYSTEMD = Path(__file__).parents[2] / "systemd"
+UNITS = sorted(SYSTEMD.glob("*.service"))
+
+
+def service(unit: Path) -> configparser.SectionProxy:
+    """The [Service] section of a unit."""
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(unit)
+    return parser["Service"]
