@@ -69,6 +69,11 @@ class Outbound:
         self.resend: deque[tuple[int, Delivery]] = deque()
         self.pending: deque[Delivery] = deque()
 
+    @property
+    def inflight(self) -> int:
+        """Messages that were sent and not yet acknowledged to the end."""
+        return len(self.acknowledging) + len(self.receiving) + len(self.released)
+
     # -- queue and send
 
     def queue(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str) -> None:

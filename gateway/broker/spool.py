@@ -7,7 +7,7 @@ never drops. `onceway uplink run` takes rows away in order of their id, so what 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gateway.broker.burst import Burst
@@ -20,19 +20,35 @@ Identity = tuple[str, int, int]
 """device, incarnation, sequence."""
 
 
+class Oldest(NamedTuple):
+    """When the oldest row came: µs since the gateway's start `boot`, and µs UTC if that is known."""
+
+    boot: int
+    monotonic: int
+    received: int | None
+
+
 class Spool:
-    """next: id of the next row. size: bytes of the rows that are there. boot: of the gateway, for the rows."""
+    """next: id of the next row. size: bytes of the rows that are there. boot: of the gateway, for the rows. lowest, oldest: id and time of
+    the oldest row when the disk was last looked at. full: a message was refused since the last row went."""
 
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
         """parts: (last id, bytes) of the rows that are there, in order."""
         self.limit = limit
         self.next = next_row
         self.boot = boot
+        self.full = False
+        self.lowest = parts[0][0] if parts else next_row
+        self.oldest: Oldest | None = None
         self._parts = deque(parts)
         self.size = sum(size for _, size in parts)
 
     def fits(self, burst: Burst) -> bool:
-        return self.size + _size(burst) <= self.limit
+        """Whether there is room for a burst; it is refused if not."""
+        if self.size + _size(burst) <= self.limit:
+            return True
+        self.full = True
+        return False
 
     def rows(self, burst: Burst, client: str, identity: Identity | None, monotonic: int, utc: int | None) -> list[SpoolRow]:
         """The rows of a burst. monotonic: µs since the gateway started; utc: µs since 1970, None while the clock is not known."""
@@ -50,9 +66,28 @@ class Spool:
             for index, payload in enumerate(burst.payloads())
         ]
 
-    def landed(self, lowest: int) -> None:
-        """The uplink has taken away all rows below this id."""
+    @property
+    def count(self) -> int:
+        """How many rows are there."""
+        return self.next - self.lowest if self.size else 0
+
+    def age(self, monotonic: int, utc: int | None) -> float | None:
+        """Seconds since the oldest row came; None when there is none, or its time is not known. monotonic, utc: the time now, as in
+        `rows`."""
+        if self.oldest is None or not self.size:
+            return None
+        boot, came, received = self.oldest
+        if boot == self.boot:
+            return (monotonic - came) / 1_000_000
+        if received is None or utc is None:
+            return None
+        return (utc - received) / 1_000_000
+
+    def landed(self, lowest: int, oldest: Oldest | None = None) -> None:
+        """The uplink has taken away all rows below this id. oldest: when the row with this id came."""
+        self.lowest, self.oldest = lowest, oldest
         while self._parts and self._parts[0][0] < lowest:
+            self.full = False
             self.size -= self._parts.popleft()[1]
 
 

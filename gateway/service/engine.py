@@ -18,9 +18,11 @@ from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
 from gateway.broker.handshake import Ask
 from gateway.broker.paging import Order, answer
+from gateway.broker.spool import Oldest
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.clock import Clock
+from gateway.store.times import CommitTimes
 from gateway.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -74,10 +76,21 @@ class Engine:
         self._turn = False
         self._stopped = False
         self._writing = 0
+        self._submitted = 0.0
         self._writer = Writer(folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed)
         self._asker = ThreadPoolExecutor(1, "passwords")  # each takes 32 MiB for a moment: one at a time
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
+
+    @property
+    def commit_times(self) -> CommitTimes:
+        """How long commits took so far."""
+        return self._writer.times
+
+    @property
+    def commit_waits_s(self) -> float:
+        """For how long the commit that is under way has waited for the disk; 0 when there is none."""
+        return self._clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
 
     def accept(self, policy: Policy) -> Accept:
         """What a listener with this policy calls for each new connection."""
@@ -177,6 +190,7 @@ class Engine:
             return
         commit = broker.seal(sweep)
         self._writing = commit.number
+        self._submitted = broker.now
         self._writer.submit(commit)
 
     def _from_writer(self, number: int) -> None:
@@ -200,8 +214,8 @@ class Engine:
     def _on_failure(self, error: sqlite3.Error) -> None:
         self._loop.call_soon_threadsafe(setattr, self.broker, "disk_full", True)
 
-    def _on_landed(self, lowest: int) -> None:
-        self._loop.call_soon_threadsafe(self.broker.spool.landed, lowest)
+    def _on_landed(self, lowest: int, oldest: Oldest | None) -> None:
+        self._loop.call_soon_threadsafe(self.broker.spool.landed, lowest, oldest)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain
+from time import perf_counter
 from typing import Any
 
 from gateway.broker.changes import Commit
@@ -41,8 +42,9 @@ def _delete(database: sqlite3.Connection, statement: str, keys: Iterable[Any]) -
         database.execute(statement, (json.dumps(listed),))
 
 
-def apply(database: sqlite3.Connection, commit: Commit) -> None:
-    """Write a commit. Raises sqlite3.Error after rolling back: then nothing of it is there."""
+def apply(database: sqlite3.Connection, commit: Commit) -> float:
+    """Write a commit; returns the seconds that COMMIT took, which waits for fsync. Raises sqlite3.Error after rolling back: then nothing
+    of it is there."""
     database.execute("BEGIN IMMEDIATE")
     try:
         for table, column in (("session", "id"), ("subscription", "session"), ("flow", "session"), ("queue", "session")):
@@ -70,7 +72,9 @@ def apply(database: sqlite3.Connection, commit: Commit) -> None:
             database.execute("UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?", (commit.clock, commit.boot))
         if commit.axis is not None:
             save_axis(database, *commit.axis)
+        begin = perf_counter()
         database.execute("COMMIT")
+        return perf_counter() - begin
     except BaseException:
         if database.in_transaction:
             database.execute("ROLLBACK")

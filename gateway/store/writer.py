@@ -12,16 +12,19 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any
 
 from gateway.broker.changes import Commit
 from gateway.broker.delivery import Load
 from gateway.broker.paging import Order
+from gateway.broker.spool import Oldest
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.paging import collect, load
 from gateway.store.recovery import save_axis
 from gateway.store.schema import FILE, connect
+from gateway.store.times import CommitTimes
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +33,16 @@ RETRY_S = 1.0
 
 class Writer:
     """Callbacks, all on the writer's thread. done: a commit's number, when it is on disk. failed: a commit's error, before it is tried
-    again. landed: the lowest id that is left in the spool, when it was asked for."""
+    again. landed: what is left in the spool, when it was asked for. times: of the commits so far."""
 
     def __init__(
-        self, folder: Path, done: Callable[[int], None], failed: Callable[[sqlite3.Error], None], landed: Callable[[int], None]
+        self,
+        folder: Path,
+        done: Callable[[int], None],
+        failed: Callable[[sqlite3.Error], None],
+        landed: Callable[[int, Oldest | None], None],
     ) -> None:
+        self.times = CommitTimes()
         self._database = connect(folder / FILE)
         self._database.execute("PRAGMA wal_autocheckpoint=0")
         self._done = done
@@ -59,7 +67,7 @@ class Writer:
         self._orders.put(read)
 
     def look_for_landed(self) -> None:
-        """Ask for the lowest id in the spool; the uplink deletes rows behind our back."""
+        """Ask for the oldest row in the spool; the uplink deletes rows behind our back."""
         self._orders.put(self._look)
 
     def stop(self, axis: float, utc: int | None) -> None:
@@ -98,18 +106,24 @@ class Writer:
 
     def _look(self, database: sqlite3.Connection) -> None:
         with contextlib.suppress(sqlite3.Error):
-            lowest = database.execute("SELECT min(id) FROM spool").fetchone()[0]
+            row = database.execute("SELECT id, boot, monotonic, received FROM spool ORDER BY id LIMIT 1").fetchone()
+            if row is not None:
+                self._landed(row[0], Oldest(*row[1:]))
+                return
             newest = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
-            self._landed(lowest if lowest is not None else (newest or 0) + 1)
+            self._landed((newest or 0) + 1, None)
 
     def _write(self, commit: Commit) -> bool:
         while True:
+            begin = perf_counter()
             try:
-                apply(self._database, commit)
+                self.times.sync.observe(apply(self._database, commit))
             except sqlite3.Error as error:
+                self.times.failures += 1
                 log.error("the store takes no data (%s); nothing is acknowledged until it does", error)
                 self._failed(error)
                 if self._stopping.wait(RETRY_S):
                     return False
             else:
+                self.times.commit.observe(perf_counter() - begin)
                 return True

@@ -9,6 +9,7 @@ import pytest
 from gateway.broker.changes import Commit
 from gateway.store import writer as module
 from gateway.store.schema import make_folder, open_store
+from gateway.store.times import BOUNDS_S
 from gateway.store.writer import Writer
 
 
@@ -19,10 +20,11 @@ class Disk:
         self.broken: set[int] = set()
         self.written: list[int] = []
 
-    def apply(self, database: sqlite3.Connection, commit: Commit) -> None:
+    def apply(self, database: sqlite3.Connection, commit: Commit) -> float:
         if commit.number in self.broken:
             raise sqlite3.OperationalError("disk I/O error")
         self.written.append(commit.number)
+        return 0.5
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def failures() -> "queue.Queue[sqlite3.Error]":
 def writer(tmp_path: Path, disk: Disk, acknowledged: "queue.Queue[int]", failures: "queue.Queue[sqlite3.Error]") -> Writer:
     make_folder(tmp_path)
     open_store(tmp_path, "test").close()
-    return Writer(tmp_path, done=acknowledged.put, failed=failures.put, landed=lambda lowest: None)
+    return Writer(tmp_path, done=acknowledged.put, failed=failures.put, landed=lambda lowest, oldest: None)
 
 
 def test_a_commit_that_fails_is_tried_until_it_is_on_disk(
@@ -60,6 +62,9 @@ def test_a_commit_that_fails_is_tried_until_it_is_on_disk(
     assert acknowledged.empty()
     disk.broken = set()
     assert acknowledged.get(timeout=10) == 1
+    assert writer.times.failures >= 2
+    assert (sum(writer.times.commit.counts), sum(writer.times.sync.counts), writer.times.sync.total) == (1, 1, 0.5)
+    assert writer.times.sync.counts[BOUNDS_S.index(0.5)] == 1
     writer.stop(0.0, None)
 
 

@@ -1,0 +1,35 @@
+"""One look at all sessions: what would cost every message something if it were counted as it goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """sessions: how many there are; connected, durable: how many of them are. queued: messages in all queues, what is in flight included;
+    longest: in the longest queue. inflight: messages sent and not yet acknowledged to the end."""
+
+    sessions: int
+    connected: int
+    durable: int
+    queued: int
+    longest: int
+    inflight: int
+
+
+def take(broker: Broker) -> Census:
+    """Some milliseconds for 10,000 sessions."""
+    connected = durable = queued = longest = inflight = 0
+    for session in broker.sessions.values():
+        outbound = session.outbound
+        connected += session.connection is not None
+        durable += session.durable
+        queued += outbound.messages
+        inflight += outbound.inflight
+        longest = max(longest, outbound.messages)
+    return Census(len(broker.sessions), connected, durable, queued, longest, inflight)

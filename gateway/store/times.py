@@ -1,0 +1,28 @@
+"""How long commits take. In: seconds, from the writer's thread. Out: histograms, read by whoever looks, from any thread."""
+
+from bisect import bisect_left
+
+BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""From a good SSD to an SD card that tidies up."""
+
+
+class Histogram:
+    """counts: how many samples fell at or below each of `BOUNDS_S` and above the one before, and at last those above all. total: their
+    sum in seconds."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.total += seconds
+
+
+class CommitTimes:
+    """commit: whole transactions. sync: their COMMIT alone, which writes the log and waits for fsync. failures: tries that failed."""
+
+    def __init__(self) -> None:
+        self.commit = Histogram()
+        self.sync = Histogram()
+        self.failures = 0
