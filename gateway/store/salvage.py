@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, connect, prepare
+from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, connect, prepare, salvaged, sync_folder
 
 _MOST_FINDINGS = 20
 _FIRST = ("meta", "spool", "batch", "batch_content")
@@ -28,6 +28,8 @@ class Salvaged:
 
 def check(folder: Path) -> list[str]:
     """What is wrong with the store in a folder; empty when nothing is. StoreError when there is none."""
+    if salvaged(folder):
+        return ["a salvage was interrupted: run it again"]
     path = _existing(folder)
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
@@ -41,14 +43,19 @@ def check(folder: Path) -> list[str]:
 
 
 def salvage(folder: Path) -> Salvaged:
-    """Make a new store of what the old one still gives. The gateway must not run. Raises StoreError."""
+    """Make a new store of what the old one still gives. The gateway must not run. Raises StoreError.
+
+    Whenever it is interrupted, run it again: until the new store is whole, the old one stays where it is; from then on files only have to
+    change places, and until they have, `open_store` refuses.
+    """
+    finish(folder)
     path = _existing(folder)
-    new = folder / "salvage.db"
-    for leftover in (new, *_companions(new)):
+    unfinished = folder / "salvage.db"
+    for leftover in (unfinished, *_companions(unfinished)):
         leftover.unlink(missing_ok=True)
     rows: dict[str, int] = {}
     damaged = []
-    with closing(connect(new)) as target, closing(sqlite3.connect(path)) as source:
+    with closing(connect(unfinished)) as target, closing(sqlite3.connect(path)) as source:
         prepare(target, "")
         tables = [row[0] for row in target.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
         for table in sorted(tables, key=lambda name: (name not in _FIRST, name)):
@@ -58,12 +65,26 @@ def salvage(folder: Path) -> Salvaged:
         _keep_numbering(source, target)
         target.execute("DELETE FROM queue WHERE message NOT IN (SELECT id FROM message)")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    old = folder / f"damaged-{int(time.time())}.db"
-    for before, after in zip((path, *_companions(path)), (old, *_companions(old)), strict=True):
-        if before.exists():
-            before.rename(after)
-    new.rename(path)
-    return Salvaged(rows, damaged, old)
+    now = int(time.time())
+    unfinished.rename(folder / f"salvaged-{now}.db")
+    finish(folder)
+    return Salvaged(rows, damaged, folder / f"damaged-{now}.db")
+
+
+def finish(folder: Path) -> None:
+    """Let a salvaged store that is whole take the place of the damaged one. Does nothing when there is none."""
+    path = folder / FILE
+    for new in salvaged(folder):
+        sync_folder(folder)  # its name is on the disk before anything else changes
+        old = folder / new.name.replace("salvaged", "damaged")
+        log, index = _companions(path)
+        index.unlink(missing_ok=True)
+        for before, after in ((path, old), (log, _companions(old)[0])):
+            if before.exists():
+                before.rename(after)
+        sync_folder(folder)
+        new.rename(path)
+        sync_folder(folder)
 
 
 def _existing(folder: Path) -> Path:

@@ -5,6 +5,7 @@
 types in `gateway/broker/changes.py`.
 """
 
+import os
 import secrets
 import sqlite3
 from pathlib import Path
@@ -81,9 +82,30 @@ def make_folder(folder: Path) -> None:
         raise StoreError(f"cannot make the data directory ({error.strerror})", str(folder)) from error
 
 
+def sync_folder(folder: Path) -> None:
+    """Bring the names of a folder's files to the disk."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def salvaged(folder: Path) -> list[Path]:
+    """A whole new store that has not taken the place of the damaged one yet, because `onceway store salvage` was interrupted."""
+    return sorted(folder.glob("salvaged-*.db"))
+
+
+def refuse_half_salvaged(folder: Path) -> None:
+    """StoreError while a salvaged store waits to take its place: what is there now is not what will be."""
+    if salvaged(folder):
+        raise StoreError("a salvage was interrupted", str(folder / FILE), f"Run it again: onceway store salvage --data {folder}")
+
+
 def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     """Open the store in a folder; make it when there is none. gateway: its name. StoreError when it cannot be used."""
     path = folder / FILE
+    refuse_half_salvaged(folder)
     try:
         database = connect(path)
         prepare(database, gateway)

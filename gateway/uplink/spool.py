@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from gateway.store.schema import FILE, ROW_SIZE, connect
+from gateway.store.schema import FILE, ROW_SIZE, connect, refuse_half_salvaged
 from gateway.uplink.manifest import Origin, Row
 
 KEEP = 50_000  # batches that are remembered after they have landed
@@ -62,6 +62,7 @@ class Spool:
 
     def __init__(self, data: Path) -> None:
         path = data / FILE
+        refuse_half_salvaged(data)
         try:
             if not path.is_file():
                 raise OncewayError("there is no gateway database", str(path), START_GATEWAY)

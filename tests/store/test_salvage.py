@@ -1,6 +1,8 @@
 """A damaged store: recognised, and everything that can be read is saved."""
 
+import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -57,6 +59,57 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
         assert recover(database, None, 1024).next_spool == 3001, "spool ids are never used twice"
         assert database.execute("SELECT topic FROM spool LIMIT 1").fetchone() == ("spool/0123",)
         assert database.execute("SELECT client FROM session").fetchone() == ("c",)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+CHANGES = ("rename", "unlink")
+
+
+def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = False
+    step = 0
+    while not done:
+        step += 1
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        filled(folder)
+        with closing(sqlite3.connect(folder / FILE)) as database:
+            database.execute("PRAGMA wal_autocheckpoint=0")
+            database.execute("INSERT INTO session VALUES (2, 'in the log', 100, NULL, 0, NULL)")
+            database.commit()
+            shutil.copy(folder / FILE, folder / "copy")
+            shutil.copy(folder / f"{FILE}-wal", folder / "copy-wal")
+        (folder / "copy").rename(folder / FILE)
+        (folder / "copy-wal").rename(folder / f"{FILE}-wal")
+        left = step
+        with monkeypatch.context() as patch:
+            for name in CHANGES:
+                real = getattr(Path, name)
+
+                def change(path: Path, *args: object, real: Callable[..., object] = real, **more: object) -> object:
+                    nonlocal left
+                    left -= 1
+                    if not left:
+                        raise Killed
+                    return real(path, *args, **more)
+
+                patch.setattr(Path, name, change)
+            try:
+                salvage(folder)
+                done = True
+            except Killed:
+                pass
+        if not done and check(folder):
+            with pytest.raises(StoreError, match="Run it again: onceway store salvage"):
+                open_store(folder, "site-7")
+            salvage(folder)
+        with closing(open_store(folder, "site-7")) as database:
+            assert database.execute("SELECT count(*) FROM spool").fetchone() == (2990,)
+            assert database.execute("SELECT client FROM session ORDER BY id").fetchall() == [("c",), ("in the log",)]
+    assert step > 6
 
 
 def test_salvage_keeps_the_numbering_of_batches(tmp_path: Path) -> None:
