@@ -8,54 +8,46 @@ import tomllib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import OncewayError
+from hil.faults import AnyKind, Kind
+
+K = TypeVar("K", bound=Kind)
+LEAST_READINGS = 4  # of a board
 
 
-class Section(BaseModel):
+class Bench(BaseModel):
+    """until: the hop where the readings must be; `batch` leaves Spark out. readings: of all boards together. interval_ms: between samples
+    of a board. stall_s: for how long nothing may move."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-
-class Faults(Section):
-    """How often what is broken. noise: share of the bytes of each line harmed in each direction. *_in_exchange count among board_cuts."""
-
-    noise: float = Field(default=0.0, ge=0, le=0.1)
-    board_cuts: int = Field(default=0, ge=0, description="power cuts per board")
-    board_cuts_in_exchange: int = Field(default=0, ge=0, description="of these, in the middle of a QoS 2 exchange")
-    gateway_kills: int = Field(default=0, ge=0)
-    uplink_kills: int = Field(default=0, ge=0)
-    landing_outages: int = Field(default=0, ge=0)
-    repeated_batches: int = Field(default=0, ge=0, description="landed a second time under another epoch")
-    ingest_kills: int = Field(default=0, ge=0, description="in the middle of a micro-batch")
-
-    @model_validator(mode="after")
-    def _within(self) -> "Faults":
-        if self.board_cuts_in_exchange > self.board_cuts:
-            raise ValueError("board_cuts_in_exchange must not exceed board_cuts")
-        return self
-
-
-class Bench(Section):
-    """readings: of all boards together. interval_ms: between two samples of a board. stall_s: for how long nothing may move."""
-
     title: str
+    until: Literal["batch", "table"] = "table"
     boards: int = Field(default=2, ge=1, le=20)
     readings: int = Field(default=400, ge=1)
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
-    faults: Faults = Faults()
+    fault: list[AnyKind] = []
 
     @model_validator(mode="after")
-    def _enough(self) -> "Bench":
-        least = self.boards * (self.faults.board_cuts + 1)
-        if self.readings < least:
-            raise ValueError(
-                f"{self.boards} boards with {self.faults.board_cuts} power cuts each need at least {least} readings, not {self.readings}"
-            )
+    def _possible(self) -> "Bench":
+        if self.readings < LEAST_READINGS * self.boards:
+            raise ValueError(f"{self.boards} boards need at least {LEAST_READINGS * self.boards} readings to break, not {self.readings}")
+        kinds = [kind.kind for kind in self.fault]
+        if doubled := [kind for kind in kinds if kinds.count(kind) > 1]:
+            raise ValueError(f"there are two tables [[fault]] of the kind {doubled[0]}; one with a count will do")
+        if self.until == "batch" and (behind := [kind.kind for kind in self.fault if kind.needs_ingest]):
+            raise ValueError(f"a bench that ends at the landing place has no ingest, which {behind[0]} needs")
         return self
+
+    def of(self, kind: type[K]) -> K | None:
+        """The `[[fault]]` of this kind, if there is one."""
+        return next((fault for fault in self.fault if isinstance(fault, kind)), None)
 
 
 def shipped() -> dict[str, Traversable]:

@@ -1,8 +1,9 @@
 """The checker. In: a history, and nothing else. Out: a verdict per publication and one for the run.
 
-The truth is what the boards' ledgers say was sampled (hop `board`); the claim is what stands in the table (hop `table`). The hops between
-are looked at only to name the first one at which a publication went wrong. The run *holds* if every publication is ok; *fails* if one is
-not; it is *unknown* if nothing went wrong but the history cannot show that: a planned fault did not happen, a hop was not read to its end.
+The truth is what the boards' ledgers say was sampled (hop `board`); the claim is what stands in the table (hop `table`; `batch` for a bench
+that ends at the landing place). The hops between are looked at only to name the first one at which a publication went wrong. The run
+*holds* if every publication is ok; *fails* if one is not; it is *unknown* if nothing went wrong but the history cannot show that: a
+planned fault did not happen, a hop was not read to its end.
 """
 
 from collections import Counter, defaultdict
@@ -12,6 +13,8 @@ from enum import StrEnum
 
 from hil.history import HOPS, Event
 from hil.senml import Record, decode, says
+
+CLAIMS = {"table": "in the table", "batch": "landed"}
 
 
 class Outcome(StrEnum):
@@ -72,7 +75,8 @@ class Result:
     """In order of their key."""
     produced: int
     rows: int
-    """Readings sampled, and rows in the table that hold none of the statuses below."""
+    """Readings sampled, and rows at the claim's hop that hold none of the statuses below."""
+    claim: str
     statuses: int
     """Publications of the boards about themselves; they are judged like readings and counted apart."""
     faults: Counter[str]
@@ -83,7 +87,7 @@ class Result:
 
     def summary(self) -> str:
         """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; phantoms and disorder are named when there are any."""
-        parts = [f"{self.produced} produced", f"{self.rows} in the table", f"{self.count(Outcome.LOST)} lost"]
+        parts = [f"{self.produced} produced", f"{self.rows} {CLAIMS[self.claim]}", f"{self.count(Outcome.LOST)} lost"]
         parts += [f"{self.count(Outcome.DUPLICATE)} doubled", f"{self.count(Outcome.ALTERED)} altered"]
         parts += [f"{self.count(outcome)} {outcome}" for outcome in (Outcome.PHANTOM, Outcome.OUT_OF_ORDER) if self.count(outcome)]
         return " · ".join(parts)
@@ -99,6 +103,7 @@ class _Seen:
     happened: Counter[str] = field(default_factory=Counter)
     fired: set[str] = field(default_factory=set)
     contradictions: list[str] = field(default_factory=list)
+    claim: str = "table"
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -122,6 +127,8 @@ class _Seen:
             case _, "happened":
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += 1
+            case "rig", "run":
+                self.claim = data["bench"]["until"]
             case "rig", "end":
                 self.ended = True
 
@@ -131,8 +138,9 @@ def check(events: Iterable[Event]) -> Result:
     seen = _Seen()
     for event in events:
         seen.take(event)
-    disordered = {hop: _disordered(hop, seen.ways) for hop in HOPS[1:]}
-    publications = [_judge(key, way, disordered) for key, way in sorted(seen.ways.items())]
+    hops = HOPS[: HOPS.index(seen.claim) + 1]
+    disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
+    publications = [_judge(key, way, hops, disordered) for key, way in sorted(seen.ways.items())]
     wrong = Counter(publication.outcome for publication in publications if publication.outcome is not Outcome.OK)
     readings = [way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])]
     doubts = _doubts(seen)
@@ -141,31 +149,32 @@ def check(events: Iterable[Event]) -> Result:
         reasons=[f"{count} {outcome}" for outcome, count in wrong.items()] + seen.contradictions + doubts,
         publications=publications,
         produced=sum(len(way["board"]) for way in readings),
-        rows=sum(len(way["table"]) for way in readings),
+        rows=sum(len(way[seen.claim]) for way in readings),
+        claim=seen.claim,
         statuses=len(seen.ways) - len(readings),
         faults=seen.happened,
     )
 
 
-def _judge(key: Key, way: dict[str, list[Sighting]], disordered: dict[str, set[Key]]) -> Publication:
+def _judge(key: Key, way: dict[str, list[Sighting]], hops: tuple[str, ...], disordered: dict[str, set[Key]]) -> Publication:
     def first(hops: Iterable[str]) -> str:
         return next(iter(hops))
 
-    board, table = way["board"], way["table"]
+    board, claim = way["board"], way[hops[-1]]
     outcome, hop = Outcome.OK, None
     if not board:
-        outcome, hop = Outcome.PHANTOM, first(hop for hop in HOPS if way[hop])
+        outcome, hop = Outcome.PHANTOM, first(hop for hop in hops if way[hop])
     elif len(board) > 1:  # one key for two samples: the board's counter went back
         outcome, hop = Outcome.DUPLICATE, "board"
-    elif not table:
-        last = max(index for index, hop in enumerate(HOPS) if way[hop])
-        outcome, hop = Outcome.LOST, HOPS[last + 1]
-    elif len(table) > 1:
-        outcome, hop = Outcome.DUPLICATE, first(hop for hop in HOPS if len(way[hop]) > 1)
-    elif not says(table[0].records, wanted := board[0].records or ()):
-        outcome, hop = Outcome.ALTERED, first(hop for hop in HOPS if not all(says(seen.records, wanted) for seen in way[hop]))
-    elif key in disordered["table"]:
-        outcome, hop = Outcome.OUT_OF_ORDER, first(hop for hop in HOPS[1:] if key in disordered[hop])
+    elif not claim:
+        last = max(index for index, hop in enumerate(hops) if way[hop])
+        outcome, hop = Outcome.LOST, hops[last + 1]
+    elif len(claim) > 1:
+        outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
+    elif not says(claim[0].records, wanted := board[0].records or ()):
+        outcome, hop = Outcome.ALTERED, first(hop for hop in hops if not all(says(seen.records, wanted) for seen in way[hop]))
+    elif key in disordered[hops[-1]]:
+        outcome, hop = Outcome.OUT_OF_ORDER, first(hop for hop in hops[1:] if key in disordered[hop])
     return Publication(key, outcome, hop, way)
 
 
@@ -187,7 +196,7 @@ def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key
 
 def _doubts(seen: _Seen) -> list[str]:
     doubts = [f"planned fault did not happen: {fault} ({seen.planned[fault]})" for fault in sorted(seen.planned.keys() - seen.fired)]
-    doubts += [f"not read to the end: {hop}" for hop in ("board", "table") if hop not in seen.complete]
+    doubts += [f"not read to the end: {hop}" for hop in ("board", seen.claim) if hop not in seen.complete]
     if not seen.ways:
         doubts.append("nothing was produced")
     if not seen.ended:

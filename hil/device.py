@@ -15,6 +15,7 @@ from hil import senml
 from hil.bench import Bench
 from hil.board.ledger import EEPROM_SIZE, Ledger, parse_entry
 from hil.board.simulator import BUILD, SimulatedBoard
+from hil.faults.line import LineNoise
 from hil.history import History
 from hil.noise import KINDS
 from hil.process import Child, Children
@@ -58,7 +59,8 @@ class Device:
     async def connect(self) -> None:
         """Lay the wire to the gateway's port."""
         ends = ["--board", str(self.board.port), "--port", str(self._folder.port(self.name))]
-        harm = ["--noise", str(self._bench.faults.noise), "--seed", f"{self._bench.seed}/{self.name}"]
+        noise = self._bench.of(LineNoise)
+        harm = ["--noise", str(noise.rate if noise else 0), "--seed", f"{self._bench.seed}/{self.name}"]
         self._wire: Child = await self._children.start(f"wire-{self.name}", [sys.executable, "-m", "hil.wire", *ends, *harm], pipe=True)
 
     async def disconnect(self) -> None:

@@ -19,10 +19,13 @@ from hil.hops import LandingHop, SpoolHop, TableHop
 from hil.injector import Injector
 from hil.plan import Plan
 from hil.process import children
+from hil.rig import Rig
 from hil.site import Folder, Site, write_config
 
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
+SHOWN = {"table": ("journalled", "spooled", "landed", "in the table"), "batch": ("journalled", "spooled", "landed")}
 LOOK_EVERY = 0.05  # s between looks at all hops
+CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planned
 TABLE_EVERY = 0.5  # s between looks at the table
 IDLE_S = 10.0  # s without movement after which, with all hops empty, no fault will find its place any more
 SPARK_WITHIN = 300.0  # s; its first start downloads packages
@@ -66,7 +69,8 @@ class Run:
 
     async def _drive(self, site: Site, devices: list[Device]) -> None:
         with self._display.stage("flash and provision"):
-            await site.start_ingest()  # Spark takes a while to come up
+            if self._bench.until == "table":
+                await site.start_ingest()  # Spark takes a while to come up
             await asyncio.gather(*(self._set_up(device) for device in devices))
         with self._display.stage("start"):
             await asyncio.gather(*(device.connect() for device in devices))
@@ -79,20 +83,30 @@ class Run:
             raise group.exceptions[0] from None  # the first that went wrong; the others were cancelled for it
 
     async def _under_faults(self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]) -> None:
-        injector = Injector(
-            self._plan, self._counters, self._history, self._display, site, devices, self._spool, self._landing, self._progress
+        rig = Rig(
+            self._counters,
+            self._history,
+            self._display,
+            site,
+            {device.name: device for device in devices},
+            self._spool,
+            self._landing,
+            self._progress,
         )
+        injector = Injector(self._plan, self._bench.fault, rig)
         injector.announce()
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         always = [tasks.create_task(device.weather()) for device in devices]
         always += [tasks.create_task(self._watch(site, devices)), tasks.create_task(self._watch_table())]
-        faults = [tasks.create_task(fault) for fault in injector.faults()]
+        boards = {f"{device.name} board" for device in devices}
+        faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
         with self._display.stage("readings under faults"):
-            sampling = [tasks.create_task(injector.board(device)) for device in devices]
+            sampling = [tasks.create_task(self._sample(device, injector)) for device in devices]
             await self._until(lambda: all(task.done() for task in sampling))
         with self._display.stage("empty the hops"):
-            async with asyncio.timeout(SPARK_WITHIN):
-                await wait_until(lambda: self._progress.started)
+            if self._bench.until == "table":
+                async with asyncio.timeout(SPARK_WITHIN):
+                    await wait_until(lambda: self._progress.started)
             await self._until(lambda: self._empty(devices) and (all(task.done() for task in faults) or self._still() > IDLE_S))
         for task in (*always, *faults, *sampling):
             task.cancel()
@@ -105,19 +119,26 @@ class Run:
         await device.provision()
         self._display.say(f"  {device.name} flashed and provisioned")
 
+    async def _sample(self, device: Device, injector: Injector) -> None:
+        """Let a device sample, with the faults of its board, until it has the planned number of readings."""
+        await injector.run(f"{device.name} board")
+        await wait_until(lambda: device.look() >= self._plan.readings[device.name], CLOSE_LOOK_EVERY)
+        await device.stop_sampling()
+        self._display.say(f"  {device.name} has sampled {device.look()} readings and samples no more")
+
     async def _watch(self, site: Site, devices: list[Device]) -> None:
         """Look at all hops again and again, wake the faults, and see that nothing has died by itself."""
         while True:
             site.check()
             for device in devices:
                 self._counters.set(f"sampled {device.name}", device.look())
-            self._counters.set("sampled", sum(self._counters[f"sampled {device.name}"] for device in devices))
+            self._counters.set("journalled", sum(len(device.ledger.publications) for device in devices))
             self._spool.look()
             self._counters.set("spooled", self._spool.committed)
             self._counters.set("landed", self._spool.landed)
             self._landing.look()
             self._counters.set("appends", self._progress.appends)
-            self._display.counts({name: self._counters[name] for name in ("sampled", "spooled", "landed", "in the table")})
+            self._display.counts({name: self._counters[name] for name in SHOWN[self._bench.until]})
             self._note_movement(devices)
             await asyncio.sleep(LOOK_EVERY)
 
@@ -129,7 +150,7 @@ class Run:
 
     def _note_movement(self, devices: list[Device]) -> None:
         waiting = sum(device.waiting() for device in devices)
-        counts = [self._counters[name] for name in ("sampled", "spooled", "landed", "in the table")]
+        counts = [self._counters[name] for name in SHOWN["table"]]
         said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0  # Spark is slow to come up, but not silent
         moved = (waiting, self._progress.begun, self._progress.ended, said, *counts)
         if moved != self._moved:
@@ -150,7 +171,7 @@ class Run:
     def _empty(self, devices: list[Device]) -> bool:
         """Whether every publication has left its board, every row has landed, and every batch has been taken by the ingest."""
         on_the_way = any(device.waiting() for device in devices) or self._spool.landed < self._spool.committed
-        taken = self._progress.taken()
+        taken = self._progress.taken() if self._bench.until == "table" else self._landing.newest
         return not on_the_way and all(taken.get(feed, 0) >= newest for feed, newest in self._landing.newest.items())
 
     def _read_ends(self, devices: list[Device]) -> None:
@@ -161,5 +182,6 @@ class Run:
         self._spool.look()
         self._landing.look()
         self._table.read()
-        self._history.add("table", "complete")
+        for hop in ("batch", "table"):
+            self._history.add(hop, "complete")
         self._history.add("rig", "end")

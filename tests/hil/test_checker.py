@@ -180,6 +180,16 @@ def test_a_payload_that_does_not_decode_is_altered() -> None:
     assert wrong(check(events)) == [("uno-1", 2, Outcome.ALTERED, "table")]
 
 
+def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
+    start = Event(0, "rig", "run", {"bench": {"until": "batch"}})
+    events = [event for event in run_of(2) if event.hop != "table"]
+    landed = [start, *events, Event(9, "batch", "complete")]
+    assert check(landed).verdict is Verdict.HOLDS
+    assert check(landed).summary() == "4 produced · 4 landed · 0 lost · 0 doubled · 0 altered"
+    assert check([start, *events]).reasons == ["not read to the end: batch"]
+    assert wrong(check(without(landed, ("batch",), 1))) == [("uno-1", 1, Outcome.LOST, "batch")]
+
+
 def test_two_gateways_have_no_common_order() -> None:
     events = [
         Event(e.t, e.hop, e.event, {**e.data, "origin": "other/f", "position": 1}) if is_of(e, 3) and e.hop != "board" else e

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from hil import cli
+from hil.bench import shipped
 from hil.display import Display
 
 runner = CliRunner()
@@ -78,7 +79,13 @@ def test_firmware_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_too_few_readings_for_the_faults(tmp_path: Path) -> None:
     done = runner.invoke(cli.app, ["demo", "--readings", "3", "--dir", str(tmp_path / "run")])
-    assert "need at least 8 readings, not 3" in str(done.exception)
+    assert "need at least 8 readings to break, not 3" in str(done.exception)
+
+
+def test_the_list_names_every_bench_that_ships() -> None:
+    done = runner.invoke(cli.app, ["list"])
+    assert done.exit_code == 0
+    assert all(name in done.output for name in shipped())
 
 
 def test_plain_lines_without_a_terminal() -> None:

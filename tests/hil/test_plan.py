@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from gateway.errors import OncewayError
-from hil.bench import Bench, Faults, load, shipped
-from hil.plan import CUT_IN_EXCHANGE, CUTS, KILL_GATEWAY, KILL_INGEST, KILL_UPLINK, NOISE, OUTAGE, REPEAT, plan
+from hil.bench import Bench, load, shipped
+from hil.history import History
+from hil.plan import plan, recorded
 
 SEEDS = st.integers(0, 2**32)
 
@@ -20,18 +22,18 @@ def demo(seed: int, readings: int = 400) -> Bench:
 @given(seed=SEEDS, readings=st.integers(40, 1000))
 def test_the_demo_breaks_everything_it_promises(seed: int, readings: int) -> None:
     made = plan(demo(seed, readings))
+    lanes = {lane: [fault.kind for fault in faults] for lane, faults in made.lanes().items()}
     for device in ("uno-1", "uno-2"):
-        cuts = made.of(device, *CUTS)
-        assert len(cuts) == 3
-        assert len(made.of(device, CUT_IN_EXCHANGE)) == len(made.of(device, NOISE)) == 1
-        assert all(1 <= fault.at <= made.readings[device] - 2 for fault in cuts)
-    assert sum(made.readings.values()) == readings
-    assert [fault.kind for fault in made.of("gateway")] == [KILL_GATEWAY] * 3
-    assert [fault.kind for fault in made.of("uplink")] == [KILL_UPLINK]
-    assert [fault.kind for fault in made.of("ingest")] == [KILL_INGEST]
-    assert len(made.of("landing", REPEAT)) == 1
-    [outage] = made.of("landing", OUTAGE)
+        assert sorted(lanes[f"{device} board"]) == ["board-power-cut", "board-power-cut", "board-power-cut-in-exchange"]
+        assert lanes[f"{device} line"] == ["line-noise"]
+        assert all(1 <= fault.at <= made.readings[device] - 2 for fault in made.lanes()[f"{device} board"])
+    assert lanes["gateway"] == ["gateway-kill"] * 3
+    assert lanes["uplink"] == ["uplink-kill"]
+    assert lanes["ingest"] == ["ingest-kill"]
+    assert lanes["landing copies"] == ["batch-twice"]
+    [outage] = made.lanes()["landing"]
     assert outage.at < outage.detail["until"] <= readings
+    assert sum(made.readings.values()) == readings
     assert len({fault.id for fault in made.faults}) == len(made.faults)
 
 
@@ -42,7 +44,7 @@ def test_same_seed_same_plan(seed: int) -> None:
 
 
 def test_readings_that_do_not_divide() -> None:
-    assert plan(Bench(title="t", boards=3, readings=10)).readings == {"uno-1": 4, "uno-2": 3, "uno-3": 3}
+    assert plan(Bench(title="t", boards=3, readings=14)).readings == {"uno-1": 5, "uno-2": 5, "uno-3": 4}
 
 
 def test_a_bench_without_faults_plans_none() -> None:
@@ -61,8 +63,11 @@ def test_all_shipped_benches_load() -> None:
         ('title = "t"\nboard = 2', "board = 2: Extra inputs are not permitted"),
         ("boards = 2", "title = {'boards': 2}: Field required"),
         ('title = "t"\nboards = 0', "boards = 0: Input should be greater than or equal to 1"),
-        ('title = "t"\nreadings = 4\n[faults]\nboard_cuts = 3', "2 boards with 3 power cuts each need at least 8 readings, not 4"),
-        ('title = "t"\n[faults]\nboard_cuts_in_exchange = 1', "board_cuts_in_exchange must not exceed board_cuts"),
+        ('title = "t"\nreadings = 4', "2 boards need at least 8 readings to break, not 4"),
+        ('title = "t"\n[[fault]]\nkind = "flood"', "fault.0 = {'kind': 'flood'}: Input tag 'flood'"),
+        ('title = "t"\n[[fault]]\nkind = "gateway-kill"\nbetween = [0.5, 0.1]', "between must be two shares of the run"),
+        ('title = "t"\n[[fault]]\nkind = "line-noise"\nrate = 2', "fault.0.line-noise.rate = 2: Input should be less than or equal to 0.1"),
+        ('title = "t"\n[[fault]]\nkind = "uplink-kill"\n[[fault]]\nkind = "uplink-kill"', "two tables [[fault]] of the kind uplink-kill"),
         ("title = ", "the bench is not TOML"),
     ],
 )
@@ -80,5 +85,28 @@ def test_no_such_bench() -> None:
         load("no-such-bench")
 
 
-def test_nothing_is_broken_that_was_not_asked_for() -> None:
-    assert Faults() == Faults(noise=0, board_cuts=0, gateway_kills=0, uplink_kills=0, landing_outages=0, ingest_kills=0)
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_recorded_run_is_planned_as_it_was(tmp_path: Path, name: str) -> None:
+    bench = load(name, seed=7)
+    history = History(tmp_path / "history.jsonl")
+    history.add("rig", "run", version="1", bench=bench.model_dump(), plan=plan(bench).to_json())
+    history.close()
+    assert recorded(tmp_path / "history.jsonl") == (bench, plan(bench))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"t":1,"hop":"rig","event":"end"}', "does not begin with a run"),
+        ('{"t":1,"hop":"rig","event":"run","bench":{"faults":{}},"plan":{}}', "recorded by another version"),
+    ],
+)
+def test_a_history_that_cannot_be_replayed(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "history.jsonl").write_text(line + "\n")
+    with pytest.raises(OncewayError, match=message):
+        recorded(tmp_path / "history.jsonl")
+
+
+def test_a_bench_without_an_ingest_has_none_to_break() -> None:
+    with pytest.raises(ValidationError, match="has no ingest, which batch-twice needs"):
+        Bench.model_validate({"title": "t", "until": "batch", "fault": [{"kind": "batch-twice"}]})

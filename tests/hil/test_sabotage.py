@@ -59,7 +59,7 @@ def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 def seed_with(step: str) -> int:
     """A seed whose plan kills the ingest at this step."""
-    return next(seed for seed in range(100) if plan(load("demo", seed=seed, readings=READINGS)).of("ingest")[0].detail["step"] == step)
+    return next(seed for seed in range(100) if plan(load("demo", seed=seed, readings=READINGS)).lanes()["ingest"][0].detail["step"] == step)
 
 
 def test_the_copy_itself_holds(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -1,0 +1,102 @@
+"""What every kind of fault has in common: how it stands in a bench, where its places are, how it is carried out.
+
+In: a `[[fault]]` table of a bench. Out: faults with places (for the plan), and one call that carries a fault out and returns the evidence.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from hil.rig import Rig
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One planned fault. id: `TARGET/KIND-NUMBER`. lane: faults of one lane come one after the other. text: what a person reads.
+    counter, at: its place, a count at a hop. detail: what was drawn for it beside its place."""
+
+    id: str
+    kind: str
+    lane: str
+    text: str
+    counter: str
+    at: int
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        """A device (`uno-1`), or a part of the site (`gateway`)."""
+        return self.id.partition("/")[0]
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How we know that a fault happened. text: for a person; data: what was measured."""
+
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Kind(BaseModel, ABC):
+    """One `[[fault]]` of a bench. count: how many (for each board, if of boards). between: shares of the run where they come."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: ClassVar[str]
+    part: ClassVar[str]
+    """What it breaks: `board` or `line` (of each device), or a part of the site."""
+    lane: ClassVar[str] = ""
+    """For parts of the site, if it may come while another fault of the part lasts; else the part is the lane."""
+    counter: ClassVar[str] = "spooled"
+    """The hop whose count is the place, for parts of the site; faults of devices are placed by the device's own readings."""
+    needs_ingest: ClassVar[bool] = False
+    """Whether it breaks the ingest, or leaves something that only the ingest mends."""
+
+    kind: str
+    count: int = Field(default=1, ge=0)
+    between: tuple[float, float] = (0.05, 0.95)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = self.between
+        if not 0 <= low < high <= 1:
+            raise ValueError("between must be two shares of the run, the lower first, such as [0.1, 0.9]")
+        return self
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        """The faults that this table asks for, drawn from the seed. readings: planned, by device."""
+        if self.part in ("board", "line"):
+            for device, total in readings.items():
+                yield from self._on(device, f"{device} {self.part}", f"sampled {device}", total - 2, seed, readings)
+        else:
+            yield from self._on(self.part, self.lane or self.part, self.counter, sum(readings.values()), seed, readings)
+
+    def _on(self, target: str, lane: str, counter: str, total: int, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        rng = random.Random(f"{seed}/{target}/{self.kind}")
+        for number, at in self.places(rng, total):
+            yield Fault(
+                f"{target}/{self.kind}-{number}", self.kind, lane, self.text, counter, at, self.detail(rng, at, sum(readings.values()))
+            )
+
+    def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
+        """Numbered places, one in each of `count` equal stretches of the run."""
+        low, high = self.between
+        for number in range(self.count):
+            share = low + (high - low) * (number + rng.random()) / self.count
+            yield number + 1, max(1, round(share * total))
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        """What else is drawn for a fault at this place. total: readings of the run."""
+        return {}
+
+    @abstractmethod
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        """Carry it out; what is broken works again when this returns. None: it has not happened within its bound."""

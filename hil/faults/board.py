@@ -1,0 +1,82 @@
+"""Faults of a board: its power goes at a counted point."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from hil.board.simulator import Event
+from hil.faults.base import Evidence, Fault, Kind
+
+if TYPE_CHECKING:
+    from hil.device import Device
+    from hil.rig import Rig
+
+SLOT_WRITES = 20  # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
+PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
+OFF_S = 0.5  # for which a board is without power
+CUT_WITHIN = 60.0  # s in which an armed cut must come
+
+
+class BoardPowerCut(Kind):
+    """After N more EEPROM writes, half of the time in the middle of one."""
+
+    text: ClassVar[str] = "power cut"
+    part: ClassVar[str] = "board"
+    kind: Literal["board-power-cut"]
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"after_eeprom": rng.randint(1, SLOT_WRITES), "torn": rng.random() < 0.5}
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        cut = await cut_power(rig.device(fault), "eeprom", fault.detail["after_eeprom"], fault.detail["torn"])
+        return cut.evidence if cut else None
+
+
+class BoardPowerCutInExchange(Kind):
+    """After N more bytes sent, while a publication is under way. A cut that fell outside of an exchange is made again."""
+
+    text: ClassVar[str] = "power cut in an exchange"
+    part: ClassVar[str] = "board"
+    kind: Literal["board-power-cut-in-exchange"]
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"after_tx": rng.randint(1, PUBLISH_BYTES)}
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        while cut := await cut_power(rig.device(fault), "tx", fault.detail["after_tx"]):
+            if cut.waiting:
+                return cut.evidence
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A cut that came. waiting: publications that were journalled and not done at that moment."""
+
+    event: Event
+    waiting: int
+
+    @property
+    def evidence(self) -> Evidence:
+        torn = ", an EEPROM write torn" if self.event.details["writing"] else ""
+        measured = {name: self.event.details[name] for name in ("tx", "writes")}
+        return Evidence(f"{self.waiting} publication(s) not done{torn}", {"cycle": self.event.cycle, **measured})
+
+
+async def cut_power(device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> Cut | None:
+    """Cut the power after `count` of `unit`, look at the ledger, and give the power back. None if the cut did not come."""
+    events = await device.board.subscribe()
+    await device.board.cut(unit, count, torn=torn)
+    try:
+        event = await events.wait_for("cut", CUT_WITHIN)
+    except TimeoutError:
+        await device.board.cancel()
+        return None
+    finally:
+        events.close()
+    device.look()
+    waiting = device.waiting()
+    await asyncio.sleep(OFF_S)
+    await device.board.power(True)
+    return Cut(event, waiting)

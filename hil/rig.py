@@ -1,0 +1,28 @@
+"""Hands and eyes on a run, for the faults: what there is to break, and how to see that it broke."""
+
+from dataclasses import dataclass
+
+from hil.checkpoint import IngestProgress
+from hil.counters import Counters
+from hil.device import Device
+from hil.display import Display
+from hil.faults import Fault
+from hil.history import History
+from hil.hops import LandingHop, SpoolHop
+from hil.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    counters: Counters
+    history: History
+    display: Display
+    site: Site
+    devices: dict[str, Device]
+    spool: SpoolHop
+    landing: LandingHop
+    progress: IngestProgress
+
+    def device(self, fault: Fault) -> Device:
+        """The device that a fault of a board or a line is for."""
+        return self.devices[fault.target]
