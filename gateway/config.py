@@ -124,14 +124,15 @@ class TlsSection(Section):
 class ListenerSection(Section):
     """MQTT over TCP or WebSocket. bind: an address, or the name of a socket from systemd (`FileDescriptorName=`).
 
-    anonymous: take clients without a user name. receive_maximum: QoS 1 and 2 messages that a client
-    may have in flight towards us (MQTT 5, section 3.2.2.3.3). origins: web pages that may connect over WebSocket from other hosts.
+    anonymous: take clients without a user name; default: on a loopback address, as long as there are no users. receive_maximum: QoS 1 and 2
+    messages that a client may have in flight towards us (MQTT 5, section 3.2.2.3.3). origins: web pages that may connect over WebSocket
+    from other hosts.
     """
 
     type: Literal["tcp", "websocket"] = "tcp"
     bind: Bind | None = None
     systemd: Annotated[str, Field(min_length=1)] | None = None
-    anonymous: bool = False
+    anonymous: bool | None = None
     receive_maximum: U16 = 1024
     tls: TlsSection | None = None
     origins: list[str] = []
@@ -148,6 +149,17 @@ class ListenerSection(Section):
     def name(self) -> str:
         """For logs."""
         return self.bind or f"systemd:{self.systemd}"
+
+    @property
+    def knows_certificates(self) -> bool:
+        """Whether a client may show a certificate."""
+        return self.tls is not None and self.tls.client_ca is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs of this machine reach it, and need not show who they are."""
+        host, _ = self.address
+        return (host == "localhost" or (host != "" and ip_address(host).is_loopback)) and not self.knows_certificates
 
     @property
     def address(self) -> tuple[str, int]:

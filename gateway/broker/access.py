@@ -47,6 +47,9 @@ class Access(Protocol):
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None: ...
 
+    def holds(self, connection: Connection) -> bool:
+        """Whether a connection that was let in would be let in again."""
+
     def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None: ...
 
     def refuses_subscribe(self, connection: Connection, topic_filter: str) -> ReasonCode | None: ...
@@ -62,6 +65,9 @@ class Anonymous:
         if self._allowed:
             return None
         return ReasonCode.NOT_AUTHORIZED, f"the listener {connection.peer.listener} takes no anonymous clients"
+
+    def holds(self, connection: Connection) -> bool:
+        return True
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None:
         if connection.broker.acl.may_write(connection.user, connection.client, topic.name):

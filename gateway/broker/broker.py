@@ -83,6 +83,18 @@ class Broker:
         self._next_session = state.next_session
         restore(self, state)
 
+    def reconfigure(self, config: Config) -> None:
+        """Go by another configuration from now on. What a client was told at CONNECT holds until its connection ends."""
+        self.config = config
+        self.limits = config.limits
+        self.acl = Acl(config.acl)
+        self.spool.limit = config.spool.max_bytes
+        for session in self.sessions.values():
+            session.queueing = config.queueing(session.client)
+        for connection in self.connections:
+            connection.topics.clear()
+        self.router.reconfigure(config.spool.topics, config.limits.topic_levels)
+
     # -- connections and sessions
 
     def open(self, peer: Peer, policy: Policy) -> Connection:

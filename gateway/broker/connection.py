@@ -66,15 +66,16 @@ class _Held:
 
 class Connection:
     """policy: what the listener allows. client, user: who the client says it is. session: None until CONNECT is accepted. packet_limit: the
-    largest packet that the client takes. full: the link holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen:
-    when the client was last heard. topics: those that it has published to, by their bytes. aliases: its topic aliases; told: ours, by
-    topic, at most told_limit. sequence: of a device's last publication, or its next one. greeted: the commit that CONNACK waits for, None
-    before there is a CONNACK."""
+    largest packet that the client takes; our_limit: that we take; aliases_limit: the highest topic alias that it may use. full: the link
+    holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard. topics: those that it
+    has published to, by their bytes. aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence: of a device's last
+    publication, or its next one. greeted: the commit that CONNACK waits for, None before there is a CONNACK."""
 
     __slots__ = (
         "_missing",
         "_parts",
         "aliases",
+        "aliases_limit",
         "broker",
         "client",
         "closing",
@@ -83,6 +84,7 @@ class Connection:
         "greeted",
         "held",
         "keep_alive",
+        "our_limit",
         "out",
         "packet_limit",
         "peer",
@@ -111,6 +113,8 @@ class Connection:
         self.will: StoredWill | None = None
         self.keep_alive = 0.0
         self.packet_limit = MAX_PACKET
+        self.our_limit = broker.limits.packet_bytes
+        self.aliases_limit = broker.limits.topic_aliases
         self.problem_information = True
         self.topics: dict[bytes, Topic] = {}
         self.aliases: dict[int, Topic] = {}
@@ -259,7 +263,7 @@ class Connection:
 
     def _packets(self, data: bytes) -> int:
         """Take packets from `data`; returns where the first incomplete one starts."""
-        at, end, maximum = 0, len(data), self.broker.limits.packet_bytes
+        at, end, maximum = 0, len(data), self.our_limit
         while end - at >= 2 and self.closing is None and not self.waiting:
             first, length = data[at], data[at + 1]
             if length < 0x80 and length + 2 <= maximum:

@@ -103,9 +103,9 @@ def _accept(connection: Connection, packet: Connect) -> None:
     if connection.policy.receive_maximum < 65535:
         answer[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
     if device is None:
-        answer[_P.MAXIMUM_PACKET_SIZE] = limits.packet_bytes
-        if limits.topic_aliases:
-            answer[_P.TOPIC_ALIAS_MAXIMUM] = limits.topic_aliases
+        answer[_P.MAXIMUM_PACKET_SIZE] = connection.our_limit
+        if connection.aliases_limit:
+            answer[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit
     if expiry != properties.get(_P.SESSION_EXPIRY_INTERVAL, 0):
         answer[_P.SESSION_EXPIRY_INTERVAL] = expiry
     if keep_alive != packet.keep_alive:

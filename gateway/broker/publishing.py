@@ -91,8 +91,8 @@ def decoded(connection: Connection, packet: Publish) -> None:
     broker = connection.broker
     properties = packet.properties or {}
     alias = properties.get(PropertyId.TOPIC_ALIAS, 0)
-    if alias > broker.limits.topic_aliases:
-        raise ProtocolError(f"PUBLISH: topic alias {alias} is above {broker.limits.topic_aliases}", ReasonCode.TOPIC_ALIAS_INVALID)
+    if alias > connection.aliases_limit:
+        raise ProtocolError(f"PUBLISH: topic alias {alias} is above {connection.aliases_limit}", ReasonCode.TOPIC_ALIAS_INVALID)
     if packet.topic:
         topic = broker.router.known(encode_string(packet.topic), packet.topic)
         if alias:

@@ -61,17 +61,17 @@ class Route:
 
 
 class Topic:
-    """A Topic Name and what is known about it. wire: the name as it stands in packets, length in front. spooled: goes up to the landing
-    place. shapes: packet heads by first byte, version and payload size. routes, shares: who gets it, valid while `generation` is the
-    router's. durable: highest QoS granted to a session that outlives its connection, or to a shared subscription. refusing:
-    sessions whose full queue refuses the publisher."""
+    """A Topic Name and what is known about it. wire: the name as it stands in packets, length in front. shapes: packet heads by first byte,
+    version and payload size. Valid while `generation` is the router's are spooled: it goes up to the landing place; routes, shares: who
+    gets it; durable: highest QoS granted to a session that outlives its connection, or to a shared subscription. refusing: sessions whose
+    full queue refuses the publisher."""
 
     __slots__ = ("durable", "generation", "name", "refusing", "routes", "shapes", "shares", "spooled", "wire")
 
-    def __init__(self, name: str, wire: bytes, spooled: bool) -> None:
+    def __init__(self, name: str, wire: bytes) -> None:
         self.name = name
         self.wire = wire
-        self.spooled = spooled
+        self.spooled = False
         self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
         self.generation = 0
         self.routes: list[Route] = []
@@ -108,6 +108,12 @@ class Router:
         self.generation = 1
         self.count = 0
 
+    def reconfigure(self, spool: list[str], levels: int) -> None:
+        """Go by other rules from now on."""
+        self._spool, self._levels = spool, levels
+        self._topics.clear()
+        self.changed()
+
     def topic(self, name: str) -> Topic:
         """The topic of this name, checked. ProtocolError with 0x90 for a name that no message may have."""
         return self.known(encode_string(name), name)
@@ -123,7 +129,7 @@ class Router:
                 raise ProtocolError(f"PUBLISH: topic name {problem}", ReasonCode.TOPIC_NAME_INVALID)
             if len(self._topics) >= _KNOWN_TOPICS:
                 self._topics.clear()
-            topic = self._topics[wire] = Topic(name, wire, any(topic_matches(item, name) for item in self._spool))
+            topic = self._topics[wire] = Topic(name, wire)
         return topic
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
@@ -184,6 +190,7 @@ class Router:
     def match(self, topic: Topic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
         found: dict[Session, list[Subscription]] = {}
+        topic.spooled = any(topic_matches(item, topic.name) for item in self._spool)
         topic.shares = []
         for node in self._matching(topic.name):
             for session, subscription in node.members.items():

@@ -5,6 +5,7 @@ In: host and port, or sockets. Out: a running server for any asyncio protocol, o
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,20 +29,37 @@ class Endpoint:
         self._tls = tls
         self._sockets = sockets
         self._servers: list[asyncio.Server] = []
+        self._protocol: Callable[[], asyncio.BaseProtocol] = asyncio.Protocol
 
     async def listen(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Listen, and make a `protocol` for each connection. Raises OncewayError."""
+        self._protocol = protocol
+        try:
+            if self._sockets:
+                await self._serve([_second_handle(sock) for sock in self._sockets])
+            else:
+                loop = asyncio.get_running_loop()
+                self._servers = [await loop.create_server(protocol, self._host or None, self._port, **self._options)]
+        except OSError as error:
+            raise _listen_error(error, format_address((self._host, self._port))) from error
+
+    async def change_tls(self, tls: Tls) -> None:
+        """Use other certificates for handshakes from now on. Who is connected stays, and nobody finds the port closed."""
+        sockets = [_second_handle(sock) for server in self._servers for sock in server.sockets]
+        self.close()
+        self._tls = tls
+        await self._serve(sockets)
+
+    async def _serve(self, sockets: Sequence[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
+        self._servers = [await loop.create_server(self._protocol, sock=sock, **self._options) for sock in sockets]
+
+    @property
+    def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"backlog": _BACKLOG}
         if self._tls is not None:
             options |= {"ssl": self._tls.context, "ssl_handshake_timeout": _TLS_HANDSHAKE_TIMEOUT}
-        try:
-            if self._sockets:
-                self._servers = [await loop.create_server(protocol, sock=sock, **options) for sock in self._sockets]
-            else:
-                self._servers = [await loop.create_server(protocol, self._host or None, self._port, **options)]
-        except OSError as error:
-            raise _listen_error(error, format_address((self._host, self._port))) from error
+        return options
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -49,9 +67,17 @@ class Endpoint:
         return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Take no more connections. `listen` may be called again."""
         for server in self._servers:
             server.close()
+        self._servers = []
+
+
+def _second_handle(sock: socket.socket) -> socket.socket:
+    """The same listening socket once more: a server closes the one that it was given."""
+    handle = socket.socket(fileno=os.dup(sock.fileno()))
+    handle.setblocking(False)
+    return handle
 
 
 def format_address(address: Any) -> str:

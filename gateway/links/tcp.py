@@ -118,8 +118,16 @@ class TcpListener:
         """The addresses listened on, as (host, port)."""
         return self._endpoint.addresses
 
+    async def change_tls(self, tls: Tls) -> None:
+        """Use other certificates for connections from now on."""
+        await self._endpoint.change_tls(tls)
+
+    def stop(self) -> None:
+        """Take no more connections, and keep those that there are. `start` begins anew."""
+        self._endpoint.close()
+
     async def close(self) -> None:
         """Stop listening, and drop the connections that the broker has not closed."""
-        self._endpoint.close()
+        self.stop()
         for connection in tuple(self._connections):
             connection.lose("the gateway closes the listener")

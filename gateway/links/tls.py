@@ -1,6 +1,6 @@
 """TLS for the TCP and WebSocket listeners: 1.2 and up, with client certificates if wanted.
 
-In: certificate and key files. Out: an `ssl.SSLContext` that can take renewed files while in use, and the name in a client's certificate.
+In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's certificate.
 """
 
 import ssl
@@ -19,31 +19,19 @@ class Tls:
 
     def __init__(self, certificate: Path, key: Path, *, client_ca: Path | None = None, client_required: bool = False) -> None:
         """Read the files. Raises OncewayError: a file is missing or unreadable, or they do not fit each other."""
-        self._certificate = certificate
-        self._key = key
-        self.context = _new_context()
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.options |= ssl.OP_NO_RENEGOTIATION
         _load_pair(self.context, certificate, key)
         if client_ca is not None:
             _load_authorities(self.context, client_ca)
             self.context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
-
-    def reload(self) -> None:
-        """Read certificate and key again, for handshakes from now on. When it raises OncewayError the old ones stay in force."""
-        _load_pair(_new_context(), self._certificate, self._key)
-        _load_pair(self.context, self._certificate, self._key)
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     """Return the common name in a verified peer certificate, as `SSLObject.getpeercert` gives it."""
     subject = (certificate or {}).get("subject", ())
     return next((value for part in subject for key, value in part if key == "commonName"), None)
-
-
-def _new_context() -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    return context
 
 
 def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:

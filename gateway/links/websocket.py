@@ -119,9 +119,9 @@ def _problem_of(message: WSMessage) -> str | None:
 class WebSocketListener:
     """Serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and:
 
-    origins: web pages (`https://dashboard.example`) that may connect beside those that this host serves itself. A browser says where a
-    page comes from; without this check any page that a user visits could talk to a broker on the user's own network.
-    max_message: bytes of one WebSocket message.
+    origins and max_message may be changed while it listens. origins: web pages (`https://dashboard.example`) that may connect beside those
+    that this host serves itself. A browser says where a page comes from; without this check any page that a user visits could talk to a
+    broker on the user's own network. max_message: bytes of one WebSocket message.
     """
 
     def __init__(
@@ -139,14 +139,15 @@ class WebSocketListener:
         self._accept = accept
         self._name = name
         self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
-        self._origins = origins
-        self._max_message = max_message
+        self.origins = origins
+        self.max_message = max_message
         self._connections: dict[asyncio.BaseTransport, tuple[WebSocketCarrier, Receiver]] = {}
         self._server: web.Server | None = None
 
     async def start(self) -> None:
         """Listen. Raises OncewayError when the address is in use, unknown or not allowed."""
-        self._server = web.Server(self._serve, access_log=None)
+        if self._server is None:
+            self._server = web.Server(self._serve, access_log=None)
         await self._endpoint.listen(partial(self._connection, self._server))
 
     @property
@@ -154,9 +155,17 @@ class WebSocketListener:
         """The addresses listened on, as (host, port)."""
         return self._endpoint.addresses
 
+    async def change_tls(self, tls: Tls) -> None:
+        """Use other certificates for connections from now on."""
+        await self._endpoint.change_tls(tls)
+
+    def stop(self) -> None:
+        """Take no more connections, and keep those that there are. `start` begins anew."""
+        self._endpoint.close()
+
     async def close(self) -> None:
         """Stop listening, and drop the connections that the broker has not closed."""
-        self._endpoint.close()
+        self.stop()
         for carrier, receiver in tuple(self._connections.values()):
             carrier.lose(receiver, "the gateway closes the listener")
             carrier.abort()
@@ -177,7 +186,7 @@ class WebSocketListener:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path != PATH:
             return web.Response(status=404, text=f"MQTT over WebSocket is at {PATH}.\n")
-        websocket = web.WebSocketResponse(protocols=SUBPROTOCOLS, max_msg_size=self._max_message, compress=False)
+        websocket = web.WebSocketResponse(protocols=SUBPROTOCOLS, max_msg_size=self.max_message, compress=False)
         if not self._is_welcome(request.headers.get("Origin"), request.host):
             return web.Response(status=403, text="This page may not connect: its origin is not one of the listener's `origins`.\n")
         ready = websocket.can_prepare(request)
@@ -207,4 +216,4 @@ class WebSocketListener:
         return websocket
 
     def _is_welcome(self, origin: str | None, host: str) -> bool:
-        return origin is None or origin.partition("://")[2] == host or origin in self._origins
+        return origin is None or origin.partition("://")[2] == host or origin in self.origins

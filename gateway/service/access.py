@@ -11,6 +11,7 @@ from functools import partial
 
 from gateway.broker.access import Anonymous, Question, Refusal
 from gateway.broker.connection import Connection
+from gateway.config import ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.users import NOBODY, Users
@@ -53,13 +54,25 @@ class Passwords:
 
 
 class ListenerAccess(Anonymous):
-    """The rules of a network listener. anonymous: it takes clients without a user name; where there are no users at all, a user name that
-    such a client gives means nothing."""
+    """The rules of a network listener, as its section says them. Where there are no users at all, a user name that an anonymous client
+    gives means nothing."""
 
-    def __init__(self, anonymous: bool, passwords: Passwords) -> None:
-        super().__init__(anonymous)
-        self.anonymous = anonymous
+    def __init__(self, section: ListenerSection, passwords: Passwords) -> None:
+        super().__init__(False)
+        self.section = section
         self.passwords = passwords
+
+    @property
+    def takes_anonymous(self) -> bool:
+        """Whether clients without a user name are let in: as the section says, or by default the programs of this machine as long as there
+        are no users."""
+        wanted = self.section.anonymous
+        return self.section.is_local and not self.passwords.asked_for if wanted is None else wanted
+
+    @property
+    def takes_nobody(self) -> bool:
+        """Whether there is no way in."""
+        return not (self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates)
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
         certified = connection.peer.certificate_name
@@ -69,9 +82,16 @@ class ListenerAccess(Anonymous):
             connection.user = certified
             return None
         name, password = packet.username, packet.password or b""
-        if name is None or (self.anonymous and not self.passwords.asked_for):
-            return super().refuses_connect(connection, packet)
+        if name is None or not self.passwords.asked_for:
+            if self.takes_anonymous:
+                return None
+            why = "there are no users yet" if not self.passwords.asked_for else "give a user name and a password"
+            return ReasonCode.NOT_AUTHORIZED, f"the listener {self.section.name} takes no anonymous clients, {why}"
         if self.passwords.known(name, password):
             connection.user = name
             return None
         return Question(name, partial(self.passwords.wrong, name, password))
+
+    def holds(self, connection: Connection) -> bool:
+        """Whether an anonymous connection that was let in would be let in again."""
+        return self.takes_anonymous or connection.session is None or connection.user is not None

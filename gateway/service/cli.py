@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; 
 def run(
     config: ConfigOption = None,
     listen: Annotated[str | None, typer.Option(help="Without a file: ADDRESS:PORT for MQTT over TCP.")] = None,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Without a file: take clients without a user name.")] = False,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Without a file: take clients without a user name from anywhere.")] = False,
     data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
 ) -> None:
@@ -31,9 +32,10 @@ def run(
     settings = _settings(config, listen, anonymous, data)
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("gateway.service.gateway").setLevel(logging.INFO)
+    for name in ("gateway", "listeners"):  # where it is, and when it starts and reloads, is always said
+        logging.getLogger(f"gateway.service.{name}").setLevel(logging.INFO)
     sys.setswitchinterval(0.0005)  # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
-    uvloop.run(serve(settings))
+    uvloop.run(serve(settings, None if config is None else partial(_load, config)))
 
 
 def _settings(config: Path | None, listen: str | None, anonymous: bool, data: Path | None) -> Config:
@@ -43,7 +45,7 @@ def _settings(config: Path | None, listen: str | None, anonymous: bool, data: Pa
         return _load(config)
     if listen is None or data is None:
         raise ConfigError("nothing to run", hint="Name a file with --config, or --listen ADDRESS:PORT and --data DIR")
-    return parse({"gateway": {"data": str(data)}, "listener": [{"bind": listen, "anonymous": anonymous}]}, "command line")
+    return parse({"gateway": {"data": str(data)}, "listener": [{"bind": listen, "anonymous": anonymous or None}]}, "command line")
 
 
 def _load(path: Path) -> Config:

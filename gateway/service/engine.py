@@ -8,6 +8,7 @@ task, a future or a system call per message.
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -110,12 +111,13 @@ class Engine:
             self._turn = True
             self._loop.call_soon(self._end_turn)
 
-    def dismiss(self, users: set[str]) -> None:
-        """End the connections that these users have opened with a password that does not hold any more."""
+    def dismiss(self, whom: Callable[[Connection], bool], reason: ReasonCode, text: str) -> None:
+        """End connections from our side; their goodbye is written at once."""
         self.begin()
         for connection in list(self.broker.connections):
-            if connection.user in users and connection.peer.certificate_name is None:
-                connection.disconnect(ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password")
+            if whom(connection):
+                connection.disconnect(reason, text)
+        self._write()
 
     def hold_back(self, carrier: Carrier) -> None:
         """Read nothing more from a publisher until a commit is through."""

@@ -101,27 +101,28 @@ async def test_plain_bytes_on_a_tls_port_reach_nobody(broker: Broker, authority:
         writer.close()
 
 
-async def test_renewed_files_serve_new_connections_and_a_broken_pair_changes_nothing(broker: Broker, authority: Authority) -> None:
-    certificate, key = authority.issue("gateway")
-    tls = Tls(certificate, key)
+async def test_renewed_files_serve_new_connections_on_the_same_port(broker: Broker, authority: Authority) -> None:
+    async def serial_number(writer: asyncio.StreamWriter) -> object:
+        return writer.get_extra_info("peercert")["serialNumber"]
 
-    async def serial_number(port: int) -> object:
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
-        number = writer.get_extra_info("peercert")["serialNumber"]
-        writer.close()
-        return number
-
-    async with listening(broker, tls) as port:
-        before = await serial_number(port)
-        authority.issue("gateway")
-        assert await serial_number(port) == before
-        tls.reload()
-        renewed = await serial_number(port)
-        assert renewed != before
-        key.write_bytes(authority.issue("other")[1].read_bytes())
-        with pytest.raises(OncewayError, match="does not belong to the certificate"):
-            tls.reload()
-        assert await serial_number(port) == renewed
+    listener = TcpListener(broker.accept, "127.0.0.1", 0, name="tls", tls=Tls(*authority.issue("gateway")))
+    await listener.start()
+    port = listener.addresses[0][1]
+    try:
+        reader, first = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+        await until(lambda: broker.connections)
+        held = broker.last
+        for _ in range(2):
+            await listener.change_tls(Tls(*authority.issue("gateway")))
+            assert listener.addresses == [("127.0.0.1", port)]
+            _, second = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+            assert await serial_number(second) != await serial_number(first)
+            second.close()
+        held.carrier.write(b"still here")
+        assert await reader.read(100) == b"still here"
+        first.close()
+    finally:
+        await listener.close()
 
 
 def test_what_is_wrong_with_the_files_is_said(authority: Authority, tmp_path: Path) -> None:

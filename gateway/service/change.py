@@ -1,0 +1,20 @@
+"""What of a configuration may change while the gateway runs. In: the one in force and a later one. Out: what must wait."""
+
+from gateway.config import Config
+
+CHANGEABLE = ("listener", "serial", "spool", "limits", "queue", "access", "acl")
+"""Sections that count as soon as they are read."""
+
+
+def needs_restart(old: Config, new: Config) -> list[str]:
+    """Keys that differ and count from the next start only, such as `gateway.data`."""
+    keys = []
+    for section in type(new).model_fields:
+        before, after = getattr(old, section), getattr(new, section)
+        if section in CHANGEABLE or before == after:
+            continue
+        if before is None or after is None or isinstance(after, list):
+            keys.append(section)
+        else:
+            keys += [f"{section}.{key}" for key in type(after).model_fields if getattr(before, key) != getattr(after, key)]
+    return keys

@@ -1,0 +1,241 @@
+"""Where a gateway can be reached: the listeners and serial ports of its configuration, and of each later one.
+
+In: a `Config` at the start, and another one at each reload. Out: connections, handed to the engine with the policy of their section.
+
+Rules of a change: everything that can be wrong is tried before anything that runs is touched, and an address that cannot be had brings the
+old listeners back. A section that goes on to listen at the same place, in the same way, keeps its socket and its connections; what it says
+otherwise counts for connections from now on. The connections of one that is gone end with 0x98, their sessions stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, cast
+
+from gateway.broker.broker import Policy
+from gateway.config import Config, ConfigError, ListenerSection, SerialSection
+from gateway.errors import OncewayError
+from gateway.links.activation import activated_sockets
+from gateway.links.carrier import Carrier, Receiver
+from gateway.links.handshake import Greeter
+from gateway.links.serial_port import PortStatus, SerialListener
+from gateway.links.tcp import TcpListener
+from gateway.links.tls import Tls
+from gateway.mqtt.reason import ReasonCode
+from gateway.service.access import ListenerAccess, Passwords
+from gateway.service.devices import Admission, Registry
+from gateway.service.engine import Engine
+
+if TYPE_CHECKING:
+    from gateway.links.websocket import WebSocketListener
+
+log = logging.getLogger(__name__)
+
+GreeterFor = Callable[[Callable[[str], bool]], Greeter]
+"""Makes the greeter of a port. In: whether a board of this name may greet."""
+
+
+class NetworkListener(Protocol):
+    """What TCP and WebSocket listeners have in common."""
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]: ...
+
+    async def start(self) -> None: ...
+
+    async def change_tls(self, tls: Tls) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class _Door:
+    """Hands connections to the engine with the policy that counts now."""
+
+    policy: Policy
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def accept(self, carrier: Carrier) -> Receiver:
+        return self._engine.accept(self.policy)(carrier)
+
+
+class _Network(_Door):
+    """A [[listener]] section in force."""
+
+    listener: NetworkListener
+
+    def __init__(self, engine: Engine, section: ListenerSection, passwords: Passwords) -> None:
+        super().__init__(engine)
+        self.access = ListenerAccess(section, passwords)
+        self.policy = Policy(self.access, section.receive_maximum)
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Where and how it listens. Who wants another one wants another listener."""
+        return _place(self.access.section)
+
+    async def take(self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords) -> None:
+        """Go by this section from now on."""
+        self.access.section, self.access.passwords = section, passwords
+        self.policy = Policy(self.access, section.receive_maximum)
+        if section.type == "websocket":
+            websocket = cast("WebSocketListener", self.listener)
+            websocket.origins, websocket.max_message = section.origins, _message(config)
+        if tls is not None:
+            await self.listener.change_tls(tls)
+
+
+class _Serial(_Door):
+    """A [[serial]] section in force."""
+
+    listener: SerialListener
+
+    def __init__(self, engine: Engine, section: SerialSection, registry: Registry) -> None:
+        super().__init__(engine)
+        self._registry = registry
+        self.take(section)
+
+    def take(self, section: SerialSection) -> None:
+        """Go by this section from now on."""
+        self.section = section
+        self.policy = Policy(Admission(self._registry, section.open), section.receive_maximum)
+
+    def greets(self, name: str) -> bool:
+        """Whether a board of this name may greet."""
+        return self._registry.admits(name, self.section.open)
+
+
+def _place(section: ListenerSection) -> tuple[object, ...]:
+    return section.name, section.type, section.tls is not None
+
+
+class Listeners:
+    """Open: `change`, with the first configuration. greeter: of each serial port."""
+
+    def __init__(self, engine: Engine, registry: Registry, greeter: GreeterFor) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._greeter = greeter
+        self._given = activated_sockets()
+        self._network: list[_Network] = []
+        self._serial: list[_Serial] = []
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where clients on the network find it."""
+        return [address for item in self._network for address in item.listener.addresses]
+
+    @property
+    def ports(self) -> list[PortStatus]:
+        """Each serial port seen so far, with the counters of its link."""
+        return [port for item in self._serial for port in item.listener.ports]
+
+    async def change(self, config: Config, passwords: Passwords) -> None:
+        """Listen as this configuration says. Raises OncewayError: then everything is as before."""
+        certificates = [_tls(section) for section in config.listener]
+        staying, coming = [], []
+        going = list(self._network)
+        for section, tls in zip(config.listener, certificates, strict=True):
+            found = next((item for item in going if item.place == _place(section)), None)
+            if found is None:
+                coming.append(self._new_network(section, tls, config, passwords))
+            else:
+                going.remove(found)
+                staying.append((found, section, tls))
+        await self._replace(going, coming)
+        for item, section, tls in staying:
+            await item.take(section, tls, config, passwords)
+        self._network = [item for item, _, _ in staying] + coming
+        gone = [item.access for item in going]
+        self._engine.dismiss(lambda connection: connection.policy.access in gone, *_GONE)
+        for item in going:
+            await item.listener.close()
+        await self._change_serial(config.serial)
+        for item in self._network:
+            if item.access.takes_nobody:
+                log.warning("%s: nobody can connect: no user, no anonymous clients. See: onceway user add", item.access.section.name)
+
+    async def _replace(self, going: list[_Network], coming: list[_Network]) -> None:
+        """Stop here, start there; all or nothing."""
+        for item in going:
+            item.listener.stop()
+        try:
+            for item in coming:
+                await item.listener.start()
+                log.info("listening on %s", ", ".join(f"{host}:{port}" for host, port, *_ in item.listener.addresses))
+        except OncewayError:
+            for item in coming:
+                await item.listener.close()
+            for item in going:
+                await item.listener.start()
+            raise
+
+    def _new_network(self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords) -> _Network:
+        """A listener that is not started yet. ConfigError when systemd has no socket of that name."""
+        given: list[socket.socket] = self._given.get(section.systemd or "", [])
+        if section.systemd and not given:
+            raise ConfigError(f"systemd hands over no socket named {section.systemd!r}", hint="Set FileDescriptorName= in the socket unit")
+        item = _Network(self._engine, section, passwords)
+        if section.type == "tcp":
+            item.listener = TcpListener(item.accept, *section.address, name=section.name, sockets=given, tls=tls)
+            return item
+        from gateway.links.websocket import WebSocketListener  # aiohttp takes 12 MB that a Pi without browsers does not spend
+
+        item.listener = WebSocketListener(
+            item.accept,
+            *section.address,
+            name=section.name,
+            sockets=given,
+            tls=tls,
+            origins=section.origins,
+            max_message=_message(config),
+        )
+        return item
+
+    async def _change_serial(self, sections: list[SerialSection]) -> None:
+        known = {(item.section.port, item.section.baud): item for item in self._serial}
+        wanted = {(section.port, section.baud): section for section in sections}
+        self._serial = []
+        gone = {port for port, baud in known if (port, baud) not in wanted}
+        self._engine.dismiss(lambda connection: connection.peer.device is not None and connection.peer.listener in gone, *_GONE)
+        for place, item in known.items():
+            if place not in wanted:
+                await item.listener.close()
+        for place, section in wanted.items():
+            found = known.get(place)
+            if found is None:
+                found = _Serial(self._engine, section, self._registry)
+                greeter = self._greeter(found.greets)
+                found.listener = SerialListener(found.accept, section.port, greeter, baud=section.baud, name=section.port)
+                await found.listener.start()
+                log.info("serial ports %s at %d baud", section.port, section.baud)
+            found.take(section)
+            self._serial.append(found)
+
+    async def close(self) -> None:
+        """Close everything; connections that the broker has not closed are lost."""
+        for network in self._network:
+            await network.listener.close()
+        for serial in self._serial:
+            await serial.listener.close()
+
+
+_GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
+
+
+def _tls(section: ListenerSection) -> Tls | None:
+    """Certificates as they are now. OncewayError when they cannot be used."""
+    files = section.tls
+    if files is None:
+        return None
+    return Tls(files.certificate, files.key, client_ca=files.client_ca, client_required=files.client_required)
+
+
+def _message(config: Config) -> int:
+    """The longest WebSocket message: a packet, however its client cuts them."""
+    return config.limits.packet_bytes + 5

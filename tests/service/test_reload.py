@@ -1,0 +1,174 @@
+"""A running gateway takes another configuration: on SIGHUP, without dropping a session, and never a bad one."""
+
+import asyncio
+import signal
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription, Version
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode as R
+from gateway.service.users import Users
+from tests.links.certificates import Authority
+from tests.service.process import GatewayProcess, gateway
+from tests.service.wire import Wire, wire
+
+DONE, REFUSED = "users and certificates read again", "not reloaded"
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Site:
+    """A configuration file and the gateway that runs on it. plain: its listener."""
+
+    def __init__(self, folder: Path) -> None:
+        self.plain = f'[[listener]]\nbind = "127.0.0.1:{free_port()}"\nanonymous = true\n'
+        self.data = folder / "data"
+        self.path = folder / "gateway.toml"
+        self.arguments = self.data, "--config", str(self.path)
+
+    def write(self, *parts: str, name: str = "site") -> None:
+        self.path.write_text(f'[gateway]\nname = "{name}"\ndata = "{self.data}"\n' + "".join(parts))
+
+    async def reload(self, running: GatewayProcess, *parts: str, expected: str = DONE, **more: str) -> None:
+        """Change the file, send SIGHUP, wait until the log says what came of it."""
+        self.write(*parts, **more)
+        del running.log[:]
+        running.process.send_signal(signal.SIGHUP)
+        await running.logged(expected)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def ask(client: Wire, packet: Publish | Subscribe) -> int:
+    """The reason in the answer."""
+    client.send(packet)
+    if isinstance(packet, Subscribe):
+        return (await client.take(Suback)).reasons[0]
+    return (await client.take(Puback)).reason
+
+
+async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Site) -> None:
+    site.write(site.plain)
+    async with gateway(*site.arguments) as running:
+        async with wire(running.port, Connect("c")) as client:
+            assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.SUCCESS
+            await site.reload(running, site.plain)
+            assert await ask(client, Subscribe(1, [Subscription("one", 1)])) == R.GRANTED_QOS_1
+            await site.reload(running, site.plain, "[limits]\nsubscriptions = 1\n[spool]\ntopics = ['up/#']\nmax_bytes = 1\n")
+            assert await ask(client, Subscribe(2, [Subscription("two", 1)])) == R.QUOTA_EXCEEDED
+            assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.SUCCESS
+            assert await ask(client, Publish("up/b/c", b"x", 1, 1)) == R.QUOTA_EXCEEDED
+            await site.reload(running, site.plain, '[[acl]]\nwrite = ["mine/#"]\nread = ["one"]\n')
+            assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.NOT_AUTHORIZED
+            assert await ask(client, Publish("mine/c", b"x", 1, 1)) == R.SUCCESS
+            assert await ask(client, Subscribe(3, [Subscription("two", 1)])) == R.NOT_AUTHORIZED
+        assert await running.end() == 0
+
+
+async def test_what_a_client_was_told_at_connect_holds_until_it_leaves(site: Site) -> None:
+    site.write(site.plain, "[limits]\npacket_bytes = 10_000\ntopic_aliases = 5\n")
+    async with gateway(*site.arguments) as running, wire(running.port, Connect("old")) as old:
+        await site.reload(running, site.plain, "[limits]\npacket_bytes = 1000\ntopic_aliases = 0\n")
+        assert await ask(old, Publish("t", bytes(5000), 1, 1, properties={PropertyId.TOPIC_ALIAS: 5})) == R.SUCCESS
+        new = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V5)
+        new.send(Connect("new"))
+        told = (await new.take(Connack)).properties or {}
+        assert told[PropertyId.MAXIMUM_PACKET_SIZE] == 1000
+        assert PropertyId.TOPIC_ALIAS_MAXIMUM not in told
+        new.send(Publish("t", bytes(5000), 1, 1))
+        assert (await new.take(Disconnect)).reason == R.PACKET_TOO_LARGE
+        new.writer.close()
+
+
+async def test_listeners_come_and_go_and_the_others_keep_their_connections(site: Site) -> None:
+    site.write(site.plain)
+    async with gateway(*site.arguments) as running:
+        async with wire(running.port, Connect("stays")) as stays:
+            v6 = free_port("::1")
+            websocket = '[[listener]]\ntype = "websocket"\nbind = "127.0.0.1:0"\nanonymous = true\n'
+            await site.reload(running, site.plain, websocket, f'[[listener]]\nbind = "[::1]:{v6}"\nanonymous = true\n')
+            leaves = Wire(*await asyncio.open_connection("::1", v6), Version.V5)
+            leaves.send(Connect("leaves", properties={PropertyId.SESSION_EXPIRY_INTERVAL: 100}))
+            await leaves.take(Connack)
+            await site.reload(running, site.plain)
+            assert (await leaves.take(Disconnect)).reason == R.ADMINISTRATIVE_ACTION
+            with pytest.raises(OSError, match=r"Connect call failed|refused"):
+                await asyncio.open_connection("::1", v6)
+            assert await ask(stays, Publish("t", b"x", 1, 1)) == R.SUCCESS
+            back = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V5)
+            back.send(Connect("leaves", clean_start=False))
+            assert (await back.take(Connack)).session_present
+            back.writer.close()
+        assert await running.end() == 0
+
+
+async def test_a_plain_listener_becomes_a_tls_one_and_its_certificate_is_renewed(site: Site, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("gateway")
+    context = ssl.create_default_context(cafile=str(authority.path))
+    site.write(site.plain)
+    async with gateway(*site.arguments) as running:
+        tls = site.plain + f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
+        async with wire(running.port, Connect("plain")) as plain:
+            await site.reload(running, tls)
+            assert (await plain.take(Disconnect)).reason == R.ADMINISTRATIVE_ACTION
+
+        async def secure() -> tuple[Wire, object]:
+            client = Wire(*await asyncio.open_connection("127.0.0.1", running.port, ssl=context), Version.V5)
+            client.send(Connect("secure"))
+            assert (await client.take(Connack)).reason == R.SUCCESS
+            return client, client.writer.get_extra_info("peercert")["serialNumber"]
+
+        client, number = await secure()
+        authority.issue("gateway")
+        await site.reload(running, tls)
+        assert await ask(client, Publish("t", b"x", 1, 1)) == R.SUCCESS
+        other, renewed = await secure()
+        assert renewed != number
+        key.write_text("garbage")
+        await site.reload(running, tls, expected=f"{REFUSED}, the old configuration stays in force")
+        assert (await secure())[1] == renewed
+        for item in (client, other):
+            item.writer.close()
+
+
+async def test_a_bad_file_leaves_the_old_one_in_force_and_says_key_value_and_reason(site: Site) -> None:
+    site.write(site.plain)
+    async with gateway(*site.arguments) as running, wire(running.port, Connect("c")) as client:
+        taken = f'[[listener]]\nbind = "127.0.0.1:{running.port}"\ntype = "websocket"\n[[listener]]\nbind = "203.0.113.1:1883"\n'
+        for text, said in (
+            ("[limits]\ninflight = 0\n" + site.plain, "limits.inflight = 0: input should be greater than or equal to 1"),
+            (site.plain + "colour = 1\n", "listener[1].colour: there is no such key"),
+            ("[limits", "not TOML"),
+            ("", "there is nothing to serve"),
+            (taken, "this machine does not have that address"),
+        ):
+            await site.reload(running, text, expected=said)
+            assert any(REFUSED in line for line in running.log)
+            assert await ask(client, Publish("t", b"x", 1, 1)) == R.SUCCESS
+            async with wire(running.port, Connect("d")) as other:
+                assert await ask(other, Publish("t", b"x", 1, 1)) == R.SUCCESS
+        await site.reload(running, site.plain, name="other", expected="gateway.name has changed: that counts from the next start")
+        assert await running.end() == 0
+
+
+async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
+    site.plain = site.plain.replace("anonymous = true\n", "")
+    site.write(site.plain)
+    async with gateway(*site.arguments) as running, wire(running.port, Connect("nobody")) as nobody:
+        Users(site.data / "users").add("alice", "right")
+        await site.reload(running, site.plain)
+        assert (await nobody.take(Disconnect)).reason == R.NOT_AUTHORIZED
+        async with wire(running.port, Connect("c", username="alice", password=b"right")):
+            pass
+        assert await running.end() == 0
