@@ -39,6 +39,12 @@ def _check_filter(value: str) -> str:
     return value
 
 
+def _check_spooled(value: str) -> str:
+    if value.startswith("$SYS"):
+        raise ValueError("the broker's own figures do not go up")
+    return value
+
+
 def _check_name(value: str) -> str:
     if "/" in value or value in (".", "..") or not value.isprintable():
         raise ValueError("must be usable as a folder name: printable, without '/'")
@@ -85,6 +91,7 @@ def split_bind(value: str) -> tuple[str, int]:
 Bind = Annotated[str, AfterValidator(_check_bind)]
 Window = Annotated[str, AfterValidator(_check_window)]
 TopicFilter = Annotated[str, AfterValidator(_check_filter)]
+SpoolFilter = Annotated[TopicFilter, AfterValidator(_check_spooled)]
 Count = Annotated[int, Field(ge=1)]
 FilePath = Annotated[Path, Field(strict=False)]
 U16 = Annotated[int, Field(ge=1, le=65535)]
@@ -98,11 +105,13 @@ class Section(BaseModel):
 
 class GatewaySection(Section):
     """name: unique among the gateways of one landing place. data: the folder of the store. trust_clock: take the system's clock for
-    right even when the kernel does not call it synchronised."""
+    right even when the kernel does not call it synchronised. sys_interval_s: seconds between two looks at the figures under `$SYS`; 0: none
+    there."""
 
     name: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)] = "gateway"
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
     trust_clock: bool = False
+    sys_interval_s: Annotated[int, Field(ge=0, le=86_400)] = 10
 
 
 class TlsSection(Section):
@@ -180,7 +189,7 @@ class SerialSection(Section):
 class SpoolSection(Section):
     """topics: filters of what goes up. max_bytes: a full spool refuses new messages with 0x97 and drops nothing."""
 
-    topics: Annotated[list[TopicFilter], Field(min_length=1)] = ["#"]
+    topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
     max_bytes: Count = 1000 * MEGABYTE
 
 
@@ -222,6 +231,20 @@ class QueueSection(Section):
     clients: Annotated[str, Field(min_length=1)] = "*"
     full: Literal["end the session", "drop the oldest", "refuse the publisher"] = "end the session"
     qos_0: bool = False
+
+
+class WebSection(Section):
+    """`/metrics` for Prometheus and `/healthz`, over HTTP and for everybody who reaches the address. Without the section there is none."""
+
+    bind: Bind = "127.0.0.1:9464"
+
+
+class LogSection(Section):
+    """Lines on standard error. format: for people, or one JSON object a line. level: the least that is said; "info" is each connection.
+    Without it: warnings, and what a service does as a whole, such as starting or landing a batch."""
+
+    format: Literal["human", "json"] = "human"
+    level: Literal["debug", "info", "warning", "error"] | None = None
 
 
 class AccessSection(Section):
@@ -279,6 +302,8 @@ class Config(Section):
     access: AccessSection = AccessSection()
     acl: list[AclSection] = []
     uplink: UplinkSection | None = None
+    web: WebSection | None = None
+    log: LogSection = LogSection()
 
     @property
     def users_file(self) -> Path:

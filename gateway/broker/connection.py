@@ -437,6 +437,18 @@ class Connection:
         self.broker.left(self, will)
 
     @property
+    def about(self) -> dict[str, str | None]:
+        """For machines that read logs."""
+        device = self.peer.device.name if self.peer.device else None
+        return {
+            "client": self.client or None,
+            "user": self.user,
+            "device": device,
+            "address": self.peer.address,
+            "listener": self.peer.listener,
+        }
+
+    @property
     def name(self) -> str:
         """For logs: the client if it is known, and the address."""
         return f"{self.client} ({self.peer.address})" if self.client else self.peer.address

@@ -18,6 +18,7 @@ from gateway.broker.access import Question, Refusal
 from gateway.broker.publishing import pass_through
 from gateway.broker.session import Session
 from gateway.broker.will import StoredWill
+from gateway.logs import about
 from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
@@ -121,7 +122,7 @@ def _accept(connection: Connection, packet: Connect) -> None:
 def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
     broker = connection.broker
     if broker.throttle.allows(f"refused {reason} {connection.peer.address.rpartition(':')[0]}"):
-        log.warning("%s: refused: %s", connection.name, text)
+        log.warning("%s: refused: %s", connection.name, text, extra=about(**connection.about, reason=reason.name.lower()))
     return ProtocolError(f"CONNECT: {text}", reason, Version(connection.version))
 
 

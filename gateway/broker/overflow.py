@@ -18,6 +18,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import OVERHEAD
+from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -94,10 +95,12 @@ def _give_up(broker: Broker, session: Session) -> bool:
     outbound = session.outbound
     if session.queueing.full == "drop the oldest":
         if broker.throttle.allows(f"queue of {session.client}"):
-            log.warning("%s: the queue is full, messages are dropped", session.client)
+            log.warning(
+                "%s: the queue is full, messages are dropped", session.client, extra=about(client=session.client, reason="queue_full")
+            )
         return _drop_oldest(broker, session) > 0
     text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
-    log.warning("%s: %s, the session ends", session.client, text)
+    log.warning("%s: %s, the session ends", session.client, text, extra=about(client=session.client, reason="queue_full"))
     broker.statistics.overflowed += outbound.messages
     if session.connection is not None:
         session.connection.disconnect(ReasonCode.QUOTA_EXCEEDED, text)

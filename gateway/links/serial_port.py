@@ -19,6 +19,7 @@ from gateway.links.reliable import Event, OtherVersion, Received, Refused, Sessi
 from gateway.links.roles import GatewayLink
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
+from gateway.logs import about
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class SerialPort:
         self._said.clear()
         self._problem = None
         self._diagnosis = Diagnosis(self._baud)
-        log.info("%s: opened at %d baud", self.path, self._baud)
+        log.info("%s: opened at %d baud", self.path, self._baud, extra=about(port=self.path))
         self._loop.add_reader(self._tty.fd, self._on_readable, self._tty)
         self.link.open(self._loop.time())
         self._flush()
@@ -202,7 +203,7 @@ class SerialPort:
     def _gone(self, error: OSError) -> None:
         if self.is_open:
             self._problem = "gone"
-            log.warning("%s: gone (%s). Waiting for it to come back", self.path, error.strerror)
+            log.warning("%s: gone (%s). Waiting for it to come back", self.path, error.strerror, extra=about(port=self.path, reason="gone"))
             self.close("the serial port is gone")
 
     def _handle(self, events: Iterable[Event]) -> None:
@@ -212,13 +213,14 @@ class SerialPort:
                     if self._carrier is not None and self._carrier.session is session:
                         self._carrier.deliver(data)
                 case SessionStarted(session, hello, welcome):
-                    log.info("%s: %s greets, start %d, next sequence %d", self.path, hello.name, hello.boot, hello.next_sequence)
+                    text = "%s: %s greets, start %d, next sequence %d"
+                    log.info(text, self.path, hello.name, hello.boot, hello.next_sequence, extra=about(port=self.path, device=hello.name))
                     self._problem = self._refused = None
                     device = DeviceIdentity(hello.name, welcome.incarnation, hello.next_sequence)
                     self._begin(SerialCarrier(self, session, Peer(self._listener, self.path, device)))
                 case SessionEnded(session, reason):
                     if self._carrier is not None and self._carrier.session is session:
-                        log.info("%s: connection lost: %s", self.path, reason)
+                        log.info("%s: connection lost: %s", self.path, reason, extra=about(port=self.path, reason=reason))
                         self._carrier.lose(reason)
                 case Refused(name):
                     self._refused = name
@@ -267,7 +269,7 @@ class SerialPort:
         self._problem = text
         if text not in self._said:
             self._said.add(text)
-            log.warning("%s: %s", self.path, text)
+            log.warning("%s: %s", self.path, text, extra=about(port=self.path, device=self._refused))
 
 
 class SerialListener:

@@ -1,6 +1,5 @@
 """`onceway gateway …`: run the gateway, check its configuration."""
 
-import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -9,10 +8,14 @@ from typing import Annotated
 import typer
 import uvloop
 
+from gateway import logs
 from gateway.config import Config, ConfigError, load, parse
 from gateway.service.gateway import serve
 
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
+
+_TALKATIVE = ("gateway.service.gateway", "gateway.service.listeners", "gateway.service.outside")
+"""Where it is, and when it starts and reloads."""
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; systemd/gateway.toml is one to start from.")]
 
@@ -24,16 +27,14 @@ def run(
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Without a file: take clients without a user name from anywhere.")] = False,
     data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
+    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's [log] format.")] = None,
 ) -> None:
     """Run the gateway until SIGTERM.
 
     Example: onceway gateway run --listen 127.0.0.1:1883 --anonymous --data /tmp/onceway
     """
     settings = _settings(config, listen, anonymous, data)
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
-    for name in ("gateway", "listeners"):  # where it is, and when it starts and reloads, is always said
-        logging.getLogger(f"gateway.service.{name}").setLevel(logging.INFO)
+    logs.configure(log_format or logs.Form(settings.log.format), "info" if verbose else settings.log.level, _TALKATIVE)
     sys.setswitchinterval(0.0005)  # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
     uvloop.run(serve(settings, None if config is None else partial(_load, config)))
 

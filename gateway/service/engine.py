@@ -21,6 +21,7 @@ from gateway.broker.handshake import Ask
 from gateway.broker.paging import Order, answer
 from gateway.broker.spool import Oldest
 from gateway.links.carrier import Accept, Carrier, Receiver
+from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.clock import Clock
 from gateway.store.times import CommitTimes
@@ -49,7 +50,7 @@ class _Link:
         try:
             self._connection.receive(data)
         except Exception:
-            log.exception("%s: connection closed after an internal error", self._connection.name)
+            log.exception("%s: connection closed after an internal error", self._connection.name, extra=about(**self._connection.about))
             self._connection.lost("internal error")
             self._carrier.abort()
         if engine.broker.changes.bytes > BACKLOG_BYTES:
@@ -145,7 +146,7 @@ class Engine:
             if data:
                 carrier.write(data)
             if connection.closing is not None:
-                log.info("%s: closed: %s", connection.name, connection.closing)
+                log.info("%s: closed: %s", connection.name, connection.closing, extra=about(**connection.about, reason=connection.closing))
                 self.forget(connection)
                 carrier.close()
             elif carrier.unsent > limit:
@@ -165,7 +166,7 @@ class Engine:
         try:
             refusal = order.question.answer()
         except Exception:
-            log.exception("%s: refused after an internal error", order.connection.name)
+            log.exception("%s: refused after an internal error", order.connection.name, extra=about(**order.connection.about))
             refusal = ReasonCode.UNSPECIFIED_ERROR, "internal error"
         self._loop.call_soon_threadsafe(self._found_out, order, refusal)
 

@@ -27,6 +27,7 @@ from gateway.service.devices import Registry
 from gateway.service.engine import Engine
 from gateway.service.listeners import Listeners
 from gateway.service.notify import notify
+from gateway.service.outside import Outside
 from gateway.service.users import Users
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, StoreError, make_folder, open_store
@@ -101,16 +102,19 @@ class Gateway:
             broker = _open_broker(config, clock.utc())
             clock.start(broker.now, loop.time())
             self._engine = engine = Engine(broker, clock, config.gateway.data)
+            outside = Outside(config, engine, lambda: self.ports)
             greeter = Greeter(broker.spool.boot, utc=lambda: (clock.utc() or 0) // 1_000_000, admit=self._admits)
             self._listeners = listeners = Listeners(engine, self._registry, lambda admit: greeter)
             try:
                 await listeners.change(config, self._passwords)
                 log.info("gateway %s: start %d, %d sessions", config.gateway.name, broker.spool.boot, len(broker.sessions))
+                await outside.start()
                 notify("READY=1")
                 started(self)
                 await self._stop.wait()
                 notify("STOPPING=1")
             finally:
+                await outside.close()
                 async with self._reloading:
                     await engine.stop()
                     await listeners.close()

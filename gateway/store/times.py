@@ -20,9 +20,11 @@ class Histogram:
 
 
 class CommitTimes:
-    """commit: whole transactions. sync: their COMMIT alone, which writes the log and waits for fsync. failures: tries that failed."""
+    """commit: whole transactions. sync: their COMMIT alone, which writes the log and waits for fsync. failures: tries that failed. error:
+    of the last one, None once it has succeeded."""
 
     def __init__(self) -> None:
         self.commit = Histogram()
         self.sync = Histogram()
         self.failures = 0
+        self.error: str | None = None

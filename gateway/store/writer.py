@@ -120,10 +120,12 @@ class Writer:
                 self.times.sync.observe(apply(self._database, commit))
             except sqlite3.Error as error:
                 self.times.failures += 1
+                self.times.error = str(error)
                 log.error("the store takes no data (%s); nothing is acknowledged until it does", error)
                 self._failed(error)
                 if self._stopping.wait(RETRY_S):
                     return False
             else:
+                self.times.error = None
                 self.times.commit.observe(perf_counter() - begin)
                 return True

@@ -1,7 +1,6 @@
 """`onceway uplink`: the process that takes the spool to the landing place, and a look at how it is doing."""
 
 import json
-import logging
 import os
 import signal
 import threading
@@ -13,7 +12,8 @@ from typing import Annotated, cast
 
 import typer
 
-from gateway.config import Config, UplinkSection, parse
+from gateway import logs
+from gateway.config import Config, LogSection, UplinkSection, parse
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
@@ -39,6 +39,7 @@ class Job:
     data: Path
     name: str | None
     settings: UplinkSection
+    log: LogSection
 
 
 def _landing_alone(landing: str) -> UplinkSection:
@@ -52,7 +53,7 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
     if config is None:
         if data is None or landing is None:
             raise OncewayError("say where the spool is and where it goes", hint="Use --config FILE, or --data DIR with --landing URL.")
-        return Job(data, name, _landing_alone(landing))
+        return Job(data, name, _landing_alone(landing), LogSection())
     loaded = load_config(config)
     settings = loaded.uplink
     if landing is not None:
@@ -60,7 +61,7 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
         settings = settings.model_copy(update={"landing": checked.landing}) if settings else checked
     if settings is None:
         raise OncewayError("the section [uplink] is missing", str(config), 'Add it with landing = "URL".')
-    return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings)
+    return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log)
 
 
 def _open(job: Job) -> Spool:
@@ -103,15 +104,15 @@ def run(
     landing: LandingOption = None,
     name: NameOption = None,
     once: Annotated[bool, typer.Option("--once", help="Land what is in the spool now, then exit.")] = False,
+    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's [log] format.")] = None,
 ) -> None:
     """Cut the spool into batches and land them, until stopped."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("gateway").setLevel(logging.INFO)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
     from gateway.uplink.cutter import Cutter
     from gateway.uplink.runner import Uplink
 
     job = _job(config, data, landing, name)
+    logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
     stop = _stop_by_signal()
     spool = _open(job)
     lock = ProcessLock(job.data / "uplink.lock")

@@ -1,0 +1,83 @@
+"""Log lines on standard error, for people or for machines.
+
+In: log records; what they are about may stand beside the text, as `extra={"about": about(client=…, reason=…)}`. Out: one line each. What a
+client chose, such as its identifier, cannot break a line or move the cursor: control characters come out escaped. Under systemd each line
+begins with its priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
+"""
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+
+
+class Form(StrEnum):
+    """Who reads the log."""
+
+    HUMAN = "human"
+    JSON = "json"
+
+
+def about(**fields: str | int | float | None) -> dict[str, Any]:
+    """What a record is about, for `extra`: keys of their own in JSON, not repeated in the text for people. `None` is left out."""
+    return {"about": {key: value for key, value in fields.items() if value is not None}}
+
+
+class HumanFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{record.levelname} {record.name}: {record.getMessage()}".translate(_CONTROL)
+        if record.exc_info:  # its lines are indented: none of them can pass for a record
+            text += "".join(f"\n  {line.translate(_CONTROL)}" for line in self.formatException(record.exc_info).splitlines())
+        return text
+
+
+class JsonFormatter(logging.Formatter):
+    """time: UTC as the system's clock shows it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        } | getattr(record, "about", {})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _JournalFormatter(logging.Formatter):
+    """Another formatter's lines with their priority in front."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next((number for level, number in _PRIORITIES if record.levelno >= level), 7)
+        return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
+
+
+def configure(form: Form, level: str | None, talkative: tuple[str, ...] = ()) -> None:
+    """Log to standard error from now on. level: the least that is said; None: warnings, and from `talkative` loggers information."""
+    formatter = JsonFormatter() if form is Form.JSON else HumanFormatter()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JournalFormatter(formatter) if _to_journal() else formatter)
+    logging.basicConfig(handlers=[handler], level=(level or "warning").upper(), force=True)
+    for name in talkative if level is None else ():
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def _to_journal() -> bool:
+    """Whether standard error goes to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
+    try:
+        error = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{error.st_dev}:{error.st_ino}"

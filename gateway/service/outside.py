@@ -1,0 +1,42 @@
+"""How a running gateway is looked at from outside. In: its parts. Out: what the configuration asks for, open until `close`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.config import Config, split_bind
+from gateway.links.endpoint import format_address
+from gateway.links.serial_port import PortStatus
+from gateway.service.engine import Engine
+from gateway.web.source import Source
+
+if TYPE_CHECKING:
+    from gateway.web.server import WebServer
+
+log = logging.getLogger(__name__)
+
+
+class Outside:
+    """ports: serial ports seen so far."""
+
+    def __init__(self, config: Config, engine: Engine, ports: Callable[[], list[PortStatus]]) -> None:
+        self._config = config
+        self._source = Source(engine.broker, engine.commit_times, lambda: engine.commit_waits_s, ports, config.gateway.data)
+        self._web: WebServer | None = None
+
+    async def start(self) -> None:
+        """Open. Raises OncewayError."""
+        section = self._config.web
+        if section is not None:
+            from gateway.web.server import WebServer  # with aiohttp, 13 MB that a gateway without metrics does not spend
+
+            self._web = WebServer(*split_bind(section.bind), self._source)
+            await self._web.start()
+            for address in self._web.addresses:
+                log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
+
+    async def close(self) -> None:
+        if self._web is not None:
+            await self._web.close()

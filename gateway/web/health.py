@@ -1,0 +1,56 @@
+"""Whether a gateway does what it is there for. In: a `Source`. Out: what is wrong, in words; nothing when all is well.
+
+A part counts as failing while devices or clients have to wait for it, or are refused because of it.
+"""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gateway.web.source import Source
+
+STUCK_S = 5.0
+"""A commit that takes longer has met a disk that is in trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """part: `store`, `spool` or `serial`."""
+
+    part: str
+    what: str
+
+
+def problems(source: Source) -> list[Problem]:
+    return [*_store(source), *_spool(source), *_serial(source)]
+
+
+def _store(source: Source) -> list[Problem]:
+    if source.broker.disk_full:
+        return [Problem("store", f"the store takes no data ({source.times.error or 'the last commit failed'})")]
+    if (waits := source.waits_s()) > STUCK_S:
+        return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]
+    return []
+
+
+def _spool(source: Source) -> list[Problem]:
+    spool = source.broker.spool
+    if not (spool.full or spool.size >= spool.limit):
+        return []
+    return [
+        Problem(
+            "spool", f"the spool is full ({spool.count} messages, {spool.size} bytes): readings are refused until the uplink lands some"
+        )
+    ]
+
+
+def _serial(source: Source) -> list[Problem]:
+    """Sections of the configuration without any open port."""
+    found = []
+    ports = source.ports()
+    for section in source.broker.config.serial:
+        mine = [port for port in ports if port.path == section.port or fnmatchcase(port.path, section.port)]
+        if any(port.is_open for port in mine):
+            continue
+        why = next((port.problem for port in mine if port.problem), "no such port")
+        found.append(Problem("serial", f"{section.port}: {why}"))
+    return found

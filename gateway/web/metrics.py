@@ -1,0 +1,199 @@
+"""A gateway's figures as Prometheus metrics.
+
+In: a `Source`. Out: metric families, made anew at each scrape from what the parts of the gateway count for themselves. Labels take their
+values from the configuration, from the standard's reason codes and from serial ports, never from clients: however many of those there are,
+the number of series stays the same. A port's counters stand under its path; `onceway_link_device` says which device is on it, to be joined
+(`* on(port) group_left(device) onceway_link_device`).
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway import __version__
+from gateway.broker import census
+from gateway.broker.statistics import Request
+from gateway.links.statistics import LinkStatistics
+from gateway.mqtt.reason import ReasonCode
+from gateway.store.schema import FILE
+from gateway.store.times import BOUNDS_S, Histogram
+from gateway.web.health import problems
+from gateway.web.source import Source
+
+MOST_PORTS = 256
+
+_EXPECTED: dict[tuple[Request, ReasonCode], int] = {
+    ("connect", ReasonCode.BAD_USER_NAME_OR_PASSWORD): 0,
+    ("connect", ReasonCode.NOT_AUTHORIZED): 0,
+    ("connect", ReasonCode.QUOTA_EXCEEDED): 0,
+    ("connect", ReasonCode.CONNECTION_RATE_EXCEEDED): 0,
+    ("publish", ReasonCode.NOT_AUTHORIZED): 0,
+    ("publish", ReasonCode.QUOTA_EXCEEDED): 0,
+    ("subscribe", ReasonCode.NOT_AUTHORIZED): 0,
+    ("subscribe", ReasonCode.QUOTA_EXCEEDED): 0,
+}
+"""Shown from the start: a rate needs a sample from before the first refusal."""
+
+_LINK_COUNTERS = {
+    "frames_received": "Frames that passed their CRC",
+    "frames_sent": "Frames put on the wire, repetitions included",
+    "retransmissions": "Frames sent again",
+    "duplicates": "DATA frames that were not the expected one",
+    "crc_errors": "Frames with a wrong CRC: damaged on the line, or from a session before",
+    "malformed_frames": "Frames that cannot be read",
+    "sessions": "Sessions begun",
+    "reboots": "Sessions begun by a device that had been rebooted",
+    "give_ups": "Sessions ended because the device did not answer",
+}
+
+
+def registry(source: Source) -> CollectorRegistry:
+    """Everything that `/metrics` shows: the gateway, and its process as Prometheus names it."""
+    found = CollectorRegistry()
+    found.register(GatewayCollector(source))
+    ProcessCollector(registry=found)
+    return found
+
+
+class GatewayCollector(Collector):
+    """Reads a gateway when it is asked to; on the event loop's thread."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def collect(self) -> Iterator[Metric]:
+        source = self._source
+        yield _gauge("build_info", "Version of this gateway", 1, {"version": __version__})
+        yield _gauge("healthy", "1 when /healthz finds nothing wrong", not problems(source))
+        yield from _traffic(source)
+        yield from _clients(source)
+        yield from _store(source)
+        yield from _spool(source)
+        yield from _links(source)
+
+
+def _traffic(source: Source) -> Iterator[Metric]:
+    statistics = source.broker.statistics
+    yield _counters("messages_received", "PUBLISH packets from clients", "qos", dict(enumerate(statistics.received)))
+    yield _counters("messages_sent", "PUBLISH packets to clients", "qos", dict(enumerate(statistics.sent)))
+    yield _counter("received_bytes", "Bytes of MQTT from clients", statistics.bytes_received)
+    yield _counter("sent_bytes", "Bytes of MQTT to clients", statistics.bytes_sent)
+    given_up = {
+        "slow_receiver": statistics.dropped,
+        "queue_full": statistics.overflowed,
+        "expired": statistics.expired,
+        "too_large": statistics.too_large,
+    }
+    yield _counters("messages_dropped", "Messages that a client did not get, by reason", "reason", given_up)
+    refused = CounterMetricFamily("onceway_refused", "Requests of clients answered with a failure", labels=["request", "reason"])
+    for (request, reason), count in (_EXPECTED | statistics.refusals).items():
+        refused.add_metric([request, reason.name.lower()], count)
+    yield refused
+    yield _counter("repeated_publishes", "QoS 2 PUBLISH packets that were known already", statistics.repeated)
+    yield _counter("unknown_releases", "PUBREL packets for an unknown packet identifier", statistics.unknown_releases)
+
+
+def _clients(source: Source) -> Iterator[Metric]:
+    broker = source.broker
+    found = census.take(broker)
+    open_now = dict.fromkeys([item.name for item in broker.config.listener] + [item.port for item in broker.config.serial], 0)
+    open_now.update(Counter(connection.peer.listener for connection in broker.connections))
+    yield _gauges("connections", "Network connections that are open", "listener", open_now)
+    yield _counter("connections_accepted", "Network connections accepted", broker.statistics.connections)
+    ended = {reason.name.lower(): count for reason, count in broker.statistics.disconnects.items()}
+    yield _counters("disconnects", "Connections ended by the gateway, by reason", "reason", ended)
+    states = {"connected": found.connected, "away": found.sessions - found.connected}
+    yield _gauges("sessions", "Sessions, by whether their client is connected", "state", states)
+    yield _gauge("sessions_durable", "Sessions that outlive their connection", found.durable)
+    yield _gauge("subscriptions", "Subscriptions of all sessions", broker.router.count)
+    yield _gauge("retained_messages", "Retained messages", broker.retained.count)
+    yield _gauge("queue_messages", "Messages in the queues of all sessions", found.queued)
+    yield _gauge("queue_bytes", "Bytes in the queues of all sessions", broker.queued)
+    yield _gauge("queue_longest_messages", "Messages in the longest queue", found.longest)
+    yield _gauge("inflight_messages", "Messages sent and not yet acknowledged", found.inflight)
+
+
+def _store(source: Source) -> Iterator[Metric]:
+    times = source.times
+    yield _histogram("store_commit_seconds", "Time of a commit, from its first row to the disk", times.commit)
+    yield _histogram("store_fsync_seconds", "Time of a commit's last step: write the log, wait for fsync", times.sync)
+    yield _counter("store_failures", "Commits that failed and were tried again", times.failures)
+    yield _gauge("store_writable", "0 while commits fail", not source.broker.disk_full)
+    path = source.folder / FILE
+    sizes = {"database": _size(f"{path}"), "log": _size(f"{path}-wal")}
+    yield _gauges("store_bytes", "Size of the store's files", "file", sizes)
+    disk = os.statvfs(source.folder)
+    yield _gauge("store_free_bytes", "Free space on the store's disk", disk.f_bavail * disk.f_frsize)
+
+
+def _spool(source: Source) -> Iterator[Metric]:
+    spool = source.broker.spool
+    yield _gauge("spool_messages", "Messages that wait for the uplink", spool.count)
+    yield _gauge("spool_bytes", "Bytes that wait for the uplink", spool.size)
+    yield _gauge("spool_limit_bytes", "Bytes at which new messages are refused", spool.limit)
+    yield _gauge("spool_full", "1 while messages are refused for want of room", spool.full)
+    age = source.spool_age_s
+    if age is not None:
+        yield _gauge("spool_oldest_seconds", "Time that the oldest message has waited for the uplink", age)
+
+
+def _links(source: Source) -> Iterator[Metric]:
+    ports = {port.path: port for port in source.ports()[:MOST_PORTS]}
+    links: dict[str, LinkStatistics] = {path: port.statistics for path, port in ports.items()}
+    yield _gauges("link_open", "1 while a serial port is open", "port", {path: port.is_open for path, port in ports.items()})
+    device = GaugeMetricFamily("onceway_link_device", "Which device is in session on a port", labels=["port", "device"])
+    for path, port in ports.items():
+        if port.device is not None:
+            device.add_metric([path, port.device], 1)
+    yield device
+    for name, text in _LINK_COUNTERS.items():
+        yield _counters(f"link_{name}", text, "port", {path: getattr(link, name) for path, link in links.items()})
+    received = {path: link.bytes_received for path, link in links.items()}
+    yield _counters("link_received_bytes", "Bytes from the line", "port", received)
+    yield _counters("link_sent_bytes", "Bytes to the line", "port", {path: link.bytes_sent for path, link in links.items()})
+    trips = {path: link.round_trip for path, link in links.items() if link.round_trip is not None}
+    yield _gauges("link_round_trip_seconds", "Smoothed round-trip time of a frame and its acknowledgement", "port", trips)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _gauge(name: str, text: str, value: float, labels: dict[str, str] | None = None) -> Metric:
+    labels = labels or {}
+    family = GaugeMetricFamily(f"onceway_{name}", text, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"onceway_{name}", text, value=value)
+
+
+def _gauges(name: str, text: str, label: str, values: dict[str, float] | dict[str, int] | dict[str, bool]) -> Metric:
+    family = GaugeMetricFamily(f"onceway_{name}", text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _counters(name: str, text: str, label: str, values: dict[str, int] | dict[int, int]) -> Metric:
+    family = CounterMetricFamily(f"onceway_{name}", text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([str(key)], value)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    buckets, seen = [], 0
+    for bound, count in zip([*map(str, BOUNDS_S), "+Inf"], list(histogram.counts), strict=True):
+        seen += count
+        buckets.append((bound, float(seen)))
+    return HistogramMetricFamily(f"onceway_{name}", text, buckets=buckets, sum_value=histogram.total)

@@ -1,0 +1,93 @@
+"""`/metrics` and `/healthz` over HTTP.
+
+In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten seconds at most, and there are at most
+32 of them: who asks too much, or says nothing, costs no more than that.
+"""
+
+import asyncio
+
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from gateway import __version__
+from gateway.links.endpoint import Endpoint
+from gateway.web.health import problems
+from gateway.web.metrics import registry
+from gateway.web.source import Source
+
+MOST_CONNECTIONS = 32
+LIFETIME_S = 10.0
+_SHUTDOWN_TIMEOUT = 1.0
+
+
+class WebServer:
+    """Serves until `close`."""
+
+    def __init__(self, host: str, port: int, source: Source) -> None:
+        self._endpoint = Endpoint(host, port)
+        self._source = source
+        self._registry = registry(source)
+        self._server: web.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises OncewayError."""
+        server = self._server = web.Server(self._answer, access_log=None)
+
+        def connection() -> asyncio.BaseProtocol:
+            if len(server.connections) >= MOST_CONNECTIONS:
+                return _Busy()
+            handler = server()
+            asyncio.get_running_loop().call_later(LIFETIME_S, _abort, handler)
+            return handler
+
+        await self._endpoint.listen(connection)
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses listened on, as (host, port)."""
+        return self._endpoint.addresses
+
+    async def close(self) -> None:
+        self._endpoint.close()
+        if self._server is not None:
+            await self._server.shutdown(_SHUTDOWN_TIMEOUT)
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        pages = {"/metrics": self._metrics, "/healthz": self._health}
+        page = pages.get(request.path)
+        if page is None:
+            response = web.Response(status=404, text="Here are /metrics and /healthz.\n")
+        elif request.method not in ("GET", "HEAD"):
+            response = web.Response(status=405, headers={"Allow": "GET, HEAD"}, text="This can only be read.\n")
+        else:
+            response = page()
+        response.headers.update({"Cache-Control": "no-store", "Server": "onceway"})
+        response.force_close()
+        return response
+
+    def _metrics(self) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    def _health(self) -> web.Response:
+        broker = self._source.broker
+        found = problems(self._source)
+        body = {
+            "status": "failing" if found else "ok",
+            "problems": [{"part": item.part, "what": item.what} for item in found],
+            "gateway": broker.config.gateway.name,
+            "version": __version__,
+            "uptime_s": broker.monotonic // 1_000_000,
+        }
+        return web.json_response(body, status=503 if found else 200)
+
+
+class _Busy(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _abort(handler: web.RequestHandler) -> None:
+    if handler.transport is not None:
+        handler.transport.abort()

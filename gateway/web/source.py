@@ -1,0 +1,29 @@
+"""What can be looked at of a running gateway. In: its parts. Out: figures that several of them give together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.broker.broker import Broker
+from gateway.links.serial_port import PortStatus
+from gateway.store.times import CommitTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """times: of commits. waits_s: for how long the present commit has waited for the disk. ports: serial ports seen so far. folder: the
+    data directory."""
+
+    broker: Broker
+    times: CommitTimes
+    waits_s: Callable[[], float]
+    ports: Callable[[], list[PortStatus]]
+    folder: Path
+
+    @property
+    def spool_age_s(self) -> float | None:
+        """Seconds since the oldest row of the spool came; 0 when there is none, None when its time is not known."""
+        broker = self.broker
+        if not broker.spool.count:
+            return 0.0
+        return broker.spool.age(broker.monotonic, broker.utc)
