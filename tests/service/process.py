@@ -58,9 +58,9 @@ class GatewayProcess:
         return code
 
 
-async def start(*arguments: str, env: dict[str, str] | None = None) -> GatewayProcess:
+async def start(*arguments: str, env: dict[str, str] | None = None, program: tuple[str, ...] = ("-m", "gateway")) -> GatewayProcess:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "gateway", "run", *arguments),
+        *(sys.executable, *program, "gateway", "run", *arguments),
         stderr=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | (env or {}),

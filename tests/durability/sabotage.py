@@ -1,0 +1,63 @@
+"""A gateway with a fault of our making, to see that the checker finds it: `python -m tests.durability.sabotage FAULT gateway run …`."""
+
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.broker.changes import Changes, Commit
+from gateway.broker.connection import Connection
+from gateway.cli import main
+from gateway.store import checkpoint, schema, writer
+
+
+def _with_synchronous(value: str) -> None:
+    real = schema.connect
+
+    def connect(path: Path) -> sqlite3.Connection:
+        database = real(path)
+        database.execute(f"PRAGMA synchronous={value}")
+        return database
+
+    for module in (schema, writer, checkpoint):
+        module.connect = connect  # type: ignore[attr-defined]
+
+
+def no_sync() -> None:
+    """Commits that do not wait for the disk."""
+    _with_synchronous("OFF")
+
+
+def lazy_sync() -> None:
+    """What most call good enough: the disk is waited for at checkpoints only."""
+    _with_synchronous("NORMAL")
+
+
+def early_ack() -> None:
+    """Acknowledgements that do not wait for the commit."""
+    real = Connection.send
+    Connection.send = lambda self, packets, commit=0, acknowledgements=0: real(self, packets, 0, acknowledgements)  # type: ignore[method-assign]
+
+
+def forgotten_identifiers() -> None:
+    """Packet identifiers of received messages that are in memory only."""
+    real = Changes.seal
+
+    def seal(self: Changes, boot: int) -> Commit:
+        commit = real(self, boot)
+        commit.flows = [(session, b"", *rest) for session, _, *rest in commit.flows]  # type: ignore[misc]
+        return commit
+
+    Changes.seal = seal  # type: ignore[method-assign]
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "no sync": no_sync,
+    "lazy sync": lazy_sync,
+    "early ack": early_ack,
+    "forgotten identifiers": forgotten_identifiers,
+}
+
+if __name__ == "__main__":
+    FAULTS[sys.argv.pop(1)]()
+    main()

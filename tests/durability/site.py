@@ -1,0 +1,184 @@
+"""A gateway under load that goes down again and again, and what has to be true after each time.
+
+In: a data directory, on any disk. Out: `faults`, and `reached`, which says what the outages met. Publishers at QoS 1 and 2 and subscribers
+that stay connected or come only now and then, of MQTT 5 and 3.1.1. After each outage everybody comes back with what he remembers, what is
+in flight comes to its end, and then every message must be at every subscriber and in the spool: at QoS 2 once and in order.
+"""
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from gateway.mqtt.packets import Version
+from gateway.store.salvage import check
+from gateway.store.schema import FILE, connect
+from tests.durability.clients import Client, Publisher, Subscriber, label
+from tests.durability.disk import LoopDisk
+from tests.durability.ledger import Faults, Ledger
+from tests.service.process import GatewayProcess, start
+
+LONGEST_S = 1.0
+"""Load between two outages."""
+
+
+class Site:
+    """program: what runs the gateway, for `sys.executable`. patience: seconds until what has not come is called lost."""
+
+    def __init__(self, data: Path, seed: int, *, program: tuple[str, ...] = ("-m", "gateway"), patience: float = 30) -> None:
+        self.data = data
+        self.faults: Faults = []
+        self.reached: Counter[str] = Counter()
+        self._chance = random.Random(seed)
+        self._program = program
+        self._patience = patience
+        self._gateway: GatewayProcess | None = None
+        v5, v4 = Version.V5, Version.V3_1_1
+        self._publishers = [
+            Publisher("p5-2", v5, self.faults, 2),
+            Publisher("p4-2", v4, self.faults, 2, size=300),
+            Publisher("p5-1", v5, self.faults, 1),
+        ]
+        self._present = [Subscriber("s5", v5, self.faults), Subscriber("s4", v4, self.faults)]
+        self._away = Subscriber("away", v5, self.faults)
+        self._spool = Ledger("spool", self.faults)
+
+    async def open(self) -> None:
+        """Start the gateway for the first time."""
+        await self._start()
+        for subscriber in (*self._present, self._away):
+            await subscriber.connect(self._port)
+            await subscriber.subscribe()
+        self._away.drop()
+
+    async def close(self) -> None:
+        """The gateway must stop cleanly after all that."""
+        assert self._gateway is not None
+        for client in self._clients:
+            client.drop()
+        if code := await self._gateway.end():
+            self.faults.append(f"the gateway ended with exit code {code}: {self._gateway.log[-3:]}")
+
+    async def abandon(self) -> None:
+        """End the gateway in any case."""
+        if self._gateway is not None and self._gateway.process.returncode is None:
+            await self._gateway.end(signal.SIGKILL)
+
+    @property
+    def _clients(self) -> list[Client]:
+        return [*self._publishers, *self._present, self._away]
+
+    @property
+    def _port(self) -> int:
+        assert self._gateway is not None
+        return self._gateway.port
+
+    async def _start(self) -> None:
+        self._gateway = await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(self.data), program=self._program)
+        await self._gateway.ready()
+
+    async def outages(self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None) -> None:
+        """From the first start to a clean stop, with so many power cuts, or kills where there is no `disk`; fewer when a promise is
+        broken before."""
+        try:
+            await self.open()
+            while times and not self.faults:
+                times -= 1
+                await (self.kill() if disk is None else self.cut(disk))
+                progress()
+            await self.close()
+        finally:
+            await self.abandon()
+
+    async def kill(self) -> None:
+        """Load, then kill -9 at some moment, and all that follows."""
+        await self._load()
+        await self._outage(lambda: None)
+        self.reached["kills"] += 1
+
+    async def cut(self, disk: LoopDisk) -> None:
+        """Load, then a power cut at some moment, and all that follows."""
+        await self._load()
+        assert self._gateway is not None
+        self._gateway.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(0.01)  # what it has sent arrives: those promises count, too
+        copy = await asyncio.to_thread(disk.freeze)
+        await self._outage(lambda: disk.restart(copy))
+        self.reached["power cuts"] += 1
+
+    async def _load(self) -> None:
+        for client in (*self._present, *self._publishers):
+            if client.line is None:
+                await client.connect(self._port)
+        for publisher in self._publishers:
+            publisher.start()
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
+
+    async def _outage(self, meanwhile: Callable[[], None]) -> None:
+        assert self._gateway is not None
+        for publisher in self._publishers:
+            publisher.going = False
+            self.reached["in the middle of a publication"] += publisher.flying > 0
+        for client in self._clients:
+            client.drop()
+        await self._gateway.end(signal.SIGKILL)
+        meanwhile()
+        log = self.data / f"{FILE}-wal"
+        self.reached["log not empty"] += log.exists() and log.stat().st_size > 0
+        if findings := check(self.data):
+            self.faults.append(f"the store is damaged: {findings[0]}")
+        await self._start()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Everybody comes back, what is in flight comes to its end, and then everything has to be everywhere."""
+        for client in self._clients:
+            await client.connect(self._port)
+        try:
+            async with asyncio.timeout(self._patience):
+                for publisher in self._publishers:
+                    await _until(publisher, lambda publisher=publisher: not publisher.flying)  # type: ignore[misc]
+                for subscriber in (*self._present, self._away):
+                    await _until(subscriber, lambda subscriber=subscriber: not self._lacks(subscriber))  # type: ignore[misc]
+        except TimeoutError:
+            self.faults.append(f"not at rest after {self._patience} s")
+        await asyncio.sleep(0.02)  # what came twice would come now
+        self._away.drop()
+        await asyncio.to_thread(self._read_spool)
+        for publisher in self._publishers:
+            for ledger in (self._spool, *(subscriber.ledger for subscriber in (*self._present, self._away))):
+                ledger.settle(publisher.name, publisher.published)
+
+    def _lacks(self, subscriber: Subscriber) -> bool:
+        return any(subscriber.ledger.missing(publisher.name, publisher.published) for publisher in self._publishers)
+
+    def _read_spool(self) -> None:
+        """Take the rows away, as the uplink does."""
+        exact = {publisher.name: publisher.qos == 2 for publisher in self._publishers}
+        with closing(connect(self.data / FILE)) as database:
+            rows = database.execute("SELECT id, payload FROM spool ORDER BY id").fetchall()
+            for _, payload in rows:
+                name, number = label(payload)
+                self._spool.arrived(name, number, exact[name])
+            if rows:
+                database.execute("DELETE FROM spool WHERE id <= ?", (rows[-1][0],))
+
+    def table(self) -> Counter[str]:
+        """What the run has met."""
+        subscribers = (*self._present, self._away)
+        return self.reached + Counter(
+            {
+                "messages acknowledged": sum(publisher.promised for publisher in self._publishers),
+                "QoS 2 repeats that subscribers held back": sum(subscriber.held_back for subscriber in subscribers),
+                "QoS 1 messages that came again": sum(subscriber.ledger.repeats for subscriber in subscribers),
+            }
+        )
+
+
+async def _until(client: Client, true: Callable[[], bool]) -> None:
+    while not true():
+        client.changed.clear()
+        await client.changed.wait()
