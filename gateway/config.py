@@ -15,7 +15,7 @@ from fsspec.registry import known_implementations, registry
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import OncewayError
-from gateway.mqtt.topics import SHARE_PREFIX, topic_filter_problem
+from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, topic_filter_problem
 
 MEGABYTE = 1_000_000
 
@@ -40,7 +40,7 @@ def _check_filter(value: str) -> str:
 
 
 def _check_spooled(value: str) -> str:
-    if value.startswith("$SYS"):
+    if value.startswith(SYSTEM_PREFIX):
         raise ValueError("the broker's own figures do not go up")
     return value
 

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import split_shared, topic_matches
+from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
@@ -88,7 +88,7 @@ class Acl:
         self._known: dict[tuple[str, str | None, str, str], bool] = {}
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:
-        if topic.startswith("$SYS"):
+        if topic.startswith(SYSTEM_PREFIX):
             return False
         return not self._sections or self._may("write", user, client, topic, topic_matches)
 

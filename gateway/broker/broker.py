@@ -27,6 +27,7 @@ from gateway.broker.rows import Rows
 from gateway.broker.session import Session
 from gateway.broker.spool import Spool
 from gateway.broker.statistics import Statistics
+from gateway.broker.sys_topics import SystemTopics
 from gateway.broker.throttle import Throttle
 from gateway.broker.will import StoredWill
 from gateway.config import Config
@@ -69,6 +70,7 @@ class Broker:
         self.throttle = Throttle(lambda: self.now)
         self.sessions: dict[str, Session] = {}
         self.connections: dict[Connection, None] = {}
+        self.system = SystemTopics(self)
         self.wills: dict[str, StoredWill] = {}
         self.dirty: list[Connection] = []
         self.queued = 0
@@ -270,6 +272,7 @@ class Broker:
             self._publish_will(client)
         for session in [session for session in self.sessions.values() if session.ends <= now]:
             self.end_session(session)
+        self.system.advance()
         for topic in self.retained.expired(now):
             self.retained.remove(topic)
             self.changes.retained[topic] = None

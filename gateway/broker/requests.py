@@ -15,7 +15,7 @@ from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Versi
 from gateway.mqtt.packets import Subscription as Wanted
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import SHARE_PREFIX
+from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
@@ -58,7 +58,8 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
 def _send_retained(connection: Connection, topic_filter: str, subscription: Subscription) -> None:
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
-    for message in broker.retained.matching(topic_filter, broker.now):
+    kept = broker.system.messages if topic_filter.startswith(SYSTEM_PREFIX) else broker.retained
+    for message in kept.matching(topic_filter, broker.now):
         if (subscription.no_local and message.client == session.client) or not broker.may_read(session, message.topic):
             continue
         topic = broker.router.topic(message.topic)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gateway.broker.shared import Share
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import split_shared, topic_matches, topic_name_problem
+from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches, topic_name_problem
 from gateway.mqtt.wire import encode_string, encode_varint
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Router:
         topic = self._topics.get(wire)
         if topic is None:
             problem = topic_name_problem(name)
-            if problem is None and name.count("/") >= self._levels:
+            if problem is None and name.count("/") >= self._levels and not name.startswith(SYSTEM_PREFIX):
                 problem = f"has more than {self._levels} levels"
             if problem:
                 raise ProtocolError(f"PUBLISH: topic name {problem}", ReasonCode.TOPIC_NAME_INVALID)

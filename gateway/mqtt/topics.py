@@ -5,6 +5,7 @@ way.
 """
 
 SHARE_PREFIX = "$share/"
+SYSTEM_PREFIX = "$SYS"
 
 
 def topic_name_problem(name: str) -> str | None:

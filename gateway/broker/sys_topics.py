@@ -1,0 +1,71 @@
+"""`$SYS`: the broker's own figures as topics, under the names that mosquitto's users know.
+
+In: a look at the broker every few seconds. Out: a QoS 0 message for each figure that has changed, and the last one of each for those who
+subscribe later. They are made anew with each start: nothing of them goes to the disk or into the spool.
+
+Rules: a filter gets them only when it begins with `$SYS` [MQTT-4.7.2-1]; nobody but the broker publishes there, and an ACL says who may
+read (`access.py`). Counters begin with the start of the broker. `messages` are PUBLISH packets here: others are not counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway import __version__
+from gateway.broker import census
+from gateway.broker.burst import Burst
+from gateway.broker.retained import Retained, RetainedMessages
+from gateway.broker.routing import publish
+from gateway.mqtt.topics import SYSTEM_PREFIX
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+
+
+class SystemTopics:
+    """messages: the last one of each topic."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.messages = RetainedMessages()
+        self._broker = broker
+        self._due = broker.now
+
+    def advance(self) -> None:
+        """To be called about once a second."""
+        broker, interval = self._broker, self._broker.config.gateway.sys_interval_s
+        if not interval or broker.now < self._due:
+            return
+        self._due = broker.now + interval
+        for name, text in figures(broker).items():
+            topic, payload = f"{SYSTEM_PREFIX}/broker/{name}", str(text).encode()
+            known = self.messages.get(topic)
+            if known is None or known.payload != payload:
+                self.messages.put(Retained(topic, "", 0, payload))
+                publish(broker, Burst(broker.router.topic(topic), payload), "")
+
+
+def figures(broker: Broker) -> dict[str, str | int]:
+    """By topic, without what they have in common."""
+    statistics, found = broker.statistics, census.take(broker)
+    received, sent = sum(statistics.received), sum(statistics.sent)
+    return {
+        "version": f"onceway version {__version__}",
+        "uptime": f"{broker.monotonic // 1_000_000} seconds",
+        "clients/total": found.sessions,
+        "clients/connected": found.connected,
+        "clients/disconnected": found.sessions - found.connected,
+        "messages/received": received,
+        "messages/sent": sent,
+        "bytes/received": statistics.bytes_received,
+        "bytes/sent": statistics.bytes_sent,
+        "publish/messages/received": received,
+        "publish/messages/sent": sent,
+        "publish/messages/dropped": statistics.dropped + statistics.overflowed + statistics.expired + statistics.too_large,
+        "publish/messages/refused": statistics.refused("publish"),
+        "subscriptions/count": broker.router.count,
+        "retained messages/count": broker.retained.count,
+        "store/messages/count": found.queued,
+        "store/messages/bytes": broker.queued,
+        "spool/messages/count": broker.spool.count,
+        "spool/messages/bytes": broker.spool.size,
+    }

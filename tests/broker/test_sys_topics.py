@@ -1,0 +1,106 @@
+"""`$SYS`: figures of the broker as topics, for those who ask for them and nobody else."""
+
+import pytest
+
+from gateway.broker.sys_topics import SystemTopics
+from gateway.config import AclSection, ConfigError, GatewaySection, QueueSection, parse
+from gateway.mqtt.packets import Publish, Subscription, Version
+from gateway.mqtt.reason import ReasonCode as R
+from tests.broker.harness import World
+
+
+def figures(packets: list[Publish]) -> dict[str, str]:
+    return {packet.topic.removeprefix("$SYS/broker/"): packet.payload.decode() for packet in packets}
+
+
+def test_a_new_subscriber_gets_every_figure_as_a_retained_message() -> None:
+    world = World()
+    world.durable("away").disconnect()
+    publisher = world.accepted(answers=True)
+    publisher.publish("spool/a", "12345", qos=2, retain=True)
+    world.sleep(1)
+    client = world.accepted()
+    client.subscribe("$SYS/#")
+    packets = client.take_all(Publish)
+    assert all((packet.retain, packet.qos) == (True, 0) for packet in packets)
+    found = figures(packets)
+    assert found["version"].startswith("onceway version ")
+    assert found["uptime"] == "1 seconds"
+    assert (found["clients/total"], found["clients/connected"], found["clients/disconnected"]) == ("2", "1", "1")
+    assert (found["messages/received"], found["publish/messages/received"]) == ("1", "1")
+    assert (found["retained messages/count"], found["spool/messages/count"]) == ("1", "1")
+    assert int(found["bytes/received"]) > 0 < int(found["bytes/sent"])
+
+
+def test_a_subscriber_hears_what_has_changed_each_interval() -> None:
+    world = World()
+    world.sleep(1)
+    client = world.accepted()
+    client.subscribe("$SYS/broker/uptime", "$SYS/broker/version")
+    client.take_all(Publish)
+    world.sleep(9)
+    assert not client.take_all(Publish)
+    world.sleep(1)
+    (packet,) = client.take_all(Publish)
+    assert (packet.topic, packet.payload, packet.retain) == ("$SYS/broker/uptime", b"11 seconds", False)
+
+
+@pytest.mark.parametrize("version", list(Version))
+def test_wildcards_in_first_place_do_not_get_them(version: Version) -> None:
+    """[MQTT-4.7.2-1]"""
+    world = World()
+    world.sleep(1)
+    client = world.accepted("c", version=version)
+    client.subscribe("#", "+/broker/uptime", "+/#")
+    world.sleep(10)
+    assert not client.take_all(Publish)
+
+
+def test_nothing_of_them_goes_to_the_disk_or_into_the_spool() -> None:
+    world = World(queue=[QueueSection(qos_0=True)])
+    world.durable("away").subscribe("$SYS/#")
+    next(iter(world.clients.values())).disconnect()
+    shared = world.durable("shared")
+    shared.subscribe("$share/s/$SYS/#")
+    world.broker.router.reconfigure(["#"], 128)
+    commits = len(world.commits)
+    world.sleep(10)
+    assert shared.take_all(Publish)
+    assert len(world.commits) == commits
+    assert world.rows("SELECT count(*) FROM spool") == world.rows("SELECT count(*) FROM retained") == [(0,)]
+    assert world.broker.retained.count == 0
+    with pytest.raises(ConfigError, match="own figures do not go up"):
+        parse({"spool": {"topics": ["$SYS/#"]}}, "here")
+
+
+def test_an_acl_says_who_reads_them_and_nobody_writes_there() -> None:
+    acl = [AclSection(clients=["admin"], read=["$SYS/#"], write=["#", "$SYS/#"]), AclSection(clients=["guest"], read=["#"])]
+    world = World(acl=acl)
+    world.sleep(1)
+    admin, guest = world.accepted("admin"), world.accepted("guest")
+    assert admin.subscribe("$SYS/#").reasons == [R.GRANTED_QOS_2]
+    assert guest.subscribe("$SYS/#").reasons == [R.NOT_AUTHORIZED]
+    known = figures(admin.take_all(Publish))
+    admin.publish("$SYS/broker/uptime", "for ever", qos=1, retain=True)
+    assert admin.received.pop(0).reason == R.NOT_AUTHORIZED
+    world.sleep(10)
+    assert figures(admin.take_all(Publish))["uptime"] == "11 seconds" != known["uptime"]
+    assert not guest.take_all(Publish)
+
+
+def test_few_allowed_topic_levels_do_not_matter() -> None:
+    world = World(topic_levels=1)
+    world.sleep(1)
+    client = world.accepted()
+    client.subscribe(Subscription("$SYS/broker/publish/messages/received", 0))
+    assert len(client.take_all(Publish)) == 1
+
+
+def test_an_interval_of_0_makes_none() -> None:
+    world = World()
+    world.broker.config = world.config.model_copy(update={"gateway": GatewaySection(sys_interval_s=0)})
+    world.broker.system = SystemTopics(world.broker)
+    client = world.accepted()
+    client.subscribe("$SYS/#")
+    world.sleep(100)
+    assert not client.take_all(Publish)
