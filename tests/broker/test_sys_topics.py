@@ -47,7 +47,6 @@ def test_a_subscriber_hears_what_has_changed_each_interval() -> None:
 
 @pytest.mark.parametrize("version", list(Version))
 def test_wildcards_in_first_place_do_not_get_them(version: Version) -> None:
-    """[MQTT-4.7.2-1]"""
     world = World()
     world.sleep(1)
     client = world.accepted("c", version=version)
