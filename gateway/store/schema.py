@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
+from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
 SCHEMA_VERSION = 2
@@ -108,7 +109,10 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     refuse_half_salvaged(folder)
     try:
         database = connect(path)
+        rewrite_log(path, database)
         prepare(database, gateway)
+    except OSError as error:
+        raise StoreError(f"the disk does not take the store's log ({error.strerror})", str(path), "Look at the disk") from error
     except sqlite3.OperationalError as error:
         hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
         raise StoreError(f"the store cannot be opened ({error})", str(path), hint) from error

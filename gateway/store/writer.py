@@ -114,6 +114,7 @@ class Writer:
             self._landed((newest or 0) + 1, None)
 
     def _write(self, commit: Commit) -> bool:
+        tries = 0
         while True:
             begin = perf_counter()
             try:
@@ -121,11 +122,16 @@ class Writer:
             except sqlite3.Error as error:
                 self.times.failures += 1
                 self.times.error = str(error)
-                log.error("the store takes no data (%s); nothing is acknowledged until it does", error)
+                if not tries:
+                    name = getattr(error, "sqlite_errorname", "no code of SQLite")
+                    log.error("the store takes no data (%s, %s); nothing is acknowledged until it does", error, name)
+                tries += 1
                 self._failed(error)
                 if self._stopping.wait(RETRY_S):
                     return False
             else:
+                if tries:
+                    log.warning("the store takes data again, after %d tries", tries)
                 self.times.error = None
                 self.times.commit.observe(perf_counter() - begin)
                 return True

@@ -1,6 +1,7 @@
 """Disks that misbehave: nothing is acknowledged that is not on them, and the service goes on when they recover."""
 
 import asyncio
+import signal
 import subprocess
 from pathlib import Path
 
@@ -8,18 +9,29 @@ import pytest
 
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode
-from tests.service.process import gateway
+from tests.service.process import gateway, start
 from tests.service.test_gateway import client, collect
+from tests.service.test_power_cut import read_notes
 from tests.service.wire import wire
 
-SOURCE = Path(__file__).parents[1] / "store" / "faults.c"
+SOURCES = Path(__file__).parents[1] / "store"
+
+
+def build(name: str, folder: Path) -> Path:
+    built = folder / f"{name}.so"
+    checks = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *checks, "-o", built, SOURCES / f"{name}.c", "-ldl"], check=True)
+    return built
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("faults") / "faults.so"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", built, SOURCE, "-ldl"], check=True)
-    return built
+    return build("faults", tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("recorder", tmp_path_factory.mktemp("recorder"))
 
 
 def faulty(library: Path, plan: Path) -> dict[str, str]:
@@ -57,3 +69,36 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
         await running.logged("the store takes no data")
         assert await running.end() == 0
         assert (await publisher.take(Disconnect)).reason == ReasonCode.SERVER_SHUTTING_DOWN
+
+
+async def test_what_the_log_holds_is_written_anew_before_it_is_believed(tmp_path: Path, recorder: Path) -> None:
+    """After a failed fsync the log can be read, though the disk never got it; a restart must not answer for it before it is there."""
+    async with gateway(tmp_path) as running, wire(running.port, Connect("c")) as publisher:
+        publisher.send(Publish("t", b"x", 1, 7))
+        await publisher.take(Puback)
+        await running.end(signal.SIGKILL)
+    left = (tmp_path / "gateway.db-wal").read_bytes()
+    assert left
+    record = tmp_path / "record"
+    async with gateway(tmp_path, env={"LD_PRELOAD": str(recorder), "ONCEWAY_RECORD": str(record)}) as running:
+        await running.end(signal.SIGKILL)
+    written = bytearray(len(left))
+    for note in read_notes(record):
+        if note.file == "l" and note.operation == "s":
+            break
+        if note.file == "l":
+            written[note.offset : note.offset + len(note.data)] = note.data
+    assert written == left
+
+
+async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(tmp_path: Path, library: Path) -> None:
+    async with gateway(tmp_path / "data") as running, wire(running.port, Connect("c")) as publisher:
+        publisher.send(Publish("t", b"x", 1, 7))
+        await publisher.take(Puback)
+        await running.end(signal.SIGKILL)
+    plan = tmp_path / "plan"
+    plan.write_text("eio")
+    refused = await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(tmp_path / "data"), env=faulty(library, plan))
+    _, error = await asyncio.wait_for(refused.process.communicate(), 20)
+    assert refused.process.returncode == 3
+    assert "the disk does not take the store's log (Input/output error)" in error.decode()

@@ -1,0 +1,31 @@
+"""What the write-ahead log holds is brought to the disk once more before it is believed.
+
+In: an open store at the gateway's start. Out: a log that is on the disk, whatever happened before. When an fsync fails, Linux marks the
+pages as clean although the disk never got them. They can still be read, so after a restart SQLite takes the commits in them for whole; the
+gateway would answer for them, the next fsync would succeed, and a power cut would take them back. Written again, the pages are dirty
+again, and the fsync that follows tells the truth. (While the gateway runs no such care is needed: a commit that failed is tried again,
+which writes each of its pages again, and a checkpoint that failed starts over.)
+"""
+
+import os
+import sqlite3
+from pathlib import Path
+
+_CHUNK = 1 << 20
+
+
+def rewrite_log(path: Path, database: sqlite3.Connection) -> None:
+    """Write the log of the database at `path` anew and wait for the disk. OSError when the disk does not take it."""
+    database.execute("BEGIN IMMEDIATE")  # nobody else appends to the log, or starts it anew
+    try:
+        file = os.open(path.with_name(path.name + "-wal"), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            at = 0
+            while data := os.pread(file, _CHUNK, at):
+                at += os.pwrite(file, data, at)
+            if at:
+                os.fsync(file)
+        finally:
+            os.close(file)
+    finally:
+        database.execute("ROLLBACK")
