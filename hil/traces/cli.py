@@ -1,0 +1,102 @@
+"""`onceway hil trace …`: recorded links."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gateway.errors import OncewayError
+from hil.traces.plot import plot
+from hil.traces.recording import load
+from hil.traces.trace import Trace
+
+app = typer.Typer(
+    help="Recorded links: read, describe and draw them; a bench replays one with a fault of kind line-trace.", no_args_is_help=True
+)
+
+OUTAGES_SHOWN = 5
+
+Source = Annotated[str, typer.Argument(metavar="TRACE", help="A recording (JSON Lines or CSV, also .gz), or the name of a shipped trace.")]
+
+
+@app.command("import")
+def import_(
+    recording: Source,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the trace.")],
+) -> None:
+    """Read a recording and write it in the rig's own form: copies left out, losses counted, resets of the counter recognised.
+
+    A frame a line, with a counter (sequence, seq, fcnt, fcntup or counter) and a time (t, time, timestamp or received: seconds or
+    ISO 8601); rssi and snr if known.
+
+    Example: onceway hil trace import frames.csv -o frames.jsonl
+    """
+    trace = load(recording)
+    trace.save(out)
+    Console(highlight=False).print(_line(trace), soft_wrap=True)
+
+
+@app.command()
+def show(trace: Source, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+    """Loss, bursts and outages.
+
+    Example: onceway hil trace show bursts
+    """
+    found = load(trace)
+    if as_json:
+        typer.echo(json.dumps(describe(found), indent=1))
+        return
+    console = Console(highlight=False)
+    console.print(_line(found), soft_wrap=True)
+    bursts = Table("lost in a row", "times")
+    for length, count in sorted(found.bursts().items()):
+        bursts.add_row(str(length), str(count))
+    if bursts.row_count:
+        console.print(bursts)
+    outages = sorted(found.outages(), key=lambda outage: -outage.seconds)
+    console.print(f"{len(outages)} outages (silent for more than 5 times the usual {found.interval:.4g} s)", soft_wrap=True)
+    for outage in outages[:OUTAGES_SHOWN]:
+        console.print(f"  {outage.seconds:.0f} s from second {outage.t:.0f} on, {outage.lost} frames lost", soft_wrap=True)
+
+
+@app.command("plot")
+def plot_(trace: Source, out: Annotated[Path, typer.Option("--out", "-o", help="The SVG file to write.")] = Path("trace.svg")) -> None:
+    """Draw loss, outages, signal strength and bursts as an SVG.
+
+    Example: onceway hil trace plot bursts -o bursts.svg
+    """
+    drawing = plot(load(trace))
+    try:
+        out.write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise OncewayError(f"cannot write the drawing ({error.strerror})", str(out)) from error
+
+
+def describe(trace: Trace) -> dict[str, Any]:
+    """What `show --json` prints. Times are in seconds."""
+    bursts = trace.bursts()
+    return {
+        "name": trace.name,
+        "seconds": trace.seconds,
+        "interval": trace.interval,
+        "sent": trace.sent,
+        "arrived": len(trace.frames),
+        "lost": trace.lost,
+        "repeats": trace.repeats,
+        "resets": trace.resets,
+        "mean_burst": trace.lost / bursts.total() if bursts else 0.0,
+        "bursts": {str(length): count for length, count in sorted(bursts.items())},
+        "outages": [{"t": outage.t, "seconds": outage.seconds, "lost": outage.lost} for outage in trace.outages()],
+    }
+
+
+def _line(trace: Trace) -> str:
+    found = describe(trace)
+    share = trace.lost / trace.sent if trace.sent else 0.0
+    parts = [f"{trace.sent} frames in {trace.seconds:.0f} s", f"{trace.lost} lost ({share:.2%})"]
+    parts += [f"bursts of {found['mean_burst']:.1f} frames in the mean, {max(trace.bursts(), default=0)} at most"]
+    parts += [f"{trace.repeats} copies", f"{trace.resets} resets of the counter"]
+    return f"{trace.name}: " + " · ".join(parts)

@@ -1,0 +1,183 @@
+"""Reading a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame that arrived, RSSI and SNR if known.
+
+In: a file. Out: a `Trace`. A counter that goes back is a copy of a frame, a frame that was overtaken, a counter that has run over its 16
+bits, or a sender that began anew; which of them, the time tells (`_Reader`).
+"""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.resources import as_file, files
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gateway.errors import OncewayError
+from hil.traces.trace import MOST_LOST, Frame, Trace, from_rows, is_own
+
+COLUMNS = {
+    "sequence": ("sequence", "seq", "fcnt", "fcntup", "counter"),
+    "t": ("t", "time", "timestamp", "received"),
+    "rssi": ("rssi",),
+    "snr": ("snr", "lsnr"),
+}
+"""What a column may be called, in small letters."""
+
+WINDOW = 16  # frames by which a copy or an overtaken frame may be late
+WRAP = 1 << 16
+MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    t: float
+    sequence: int
+    rssi: float | None
+    snr: float | None
+
+
+def shipped() -> dict[str, Path]:
+    """Synthetic traces that come with the project, by name."""
+    with as_file(files("hil").joinpath("traces")) as folder:
+        return {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
+
+
+def load(name: str) -> Trace:
+    """A trace by its path, or one that comes with the project by its name. Raises OncewayError."""
+    path = shipped().get(name, Path(name))
+    text = _text(path)
+    stem = path.name.partition(".")[0]
+    if not text.lstrip().startswith("{"):
+        return recognise(stem, [_row(row, path, number) for number, row in enumerate(csv.DictReader(text.splitlines()), 2)], path)
+    lines = [(number, _json(line, path, number)) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if is_own(lines[0][1]):
+        return from_rows([row for _, row in lines], path)
+    if _find(lines[0][1], "sequence") is None:  # a header about the whole recording
+        lines = lines[1:]
+    return recognise(stem, [_row(row, path, number) for number, row in lines], path)
+
+
+def recognise(name: str, rows: list[_Row], path: Path) -> Trace:
+    """Tell copies, overtaken frames, overflows and resets of the counter from one another."""
+    if not rows:
+        raise OncewayError("the recording holds no frame", str(path))
+    reader = _Reader(_interval(rows))
+    for row in rows:
+        reader.take(row)
+    return Trace(name, tuple(reader.frames(rows[0].t)), reader.repeats, len(reader.runs) - 1)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """interval: usual seconds from one count to the next. runs: frames by count, one dictionary from each start of the sender on."""
+
+    interval: float
+    runs: list[dict[int, _Row]] = field(default_factory=lambda: [{}])
+    repeats: int = 0
+    _newest: int = -1
+    _overflow: int = 0
+
+    def take(self, row: _Row) -> None:
+        run = self.runs[-1]
+        count = row.sequence + self._overflow
+        if count <= self._newest - WRAP // 2 and self._in_time(count + WRAP, row):
+            self._overflow += WRAP
+            count += WRAP
+        elif self.runs[-1] and not (self._in_time(count, row) if count > self._newest else self._late(count, row)):
+            self.runs.append({})
+            run, count, self._overflow, self._newest = self.runs[-1], row.sequence, 0, -1
+        if count in run:
+            self.repeats += 1
+        else:
+            run[count] = row
+            self._newest = max(self._newest, count)
+
+    def _in_time(self, count: int, row: _Row) -> bool:
+        """Whether a sender that did not begin anew may have come so far: not more counts than twice what the time allows, and a few."""
+        allowed = WINDOW + 2 * (row.t - self.runs[-1][self._newest].t) / max(self.interval, 1e-9)
+        return count - self._newest <= min(allowed, MOST_LOST)
+
+    def _late(self, count: int, row: _Row) -> bool:
+        """Whether it is a copy or an overtaken frame: a sender that began anew needs the time to count up to here again."""
+        newest = self.runs[-1][self._newest]
+        return self._newest - count <= WINDOW and row.t - newest.t < max(self.interval, 1e-9)
+
+    def frames(self, start: float) -> list[Frame]:
+        found = []
+        for run in self.runs:
+            before = None
+            for count in sorted(run):
+                row = run[count]
+                lost = 0 if before is None else count - before - 1  # what was lost around a reset, nobody knows
+                found.append(Frame(round(row.t - start, 6), row.sequence, lost, row.rssi, row.snr))
+                before = count
+        return found
+
+
+def _interval(rows: list[_Row]) -> float:
+    steps = [(b.t - a.t) / (b.sequence - a.sequence) for a, b in pairwise(rows) if b.sequence > a.sequence]
+    return median(steps) if steps else 0.0
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise OncewayError(f"the recording is larger than {MAX_BYTES >> 20} MiB", str(path))
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        known = ", ".join(shipped())
+        hint = f"Traces that come with the project: {known}"
+        raise OncewayError(f"cannot read the recording ({error.strerror or error})", str(path), hint) from error
+    except (EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise OncewayError(f"the recording is damaged ({error})", str(path)) from error
+
+
+def _json(line: str, path: Path, number: int) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise OncewayError(f"line {number} is no JSON ({error})", str(path)) from error
+    if not isinstance(row, dict):
+        raise OncewayError(f"line {number} is no JSON object", str(path))
+    return row
+
+
+def _find(row: Mapping[str, Any], column: str) -> Any:
+    """The value of a column under any of its names, None if there is none."""
+    named = {str(name).strip().lower(): value for name, value in row.items()}
+    return next((named[name] for name in COLUMNS[column] if named.get(name) not in (None, "")), None)
+
+
+def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
+    def value(column: str) -> float | None:
+        found = _find(row, column)
+        return None if found is None else float(found)
+
+    sequence, time = _find(row, "sequence"), _find(row, "t")
+    if sequence is None or time is None:
+        wanted = " and one of ".join(", ".join(COLUMNS[column]) for column in ("sequence", "t"))
+        raise OncewayError(f"line {number} has no counter or no time", str(path), f"Name the columns one of {wanted}")
+    try:
+        if (count := int(sequence)) < 0:
+            raise ValueError("the counter is negative")
+        return _Row(_seconds(time), count, value("rssi"), value("snr"))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise OncewayError(f"line {number} has a value that does not fit ({error})", str(path)) from error
+
+
+def _seconds(time: Any) -> float:
+    """A number of seconds, or an ISO 8601 time, which is UTC unless it says otherwise."""
+    try:
+        return float(time)
+    except ValueError:
+        moment = datetime.fromisoformat(str(time))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

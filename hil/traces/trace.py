@@ -1,0 +1,119 @@
+"""A trace: the frames of a recorded link that arrived, and how many were lost before each.
+
+In: a file in the rig's own form, written by `save`. Out: a `Trace` and what can be said about it. Recordings of other make are read by
+`recording.py`. The form is JSON Lines: a header `{"onceway_trace": 1, "name", "repeats", "resets"}`, then a frame that arrived a line,
+`{"t", "sequence", "lost", "rssi", "snr"}`: seconds from the first frame, the sender's counter, frames lost just before, dBm, dB.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+
+from gateway.errors import OncewayError
+
+VERSION = 1
+MOST_LOST = 100_000  # frames in a row
+OUTAGE_INTERVALS = 5  # a silence of more than so many usual intervals is an outage
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that arrived. t: s since the first one. sequence: as the sender counted. lost: frames that did not arrive just before it."""
+
+    t: float
+    sequence: int
+    lost: Annotated[int, Field(ge=0, le=MOST_LOST)] = 0
+    rssi: float | None = None
+    snr: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A silence. t: s, when the last frame before it arrived. lost: frames known to have been sent in it."""
+
+    t: float
+    seconds: float
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """frames: in the order sent. repeats: copies of a frame that were left out. resets: how often the sender began to count anew."""
+
+    name: str
+    frames: tuple[Frame, ...]
+    repeats: int = 0
+    resets: int = 0
+
+    @property
+    def sent(self) -> int:
+        return len(self.frames) + self.lost
+
+    @property
+    def lost(self) -> int:
+        return sum(frame.lost for frame in self.frames)
+
+    @property
+    def seconds(self) -> float:
+        return self.frames[-1].t - self.frames[0].t if self.frames else 0.0
+
+    @property
+    def interval(self) -> float:
+        """Seconds from one frame sent to the next, usually."""
+        steps = [(after.t - before.t) / (after.lost + 1) for before, after in pairwise(self.frames)]
+        return median(steps) if steps else 0.0
+
+    def bursts(self) -> Counter[int]:
+        """How many bursts of lost frames there are of each length."""
+        return Counter(frame.lost for frame in self.frames if frame.lost)
+
+    def outages(self) -> list[Outage]:
+        """Silences of more than OUTAGE_INTERVALS usual intervals, in order."""
+        longest = OUTAGE_INTERVALS * self.interval
+        pairs = pairwise(self.frames)
+        return [Outage(before.t, after.t - before.t, after.lost) for before, after in pairs if after.t - before.t > longest > 0]
+
+    def fates(self) -> Iterator[tuple[float, bool]]:
+        """Of every frame sent: when (s; those lost lie evenly between their neighbours), and whether it arrived."""
+        before = self.frames[0].t if self.frames else 0.0
+        for frame in self.frames:
+            step = (frame.t - before) / (frame.lost + 1)
+            for number in range(1, frame.lost + 1):
+                yield before + number * step, False
+            yield frame.t, True
+            before = frame.t
+
+    def save(self, path: Path) -> None:
+        header = {"onceway_trace": VERSION, "name": self.name, "repeats": self.repeats, "resets": self.resets}
+        rows = [{name: value for name, value in asdict(frame).items() if value is not None} for frame in self.frames]
+        try:
+            path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in (header, *rows)))
+        except OSError as error:
+            raise OncewayError(f"cannot write the trace ({error.strerror})", str(path)) from error
+
+
+_FRAMES = TypeAdapter(tuple[Frame, ...])
+
+
+def is_own(first: object) -> bool:
+    """Whether a first line is the header of the rig's own form."""
+    return isinstance(first, dict) and "onceway_trace" in first
+
+
+def from_rows(rows: list[Any], path: Path) -> Trace:
+    """A trace from the lines of the rig's own form. Raises OncewayError."""
+    try:
+        header, *rest = rows
+        frames = _FRAMES.validate_python(rest)
+        if header["onceway_trace"] != VERSION:
+            raise OncewayError(f"this trace is of version {header['onceway_trace']}, this program reads {VERSION}", str(path))
+        return Trace(str(header["name"]), frames, int(header["repeats"]), int(header["resets"]))
+    except (KeyError, TypeError, ValueError) as error:  # pydantic's ValidationError is a ValueError
+        raise OncewayError(f"the trace is damaged ({error})", str(path)) from error
