@@ -1,9 +1,10 @@
-"""An ext4 of its own on a loop device, whose power can be cut.
+"""Disks for tests: an ext4 of its own on a loop device, whose power can be cut, and a tmpfs that can be full. Both need root.
 
-In: a folder for the image. Out: a mounted file system, and `cut`: what the block device held at one moment, mounted anew. Pages that the
-kernel had not written to the device by then are gone, as they would be. Needs root and loop devices; `missing` says what is not there.
+A power cut is what the block device held at one moment, mounted anew: pages that the kernel had not written to the device by then are gone,
+as they would be. `missing` says what this machine lacks for that.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -64,6 +65,31 @@ class LoopDisk:
 
     def close(self) -> None:
         self._detach()
+
+
+class SmallDisk:
+    """A tmpfs of so many bytes. mount: where it is."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.mount = folder / "small"
+        self.mount.mkdir()
+        _run("mount", "-t", "tmpfs", "-o", f"size={size}", "onceway-test", self.mount)
+        self._ballast = self.mount / "ballast"
+
+    def fill(self) -> None:
+        """Take what is left."""
+        with self._ballast.open("ab", buffering=0) as file:
+            for chunk in (65536, 4096):
+                with contextlib.suppress(OSError):
+                    while file.write(bytes(chunk)) == chunk:
+                        pass
+
+    def free(self) -> None:
+        """Give it back."""
+        self._ballast.unlink()
+
+    def close(self) -> None:
+        _run("umount", self.mount)
 
 
 def _run(*command: str | Path) -> str:
