@@ -3,7 +3,7 @@
 The truth is what the boards' ledgers say was sampled (hop `board`); the claim is what stands in the table (hop `table`; `batch` for a bench
 that ends at the landing place). The hops between are looked at only to name the first one at which a publication went wrong. The run
 *holds* if every publication is ok; *fails* if one is not; it is *unknown* if nothing went wrong but the history cannot show that: a
-planned fault did not happen, a hop was not read to its end.
+planned fault did not happen, a hop was not read to its end, a publication was still under way when the run gave up waiting for it.
 """
 
 from collections import Counter, defaultdict
@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     PHANTOM = "phantom"
     ALTERED = "altered"
     OUT_OF_ORDER = "out of order"
+    UNKNOWN = "unknown"
+    """Still under way: the hop where it was seen last holds it, and owes it to the next one."""
 
 
 class Verdict(StrEnum):
@@ -58,7 +60,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """hop: the first at which it went wrong, None if ok. way: what was seen at each hop."""
+    """hop: the first at which it went wrong, or the one that holds an unknown one; None if ok. way: what was seen at each hop."""
 
     key: Key
     outcome: Outcome
@@ -86,10 +88,11 @@ class Result:
         return sum(publication.outcome is outcome for publication in self.publications)
 
     def summary(self) -> str:
-        """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; phantoms and disorder are named when there are any."""
+        """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; others are named when there are any."""
         parts = [f"{self.produced} produced", f"{self.rows} {CLAIMS[self.claim]}", f"{self.count(Outcome.LOST)} lost"]
         parts += [f"{self.count(Outcome.DUPLICATE)} doubled", f"{self.count(Outcome.ALTERED)} altered"]
-        parts += [f"{self.count(outcome)} {outcome}" for outcome in (Outcome.PHANTOM, Outcome.OUT_OF_ORDER) if self.count(outcome)]
+        rare = (Outcome.PHANTOM, Outcome.OUT_OF_ORDER, Outcome.UNKNOWN)
+        parts += [f"{self.count(outcome)} {outcome}" for outcome in rare if self.count(outcome)]
         return " · ".join(parts)
 
 
@@ -98,6 +101,7 @@ class _Seen:
     """A history, sorted into what the verdict needs."""
 
     ways: dict[Key, dict[str, list[Sighting]]] = field(default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS}))
+    waiting: set[tuple[str, Key]] = field(default_factory=set)
     complete: set[str] = field(default_factory=set)
     planned: dict[str, str] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
@@ -118,6 +122,8 @@ class _Seen:
                     records_found = decode(bytes.fromhex(data["payload"]))
                     seen = Sighting(event.t, records_found, origin=data["origin"], position=data["position"])
                 self.ways[key][hop].append(seen)
+            case hop, "waiting":
+                self.waiting.add((hop, Key(data["device"], data["incarnation"], data["sequence"])))
             case "board", "contradiction":
                 self.contradictions.append(f"the ledger of {data['device']} contradicts itself: {data['text']}")
             case hop, "complete":
@@ -140,13 +146,15 @@ def check(events: Iterable[Event]) -> Result:
         seen.take(event)
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
-    publications = [_judge(key, way, hops, disordered) for key, way in sorted(seen.ways.items())]
-    wrong = Counter(publication.outcome for publication in publications if publication.outcome is not Outcome.OK)
+    publications = [_judge(key, way, hops, disordered, seen.waiting) for key, way in sorted(seen.ways.items())]
+    outcomes = Counter(publication.outcome for publication in publications)
+    under_way = outcomes.pop(Outcome.UNKNOWN, 0)
+    del outcomes[Outcome.OK]
     readings = [way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])]
-    doubts = _doubts(seen)
+    doubts = [f"{under_way} still under way when the run gave up waiting"] * bool(under_way) + _doubts(seen)
     return Result(
-        verdict=Verdict.FAILS if wrong or seen.contradictions else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
-        reasons=[f"{count} {outcome}" for outcome, count in wrong.items()] + seen.contradictions + doubts,
+        verdict=Verdict.FAILS if outcomes or seen.contradictions else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
+        reasons=[f"{count} {outcome}" for outcome, count in outcomes.items()] + seen.contradictions + doubts,
         publications=publications,
         produced=sum(len(way["board"]) for way in readings),
         rows=sum(len(way[seen.claim]) for way in readings),
@@ -156,7 +164,9 @@ def check(events: Iterable[Event]) -> Result:
     )
 
 
-def _judge(key: Key, way: dict[str, list[Sighting]], hops: tuple[str, ...], disordered: dict[str, set[Key]]) -> Publication:
+def _judge(
+    key: Key, way: dict[str, list[Sighting]], hops: tuple[str, ...], disordered: dict[str, set[Key]], waiting: set[tuple[str, Key]]
+) -> Publication:
     def first(hops: Iterable[str]) -> str:
         return next(iter(hops))
 
@@ -168,7 +178,8 @@ def _judge(key: Key, way: dict[str, list[Sighting]], hops: tuple[str, ...], diso
         outcome, hop = Outcome.DUPLICATE, "board"
     elif not claim:
         last = max(index for index, hop in enumerate(hops) if way[hop])
-        outcome, hop = Outcome.LOST, hops[last + 1]
+        held = (hops[last], key) in waiting
+        outcome, hop = (Outcome.UNKNOWN, hops[last]) if held else (Outcome.LOST, hops[last + 1])
     elif len(claim) > 1:
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
     elif not says(claim[0].records, wanted := board[0].records or ()):

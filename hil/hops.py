@@ -6,7 +6,7 @@ In: a folder of the run. Out: publications seen since the last look, as events o
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,12 @@ class SpoolHop:
                 "SELECT count(*), coalesce(sum(rows) FILTER (WHERE landed NOT NULL), 0), count(*) FILTER (WHERE landed IS NULL) FROM batch",
             )
 
+    def look_what_waits(self) -> None:
+        """Enter what is in the spool still: the gateway owes it to the landing place."""
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database:
+            for key in database.execute("SELECT device, incarnation, sequence FROM spool"):
+                self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
+
 
 class LandingHop:
     """Batches that a manifest has published at the landing place."""
@@ -59,6 +65,7 @@ class LandingHop:
         self._seen: set[Path] = set()
         self.newest: dict[str, int] = {}
         """The last batch of each feed (`GATEWAY/EPOCH`)."""
+        self._keys: dict[tuple[str, int], list[list[Any]]] = {}  # of each batch of each feed
 
     def look(self) -> None:
         for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen):
@@ -67,9 +74,17 @@ class LandingHop:
             table = pq.read_table(manifest.with_suffix(".parquet"), columns=[*KEY, "spool_id", "payload"])
             for row in table.to_pylist():
                 key = [row[name] for name in KEY]
+                self._keys.setdefault((origin, number), []).append(key)
                 self._history.add("batch", "publication", **_sighting(key, origin, row["spool_id"], row["payload"]), batch=number)
             self.newest[origin] = max(number, self.newest.get(origin, 0))
             self._seen.add(manifest)
+
+    def look_what_waits(self, taken: Mapping[str, int]) -> None:
+        """Enter what the ingest has not taken yet. taken: the last batch that it has, by feed."""
+        for (origin, number), keys in self._keys.items():
+            if number > taken.get(origin, 0):
+                for key in keys:
+                    self._history.add("batch", "waiting", **dict(zip(KEY, key, strict=True)))
 
 
 class TableHop:

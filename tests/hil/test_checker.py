@@ -140,6 +140,27 @@ def test_disorder_is_found_at_its_first_hop(count: int, hop: int, data: st.DataO
     assert result.summary().endswith("1 out of order")
 
 
+@given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
+def test_what_a_hop_still_holds_is_unknown_and_not_lost(count: int, hop: int, data: st.DataObject) -> None:
+    late, lost = data.draw(st.lists(st.integers(1, count), min_size=2, max_size=2, unique=True))
+    held = Event(9, HOPS[hop - 1], "waiting", {"device": "uno-1", "incarnation": INCARNATION, "sequence": late})
+    events = without([*run_of(count), Event(9, "rig", "stalled"), held], HOPS[hop:], late)
+    result = check(events)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons == ["1 still under way when the run gave up waiting"]
+    assert wrong(result) == [("uno-1", late, Outcome.UNKNOWN, HOPS[hop - 1])]
+    assert result.summary().endswith("0 lost · 0 doubled · 0 altered · 1 unknown")
+    both = check(without(events, HOPS[hop:], lost))
+    assert both.verdict is Verdict.FAILS
+    assert sorted(outcome for _, _, outcome, _ in wrong(both)) == [Outcome.LOST, Outcome.UNKNOWN]
+
+
+def test_a_hop_that_held_one_once_owes_nothing_that_has_gone_on() -> None:
+    held = [Event(9, hop, "waiting", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 1}) for hop in HOPS[:3]]
+    assert check([*run_of(2), *held]).verdict is Verdict.HOLDS
+    assert wrong(check(without([*run_of(2), held[0]], ("table",), 1))) == [("uno-1", 1, Outcome.LOST, "table")]
+
+
 def test_a_double_that_the_ingest_healed_is_no_failure() -> None:
     events = run_of(3)
     twice = [Event(e.t, e.hop, e.event, {**e.data, "position": 99}) for e in events if is_of(e, 3) and e.hop in ("spool", "batch")]
