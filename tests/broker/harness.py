@@ -46,7 +46,7 @@ FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 class Client:
-    """The far end of one connection. received: packets, in order. closed: the broker ended the connection."""
+    """The far end of one connection. received: packets, in order. closed: the broker ended the connection. deaf: what comes is not read."""
 
     def __init__(self, world: "World", connection: Connection, version: Version, answers: bool) -> None:
         self.world = world
@@ -56,6 +56,7 @@ class Client:
         self.received: list[Packet] = []
         self.raw = b""
         self.closed = False
+        self.deaf = False
         self._stream = PacketStream(1 << 28, version, Side.SERVER)
         self._next_id = 0
 
@@ -94,6 +95,8 @@ class Client:
 
     def arrive(self, data: bytes) -> None:
         self.raw += data
+        if self.deaf:
+            return
         self._stream.feed(data)
         packets = list(self._stream)
         self.received += packets

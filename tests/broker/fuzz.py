@@ -1,0 +1,111 @@
+"""Coverage-guided fuzzing of the broker: `python -m tests.broker.fuzz --inputs 1000000`.
+
+An input is one byte that says how the rest comes (`streams.py`), then the bytes of a connection. Atheris changes inputs so that they reach
+new code; it starts from the example packets, and its corpus stays in build/fuzz/broker for the next run. It has wheels for x86-64 only:
+elsewhere inputs are changed at random, and the run says so. Exit 1 and the input's file when something escapes.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connect, Side, Version
+
+WORK = Path(__file__).parents[2] / "build" / "fuzz" / "broker"
+FRESH = 500
+"""Inputs that one broker takes; the next gets another one, so that nothing piles up and every failure shows soon after its cause."""
+LONGEST = 512
+
+
+class Target:
+    """What the fuzzer calls."""
+
+    def __init__(self) -> None:
+        from tests.broker.harness import World
+        from tests.broker.streams import Manner, feed
+
+        self._make, self._manner, self._feed = World, Manner.of, feed
+        self.inputs = 0
+
+    def __call__(self, data: bytes) -> None:
+        if self.inputs % FRESH == 0:
+            self._world = self._make(queue_messages=200, queue_bytes=20_000)
+        self.inputs += 1
+        if data:
+            self._feed(self._world, data[1:], self._manner(data[0]))
+
+
+def seeds() -> list[bytes]:
+    """Example packets, each alone and after a subscription to everything."""
+    from tests.broker.streams import PACKETS
+
+    found = []
+    for index, version in enumerate(Version):
+        greeted, raw = bytes((index << 6,)), bytes((index << 6 | 1,))
+        connect = encode(Connect("c", version), version)
+        found += [greeted + packet for packet in PACKETS[version]] + [raw + connect + packet for packet in PACKETS[version]]
+    return found
+
+
+def guided(inputs: int, seed: int) -> int:
+    """In a process of its own: libFuzzer ends it."""
+    corpus = WORK / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(seeds()):
+        (corpus / f"example-{number}").write_bytes(data)
+    options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={LONGEST}", f"-artifact_prefix={WORK}/", "-print_final_stats=1", corpus]
+    ran = subprocess.run([sys.executable, "-m", "tests.broker.fuzz", "--atheris", *options], capture_output=True, text=True, check=False)
+    done = next((line.split()[-1] for line in ran.stderr.splitlines() if "number_of_executed_units" in line), "?")
+    print(f"broker: {done} inputs, seed {seed}, {len(list(corpus.iterdir()))} in the corpus")
+    if ran.returncode:
+        print(ran.stderr[-4000:], file=sys.stderr)
+    return 1 if ran.returncode else 0
+
+
+def unguided(inputs: int, seed: int) -> int:
+    """Example packets with bytes changed at random."""
+    from tests.mqtt.fuzz import damaged
+
+    print("there is no atheris here: inputs are changed at random", file=sys.stderr)
+    chance, target, started = random.Random(seed), Target(), time.monotonic()
+    for number in range(inputs):
+        data = chance.randbytes(1) + damaged(chance, chance.choice(list(Version)), Side.CLIENT)
+        try:
+            target(data)
+        except Exception:
+            print(f"input {number} of seed {seed}: {data.hex()}", file=sys.stderr)
+            raise
+    print(f"broker: {inputs} inputs, seed {seed}, in {time.monotonic() - started:.0f} s")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    try:
+        import atheris  # noqa: F401
+    except ImportError:
+        return unguided(arguments.inputs, arguments.seed)
+    return guided(arguments.inputs, arguments.seed)
+
+
+def run_atheris(arguments: list[str]) -> None:
+    import atheris
+
+    with atheris.instrument_imports(include=["gateway.mqtt", "gateway.broker"]):
+        target = Target()
+    atheris.Setup([sys.argv[0], *arguments], target)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--atheris"]:
+        run_atheris(sys.argv[2:])
+    else:
+        sys.exit(main())
