@@ -9,15 +9,17 @@ import random
 import sys
 from binascii import crc_hqx
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from gateway.errors import OncewayError
 from hil import senml
 from hil.bench import Bench
 from hil.board.ledger import EEPROM_SIZE, Ledger, parse_entry
 from hil.board.simulator import BUILD, SimulatedBoard
-from hil.faults.line import LineNoise
+from hil.faults.line import LineWeather
 from hil.history import History
-from hil.noise import KINDS
 from hil.process import Child, Children
 from hil.site import COMMAND_WITHIN, Folder, onceway
 
@@ -26,18 +28,20 @@ INTERVAL_AT = 0x020  # interval:u16 crc:u16, see firmware/examples/sensor
 SAMPLING_OFF = 0xFFFF
 FULL_SCALE_MV = 5000
 WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
+PROVISION_TRIES = 3
 OFF_S = 0.5  # for which a board is without power
 
 
 class Device:
-    """harmed: bytes of the wire harmed so far, by kind; carried: bytes sent into it, by direction. ledger: as far as `look` has read."""
+    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port. ledger: as far as `look` has read."""
 
     def __init__(self, name: str, folder: Folder, bench: Bench, children: Children, history: History) -> None:
         self.name = name
         self.board = SimulatedBoard(folder.board(name), seed=bench.seed)
         self.ledger = Ledger()
         self.harmed: Counter[str] = Counter()
-        self.carried: Counter[str] = Counter()
+        self.opened = 0
+        self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._folder = folder
         self._bench = bench
         self._children = children
@@ -51,17 +55,24 @@ class Device:
         await self.board.start()
 
     async def provision(self) -> None:
-        """Firmware and identity, by the user's command."""
+        """Firmware and identity, by the user's command. On a busy machine the boot loader's second may pass before it is spoken to, so it
+        is tried again, as a user would."""
         command = [onceway(), "device", "provision", self.name, "--port", str(self.board.port)]
         command += ["--hex", str(HEX), "--registry", str(self._folder.registry)]
-        await self._children.run(f"provision-{self.name}", command, COMMAND_WITHIN)
+        for left in reversed(range(PROVISION_TRIES)):
+            try:
+                await self._children.run(f"provision-{self.name}", command, COMMAND_WITHIN)
+                return
+            except OncewayError:
+                if not left:
+                    raise
 
     async def connect(self) -> None:
         """Lay the wire to the gateway's port."""
         ends = ["--board", str(self.board.port), "--port", str(self._folder.port(self.name))]
-        noise = self._bench.of(LineNoise)
-        harm = ["--noise", str(noise.rate if noise else 0), "--seed", f"{self._bench.seed}/{self.name}"]
-        self._wire: Child = await self._children.start(f"wire-{self.name}", [sys.executable, "-m", "hil.wire", *ends, *harm], pipe=True)
+        weather = [option for kind in self._bench.fault if isinstance(kind, LineWeather) for option in kind.options()]
+        argv = [sys.executable, "-m", "hil.wire", *ends, "--seed", f"{self._bench.seed}/{self.name}", *weather]
+        self._wire: Child = await self._children.start(f"wire-{self.name}", argv, pipe=True, orders=True)
 
     async def disconnect(self) -> None:
         await self._wire.stop()
@@ -73,10 +84,22 @@ class Device:
             event = data.pop("event")
             self._history.add("wire", event, data.pop("t"), line=self.name, **data)
             if event == "count":
-                self.harmed = Counter({kind: data["up"][kind] + data["down"][kind] for kind in KINDS})
-                self.carried = Counter({direction: data[direction]["sent"] for direction in ("up", "down")})
+                self.harmed = Counter(data["up"]) + Counter(data["down"])
+            elif event == "open":
+                self.opened += 1
+            elif event == "struck":
+                self._struck[data["fault"]].put_nowait(data)
         await self._wire.process.wait()
         self._wire.check()
+
+    async def strike(self, fault: str, orders: Sequence[dict[str, Any]], within: float) -> list[dict[str, Any]]:
+        """Give the wire orders for a fault, and return what it says when each has been carried out. Raises TimeoutError."""
+        done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._struck[fault] = done
+        for order in orders:
+            self._wire.order(json.dumps({**order, "fault": fault}).encode())
+        async with asyncio.timeout(within):
+            return [await done.get() for _ in orders]
 
     async def weather(self) -> None:
         """Change the voltage at the board's input for ever, so that neighbouring readings differ."""
@@ -107,11 +130,15 @@ class Device:
         return self._enter(self.ledger)
 
     def close_ledger(self) -> None:
-        """Read the ledger once more and whole, from log and image, and enter what is missing and what contradicts itself."""
+        """Read the ledger once more and whole, from log and image, and enter what is missing, contradicts itself, or waits."""
         self.ledger = Ledger.read(self.board.eeprom_log, self.board.eeprom_image)
         self._enter(self.ledger)
         for text in self.ledger.contradictions:
             self._history.add("board", "contradiction", device=self.name, text=text)
+        for sequence in self.ledger.waiting():
+            released, _ = self.ledger.state(sequence)
+            if self.ledger.incarnation and not released:  # a released one is the gateway's
+                self._history.add("board", "waiting", device=self.name, incarnation=self.ledger.incarnation, sequence=sequence)
 
     def waiting(self) -> int:
         """Publications that are journalled and not done."""

@@ -41,6 +41,24 @@ class Child:
             async for line in self.process.stdout:
                 yield line
 
+    def order(self, line: bytes) -> None:
+        """Put a line on its standard input, if it was started to take orders."""
+        if self.process.stdin is not None:
+            self.process.stdin.write(line + b"\n")
+
+    def pause(self) -> None:
+        """SIGSTOP: it stays where it is, and everything that it holds stays held."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    @property
+    def paused(self) -> bool:
+        with suppress(OSError):
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return False
+
     async def kill(self) -> None:
         """SIGKILL to it and all that descends from it, as a power cut would; returns when it is gone."""
         if not self.running:
@@ -58,6 +76,7 @@ class Child:
         if self.running:
             self.ended_by_us = True
             self._signal(signal.SIGTERM)
+            self.resume()  # a paused one would not hear it
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), STOP_TIMEOUT)
         await self.kill()
@@ -98,15 +117,18 @@ class Children:
         self._env = {**os.environ, **(env or {})}
         self._all: list[Child] = []
 
-    async def start(self, name: str, argv: list[str], pipe: bool = False, env: Mapping[str, str] | None = None) -> Child:
-        """Start a program; its output is appended to `name`.log, but for its standard output if a pipe is asked for."""
+    async def start(
+        self, name: str, argv: list[str], pipe: bool = False, env: Mapping[str, str] | None = None, orders: bool = False
+    ) -> Child:
+        """Start a program; its output is appended to `name`.log, but for its standard output if a pipe is asked for.
+        orders: leave its standard input open for `Child.order`."""
         log = self._logs / f"{name}.log"
         with log.open("ab") as out:
             stdout = asyncio.subprocess.PIPE if pipe else out
             try:
                 process = await asyncio.create_subprocess_exec(
                     *argv,
-                    stdin=asyncio.subprocess.DEVNULL,
+                    stdin=asyncio.subprocess.PIPE if orders else asyncio.subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=out,
                     env={**self._env, **(env or {})},

@@ -5,11 +5,15 @@ In: a folder, devices with their ports, a bench. Out: configuration, running gat
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from hil.bench import Bench
+from hil.faults.gateway import MachineFault
 from hil.landing import LandingPlace
+from hil.machine import Machine
 from hil.process import Child, Children
 from hil.ready import Readiness
 
@@ -107,8 +111,14 @@ class Site:
         self._readiness: dict[str, Readiness] = {}
         self.landing = LandingPlace(folder.landing, folder.mount)
 
+    @cached_property
+    def machine(self) -> Machine:
+        """Under the gateway, if a fault of the bench wants one that misbehaves."""
+        return Machine(self.folder.root / "machine", self.folder.data)
+
     async def start_gateway(self) -> None:
-        await self._start_service("gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)])
+        env = self.machine.env if any(isinstance(kind, MachineFault) for kind in self._bench.fault) else {}
+        await self._start_service("gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)], env)
 
     async def start_uplink(self) -> None:
         await self._start_service("uplink", [onceway(), "uplink", "run", "--config", str(self.folder.config)])
@@ -129,7 +139,7 @@ class Site:
         for child in self.running.values():
             await child.stop()
 
-    async def _start_service(self, name: str, argv: list[str]) -> None:
+    async def _start_service(self, name: str, argv: list[str], env: Mapping[str, str] | None = None) -> None:
         self._readiness[name] = readiness = Readiness(name)
-        self.running[name] = child = await self._children.start(name, argv, env=readiness.env)
+        self.running[name] = child = await self._children.start(name, argv, env={**readiness.env, **(env or {})})
         await readiness.wait(child, READY_WITHIN)

@@ -5,16 +5,42 @@ from typing import Annotated
 from pydantic import Field
 
 from hil.faults.base import Evidence, Fault, Kind
-from hil.faults.board import BoardPowerCut, BoardPowerCutInExchange
-from hil.faults.gateway import GatewayKill, UplinkKill
+from hil.faults.board import BoardBrownOut, BoardPowerCut, BoardPowerCutInExchange, BoardReset
+from hil.faults.gateway import ClockJump, DiskFull, DiskSlow, GatewayKill, GatewayPause, UplinkKill
 from hil.faults.ingest import IngestKill
 from hil.faults.landing import BatchTwice, LandingUnwritable
-from hil.faults.line import LineNoise
+from hil.faults.line import (
+    LineBursts,
+    LineCut,
+    LineDelay,
+    LineDuplicate,
+    LineFlood,
+    LineHalfOpen,
+    LineNoise,
+    LineStall,
+    LineTrace,
+    LineWrongBaud,
+    PortUnplugged,
+)
 
-AnyKind = Annotated[
-    BoardPowerCut | BoardPowerCutInExchange | LineNoise | GatewayKill | UplinkKill | LandingUnwritable | BatchTwice | IngestKill,
-    Field(discriminator="kind"),
-]
+OfLine = (
+    LineNoise
+    | LineBursts
+    | LineTrace
+    | LineDuplicate
+    | LineDelay
+    | LineStall
+    | LineHalfOpen
+    | LineCut
+    | LineFlood
+    | LineWrongBaud
+    | PortUnplugged
+)
+OfBoard = BoardPowerCut | BoardPowerCutInExchange | BoardBrownOut | BoardReset
+OfGateway = GatewayKill | GatewayPause | DiskFull | DiskSlow | ClockJump
+OfWayUp = UplinkKill | LandingUnwritable | BatchTwice | IngestKill
+
+AnyKind = Annotated[OfLine | OfBoard | OfGateway | OfWayUp, Field(discriminator="kind")]
 """One `[[fault]]` table."""
 
 __all__ = ["AnyKind", "Evidence", "Fault", "Kind"]

@@ -54,7 +54,7 @@ class Kind(BaseModel, ABC):
     part: ClassVar[str]
     """What it breaks: `board` or `line` (of each device), or a part of the site."""
     lane: ClassVar[str] = ""
-    """For parts of the site, if it may come while another fault of the part lasts; else the part is the lane."""
+    """If it may come while another fault of the part lasts; else the part is the lane."""
     counter: ClassVar[str] = "spooled"
     """The hop whose count is the place, for parts of the site; faults of devices are placed by the device's own readings."""
     needs_ingest: ClassVar[bool] = False
@@ -75,7 +75,7 @@ class Kind(BaseModel, ABC):
         """The faults that this table asks for, drawn from the seed. readings: planned, by device."""
         if self.part in ("board", "line"):
             for device, total in readings.items():
-                yield from self._on(device, f"{device} {self.part}", f"sampled {device}", total - 2, seed, readings)
+                yield from self._on(device, f"{device} {self.lane or self.part}", f"sampled {device}", total - 2, seed, readings)
         else:
             yield from self._on(self.part, self.lane or self.part, self.counter, sum(readings.values()), seed, readings)
 

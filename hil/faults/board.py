@@ -1,11 +1,12 @@
-"""Faults of a board: its power goes at a counted point."""
+"""Faults of a board: its power goes at a counted point, or it is reset."""
 
 import asyncio
 import random
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hil.board.simulator import Event
+from hil.board.simulator import Event, SimulatedBoard
 from hil.faults.base import Evidence, Fault, Kind
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ SLOT_WRITES = 20  # EEPROM writes from one reading to the next, about: a cut aft
 PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
 OFF_S = 0.5  # for which a board is without power
 CUT_WITHIN = 60.0  # s in which an armed cut must come
+RESTART_WITHIN = 10.0  # s
 
 
 class BoardPowerCut(Kind):
@@ -80,3 +82,43 @@ async def cut_power(device: "Device", unit: Literal["tx", "eeprom"], count: int,
     await asyncio.sleep(OFF_S)
     await device.board.power(True)
     return Cut(event, waiting)
+
+
+class BoardBrownOut(Kind):
+    """A dip of the supply: a reset that keeps RAM and tears an EEPROM write under way."""
+
+    text: ClassVar[str] = "brown-out"
+    part: ClassVar[str] = "board"
+    kind: Literal["board-brown-out"]
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        board = rig.device(fault).board
+        return await restart(board, board.brownout(), "brown-out")
+
+
+class BoardReset(Kind):
+    """An edge of DTR at the board's port, as when another program opens it. RAM stays."""
+
+    text: ClassVar[str] = "reset by DTR"
+    part: ClassVar[str] = "board"
+    kind: Literal["board-reset"]
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        device = rig.device(fault)
+        return await restart(device.board, device.strike(fault.id, [{"do": "reset"}], RESTART_WITHIN), "external")
+
+
+async def restart(board: SimulatedBoard, make: Awaitable[object], cause: str) -> Evidence | None:
+    """Make a board restart, and see that it did for this cause."""
+    events = await board.subscribe()
+    try:
+        async with asyncio.timeout(RESTART_WITHIN):
+            await make
+            async for event in events:
+                if event.name == "boot" and event.details["cause"] == cause:
+                    return Evidence(f"the board has started, cause {cause}", {"cycle": event.cycle})
+    except TimeoutError:
+        pass
+    finally:
+        events.close()
+    return None

@@ -1,27 +1,189 @@
-"""Faults of the line between a board and the gateway. The wire carries them out (hil/wire.py); here they are placed and seen to happen."""
+"""Faults of the line between a board and the gateway. The wire carries them out (hil/wire); here they are placed and seen to happen."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+import asyncio
+import random
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
-from hil.noise import KINDS
+from hil.wire.noise import KINDS
 
 if TYPE_CHECKING:
     from hil.rig import Rig
 
+AFTER_BYTES = 200  # a strike falls within so many bytes after its reading: anywhere in an exchange, or between two
+STRUCK_WITHIN = 60.0  # s in which the wire must have carried out an order
 
-class LineNoise(Kind):
-    """Bytes corrupted, lost and inserted on every line for the whole run. rate: share of bytes harmed in each direction."""
 
-    text: ClassVar[str] = "line noise"
+class LineWeather(Kind):
+    """What stands on every line for the whole run. It happened when it was first seen."""
+
     part: ClassVar[str] = "line"
-    kind: Literal["line-noise"]
+    seen_as: ClassVar[tuple[str, ...]]
+    """Harms of the wire, all of which must be seen."""
     between: tuple[float, float] = (0, 0.01)
-    rate: float = Field(gt=0, le=0.1)
+
+    @abstractmethod
+    def options(self) -> list[str]:
+        """Of `python -m hil.wire`."""
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         device = rig.device(fault)
-        await wait_until(lambda: all(device.harmed[kind] for kind in KINDS))
-        return Evidence("first bytes corrupted, lost and inserted", dict(device.harmed))
+        await wait_until(lambda: all(device.harmed[harm] for harm in self.seen_as))
+        return Evidence(f"seen on the line: {', '.join(self.seen_as)}", {harm: device.harmed[harm] for harm in self.seen_as})
+
+
+class LineNoise(LineWeather):
+    """Bytes corrupted, lost and inserted, each by itself. rate: share of bytes harmed in each direction."""
+
+    text: ClassVar[str] = "line noise"
+    lane: ClassVar[str] = "noise"
+    seen_as: ClassVar[tuple[str, ...]] = KINDS
+    kind: Literal["line-noise"]
+    rate: float = Field(gt=0, le=0.1)
+
+    def options(self) -> list[str]:
+        return ["--noise", str(self.rate)]
+
+
+class LineBursts(LineWeather):
+    """Interference in bursts, in which half of the bytes become others (Gilbert-Elliott). gap, length: in bytes, in the mean."""
+
+    text: ClassVar[str] = "bursts on the line"
+    lane: ClassVar[str] = "bursts"
+    seen_as: ClassVar[tuple[str, ...]] = ("burst",)
+    kind: Literal["line-bursts"]
+    gap: float = Field(default=1000, ge=10)
+    length: float = Field(default=20, ge=1)
+
+    def options(self) -> list[str]:
+        return ["--burst-gap", str(self.gap), "--burst-length", str(self.length)]
+
+
+class LineTrace(LineWeather):
+    """A recorded link (hil/traces). pace: `frames`, a frame of the recording for each of ours, or seconds of the recording per second."""
+
+    text: ClassVar[str] = "losses of a recorded link"
+    lane: ClassVar[str] = "trace"
+    seen_as: ClassVar[tuple[str, ...]] = ("fade",)
+    kind: Literal["line-trace"]
+    trace: str
+    pace: Literal["frames"] | float = "frames"
+
+    def options(self) -> list[str]:
+        return ["--trace", self.trace, "--pace", "0" if self.pace == "frames" else str(self.pace)]
+
+
+class LineStrike(Kind):
+    """Something that happens to a line once, at a place drawn in bytes after a reading. It happened when the wire has harmed bytes."""
+
+    part: ClassVar[str] = "line"
+    action: ClassVar[str]
+    both_ways: ClassVar[bool] = False
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        directions = ["up", "down"] if self.both_ways else [rng.choice(("up", "down"))]
+        return {"after": rng.randint(0, AFTER_BYTES), "directions": directions}
+
+    def strength(self) -> dict[str, Any]:
+        """length and seconds of the order."""
+        return self.model_dump(include={"length", "seconds"})
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        order = {"do": "strike", "action": self.action, "after": fault.detail["after"], **self.strength()}
+        orders = [{**order, "direction": direction} for direction in fault.detail["directions"]]
+        try:
+            struck = await rig.device(fault).strike(fault.id, orders, STRUCK_WITHIN)
+        except TimeoutError:
+            return None
+        places = [f"{one['bytes']} bytes {one['direction']} from byte {one['offset']} on" for one in struck]
+        return Evidence(", ".join(places), {"struck": struck}) if all(one["bytes"] for one in struck) else None
+
+
+class LineDuplicate(LineStrike):
+    """Bytes that arrive, and then once more."""
+
+    text: ClassVar[str] = "bytes of the line duplicated"
+    action: ClassVar[str] = "duplicate"
+    kind: Literal["line-duplicate"]
+    length: int = Field(default=80, ge=1, le=2000)
+
+
+class LineDelay(LineStrike):
+    """Bytes that arrive late, and those after them in their wake."""
+
+    text: ClassVar[str] = "line late"
+    action: ClassVar[str] = "delay"
+    kind: Literal["line-delay"]
+    length: int = Field(default=200, ge=1, le=2000)
+    seconds: float = Field(default=1.0, gt=0, le=60)
+
+
+class LineStall(LineStrike):
+    """The line takes nothing for a while."""
+
+    text: ClassVar[str] = "line stalled"
+    action: ClassVar[str] = "stall"
+    kind: Literal["line-stall"]
+    seconds: float = Field(default=2.0, gt=0, le=60)
+
+
+class LineHalfOpen(LineStrike):
+    """One direction is dead for so many bytes, the other works."""
+
+    text: ClassVar[str] = "line half open"
+    action: ClassVar[str] = "lose"
+    kind: Literal["line-half-open"]
+    length: int = Field(default=200, ge=1, le=10_000)
+
+
+class LineCut(LineStrike):
+    """Both directions are dead, for so many bytes each."""
+
+    text: ClassVar[str] = "line cut"
+    action: ClassVar[str] = "lose"
+    both_ways: ClassVar[bool] = True
+    kind: Literal["line-cut"]
+    length: int = Field(default=80, ge=1, le=10_000)
+
+
+class LineFlood(LineStrike):
+    """Rubbish at line rate, up or down."""
+
+    text: ClassVar[str] = "noise flood"
+    action: ClassVar[str] = "flood"
+    kind: Literal["line-flood"]
+    length: int = Field(default=4000, ge=1, le=100_000)
+
+
+class LineWrongBaud(LineStrike):
+    """One side reads at half the bit rate of the other, in both directions."""
+
+    text: ClassVar[str] = "wrong bit rate"
+    action: ClassVar[str] = "garble"
+    both_ways: ClassVar[bool] = True
+    kind: Literal["line-wrong-baud"]
+    length: int = Field(default=80, ge=1, le=10_000)
+
+
+class PortUnplugged(Kind):
+    """The gateway's port goes away, with a hang-up for whoever has it open, and comes back."""
+
+    text: ClassVar[str] = "port unplugged"
+    part: ClassVar[str] = "line"
+    kind: Literal["port-unplugged"]
+    seconds: float = Field(default=2.0, gt=0, le=60)
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        device = rig.device(fault)
+        opened = device.opened
+        try:
+            await device.strike(fault.id, [{"do": "unplug", "seconds": self.seconds}], STRUCK_WITHIN)
+            async with asyncio.timeout(STRUCK_WITHIN):
+                await wait_until(lambda: device.opened > opened)
+        except TimeoutError:
+            return None
+        return Evidence(f"gone for {self.seconds:g} s, and opened again by the gateway")

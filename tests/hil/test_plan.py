@@ -25,7 +25,7 @@ def test_the_demo_breaks_everything_it_promises(seed: int, readings: int) -> Non
     lanes = {lane: [fault.kind for fault in faults] for lane, faults in made.lanes().items()}
     for device in ("uno-1", "uno-2"):
         assert sorted(lanes[f"{device} board"]) == ["board-power-cut", "board-power-cut", "board-power-cut-in-exchange"]
-        assert lanes[f"{device} line"] == ["line-noise"]
+        assert lanes[f"{device} noise"] == ["line-noise"]
         assert all(1 <= fault.at <= made.readings[device] - 2 for fault in made.lanes()[f"{device} board"])
     assert lanes["gateway"] == ["gateway-kill"] * 3
     assert lanes["uplink"] == ["uplink-kill"]

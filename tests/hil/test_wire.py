@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from hil.noise import Noise
-from hil.wire import Line, Wire, open_board
+from hil.wire.line import Line
+from hil.wire.ports import open_board
+from hil.wire.wire import Wire
 
 Event = dict[str, Any]
 
@@ -28,7 +29,7 @@ class Rig:
         tty.setraw(slave)
         self.port = folder / "port"
         argv = [sys.executable, "-m", "hil.wire", "--board", os.ttyname(slave), "--port", str(self.port), *options]
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.events: list[Event] = []
         self.gateway = -1
         self.expect("ready")
@@ -135,8 +136,8 @@ def test_what_nobody_listens_to_is_gone(rig: Callable[..., Rig]) -> None:
 def test_each_opening_by_the_gateway_is_an_edge_of_dtr_for_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board, slave = os.openpty()
     opened: list[Path] = []
-    monkeypatch.setattr("hil.wire.open_board", lambda path: opened.append(path) or open_board(path))
-    lines = (Line(direction, 115200, Noise(0, "1")) for direction in ("up", "down"))
+    monkeypatch.setattr("hil.wire.wire.open_board", lambda path: opened.append(path) or open_board(path))
+    lines = (Line(direction, 115200) for direction in ("up", "down"))
     wire = Wire(Path(os.ttyname(slave)), tmp_path / "port", *lines)
     assert len(opened) == 1
     for opening in (2, 3):
@@ -150,6 +151,60 @@ def test_each_opening_by_the_gateway_is_an_edge_of_dtr_for_the_board(tmp_path: P
         wire.turn()
     os.close(board)
     os.close(slave)
+
+
+def order(wire: Rig, **order: object) -> None:
+    assert wire.process.stdin is not None
+    wire.process.stdin.write(json.dumps({"fault": "uno-1/x-1", **order}) + "\n")
+    wire.process.stdin.flush()
+
+
+def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) -> None:
+    wire = rig()
+    wire.open()
+    order(wire, do="strike", action="lose", direction="down", after=10, length=5)
+    order(wire, do="strike", action="duplicate", direction="up", after=0, length=2)
+    time.sleep(0.1)  # for the orders to overtake the bytes
+    os.write(wire.gateway, b"0123456789abcdefghij")
+    os.write(wire.board, b"xyz")
+    assert read(wire.board, 15) == b"0123456789fghij"
+    assert read(wire.gateway, 5) == b"xyxyz"
+    told = {event["direction"]: (event["offset"], event["bytes"]) for event in wire.end() if event["event"] == "struck"}
+    assert told == {"down": (10, 5), "up": (0, 2)}
+
+
+def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> None:
+    wire = rig()
+    wire.open()
+    order(wire, do="unplug", seconds=0.1)
+    assert wire.expect("struck")["action"] == "unplug"
+    assert os.read(wire.gateway, 1) == b""
+    with pytest.raises(OSError, match="Input/output error"):
+        os.write(wire.gateway, b"x")
+    os.close(wire.gateway)
+    wire.gateway = -1
+    while not wire.port.exists():
+        time.sleep(0.01)
+    wire.open()
+    os.write(wire.board, b"again")
+    assert read(wire.gateway, 5) == b"again"
+
+
+def test_a_reset_is_an_edge_of_dtr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board, slave = os.openpty()
+    opened: list[Path] = []
+    monkeypatch.setattr("hil.wire.wire.open_board", lambda path: opened.append(path) or open_board(path))
+    orders, ordering = os.pipe()
+    wire = Wire(Path(os.ttyname(slave)), tmp_path / "port", Line("up", 115200), Line("down", 115200), orders)
+    os.write(ordering, b'{"do":"reset",')
+    wire.turn()
+    os.write(ordering, b'"fault":"uno-1/board-reset-1"}\n')
+    wire.turn()
+    assert len(opened) == 2
+    os.close(ordering)
+    wire.turn()  # nobody orders any more
+    for fd in (board, slave, orders):
+        os.close(fd)
 
 
 def test_a_board_that_goes_away(rig: Callable[..., Rig], tmp_path: Path) -> None:

@@ -6,19 +6,10 @@ The same seed harms the same byte offsets in the same way, however the bytes are
 
 import math
 import random
-from dataclasses import dataclass
+
+from hil.wire.weather import Harm
 
 KINDS = ("corrupt", "lose", "insert")
-
-
-@dataclass(frozen=True, slots=True)
-class Harm:
-    """One harmed byte. offset: count of bytes sent before it. sent is None for an inserted byte, arrived is None for a lost one."""
-
-    offset: int
-    kind: str
-    sent: int | None
-    arrived: int | None
 
 
 class Noise:
@@ -26,6 +17,8 @@ class Noise:
 
     rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for independent faults.
     """
+
+    kinds = KINDS
 
     def __init__(self, rate: float, seed: str) -> None:
         if not 0 <= rate < 1:
@@ -36,13 +29,8 @@ class Noise:
         self._passed = 0
         self._next = self._gap()
 
-    @property
-    def passed(self) -> int:
-        """Bytes sent into the line so far."""
-        return self._passed
-
-    def feed(self, data: bytes) -> tuple[bytes, list[Harm]]:
-        """Return the bytes that arrive for `data`, and the harms among them in order."""
+    def feed(self, data: bytes, now: float = 0.0) -> tuple[bytes, list[Harm]]:
+        """Return the bytes that arrive for `data`, and the harms among them in order. The time does not matter."""
         out = bytearray()
         harms: list[Harm] = []
         taken = 0

@@ -1,0 +1,58 @@
+"""`python -m hil.wire`: one wire. SIGTERM ends it."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.errors import OncewayError
+from hil.traces.recording import load
+from hil.wire.bursts import Bursts
+from hil.wire.fading import Fading
+from hil.wire.line import Line
+from hil.wire.noise import Noise
+from hil.wire.weather import Weather
+from hil.wire.wire import Wire
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    board: Annotated[Path, typer.Option(help="The board's port.")],
+    port: Annotated[Path, typer.Option(help="Where to offer the gateway a port (a symbolic link is made here).")],
+    seed: Annotated[str, typer.Option(help="The same seed harms the same bytes.")] = "1",
+    noise: Annotated[float, typer.Option(help="Share of bytes harmed, in each direction.", min=0, max=0.5)] = 0.0,
+    burst_gap: Annotated[float, typer.Option(help="Bytes from one burst to the next, in the mean; 0: no bursts.", min=0)] = 0.0,
+    burst_length: Annotated[float, typer.Option(help="Bytes of a burst, in the mean.", min=1)] = 1.0,
+    trace: Annotated[str, typer.Option(help="A recorded link to replay: a file, or the name of one that ships.")] = "",
+    pace: Annotated[float, typer.Option(help="Seconds of the recording per second; 0: a frame of it for each of ours.", min=0)] = 0.0,
+    baud: Annotated[int, typer.Option(help="Bits per second on the line.", min=300)] = 115200,
+) -> None:
+    """Carry bytes between a board's port and the gateway's, and harm some of them."""
+    recorded = load(trace) if trace else None
+
+    def line(direction: str) -> Line:
+        weather: list[Weather] = []
+        if recorded:
+            weather.append(Fading(recorded, pace or None, f"{seed}/{direction}"))
+        if burst_gap:
+            weather.append(Bursts(burst_gap, burst_length, f"{seed}/{direction}"))
+        if noise:
+            weather.append(Noise(noise, f"{seed}/{direction}"))
+        return Line(direction, baud, weather)
+
+    wire = Wire(board, port, line("up"), line("down"), sys.stdin.fileno())
+    signal.signal(signal.SIGTERM, wire.stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the rig, which ends this process by SIGTERM
+    wire.run()
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except OncewayError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,45 @@
+"""Bursts of interference (the Gilbert-Elliott model): long good stretches, short bad ones in which half of the bytes become others.
+
+In: the bytes of one direction, the mean lengths of both in bytes, a seed. Out: the bytes that arrive, and one harm per burst. The same seed
+gives bursts at the same offsets, however the bytes are cut into pieces.
+"""
+
+import math
+import random
+
+from hil.wire.weather import Harm
+
+HIT = 0.5  # share of the bytes of a burst that become others
+
+
+class Bursts:
+    """gap, length: bytes from one burst to the next, and bytes of a burst, in the mean; both are geometric."""
+
+    kinds = ("burst",)
+
+    def __init__(self, gap: float, length: float, seed: str) -> None:
+        if gap < 1 or length < 1:
+            raise ValueError(f"a gap and a burst are at least one byte long in the mean, not {gap} and {length}")
+        self._means = {False: gap, True: length}
+        self._random = random.Random(seed)
+        self._passed = 0
+        self._bad = False
+        self._until = self._stretch()
+
+    def feed(self, data: bytes, now: float) -> tuple[bytes, list[Harm]]:
+        out = bytearray()
+        harms = []
+        for byte in data:
+            while self._passed == self._until:
+                self._bad = not self._bad
+                self._until += self._stretch()
+                if self._bad:
+                    harms.append(Harm(self._passed, "burst", length=self._until - self._passed))
+            hit = self._bad and self._random.random() < HIT
+            out.append(byte ^ self._random.randrange(1, 256) if hit else byte)
+            self._passed += 1
+        return bytes(out), harms
+
+    def _stretch(self) -> int:
+        mean = self._means[self._bad]
+        return 1 if mean == 1 else 1 + math.floor(math.log1p(-self._random.random()) / math.log1p(-1 / mean))

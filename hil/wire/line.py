@@ -1,0 +1,120 @@
+"""One direction of a wire, without I/O: bytes wait for the line, cross it at its rate, and are harmed on the way.
+
+In: bytes sent, commands, the time in seconds of a clock that never goes back. Out: bytes that arrive, and an event for each harm.
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any
+
+from hil.wire.strike import Command, Strike
+from hil.wire.weather import Weather
+
+BITS_PER_BYTE = 10  # 8N1
+BUFFER = 4096  # bytes that wait for the line; more are left to the sender's port
+
+
+class Line:
+    """counts: bytes sent, arrived, dropped (nobody listened, or the port was full), and harms of each kind."""
+
+    def __init__(self, direction: str, baud: int, weather: Sequence[Weather] = ()) -> None:
+        self.direction = direction
+        self.counts: Counter[str] = Counter(sent=0, arrived=0, dropped=0, **{kind: 0 for one in weather for kind in one.kinds})
+        self._rate = baud / BITS_PER_BYTE
+        self._weather = weather
+        self._waiting = bytearray()
+        self._free_at = 0.0
+        self._strike: Strike | None = None
+        self._passed = 0  # bytes that the weather has let through
+        self._stalled_until = 0.0
+        self._flight: deque[tuple[float, bytes]] = deque()  # what has crossed, and when it arrives
+
+    @property
+    def room(self) -> int:
+        return BUFFER - len(self._waiting)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._flight or self._stalled_until)
+
+    def send(self, data: bytes, now: float) -> None:
+        if not self._waiting:
+            self._free_at = max(self._free_at, now)
+        self._waiting += data
+
+    def strike(self, command: Command) -> None:
+        """Carry this out once its place is reached; an `arrive` after that reports it. One at a time."""
+        self._strike = Strike(command)
+
+    def arrive(self, now: float) -> tuple[bytes, list[dict[str, Any]]]:
+        """Bytes that have arrived by `now`, and events: `noise` for each harm of the weather, `struck` when a command is done."""
+        events: list[dict[str, Any]] = []
+        if self._stalled_until:
+            if now < self._stalled_until:
+                return self._landed(now), events
+            self._stalled_until = 0.0
+            self._free_at = now
+            events += self._done(len(self._waiting))
+        crossed = min(len(self._waiting), int((now - self._free_at) * self._rate))
+        if crossed > 0:
+            self._free_at += crossed / self._rate
+            data = bytes(self._waiting[:crossed])
+            del self._waiting[:crossed]
+            self.counts["sent"] += crossed
+            for weather in self._weather:
+                data, harms = weather.feed(data, now)
+                for harm in harms:
+                    self.counts[harm.kind] += 1
+                    events.append({"event": "noise", "direction": self.direction, **_told(harm)})
+            events += self._pass_on(data, now)
+        return self._landed(now), events
+
+    def clear(self) -> None:
+        """Bytes that had not arrived when an end was unplugged are gone."""
+        self.counts["dropped"] += len(self._waiting) + sum(len(data) for _, data in self._flight)
+        self._waiting.clear()
+        self._flight.clear()
+
+    def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
+        """Put what the weather left on its flight, struck by the command there is."""
+        strike, self._passed = self._strike, self._passed + len(data)
+        if strike is None:
+            self._fly(data, now)
+            return []
+        before, hit, after = strike.split(data, self._passed - len(data))
+        self._fly(before, now)
+        if hit:
+            self._fly(strike.harm(hit), now + strike.command.seconds)
+        if strike.begun and strike.command.action == "flood":
+            rubbish = strike.rubbish()
+            self._free_at += len(rubbish) / self._rate
+            self._fly(rubbish, now)
+        self._fly(after, now)
+        if strike.begun and strike.command.action == "stall":
+            self._stalled_until = now + strike.command.seconds
+            return []
+        return self._done(strike.struck) if strike.done else []
+
+    def _done(self, struck: int) -> list[dict[str, Any]]:
+        strike, self._strike = self._strike, None
+        if strike is None:
+            return []
+        named = {"fault": strike.command.fault, "action": strike.command.action, "direction": self.direction}
+        return [{"event": "struck", **named, "offset": strike.offset, "bytes": struck}]
+
+    def _fly(self, data: bytes, arrives: float) -> None:
+        """Nothing overtakes what has crossed before."""
+        if data:
+            self._flight.append((max(arrives, self._flight[-1][0] if self._flight else arrives), data))
+
+    def _landed(self, now: float) -> bytes:
+        out = bytearray()
+        while self._flight and self._flight[0][0] <= now:
+            out += self._flight.popleft()[1]
+        return bytes(out)
+
+
+def _told(harm: Any) -> dict[str, Any]:
+    """A harm as the history has it."""
+    told = {"kind": harm.kind, "offset": harm.offset}
+    return {**told, "sent": harm.sent, "arrived": harm.arrived} if harm.length == 1 else {**told, "length": harm.length}

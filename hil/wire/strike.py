@@ -1,0 +1,106 @@
+"""What happens to a line once, at a place counted in bytes. In: a command and the bytes of one direction. Out: the bytes that arrive.
+
+lose        N bytes are gone; with both directions at once the line is cut, with one it is half open
+duplicate   N bytes arrive, and then once more
+garble      N bytes are read at a wrong bit rate
+flood       N bytes of rubbish arrive; what was sent waits for them
+delay       N bytes arrive some seconds late; what comes after them waits too
+stall       the line takes nothing for some seconds
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Action = Literal["lose", "duplicate", "garble", "flood", "delay", "stall"]
+
+GARBLE = 0.5  # bit rate of the reader by that of the sender
+BITS = 10  # 8N1
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """fault: its id. after: bytes that pass unharmed from now on. length: N bytes. seconds: for `delay` and `stall`."""
+
+    fault: str
+    action: Action
+    direction: Literal["up", "down"]
+    after: int = 0
+    length: int = 0
+    seconds: float = 0.0
+
+
+class Strike:
+    """One command as it is carried out. struck: bytes harmed so far; offset: count of bytes sent before the first of them."""
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.struck = 0
+        self.offset: int | None = None
+        self._after = command.after
+        self._left = command.length
+        self._kept = bytearray()
+        self._random = random.Random(command.fault)
+
+    @property
+    def begun(self) -> bool:
+        """Whether its place has been reached."""
+        return self.offset is not None
+
+    @property
+    def done(self) -> bool:
+        return self.begun and self._left == 0
+
+    def split(self, data: bytes, passed: int) -> tuple[bytes, bytes, bytes]:
+        """Cut `data` into what comes before its place, what is to be harmed, and what comes after. passed: bytes sent before `data`."""
+        before, rest = data[: self._after], data[self._after :]
+        self._after -= len(before)
+        if rest and self.offset is None:
+            self.offset = passed + len(before)
+        if self.command.action in ("flood", "stall"):
+            return before, b"", rest
+        hit = rest[: self._left]
+        self._left -= len(hit)
+        self.struck += len(hit)
+        return before, hit, rest[len(hit) :]
+
+    def harm(self, hit: bytes) -> bytes:
+        """What arrives for the bytes to be harmed."""
+        match self.command.action:
+            case "lose":
+                return b""
+            case "duplicate":
+                self._kept += hit
+                return hit + bytes(self._kept) if self._left == 0 else hit
+            case "garble":
+                return misread(hit, GARBLE)
+            case _:
+                return hit
+
+    def rubbish(self) -> bytes:
+        """The bytes of a flood, once its place has been reached."""
+        length, self._left = self._left, 0
+        self.struck = length
+        return self._random.randbytes(length)
+
+
+def misread(data: bytes, rate: float) -> bytes:
+    """What a receiver makes of `data`, sent without pauses, that samples at `rate` times the sender's bit rate.
+
+    A UART waits for a falling edge, samples the middle of each of its own bit times, and waits for the next one. Bytes whose stop bit is
+    not there (a framing error) arrive as well.
+    """
+    levels = [bit for byte in data for bit in (0, *(byte >> number & 1 for number in range(8)), 1)]
+
+    def level(t: float) -> int:
+        return levels[int(t)] if t < len(levels) else 1
+
+    out = bytearray()
+    t = 0.0
+    while t < len(levels):
+        if level(t) or (t > 0 and not level(t - 1e-6)):  # no falling edge here
+            t = float(int(t) + 1)
+            continue
+        out.append(sum(level(t + (1.5 + number) / rate) << number for number in range(8)))
+        t += (BITS - 0.5) / rate
+    return bytes(out)

@@ -1,0 +1,172 @@
+"""The loop of a wire: bytes from port to port over two lines, and orders while it runs.
+
+In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields of a `Command` (strike.py),
+`{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for so long), `{"do": "reset", "fault"}` (an edge of DTR at the board).
+Out: JSON Lines on standard output that say what happened (hil/README.md). When the gateway opens its port the board's is opened anew, so
+the board sees the DTR edge that resets an Uno.
+"""
+
+import contextlib
+import json
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import OncewayError
+from hil.wire.line import Line
+from hil.wire.ports import Port, open_board
+from hil.wire.strike import Command
+
+TICK = 0.002  # s between releases of bytes that wait for the line
+CLOSED_POLL = 0.01  # s between looks at a port that nobody has open: the kernel reports its hang-up without end
+DTR_LOW = 0.05  # s for which the board's port stays closed when the gateway opens its own
+REPORT_EVERY = 0.5  # s between counts
+
+
+class Wire:
+    """Both lines, both ports, and the loop that moves bytes between them."""
+
+    def __init__(self, board: Path, link: Path, up: Line, down: Line, orders: int | None = None) -> None:
+        """orders: file descriptor to read orders from."""
+        self._board_path = board
+        self._board = open_board(board)
+        self._link = link
+        self._port: Port | None = Port(link)
+        self._lines = {"up": up, "down": down}
+        self._up, self._down = up, down
+        self._orders = orders
+        self._ordered = b""
+        self._connected = False
+        self._stop = False
+        self._plug_at = 0.0
+        self._reported: dict[str, dict[str, int]] = {}
+        self._report_at = 0.0
+
+    def stop(self, *_: object) -> None:
+        self._stop = True
+
+    def run(self) -> None:
+        """Carry bytes until `stop`. Raises OncewayError when the board's port goes away."""
+        emit({"event": "ready", "port": str(self._link)})
+        try:
+            while not self._stop:
+                self.turn()
+        finally:
+            self._report(final=True)
+            if self._port:
+                self._port.remove()
+            os.close(self._board)
+
+    def turn(self) -> None:
+        """Wait a moment for something to do, and do it."""
+        poll = select.poll()
+        poll.register(self._board, select.POLLIN if self._up.room else 0)
+        if self._port and self._connected:
+            poll.register(self._port.fd, select.POLLIN if self._down.room else 0)
+        if self._orders is not None:
+            poll.register(self._orders, select.POLLIN)
+        wait = TICK if self._up.busy or self._down.busy else CLOSED_POLL if not self._connected else REPORT_EVERY
+        ready = dict(poll.poll(wait * 1000))
+        now = time.monotonic()
+        if self._orders in ready:
+            self._read_orders(now)
+        self._follow_port(ready, now)
+        if self._board in ready:
+            self._up.send(self._read_board(), now)
+        if self._port and self._connected and self._port.fd in ready:
+            self._down.send(self._port.read(self._down.room), now)
+        self._deliver(self._up, self._port.fd if self._port and self._connected else None, now)
+        self._deliver(self._down, self._board, now)
+        if now >= self._report_at:
+            self._report()
+            self._report_at = now + REPORT_EVERY
+
+    def _follow_port(self, ready: dict[int, int], now: float) -> None:
+        """The gateway has opened or closed its port, or it is time to plug it in again."""
+        if self._port is None:
+            if now >= self._plug_at:
+                self._port = Port(self._link)
+        elif ready.get(self._port.fd, 0) & select.POLLHUP:
+            self._closed()
+        elif not self._connected and self._port.is_open():
+            self._opened()
+
+    def _read_orders(self, now: float) -> None:
+        assert self._orders is not None  # noqa: S101
+        data = os.read(self._orders, 65536)
+        if not data:
+            self._orders = None
+        *lines, self._ordered = (self._ordered + data).split(b"\n")
+        for line in lines:
+            self._obey(json.loads(line), now)
+
+    def _obey(self, order: dict[str, Any], now: float) -> None:
+        match order.pop("do"):
+            case "strike":
+                command = Command(**order)
+                self._lines[command.direction].strike(command)
+            case "unplug":
+                self._unplug(now + order["seconds"])
+                emit({"event": "struck", "fault": order["fault"], "action": "unplug"})
+            case "reset":
+                self._edge()
+                emit({"event": "struck", "fault": order["fault"], "action": "reset"})
+
+    def _unplug(self, plug_at: float) -> None:
+        if self._port:
+            self._port.remove()
+            self._port, self._plug_at = None, plug_at
+        if self._connected:
+            self._closed()
+
+    def _edge(self) -> None:
+        """Let DTR go and pull it again."""
+        os.close(self._board)
+        time.sleep(DTR_LOW)
+        self._board = open_board(self._board_path)
+
+    def _opened(self) -> None:
+        self._edge()
+        self._connected = True
+        emit({"event": "open"})
+
+    def _closed(self) -> None:
+        self._connected = False
+        self._down.clear()
+        emit({"event": "close"})
+
+    def _read_board(self) -> bytes:
+        try:
+            data = os.read(self._board, self._up.room)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise OncewayError(f"the board's port has failed ({error.strerror})", str(self._board_path)) from error
+        if not data and self._up.room:
+            raise OncewayError("the board's port has gone away", str(self._board_path))
+        return data
+
+    def _deliver(self, line: Line, fd: int | None, now: float) -> None:
+        data, events = line.arrive(now)
+        written = 0
+        if data and fd is not None:
+            with contextlib.suppress(BlockingIOError):  # a full port overruns, as a UART does
+                written = os.write(fd, data)
+        line.counts["arrived"] += written
+        line.counts["dropped"] += len(data) - written
+        for event in events:
+            emit(event)
+
+    def _report(self, final: bool = False) -> None:
+        counts = {"up": dict(self._up.counts), "down": dict(self._down.counts)}
+        if final or counts != self._reported:
+            emit({"event": "count", "final": final, **counts})
+            self._reported = counts
+
+
+def emit(event: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps({"t": time.monotonic_ns(), **event}, separators=(",", ":")) + "\n")
+    sys.stdout.flush()

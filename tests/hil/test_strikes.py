@@ -1,0 +1,107 @@
+"""What happens to a line once: at its place in bytes, to as many bytes as asked, and reported when it is done."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.wire.line import Line
+from hil.wire.strike import Action, Command, misread
+
+BAUD = 100_000  # ten bytes a millisecond
+SENT = bytes(random.Random(1).randrange(1, 256) for _ in range(1000))
+COMMAND = Command("uno-1/x-1", "lose", "up", after=100, length=50)
+
+
+def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object]], list[float]]:
+    """Everything that arrives of SENT, the events, and when each byte arrived (s after the first was sent)."""
+    line = Line("up", BAUD)
+    line.strike(command)
+    out, events, times = b"", [], []
+    line.send(SENT, 0.0)
+    for tick in range(1, 5000 // step):
+        now = tick * step / 10_000
+        data, done = line.arrive(now)
+        out += data
+        times += [now] * len(data)
+        events += done
+        if not line.busy:
+            break
+    return out, events, times
+
+
+def struck(command: Command, offset: int, count: int) -> list[dict[str, object]]:
+    named = {"fault": command.fault, "action": command.action, "direction": "up"}
+    return [{"event": "struck", **named, "offset": offset, "bytes": count}]
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("lose", SENT[:100] + SENT[150:]),
+        ("duplicate", SENT[:150] + SENT[100:150] + SENT[150:]),
+        ("delay", SENT),
+    ],
+)
+@given(step=st.integers(1, 300))
+def test_bytes_are_struck_at_their_place(action: Action, expected: bytes, step: int) -> None:
+    command = replace(COMMAND, action=action)
+    out, events, _ = carry(command, step)
+    assert out == expected
+    assert events == struck(command, 100, 50)
+
+
+def test_a_delay_holds_up_what_follows_and_nothing_before() -> None:
+    _, _, times = carry(replace(COMMAND, action="delay", seconds=0.02))
+    assert times == sorted(times)
+    assert times[99] < 0.012
+    assert 0.029 < times[100] < 0.033
+    assert 0.034 < times[200] < 0.036  # in the wake of byte 149
+    assert times[900] < 0.095
+
+
+def test_a_stall_keeps_everything_waiting() -> None:
+    command = replace(COMMAND, action="stall", length=0, seconds=0.02)
+    out, events, times = carry(command)
+    assert out == SENT
+    assert 0.029 < times[120] < 0.034
+    assert times[-1] > 0.119
+    assert events == struck(command, 100, 1000 - 105)
+
+
+def test_a_flood_takes_its_time_on_the_line() -> None:
+    command = replace(COMMAND, action="flood", length=300)
+    out, events, times = carry(command)
+    assert len(out) == 1300
+    assert out[:100] == SENT[:100]
+    assert out[400:] == SENT[100:]
+    assert out[100:400] not in (SENT[100:400], bytes(300))
+    assert times[-1] > 0.125
+    assert events == struck(command, 100, 300)
+
+
+def test_garbled_bytes_are_others() -> None:
+    command = replace(COMMAND, action="garble")
+    out, events, _ = carry(command, step=1000)
+    assert out[:100] == SENT[:100]
+    assert out.endswith(SENT[150:])
+    assert 10 <= len(out) - 950 <= 30  # two bytes sent are about one read
+    assert events == struck(command, 100, 50)
+
+
+@given(data=st.binary(max_size=200))
+def test_at_the_right_bit_rate_every_byte_is_read(data: bytes) -> None:
+    assert misread(data, 1.0) == data
+
+
+def test_a_nul_read_at_double_the_bit_rate() -> None:
+    """0x00 is nine low bits and one high; a reader twice as fast sees two bytes of nothing in it."""
+    assert misread(b"\0", 2.0)[0] == 0
+    assert misread(b"\xff", 0.5) == b"\xff"
+
+
+def test_a_place_that_is_not_reached_is_not_reported() -> None:
+    assert carry(replace(COMMAND, after=1000))[1] == []
+    assert carry(replace(COMMAND, after=990, length=11))[1] == []

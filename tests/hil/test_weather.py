@@ -1,0 +1,89 @@
+"""Bursts and recorded losses on a line: at the same places for the same seed, however the bytes are cut, and only what is reported."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.traces.recording import load
+from hil.traces.trace import Frame, Trace
+from hil.wire.bursts import Bursts
+from hil.wire.fading import Fading
+from hil.wire.weather import Harm, Weather
+
+TRACE = Trace("t", (Frame(0, 0), Frame(3, 3, lost=2), Frame(4, 4), Frame(5, 5), Frame(6, 6), Frame(30, 30, lost=23)))
+frames = st.lists(st.binary(min_size=1, max_size=30).map(lambda body: body.replace(b"\0", b"x") + b"\0"), max_size=40)
+cuts = st.lists(st.integers(0, 1200), max_size=20)
+
+
+def make_bursts(seed: str) -> Weather:
+    return Bursts(50, 10, seed)
+
+
+def make_fading(seed: str) -> Weather:
+    return Fading(TRACE, None, seed)
+
+
+@pytest.mark.parametrize("make", [make_bursts, make_fading])
+@given(sent=frames, cuts=cuts, seed=st.text(max_size=5))
+def test_pieces_do_not_matter(make: Callable[[str], Weather], sent: list[bytes], cuts: list[int], seed: str) -> None:
+    data = b"".join(sent)
+    expected = make(seed).feed(data, 0.0)
+    weather = make(seed)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    got, harms = b"", []
+    for start, end in itertools.pairwise(edges):
+        arrived, done = weather.feed(data[start:end], 0.0)
+        got += arrived
+        harms += done
+    assert (got, harms) == expected
+
+
+@given(data=st.binary(max_size=3000), seed=st.text(max_size=5))
+def test_bytes_outside_of_bursts_arrive_as_they_were(data: bytes, seed: str) -> None:
+    arrived, harms = make_bursts(seed).feed(data, 0.0)
+    harmed = {offset for harm in harms for offset in range(harm.offset, harm.offset + harm.length)}
+    assert len(arrived) == len(data)
+    assert {offset for offset in range(len(data)) if arrived[offset] != data[offset]} <= harmed
+
+
+def test_bursts_are_as_long_and_as_far_apart_as_asked() -> None:
+    data = bytes(200_000)
+    arrived, harms = Bursts(400, 25, "seed").feed(data, 0.0)
+    assert 420 < len(harms) < 520  # one each 425 bytes
+    assert 22 < sum(harm.length for harm in harms) / len(harms) < 28
+    assert 0.45 < sum(map(bool, arrived)) / sum(harm.length for harm in harms) < 0.55
+
+
+@given(sent=frames, seed=st.text(max_size=5))
+def test_frames_arrive_whole_or_not_at_all(sent: list[bytes], seed: str) -> None:
+    arrived, harms = make_fading(seed).feed(b"".join(sent), 0.0)
+    offsets = list(itertools.accumulate(map(len, sent), initial=0))
+    lost = {offsets.index(harm.offset) for harm in harms}
+    assert all(harm == Harm(offsets[n], "fade", length=len(sent[n])) for n, harm in zip(sorted(lost), harms, strict=True))
+    assert arrived == b"".join(frame for number, frame in enumerate(sent) if number not in lost)
+
+
+def test_frame_by_frame_as_many_are_lost_as_in_the_recording() -> None:
+    trace = load("bursts")
+    _, harms = Fading(trace, None, "seed").feed(b"frame\0" * trace.sent * 3, 0.0)
+    assert len(harms) == 3 * trace.lost
+
+
+def test_at_a_pace_a_frame_has_the_fate_of_that_moment() -> None:
+    fading = Fading(TRACE, 10.0, "any")
+    fading._begin = 0.0
+
+    def arrives(t: float) -> bool:
+        return fading.feed(b"frame\0", 100.0 + t / 10)[0] == b"frame\0"
+
+    assert [arrives(t) for t in (0.0, 0.5, 1.5, 2.5, 3.5, 6.0)] == [True, True, False, False, True, True]
+    assert [arrives(t) for t in (6.5, 18.0, 29.9)] == [False] * 3  # an outage
+    assert [arrives(t) for t in (30.5, 31.5)] == [True, False]  # it starts over
+
+
+def test_a_trace_in_which_nothing_arrives() -> None:
+    with pytest.raises(ValueError, match="nothing arrives"):
+        Fading(Trace("t", ()), None, "seed")
