@@ -72,7 +72,7 @@ class Outbound:
     @property
     def inflight(self) -> int:
         """Messages that were sent and not yet acknowledged to the end."""
-        return len(self.acknowledging) + len(self.receiving) + len(self.released)
+        return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
 
     # -- queue and send
 

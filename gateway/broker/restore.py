@@ -29,13 +29,13 @@ def restore(broker: Broker, state: Recovered) -> None:
         session = by_id[number] = broker.sessions[client] = Session(
             broker, number, client, broker.config.queueing(client), expiry, incarnation, user
         )
+        session.durable = True
         session.left = broker.now if left is None else left / 1000
         if left is None:
             connected.add(number)
             broker.changes.sessions[number] = session
     for number, topic_filter, options, identifier in state.subscriptions:
-        subscription = Subscription(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
-        broker.router.subscribe(by_id[number], subscription)
+        broker.router.subscribe(by_id[number], Subscription.stored(topic_filter, options, identifier))
     _restore_flows(broker, state, by_id, connected)
     for topic, publisher, qos, properties, expires, payload in state.retained:
         broker.retained.put(Retained(topic, publisher, qos, payload, properties, None if expires is None else expires / 1000))
@@ -43,7 +43,7 @@ def restore(broker: Broker, state: Recovered) -> None:
         stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
         session_of = broker.sessions.get(client)
         latest = broker.now + min(delay, session_of.expiry if session_of else 0)
-        broker.wills[client] = broker.changes.wills[client] = stored.at(latest if due_ms is None else due_ms / 1000)
+        broker.wills[client] = broker.changes.wills[client] = stored.at(latest if due_ms is None else min(latest, due_ms / 1000))
 
 
 def _restore_flows(broker: Broker, state: Recovered, by_id: dict[int, Session], connected: set[int]) -> None:

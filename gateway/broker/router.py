@@ -37,6 +37,11 @@ class Subscription:
     retain_as_published: bool = False
     identifier: int = 0
 
+    @classmethod
+    def stored(cls, topic_filter: str, options: int, identifier: int) -> Subscription:
+        """From its row in the store."""
+        return cls(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
+
     @property
     def extra(self) -> bytes:
         """The Subscription Identifier as an encoded property, empty without one."""

@@ -31,7 +31,7 @@ def recover(database: sqlite3.Connection, utc: int | None, inflight: int) -> Rec
     rows = database.execute
     return Recovered(
         boot=boot,
-        now=_axis(database, utc),
+        now=axis(database, utc),
         next_session=rows("SELECT coalesce(max(id), 0) + 1 FROM session").fetchone()[0],
         next_message=rows("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0],
         next_spool=rows("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0],
@@ -80,14 +80,14 @@ def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
     return several
 
 
-def _axis(database: sqlite3.Connection, utc: int | None) -> float:
-    """Where the time axis goes on, in seconds. `meta.axis` is `milliseconds` or `milliseconds at µs UTC`."""
+def axis(database: sqlite3.Connection, utc: int | None) -> float:
+    """Where the time axis goes on, in seconds, if it goes on now. `meta.axis` is `milliseconds` or `milliseconds at µs UTC`."""
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
     if found is None:
         return 0.0
-    axis, _, known = found[0].partition(" at ")
+    stood, _, known = found[0].partition(" at ")
     away = max(0, utc - int(known)) / 1_000_000 if known and utc is not None else 0.0
-    return int(axis) / 1000 + away
+    return int(stood) / 1000 + away
 
 
 def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:

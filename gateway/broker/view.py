@@ -1,0 +1,79 @@
+"""A session as people see it. In: a session of a running broker; one in the store gives the same (`gateway/store/views.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateway.broker.session import NEVER
+from gateway.mqtt.packets import Version
+
+if TYPE_CHECKING:
+    from gateway.broker.router import Subscription
+    from gateway.broker.session import Session
+
+_VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """address, version: of the connection, None while there is none. device: it belongs to a board on a serial port. expiry_s: Session
+    Expiry Interval, None for never. away_s: since its connection ended, None while connected. queued, queued_bytes: messages in its queue,
+    what is in flight included. inflight: sent to it and not yet acknowledged to the end. receiving: QoS 2 messages from it between PUBLISH
+    and PUBREL."""
+
+    client: str
+    connected: bool
+    address: str | None
+    version: str | None
+    user: str | None
+    device: bool
+    expiry_s: int | None
+    away_s: int | None
+    queued: int
+    queued_bytes: int
+    inflight: int
+    receiving: int
+    subscriptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionView:
+    topic_filter: str
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    identifier: int | None
+
+
+def view(session: Session, now: float) -> SessionView:
+    """now: on the broker's time axis."""
+    connection, outbound = session.connection, session.outbound
+    return SessionView(
+        client=session.client,
+        connected=connection is not None,
+        address=connection.peer.address if connection else None,
+        version=_VERSIONS[Version(connection.version)] if connection else None,
+        user=session.user,
+        device=session.incarnation != 0,
+        expiry_s=expiry_of(session.expiry),
+        away_s=None if session.left is None else int(now - session.left),
+        queued=outbound.messages,
+        queued_bytes=outbound.size,
+        inflight=outbound.inflight,
+        receiving=len(session.inbound.received),
+        subscriptions=len(session.subscriptions),
+    )
+
+
+def details(session: Session, now: float) -> dict[str, Any]:
+    """A `SessionView` whose `subscriptions` are all of them."""
+    return asdict(view(session, now)) | {"subscriptions": [asdict(subscription_view(item)) for item in session.subscriptions.values()]}
+
+
+def subscription_view(item: Subscription) -> SubscriptionView:
+    return SubscriptionView(item.topic_filter, item.qos, item.no_local, item.retain_as_published, item.identifier or None)
+
+
+def expiry_of(expiry: int) -> int | None:
+    return None if expiry == NEVER else expiry

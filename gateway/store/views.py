@@ -1,0 +1,111 @@
+"""What people see of a store while no gateway runs on it, and retained messages at any time. Read only.
+
+In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, and retained messages.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.broker.delivery import OVERHEAD
+from gateway.broker.numbers import packet_id, unpack_ids
+from gateway.broker.router import Subscription
+from gateway.broker.view import SessionView, expiry_of, subscription_view
+from gateway.store.recovery import axis
+from gateway.store.schema import FILE, StoreError
+
+_SESSIONS = """
+    SELECT id, client, expiry, left, incarnation, user,
+        coalesce(next, 1), coalesce(sent, x''), coalesce(released, x''), coalesce(received, x''),
+        (SELECT count(*) FROM subscription WHERE session = id),
+        (SELECT coalesce(sum(max(0, first + count - max(first, coalesce(next, 1)))), 0) FROM queue WHERE queue.session = id),
+        (SELECT coalesce(sum(max(0, first + count - max(first, coalesce(next, 1))) * size), 0) FROM queue WHERE queue.session = id)
+    FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedView:
+    """client: who published it. bytes: of the payload. expires_s: seconds until it expires, None for never."""
+
+    topic: str
+    client: str
+    qos: int
+    bytes: int
+    expires_s: int | None
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
+    path = folder / FILE
+    if not path.exists():
+        raise StoreError("there is no store here", str(path), "Name the data directory with --data")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            yield database
+    except sqlite3.DatabaseError as error:
+        hint = "May this account write there? SQLite's log needs it even for reading"
+        raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
+
+
+def sessions(folder: Path, utc: int | None) -> list[SessionView]:
+    """Every session, in the order in which they began. utc: µs since 1970, None while the clock is not known."""
+    with _opened(folder) as database:
+        return [_session(database, row, axis(database, utc)) for row in database.execute(f"{_SESSIONS} ORDER BY id")]
+
+
+def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None:
+    """One session with its subscriptions, or None."""
+    with _opened(folder) as database:
+        row = database.execute(f"{_SESSIONS} AND client = ?", (client,)).fetchone()
+        if row is None:
+            return None
+        found = database.execute("SELECT filter, options, identifier FROM subscription WHERE session = ? ORDER BY filter", row[:1])
+        subscriptions = [asdict(subscription_view(Subscription.stored(*item))) for item in found]
+        return asdict(_session(database, row, axis(database, utc))) | {"subscriptions": subscriptions}
+
+
+def retained(folder: Path, utc: int | None) -> list[RetainedView]:
+    """Every retained message, by topic. A gateway may run meanwhile."""
+    with _opened(folder) as database:
+        now = axis(database, utc)
+        rows = database.execute("SELECT topic, client, qos, length(payload), expires FROM retained ORDER BY topic")
+        return [
+            RetainedView(topic, client, qos, size, None if expires is None else max(0, round(expires / 1000 - now)))
+            for topic, client, qos, size, expires in rows
+        ]
+
+
+def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> SessionView:
+    number, client, expiry, left, incarnation, user, next_number, sent, released, received, subscriptions, unsent, unsent_bytes = row
+    flying = set(unpack_ids(sent))
+    flown_bytes = 0
+    if flying:
+        rows = database.execute("SELECT first, count, size FROM queue WHERE session = ? AND first < ?", (number, next_number))
+        for first, count, size in rows:
+            flown = sum(packet_id(n) in flying for n in range(first, min(first + count, next_number)))
+            flown_bytes += flown * (size + OVERHEAD)
+    return SessionView(
+        client=client,
+        connected=False,
+        address=None,
+        version=None,
+        user=user,
+        device=incarnation != 0,
+        expiry_s=expiry_of(expiry),
+        away_s=None if left is None else max(0, int(now - left / 1000)),
+        queued=unsent + len(flying),
+        queued_bytes=unsent_bytes + unsent * OVERHEAD + flown_bytes,
+        inflight=len(flying) + len(released) // 2,
+        receiving=len(received) // 2,
+        subscriptions=subscriptions,
+    )
+
+
+def end_session(database: sqlite3.Connection, client: str) -> bool:
+    """Let a session end: the next start of the gateway forgets it, publishes its will and gives what it held for shared subscriptions to
+    others. False when there is none. No gateway may run."""
+    return database.execute("UPDATE session SET expiry = 0 WHERE client = ? AND expiry > 0", (client,)).rowcount > 0
