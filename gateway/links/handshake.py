@@ -6,8 +6,9 @@ In: payloads of handshake frames. Out: messages as dataclasses, and back. `Greet
 import secrets
 import struct
 from binascii import crc_hqx
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar, Self
 
 from gateway.links.frames import HANDSHAKE_SEED, MAX_IN_FLIGHT, MTU, FrameError, handshake_to_bytes
@@ -159,7 +160,8 @@ def draw_incarnation() -> int:
 class Greeter:
     """Answers HELLO for all ports of one gateway process.
 
-    One handshake counter serves every port: two boards whose cables are swapped never share a session seed.
+    One handshake counter serves every port: two boards whose cables are swapped never share a session seed. So where ports have greeters
+    of their own, since each admits others, they share `handshakes`.
 
     gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while unknown.
     admit: whether a device of this name may connect. incarnation: draws a number for a device that has none.
@@ -172,23 +174,23 @@ class Greeter:
         utc: Callable[[], int] = lambda: 0,
         admit: Callable[[str], bool] = lambda name: True,
         incarnation: Callable[[], int] = draw_incarnation,
+        handshakes: Iterator[int] | None = None,
     ) -> None:
         self.gateway_boot = gateway_boot & _U16
         self.utc = utc
         self._admit = admit
         self._incarnation = incarnation
-        self._handshakes = 0
+        self._handshakes = handshakes or count(1)
 
     def answer(self, hello: Hello) -> Welcome:
         """Return a WELCOME for a HELLO that is new, refused when the device is not admitted."""
-        self._handshakes += 1
         refused = not self._admit(hello.name)
         incarnation = 0 if refused else hello.incarnation or self._incarnation()
         return Welcome(
             hello.boot,
             hello.attempt,
             self.gateway_boot,
-            self._handshakes & _U16,
+            next(self._handshakes) & _U16,
             incarnation,
             MTU,
             MAX_IN_FLIGHT,

@@ -1,22 +1,36 @@
 """Which boards may greet: none that was revoked, and on a port that is not open to all only those in the device registry.
 
-In: a name from a HELLO. Out: yes or no. The registry is `DATA/registry.db`, table `device` (`provisioning/registry.py`); it is read at each
-greeting, so a board that has just been provisioned or revoked needs no restart of the gateway.
+In: a name from a HELLO, and the registry as it changes. Out: yes or no; the end of a connection whose device was revoked; and
+`DATA/pending.json`, the strangers that ask to be let in now: `[{"name": …, "port": …}]`. The registry is `DATA/registry.db`, table `device`
+(`provisioning/registry.py`). It is read at each greeting and looked at every second, so nothing done to it needs a restart of the gateway.
 """
 
+import asyncio
+import json
 import logging
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 from gateway.broker.access import Anonymous, Refusal
 from gateway.broker.connection import Connection
+from gateway.links.serial_port import PortStatus
+from gateway.lock import holder
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.engine import Engine
 
 log = logging.getLogger(__name__)
 
 FILE = "registry.db"
+PENDING = "pending.json"
+LOOK_S = 1.0
+_LOCKED_S = 0.5
+"""A writer of the registry takes milliseconds; the event loop waits no longer for one."""
+_MOST_TOLD = 1000
+"""Names of strangers that the log tells, once each."""
 
 
 class Registry:
@@ -25,17 +39,37 @@ class Registry:
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
 
+    @property
+    def stamp(self) -> tuple[int, ...]:
+        """Differs after each change."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return ()
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
     def admits(self, name: str, stranger: bool) -> bool:
         """Whether this device may connect. stranger: the answer for a name that is not registered."""
-        if not self._path.exists():
-            return stranger
         try:
-            with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as database:
-                row = database.execute("SELECT status FROM device WHERE name = ?", (name,)).fetchone()
+            status = self._status(name)
         except sqlite3.Error as error:
             log.error("%s: the device registry cannot be read (%s); %s is refused", self._path, error, name)
             return False
-        return stranger if row is None else row[0] != "revoked"
+        return stranger if status is None else status != "revoked"
+
+    def knows(self, name: str) -> bool:
+        """Whether the name is registered, be it revoked. A registry that cannot be read knows every name."""
+        try:
+            return self._status(name) is not None
+        except sqlite3.Error:
+            return True
+
+    def _status(self, name: str) -> str | None:
+        if not self._path.exists():
+            return None
+        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=_LOCKED_S)) as database:
+            row = database.execute("SELECT status FROM device WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
 
 
 class Admission(Anonymous):
@@ -46,7 +80,84 @@ class Admission(Anonymous):
         self._registry = registry
         self._stranger = stranger
 
+    def greets(self, name: str) -> bool:
+        """Whether a board of this name may greet."""
+        return self._registry.admits(name, self._stranger)
+
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | None:
-        if self._registry.admits(packet.client_id, self._stranger):
+        if self.greets(packet.client_id):
             return None
         return ReasonCode.NOT_AUTHORIZED, f"device {packet.client_id!r} is revoked, or not in the device registry"
+
+    def holds(self, connection: Connection) -> bool:
+        """Whether a connection that was let in would be let in again."""
+        device = connection.peer.device
+        return (device is None or self.greets(device.name)) and (not connection.client or self.greets(connection.client))
+
+
+class Watch:
+    """Looks every second, from its creation until `close`, at the registry and at the ports."""
+
+    def __init__(self, folder: Path, registry: Registry, engine: Engine, ports: Callable[[], list[PortStatus]]) -> None:
+        self._file = folder / PENDING
+        self._registry = registry
+        self._engine = engine
+        self._ports = ports
+        self._stamp = registry.stamp
+        self._written: str | None = None
+        self._told: set[str] = set()
+        self._look()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        self._write_pending()
+        stamp = self._registry.stamp
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._dismiss()
+
+    def _dismiss(self) -> None:
+        self._engine.begin()
+        for connection in list(self._engine.broker.connections):
+            access = connection.policy.access
+            if isinstance(access, Admission) and not access.holds(connection):
+                connection.disconnect(ReasonCode.NOT_AUTHORIZED, "the device was revoked")
+
+    def _write_pending(self) -> None:
+        strangers = [
+            {"name": port.refused, "port": port.path}
+            for port in self._ports()
+            if port.refused is not None and not self._registry.knows(port.refused)
+        ]
+        for stranger in strangers:
+            if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
+                self._told.add(stranger["name"])
+                log.warning(
+                    "%s: the device %r is not registered: `onceway device admit NAME` lets it in", stranger["port"], stranger["name"]
+                )
+        text = json.dumps(strangers)
+        if text == self._written:
+            return
+        self._written = text
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_text(text)
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot write which devices are pending (%s)", self._file, error.strerror)
+
+
+def pending(folder: Path) -> list[dict[str, str]] | None:
+    """The strangers that ask the gateway of this data directory to be let in, `name` and `port` of each; None when none runs there."""
+    if holder(folder / "gateway.lock") is None:
+        return None
+    try:
+        strangers: list[dict[str, str]] = json.loads((folder / PENDING).read_text())
+    except FileNotFoundError:
+        return []
+    return strangers

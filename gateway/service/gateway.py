@@ -11,6 +11,8 @@ import sqlite3
 import struct
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
+from itertools import count
 
 from gateway.broker.broker import Broker
 from gateway.config import Config
@@ -23,7 +25,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.service.access import Passwords
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.clock import Clock
-from gateway.service.devices import Registry
+from gateway.service.devices import Registry, Watch
 from gateway.service.engine import Engine
 from gateway.service.listeners import Listeners
 from gateway.service.notify import notify
@@ -102,26 +104,24 @@ class Gateway:
             broker = _open_broker(config, clock.utc())
             clock.start(broker.now, loop.time())
             self._engine = engine = Engine(broker, clock, config.gateway.data)
+            handshakes, utc = count(1), lambda: (clock.utc() or 0) // 1_000_000
+            greeter = partial(Greeter, broker.spool.boot, utc=utc, handshakes=handshakes)
+            self._listeners = listeners = Listeners(engine, self._registry, lambda admit: greeter(admit=admit))
             outside = Outside(config, engine, lambda: self.ports)
-            greeter = Greeter(broker.spool.boot, utc=lambda: (clock.utc() or 0) // 1_000_000, admit=self._admits)
-            self._listeners = listeners = Listeners(engine, self._registry, lambda admit: greeter)
             try:
                 await listeners.change(config, self._passwords)
-                log.info("gateway %s: start %d, %d sessions", config.gateway.name, broker.spool.boot, len(broker.sessions))
                 await outside.start()
+                log.info("gateway %s: start %d, %d sessions", config.gateway.name, broker.spool.boot, len(broker.sessions))
                 notify("READY=1")
                 started(self)
-                await self._stop.wait()
+                with closing(Watch(config.gateway.data, self._registry, engine, lambda: self.ports)):
+                    await self._stop.wait()
                 notify("STOPPING=1")
             finally:
-                await outside.close()
                 async with self._reloading:
                     await engine.stop()
                     await listeners.close()
-
-    def _admits(self, name: str) -> bool:
-        """Whether a board may greet at all; what it may do on its port is said at CONNECT."""
-        return self._registry.admits(name, stranger=any(serial.open for serial in self.config.serial))
+                    await outside.close()
 
 
 def _open_broker(config: Config, utc: int | None) -> Broker:
