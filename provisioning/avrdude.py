@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -16,10 +17,10 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 Progress = Callable[[str, float], None]
-"""Called with the stage ("connect", "write", "verify") and the share of it that is done, 0 to 1."""
+"""Called with the stage ("connect", "wipe", "write", "verify") and the share of it that is done, 0 to 1."""
 
 _BAR = 50
-_SILENCE_S = 10.0
+_SILENCE_S = 6.0
 """A board that is there makes progress every second; a boot loader answers within two."""
 
 
@@ -32,17 +33,25 @@ def write(board: Board, port: str, image: Path, progress: Progress) -> None:
     _run(board, port, ["-D", "-U", f"flash:w:{image}:i"], progress)
 
 
-def read(board: Board, port: str, image: Path, progress: Progress) -> None:
-    """Read the board's flash into a HEX file."""
-    _run(board, port, ["-U", f"flash:r:{image}:i"], progress)
+def read(board: Board, port: str, address: int, length: int, progress: Progress) -> bytes:
+    """Bytes of the board's flash. avrdude's terminal mode reads them alone; its `-U` would read the whole flash."""
+    output = _run(board, port, ["-t"], progress, commands=f"dump flash 0x{address:X} {length}\nquit\n")
+    lines = re.findall(r"^[0-9a-f]+ ((?: +[0-9a-f]{2})+) +\|", output, re.MULTILINE)
+    data = bytes.fromhex("".join(lines))[:length]
+    if len(data) < length:
+        raise OncewayError(f"avrdude read {len(data)} of {length} bytes: {_last_line(output)}", port)
+    return data
 
 
-def _run(board: Board, port: str, operation: list[str], progress: Progress) -> None:
+def _run(board: Board, port: str, operation: list[str], progress: Progress, commands: str = "") -> str:
+    """Run avrdude to its end and return what it said. commands: for its terminal mode."""
     program = shutil.which("avrdude")
     if program is None:
         raise OncewayError("avrdude is not installed", hint="On Debian: apt-get install avrdude")
     command = [program, "-p", board.chip, "-c", board.programmer, "-b", str(board.baud), "-P", port, *operation]
-    process = subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, bufsize=0)
+    process = subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, bufsize=0)
+    with suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as terminal:  # broken: it has ended already, and says why
+        terminal.write(commands.encode())
     follower = _Follower(progress)
     try:
         silent = not follower.follow(cast(IO[bytes], process.stdout))
@@ -54,6 +63,7 @@ def _run(board: Board, port: str, operation: list[str], progress: Progress) -> N
         raise OncewayError("the board fell silent in the middle", port, "Did it lose its power? Run the same command again")
     if silent or code != 0:
         raise _explain(follower.output, board, port, silent)
+    return follower.output
 
 
 class _Follower:
@@ -100,7 +110,7 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
         if "xpected signature" in output:
             what = f"the chip is not an {board.chip_title}: its signature is {found}" + (f" ({probably})" if probably else "")
             return OncewayError(what, port, f"The board was named as {board.name} ({board.title}); name another one with --board")
-    if mismatch := re.search(r"first mismatch at byte (0x[0-9a-fA-F]+)", output):
+    if mismatch := re.search(r"(?:mismatch at byte|at addr) (0x[0-9a-fA-F]+)", output):
         return OncewayError(
             f"the board does not hold what was written, from byte {mismatch[1]} on", port, "Try again; if it stays, the flash is worn out"
         )
@@ -116,5 +126,5 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
 
 
 def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip() and "Thank you" not in line]
+    lines = [line.strip() for line in output.splitlines() if line.strip() and "Thank you" not in line and "TIOCM" not in line]
     return lines[-1].removeprefix("avrdude error: ") if lines else "it said nothing"

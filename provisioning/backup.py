@@ -1,45 +1,57 @@
-"""A registry as one encrypted file. In: devices and a passphrase. Out: bytes that are useless without it, and the devices again.
+"""A registry as one encrypted file. In: the registry's rows and a passphrase. Out: bytes that are useless without it, and the rows again.
 
-    file = "OWREG1" salt:16 nonce:12 ciphertext      AES-256-GCM over the devices as JSON; the first 34 bytes are authenticated too
+    file = "OWREG2" salt:16 nonce:12 ciphertext sha256:32    AES-256-GCM over the rows as JSON; the first 34 bytes are authenticated too
 
-The key comes from the passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a second on a Raspberry Pi 5).
+The key comes from the passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a second on a Raspberry Pi 5). The
+SHA-256 of all before it tells a damaged file from a wrong passphrase; who alters the file on purpose is found out by AES-GCM.
 """
 
+import hashlib
 import json
 import os
-from dataclasses import asdict
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from gateway.errors import OncewayError
-from provisioning.registry import Device
+from provisioning.registry import Rows
+from provisioning.schema import VERSION
 
-_MAGIC = b"OWREG1"
-_SALT, _NONCE = 16, 12
+_MAGIC = b"OWREG2"
+_SALT, _NONCE, _SUM = 16, 12, 32
 _HEADER = len(_MAGIC) + _SALT + _NONCE
 
 
-def seal(devices: list[Device], passphrase: str) -> bytes:
-    """Encrypt devices, keys included."""
+def seal(rows: Rows, passphrase: str) -> bytes:
+    """Encrypt the rows, keys included."""
     salt, nonce = os.urandom(_SALT), os.urandom(_NONCE)
-    rows = [{**asdict(device), "key": device.key.hex()} for device in devices]
     header = _MAGIC + salt + nonce
-    return header + AESGCM(_derive(passphrase, salt)).encrypt(nonce, json.dumps(rows).encode(), header)
+    text = json.dumps({"schema": VERSION, "rows": rows}, default=bytes.hex).encode()
+    sealed = header + AESGCM(_derive(passphrase, salt)).encrypt(nonce, text, header)
+    return sealed + hashlib.sha256(sealed).digest()
 
 
-def open_sealed(data: bytes, passphrase: str) -> list[Device]:
-    """Decrypt devices. Raises OncewayError if this is no backup, was altered, or the passphrase is wrong."""
-    if len(data) < _HEADER or not data.startswith(_MAGIC):
+def open_sealed(data: bytes, passphrase: str) -> Rows:
+    """Decrypt the rows. Raises OncewayError: no backup, damaged, wrong passphrase, of another version."""
+    if not data.startswith(_MAGIC):
         raise OncewayError("this is not a backup of a device registry")
-    header = data[:_HEADER]
+    sealed, checksum = data[:-_SUM], data[-_SUM:]
+    if len(sealed) < _HEADER or hashlib.sha256(sealed).digest() != checksum:
+        raise OncewayError("the backup is damaged: its checksum does not fit", hint="Take another copy of it")
+    header = sealed[:_HEADER]
     salt, nonce = header[len(_MAGIC) : -_NONCE], header[-_NONCE:]
     try:
-        rows = json.loads(AESGCM(_derive(passphrase, salt)).decrypt(nonce, data[_HEADER:], header))
+        content = json.loads(AESGCM(_derive(passphrase, salt)).decrypt(nonce, sealed[_HEADER:], header))
     except InvalidTag:
-        raise OncewayError("the passphrase is wrong, or the file was altered") from None
-    return [Device(**{**row, "key": bytes.fromhex(row["key"])}) for row in rows]
+        raise OncewayError("the passphrase is wrong") from None
+    if content["schema"] != VERSION:
+        raise OncewayError(f"the backup was made by another version of Onceway (schema {content['schema']}, this one knows {VERSION})")
+    rows: Rows = content["rows"]
+    for table in rows.values():
+        for row in table:
+            row["key"] = bytes.fromhex(row["key"]) if row["key"] is not None else None
+    return rows
 
 
 def _derive(passphrase: str, salt: bytes) -> bytes:

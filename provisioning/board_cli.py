@@ -1,32 +1,17 @@
 """`onceway board …`: which kinds of board there are, and what is plugged in."""
 
 import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated
+from dataclasses import asdict
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from serial.tools.list_ports import comports
 
-from provisioning.boards import by_usb, catalogue
-from provisioning.ports import holders
+from provisioning import ports
+from provisioning.boards import catalogue
+from provisioning.options import Json
 
 app = typer.Typer(help="The board catalogue, and the boards that are plugged in.", no_args_is_help=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Plugged:
-    """A serial port. stable: its name under /dev/serial/by-id, which stays when ports are plugged in another order."""
-
-    port: str
-    stable: str | None
-    board: str | None
-    description: str
-    held_by: list[str]
 
 
 @app.command("list")
@@ -38,9 +23,11 @@ def list_boards(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps([entry.model_dump() for entry in catalogue().values()], indent=2))
         return
-    table = Table("name", "board", "chip", "boot loader", "room for firmware")
+    table = Table("name", "board", "chip", "boot loader", "room for firmware", "link", "firmware")
     for entry in catalogue().values():
-        table.add_row(entry.name, entry.title, entry.chip_title, f"{entry.programmer}, {entry.baud} baud", f"{entry.identity} bytes")
+        chip = f"{entry.chip_title}, {entry.clock // 1_000_000} MHz"
+        loader = f"{entry.programmer}, {entry.baud} baud"
+        table.add_row(entry.name, entry.title, chip, loader, f"{entry.identity} bytes", f"{entry.link_baud} baud", str(entry.hex_file))
     Console().print(table)
 
 
@@ -50,25 +37,11 @@ def list_ports(as_json: Json = False) -> None:
 
     Example: onceway board ports --json
     """
-    plugged = _plugged()
+    plugged = ports.plugged()
     if as_json:
         print(json.dumps([asdict(entry) for entry in plugged], indent=2))
         return
     table = Table("port", "stable name", "looks like", "description", "held by")
     for entry in plugged:
-        table.add_row(entry.port, entry.stable or "", entry.board or "", entry.description, ", ".join(entry.held_by))
+        table.add_row(entry.port, entry.stable or "", ", ".join(entry.boards), entry.description, ", ".join(entry.held_by))
     Console().print(table if plugged else "no serial port here; plug a board in, and see `dmesg` if it stays away")
-
-
-def _plugged() -> list[Plugged]:
-    by_id = Path("/dev/serial/by-id")
-    stable = {path.resolve(): str(path) for path in by_id.iterdir()} if by_id.is_dir() else {}
-    found = []
-    for port in sorted(comports()):
-        board = by_usb(port.vid, port.pid)
-        found.append(
-            Plugged(
-                port.device, stable.get(Path(port.device).resolve()), board.name if board else None, port.description, holders(port.device)
-            )
-        )
-    return found

@@ -3,6 +3,7 @@
 import tomllib
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,7 +11,7 @@ from gateway.errors import OncewayError
 
 
 class Board(BaseModel):
-    """A kind of board. Sizes and addresses are in bytes of flash; `identity` is the address of the identity page."""
+    """A kind of board. Sizes and addresses in bytes, `clock` in Hz; what each field means stands in boards.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -18,12 +19,21 @@ class Board(BaseModel):
     title: str
     chip: str
     chip_title: str
+    clock: int
     programmer: str
     baud: int
     flash: int
+    eeprom: int
     application_end: int
     identity: int
+    firmware: str
+    link_baud: int
     usb: list[str]
+
+    @property
+    def hex_file(self) -> Path:
+        """The sensor example built for this board, in the source tree."""
+        return Path("build/firmware") / self.firmware / "sensor.hex"
 
 
 @cache
@@ -41,9 +51,9 @@ def board(name: str) -> Board:
         raise OncewayError(f"no board is called {name!r}", hint=f"Known boards: {', '.join(catalogue())}") from None
 
 
-def by_usb(vendor: int | None, product: int | None) -> Board | None:
-    """The board that an adapter with these USB ids most likely belongs to, or None."""
+def by_usb(vendor: int | None, product: int | None) -> list[Board]:
+    """The boards that come with these USB ids, the likeliest first."""
     if vendor is None or product is None:
-        return None
+        return []
     ids = f"{vendor:04x}:{product:04x}"
-    return next((entry for entry in catalogue().values() if ids in entry.usb), None)
+    return [entry for entry in catalogue().values() if ids in entry.usb]

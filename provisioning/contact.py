@@ -10,8 +10,8 @@ from gateway.errors import OncewayError
 from gateway.links.carrier import Carrier, DeviceIdentity
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener
+from provisioning.boards import Board
 
-BAUD = 115200
 WAIT_S = 15.0
 
 
@@ -26,22 +26,28 @@ class _Silent:
     def writable(self) -> None: ...
 
 
-def await_greeting(port: str, name: str, wait_s: float = WAIT_S) -> DeviceIdentity:
+def await_greeting(port: str, name: str, board: Board, wait_s: float = WAIT_S) -> DeviceIdentity:
     """Wait for a board's HELLO. Raises OncewayError if none comes, or another device greets."""
     try:
-        met = asyncio.run(_greeting(port, wait_s))
+        met = asyncio.run(_greeting(port, board.link_baud, wait_s))
     except TimeoutError:
         raise OncewayError(
-            f"the board was flashed, but no greeting came within {wait_s:.0f} s",
+            f"the board was flashed and entered in the registry, but no greeting came within {wait_s:.0f} s",
             port,
-            f"Does this firmware speak the reliable link at {BAUD} baud?",
+            f"Is this firmware made for {board.title}, and does it speak the reliable link at {board.link_baud} baud?",
         ) from None
+    if not met.name:
+        raise OncewayError(
+            f"the board was flashed as {name!r}, but greets without a name: its firmware looks for the identity page elsewhere",
+            port,
+            f"{board.title} needs a firmware that reads it at 0x{board.identity:X}",
+        )
     if met.name != name:
         raise OncewayError(f"the board was flashed as {name!r}, but greets as {met.name!r}", port, "Is another board on this port?")
     return met
 
 
-async def _greeting(port: str, wait_s: float) -> DeviceIdentity:
+async def _greeting(port: str, baud: int, wait_s: float) -> DeviceIdentity:
     met: asyncio.Future[DeviceIdentity] = asyncio.get_running_loop().create_future()
 
     def accept(carrier: Carrier) -> _Silent:
@@ -49,7 +55,7 @@ async def _greeting(port: str, wait_s: float) -> DeviceIdentity:
             met.set_result(carrier.peer.device)
         return _Silent()
 
-    listener = SerialListener(accept, port, Greeter(gateway_boot=0), baud=BAUD)
+    listener = SerialListener(accept, port, Greeter(gateway_boot=0), baud=baud)
     await listener.start()
     try:
         return await asyncio.wait_for(met, wait_s)

@@ -1,15 +1,23 @@
-"""The jobs on one device. In: registry, board, port, HEX file. Out: a board that was read back, and a registry row that says so."""
+"""Writing one board. In: registry, plan, board, port, HEX file. Out: a board that was read back, and a registry row that says so.
+
+The board is asked first who it is, so that a wrong port costs no other device its firmware. From the first byte written until the last
+one read back, the registry has it as `flashing`; the same command again takes that up.
+"""
 
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from provisioning import avrdude, ports
+from provisioning import avrdude, eeprom, ports
 from provisioning.boards import Board
-from provisioning.identity import Identity
-from provisioning.image import Image, read_identity
+from provisioning.identity import SIZE, Identity
+from provisioning.image import Image
+from provisioning.plans import Plan
 from provisioning.registry import Device, Registry
+
+_TICK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,48 +29,6 @@ class Target:
     firmware: Path
 
 
-def provision(registry: Registry, name: str, target: Target, progress: avrdude.Progress) -> Device:
-    """Make an identity, write it and the firmware, verify, enter the device.
-
-    An interrupted attempt (status `flashing`) is taken up again with the identity it had. Raises OncewayError if the name is taken.
-    """
-    known = registry.find(name)
-    if known is not None and known.status != "flashing":
-        raise _taken(registry, known)
-    return _write(registry, known.identity if known else Identity.create(name), target, progress)
-
-
-def flash(registry: Registry, name: str, target: Target, progress: avrdude.Progress) -> Device:
-    """Write a firmware to a device of the registry; it keeps its identity."""
-    return _write(registry, _welcome(registry, name).identity, target, progress)
-
-
-def replace(registry: Registry, name: str, target: Target, progress: avrdude.Progress) -> Device:
-    """Let a new board take over a name: it gets a key of its own, and its empty EEPROM makes the gateway draw a new incarnation."""
-    registry.get(name)
-    return _write(registry, Identity.create(name), target, progress)
-
-
-def rename(registry: Registry, name: str, new_name: str, target: Target, progress: avrdude.Progress) -> Device:
-    """Write a device again under another name. What it published stays under the old one. Raises OncewayError if the new name is taken."""
-    taken = registry.find(new_name)
-    if taken is not None:
-        raise _taken(registry, taken)
-    renamed = _write(registry, Identity(new_name, _welcome(registry, name).key), target, progress)
-    registry.remove(name)
-    return renamed
-
-
-def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
-    """The identity that a board carries, read from its flash, or None if it carries none."""
-    ports.check(port)
-    with tempfile.TemporaryDirectory(prefix="onceway-") as folder:
-        image = Path(folder) / "flash.hex"
-        image.touch(mode=0o600)
-        avrdude.read(board, port, image, progress)
-        return read_identity(image, board)
-
-
 def check(target: Target) -> Image:
     """All that can be known before the board is touched. Raises OncewayError: no such file, not for this chip, port missing or busy."""
     image = Image(target.firmware, target.board)
@@ -70,41 +36,82 @@ def check(target: Target) -> Image:
     return image
 
 
-def _welcome(registry: Registry, name: str) -> Device:
-    device = registry.get(name)
-    if device.status == "revoked":
-        hint = f"`onceway device replace {name}` gives the name to a board again, with a new key"
-        raise OncewayError(f"the device {name!r} was revoked", str(registry.path), hint)
-    return device
+def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
+    """The identity that a board carries, read from its flash, or None if it carries none."""
+    ports.check(port)
+    ports.drop_dtr(port)
+    page = avrdude.read(board, port, board.identity, SIZE, lambda stage, share: progress("connect", 0.0))
+    return Identity.from_bytes(page)
 
 
-def _taken(registry: Registry, known: Device) -> OncewayError:
-    return OncewayError(
-        f"the name {known.name!r} is taken by a device that was provisioned on {known.created}",
-        str(registry.path),
-        f"Choose another name; `onceway device flash {known.name}` writes to that device, `replace` gives its name to a new board",
-    )
-
-
-def _write(registry: Registry, identity: Identity, target: Target, progress: avrdude.Progress) -> Device:
+def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Progress) -> Device:
+    """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises OncewayError."""
     image = check(target)
-    before = registry.find(identity.name)
-    registry.begin(identity, target.board.name, target.port)
+    carried = read(target.board, target.port, progress)
+    _recognise(registry, plan, carried, target.port)
+    if plan.identity is not None:
+        identity = plan.identity
+    elif carried is not None:
+        identity = Identity(plan.name, carried.key)
+    else:
+        raise _another(plan, "carries no identity", target.port)
+    earlier = registry.work(plan.name)
+    work = registry.begin(identity, target.board.name, target.port, plan.was)
     touched = False
 
     def watch(stage: str, share: float) -> None:
         nonlocal touched
         touched = touched or stage == "write"
-        progress(stage, share)
+        progress("wipe" if wiping and stage != "connect" else stage, share)
 
+    wiping = carried is not None and carried.key != identity.key
     try:
         with tempfile.TemporaryDirectory(prefix="onceway-") as folder:
+            if wiping:
+                _wipe(target, Path(folder) / "eraser.hex", watch)
+                wiping = False
             patched = Path(folder) / "firmware.hex"
             image.write(patched, identity)
             avrdude.write(target.board, target.port, patched, watch)
     except OncewayError:
         if not touched:  # the board is as it was, and so shall be what we say of it
-            registry.remove(identity.name) if before is None else registry.restore(before)
+            registry.abandon(work, earlier)
         raise
-    registry.finish(identity.name, image.sha256)
-    return registry.get(identity.name)
+    return registry.finish(work, image.sha256)
+
+
+def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: str) -> None:
+    """Raise OncewayError if the board on this port is another device's."""
+    if carried is None:
+        if not plan.new_board and plan.interrupted is None:
+            raise _another(plan, "carries no identity", port)
+        return
+    known = registry.find(carried.name)
+    if carried.name not in (plan.name, plan.was):
+        alive = known is not None and known.status != "revoked" and known.key in (None, carried.key)
+        if not plan.new_board or alive:
+            raise _another(plan, f"is {carried.name!r}" + (f" ({known.status})" if known else ""), port)
+    elif not plan.new_board and plan.identity is not None and carried.key != plan.identity.key:
+        raise _another(plan, f"had the name {carried.name!r} before another board took it over", port)
+
+
+def _another(plan: Plan, what: str, port: str) -> OncewayError:
+    name = plan.was or plan.name
+    if not plan.new_board:
+        return OncewayError(
+            f"the board on this port {what}: it is not {name!r}",
+            port,
+            f"Is that its port? `onceway device replace {name}` takes another board",
+        )
+    hint = "Is that the right port? `onceway device rename` gives a device another name; after `onceway device revoke` its board is free"
+    return OncewayError(f"the board on this port {what}: it would be lost", port, hint)
+
+
+def _wipe(target: Target, eraser: Path, progress: avrdude.Progress) -> None:
+    """Empty the EEPROM of a board that had another key: what is in it belongs to another device."""
+    eeprom.write_eraser(eraser, target.board.eeprom)
+    avrdude.write(target.board, target.port, eraser, progress)
+    start, wait = time.monotonic(), eeprom.seconds(target.board.eeprom)
+    while (passed := time.monotonic() - start) < wait:
+        progress("wipe", passed / wait)
+        time.sleep(_TICK_S)

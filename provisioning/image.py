@@ -7,7 +7,7 @@ from intelhex import IntelHex, IntelHexError
 
 from gateway.errors import OncewayError
 from provisioning.boards import Board
-from provisioning.identity import SIZE, Identity
+from provisioning.identity import Identity
 
 
 class Image:
@@ -21,9 +21,11 @@ class Image:
         try:
             self._hex.loadhex(str(path))
         except OSError as error:
-            raise OncewayError(
-                f"cannot read the firmware ({error.strerror})", str(path), "Build it with `make firmware` or name another file with --hex"
-            ) from error
+            hint = (
+                f"Build it with `make firmware`, or name a HEX file with --hex, made for {board.chip_title} at "
+                f"{board.clock // 1_000_000} MHz, that reads its identity page at 0x{board.identity:X}"
+            )
+            raise OncewayError(f"there is no firmware for {board.title} ({error.strerror})", str(path), hint) from error
         except (IntelHexError, UnicodeDecodeError) as error:
             raise OncewayError(f"not an Intel HEX file ({error})", str(path)) from error
         last = self._hex.maxaddr()
@@ -45,10 +47,3 @@ class Image:
         image.puts(self._identity_address, identity.to_bytes())
         path.touch(mode=0o600)
         image.write_hex_file(str(path))
-
-
-def read_identity(path: Path, board: Board) -> Identity | None:
-    """The identity in a HEX file read back from a board, or None."""
-    image = IntelHex()
-    image.loadhex(str(path))
-    return Identity.from_bytes(bytes(image.tobinarray(start=board.identity, size=SIZE)))

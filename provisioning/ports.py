@@ -1,20 +1,71 @@
-"""Serial ports before they are opened. In: a path. Out: nothing, or an OncewayError that says why avrdude would fail on it."""
+"""Serial ports before they are opened: what is plugged in, and whether it is ours to open.
+
+In: nothing, a board, or a path. Out: ports, or an OncewayError that says why avrdude would fail on one.
+"""
 
 import errno
 import fcntl
 import grp
 import os
 import stat
+import termios
+from dataclasses import dataclass
 from pathlib import Path
 
 from serial.tools.list_ports import comports
 
 from gateway.errors import OncewayError
+from provisioning.boards import Board, by_usb
+
+_BY_ID = Path("/dev/serial/by-id")
+_CFLAG = 2
+_GROUP_MAY = stat.S_IRGRP | stat.S_IWGRP
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged:
+    """A serial port. stable: its name under /dev/serial/by-id, which stays when ports are plugged in another order.
+    boards: names of the boards that it looks like, by its USB ids."""
+
+    port: str
+    stable: str | None
+    boards: list[str]
+    description: str
+    held_by: list[str]
+
+
+def plugged() -> list[Plugged]:
+    """All serial ports of this machine."""
+    stable = {path.resolve(): str(path) for path in _BY_ID.iterdir()} if _BY_ID.is_dir() else {}
+    return [
+        Plugged(
+            port.device,
+            stable.get(Path(port.device).resolve()),
+            [board.name for board in by_usb(port.vid, port.pid)],
+            port.description,
+            holders(port.device),
+        )
+        for port in sorted(comports())
+    ]
+
+
+def find(board: Board) -> str:
+    """The one port, by its stable name, with a board that looks like this kind. Raises OncewayError if there is none, or several."""
+    fitting = [entry for entry in plugged() if board.name in entry.boards]
+    if len(fitting) == 1:
+        return fitting[0].stable or fitting[0].port
+    if not fitting:
+        raise OncewayError(f"no {board.title} is plugged in", hint="`onceway board ports` shows what is; name the port with --port")
+    names = ", ".join(entry.port for entry in fitting)
+    raise OncewayError(f"several boards look like {board.title}: {names}", hint="Say which one with --port")
 
 
 def holders(port: str) -> list[str]:
     """Processes that have this port open, as `name (pid N)`. Those of other users are seen by root only."""
-    device = os.stat(port).st_rdev
+    try:
+        device = os.stat(port).st_rdev
+    except OSError:
+        return []
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
@@ -45,16 +96,21 @@ def check(port: str) -> None:
     if not stat.S_ISCHR(status.st_mode):
         raise OncewayError("this is not a serial port", port)
     if not os.access(port, os.R_OK | os.W_OK):
-        group = grp.getgrgid(status.st_gid).gr_name
-        raise OncewayError(
-            "you may not open this port",
-            port,
-            f"It belongs to the group {group}: run `sudo usermod -aG {group} $USER` and log in again",
-        )
+        raise OncewayError("you may not open this port", port, _who_may(status))
     held_by = holders(port)
     if held_by:
         raise _busy(port, " and ".join(held_by))
     _try_lock(port)
+
+
+def _who_may(status: os.stat_result) -> str:
+    if status.st_mode & _GROUP_MAY != _GROUP_MAY:
+        return "Only its owner may: run the command with sudo"
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        group = str(status.st_gid)
+    return f"It belongs to the group {group}: run `sudo usermod -aG {group} $USER` and log in again"
 
 
 def _try_lock(port: str) -> None:
@@ -69,6 +125,19 @@ def _try_lock(port: str) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise _busy(port, "another process") from None
+    finally:
+        os.close(fd)
+
+
+def drop_dtr(port: str) -> None:
+    """Let the next program that opens the port reset the board. A gateway leaves DTR up when it closes a port, so that nothing is reset."""
+    fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        attributes = termios.tcgetattr(fd)
+        attributes[_CFLAG] |= termios.HUPCL
+        termios.tcsetattr(fd, termios.TCSANOW, attributes)
+    except termios.error as error:
+        raise OncewayError(f"this is not a serial port ({error.args[1]})", port) from error
     finally:
         os.close(fd)
 

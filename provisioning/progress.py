@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from provisioning import avrdude
 
-_STAGES = {"connect": "waiting for the boot loader", "write": "writing", "verify": "reading back"}
+_STAGES = {"connect": "waiting for the boot loader", "wipe": "emptying the EEPROM", "write": "writing", "verify": "reading back"}
 
 
 @contextmanager

@@ -1,14 +1,13 @@
 """The device registry. In: what was done to a board. Out: which devices there are, with which keys, and what is really on them.
 
-A SQLite file that only its owner can read, since it holds keys. Its tables:
-device (name, board, key, status 'flashing' | 'ready' | 'revoked', port, firmware SHA-256, created and flashed in ISO 8601 UTC).
+A SQLite file (`schema.py`) that only its owner can read, since it holds keys: root, and the account that owns the folder.
 """
 
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +15,14 @@ from typing import Any, cast
 import sqlite_utils
 
 from gateway.errors import OncewayError
-from provisioning.identity import Identity
+from provisioning.identity import Identity, check_name
+from provisioning.schema import migrate
 
-_SCHEMA_VERSION = 1
 _WAIT_S = 20.0
 """For another process that writes."""
+
+Rows = dict[str, list[dict[str, Any]]]
+"""All rows by table."""
 
 
 def default_path() -> Path:
@@ -34,25 +36,37 @@ def default_path() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A row of the registry."""
+    """A device of the registry. status: as in the table, or `flashing` while its board is being written, or that was interrupted."""
 
     name: str
-    board: str
-    key: bytes = field(repr=False)
+    board: str | None
+    key: bytes | None = field(repr=False)
     status: str
     port: str | None
     firmware: str | None
     created: str
     flashed: str | None
 
-    @property
-    def identity(self) -> Identity:
-        return Identity(self.name, self.key)
-
     def public(self) -> dict[str, str | None]:
         """What may be shown: everything but the key."""
         shown = ("name", "board", "status", "port", "firmware", "created", "flashed")
         return {column: getattr(self, column) for column in shown}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A board that is being written: see the table."""
+
+    name: str
+    board: str
+    key: bytes = field(repr=False)
+    port: str
+    was: str | None
+    begun: str
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name, self.key)
 
 
 class Registry:
@@ -66,8 +80,10 @@ class Registry:
             if os.geteuid() == 0:  # the gateway's own account reads it in its own folder
                 owner = path.parent.stat()
                 os.chown(path, owner.st_uid, owner.st_gid)
-            self._database = sqlite_utils.Database(sqlite3.connect(path, timeout=_WAIT_S))
-            self._migrate()
+            path.chmod(0o600)
+            connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            self._database = sqlite_utils.Database(connection)
+            migrate(connection, str(path))
         except OSError as error:
             raise OncewayError(
                 f"cannot open the device registry ({error.strerror})", str(path), "Name another one with --registry"
@@ -77,91 +93,117 @@ class Registry:
         except sqlite3.DatabaseError as error:
             raise OncewayError(f"this is not a device registry ({error})", str(path), "Name another one with --registry") from error
 
-    def _migrate(self) -> None:
-        version = self._database.execute("PRAGMA user_version").fetchone()[0]
-        if version > _SCHEMA_VERSION:
-            raise OncewayError(
-                f"the registry was written by a newer Onceway (schema {version}, this one knows {_SCHEMA_VERSION})",
-                str(self.path),
-                "Upgrade Onceway",
-            )
-        if version == 0:
-            with self._writing():
-                self._table.create(
-                    {"name": str, "board": str, "key": bytes, "status": str, "port": str, "firmware": str, "created": str, "flashed": str},
-                    pk="name",
-                    not_null={"board", "key", "status", "created"},
-                    strict=True,
-                    if_not_exists=True,
-                )
-                self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """A transaction that takes the write lock before it reads: two that read first and write then would not wait for one another."""
-        self._database.execute("BEGIN IMMEDIATE")
+        connection = self._database.conn
+        connection.execute("BEGIN IMMEDIATE")
         try:
             yield
         except BaseException:
-            self._database.conn.rollback()
+            connection.rollback()
             raise
-        self._database.conn.commit()
+        connection.commit()
 
-    @property
-    def _table(self) -> sqlite_utils.db.Table:
-        return cast(sqlite_utils.db.Table, self._database["device"])
+    def _table(self, name: str) -> sqlite_utils.db.Table:
+        return cast(sqlite_utils.db.Table, self._database[name])
 
     def devices(self) -> list[Device]:
         """All devices by name."""
-        return [_device(row) for row in self._table.rows_where(order_by="name")]
+        works = {work.name: work for work in self.works()}
+        leaving = {work.was for work in works.values()}
+        found = {row["name"]: Device(**row) for row in self._table("device").rows}
+        for name, known in found.items():
+            if name in leaving and known.status != "revoked":
+                found[name] = replace(known, status="flashing")  # its board is about to have another name
+        for name, work in works.items():
+            new = Device(name, work.board, work.key, "flashing", work.port, None, work.begun, None)
+            old = found.get(name, new)
+            found[name] = replace(new, firmware=old.firmware, created=old.created, flashed=old.flashed)
+        return [found[name] for name in sorted(found)]
+
+    def works(self) -> list[Work]:
+        """All boards that are being written, or were when that was interrupted."""
+        return [Work(**row) for row in self._table("work").rows]
+
+    def work(self, name: str) -> Work | None:
+        return next((work for work in self.works() if work.name == name), None)
 
     def find(self, name: str) -> Device | None:
-        return next((_device(row) for row in self._table.rows_where("name = ?", [name])), None)
+        return next((device for device in self.devices() if device.name == name), None)
 
     def get(self, name: str) -> Device:
         """The device of that name. Raises OncewayError if there is none."""
         device = self.find(name)
         if device is None:
             raise OncewayError(
-                f"no device is called {name!r}", str(self.path), "`onceway device list` shows them; `onceway device provision` makes one"
+                f"no device is called {name!r}", str(self.path), "`onceway device list` shows them; `onceway device add` makes one"
             )
         return device
 
-    def begin(self, identity: Identity, board: str, port: str) -> None:
-        """Enter a device, or one that is written again, as `flashing`."""
-        now = _now()
+    def begin(self, identity: Identity, board: str, port: str, was: str | None = None) -> Work:
+        """A board is about to be written. was: the name that it has, when this is to be another."""
+        work = Work(identity.name, board, identity.key, port, was, datetime.now(UTC).isoformat())
         with self._writing():
-            if self.find(identity.name) is None:
-                self._table.insert(
-                    {"name": identity.name, "board": board, "key": identity.key, "status": "flashing", "port": port, "created": now}
-                )
-            else:
-                self._table.update(identity.name, {"board": board, "key": identity.key, "status": "flashing", "port": port})
+            self._table("work").upsert(asdict(work), pk="name")
+        return work
 
-    def finish(self, name: str, firmware: str) -> None:
-        """The board was written and read back: it is `ready`."""
+    def abandon(self, work: Work, earlier: Work | None) -> None:
+        """The board was not touched: what was said of it before holds. earlier: the work under this name that was interrupted before."""
         with self._writing():
-            self._table.update(name, {"status": "ready", "firmware": firmware, "flashed": _now()})
+            if self.work(work.name) == work:
+                self._table("work").delete(work.name)
+                if earlier is not None:
+                    self._table("work").insert(asdict(earlier))
+
+    def finish(self, work: Work, firmware: str) -> Device:
+        """The board was written and read back: it is `ready`. Raises OncewayError if another command took the name meanwhile."""
+        names = [work.name, work.was]
+        with self._writing():
+            if self.work(work.name) != work:
+                raise OncewayError(
+                    f"the board was written, but {work.name!r} was changed by another command meanwhile", str(self.path), "Write it again"
+                )
+            created = self.get(work.was or work.name).created
+            device = Device(work.name, work.board, work.key, "ready", work.port, firmware, created, _now())
+            self._table("device").delete_where("name IN (?, ?)", names)
+            self._table("device").insert(asdict(device))
+            self._table("work").delete_where("name IN (?, ?) OR was IN (?, ?)", names * 2)
+        return device
+
+    def admit(self, name: str) -> Device:
+        """Let a device in: one that was never written here, or one that was revoked."""
+        check_name(name)
+        known = self.find(name)
+        if known is not None and known.status != "revoked":
+            return known
+        with self._writing():
+            if known is None:
+                self._table("device").insert({"name": name, "status": "admitted", "created": _now()})
+            else:
+                self._table("device").update(name, {"status": "ready" if known.key else "admitted"})
+        return self.get(name)
 
     def revoke(self, name: str) -> None:
         """The device is no longer welcome; its row stays, so that its name is not given away by accident."""
-        self.get(name)
+        known = self.get(name)
         with self._writing():
-            self._table.update(name, {"status": "revoked"})
+            self._table("work").delete_where("name = ? OR was = ?", [name, name])
+            if not self._table("device").count_where("name = ?", [name]):
+                self._table("device").insert(asdict(replace(known, status="revoked")))
+            self._table("device").update(name, {"status": "revoked"})
 
-    def remove(self, name: str) -> None:
-        """Forget a device."""
+    def dump(self) -> Rows:
+        """Everything, for a backup."""
+        return {table: list(self._table(table).rows) for table in ("device", "work")}
+
+    def load(self, rows: Rows) -> None:
+        """Enter what `dump` gave, over what is known of the same devices: all or nothing."""
         with self._writing():
-            self._table.delete(name)
-
-    def restore(self, device: Device) -> None:
-        """Enter a device as a backup holds it, over what is known of it."""
-        with self._writing():
-            self._table.upsert(asdict(device), pk="name")
-
-
-def _device(row: dict[str, Any]) -> Device:
-    return Device(**row)
+            for entry in rows["device"]:
+                self._table("work").delete_where("name = ? OR was = ?", [entry["name"], entry["name"]])
+            for table in ("device", "work"):
+                self._table(table).upsert_all(rows[table], pk="name")
 
 
 def _now() -> str:

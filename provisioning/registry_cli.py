@@ -1,5 +1,12 @@
-"""`onceway registry …`: carry the device registry to another machine."""
+"""`onceway registry …`: carry the device registry to another machine.
 
+The passphrase comes from the environment or from the terminal, never from the command line, where every user of the machine sees it.
+"""
+
+import json
+import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -7,40 +14,33 @@ import typer
 
 from gateway.errors import OncewayError
 from provisioning.backup import open_sealed, seal
-from provisioning.cli import RegistryFile, open_registry
+from provisioning.options import Json, RegistryFile, open_registry
 
-app = typer.Typer(help="Back the device registry up, and restore it.", no_args_is_help=True)
+PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
 
-Passphrase = Annotated[
-    str,
-    typer.Option(
-        envvar="ONCEWAY_PASSPHRASE", prompt=True, hide_input=True, help="Encrypts the file; asked for when not in ONCEWAY_PASSPHRASE."
-    ),
-]
+app = typer.Typer(
+    help=f"Back the device registry up, and restore it. The passphrase is asked for, or taken from {PASSPHRASE}.", no_args_is_help=True
+)
 
 
 @app.command("export")
 def export_registry(
-    file: Annotated[Path, typer.Argument(help="File to write.")], passphrase: Passphrase, registry: RegistryFile = None
+    file: Annotated[Path, typer.Argument(help="File to write.")], registry: RegistryFile = None, as_json: Json = False
 ) -> None:
     """Write the registry, keys included, to one encrypted file.
 
     Example: onceway registry export backup.owreg
     """
-    devices = open_registry(registry).devices()
-    try:
-        file.touch(mode=0o600)
-        file.write_bytes(seal(devices, passphrase))
-    except OSError as error:
-        raise OncewayError(f"cannot write the backup ({error.strerror})", str(file)) from error
-    print(f"{len(devices)} devices written to {file}")
+    rows = open_registry(registry).dump()
+    _write(file, seal(rows, _passphrase(twice=True)))
+    _say(as_json, len(rows["device"]), f"written to {file}", file)
 
 
 @app.command("import")
 def import_registry(
-    file: Annotated[Path, typer.Argument(help="File to read.")], passphrase: Passphrase, registry: RegistryFile = None
+    file: Annotated[Path, typer.Argument(help="File to read.")], registry: RegistryFile = None, as_json: Json = False
 ) -> None:
-    """Enter the devices of a backup; a device of the same name is overwritten.
+    """Enter the devices of a backup, all or none; a device of the same name is overwritten.
 
     Example: onceway registry import backup.owreg
     """
@@ -48,7 +48,43 @@ def import_registry(
         data = file.read_bytes()
     except OSError as error:
         raise OncewayError(f"cannot read the backup ({error.strerror})", str(file)) from error
-    opened, devices = open_registry(registry), open_sealed(data, passphrase)
-    for device in devices:
-        opened.restore(device)
-    print(f"{len(devices)} devices entered in {opened.path}")
+    try:
+        rows = open_sealed(data, _passphrase(twice=False))
+    except OncewayError as error:
+        raise OncewayError(error.what, str(file), error.hint) from None
+    opened = open_registry(registry)
+    opened.load(rows)
+    _say(as_json, len(rows["device"]), f"entered in {opened.path}", opened.path)
+
+
+def _passphrase(twice: bool) -> str:
+    given = os.environ.get(PASSPHRASE)
+    if given is None:
+        try:
+            given = str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True))
+        except typer.Abort:
+            raise OncewayError("there is no passphrase", hint=f"Type one at the terminal, or put it into {PASSPHRASE}") from None
+    if not given:
+        raise OncewayError("the passphrase is empty")
+    return given
+
+
+def _write(file: Path, data: bytes) -> None:
+    """All or nothing, and for its owner only."""
+    new = None
+    try:
+        descriptor, new = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with open(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(new, file)
+    except OSError as error:
+        if new is not None:
+            with suppress(OSError):
+                os.unlink(new)
+        raise OncewayError(f"cannot write the backup ({error.strerror})", str(file)) from error
+
+
+def _say(as_json: bool, devices: int, what: str, file: Path) -> None:
+    print(json.dumps({"devices": devices, "file": str(file)}) if as_json else f"{devices} devices {what}")

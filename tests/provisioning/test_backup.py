@@ -1,5 +1,10 @@
 """A backup gives the same devices back, and nothing to anyone without the passphrase."""
 
+import hashlib
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,36 +12,59 @@ import pytest
 from gateway.errors import OncewayError
 from provisioning.backup import open_sealed, seal
 from provisioning.identity import Identity
-from provisioning.registry import Device, Registry
+from provisioning.registry import Registry
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
 
 
 @pytest.fixture
-def devices(tmp_path: Path) -> list[Device]:
+def registry(tmp_path: Path) -> Registry:
     registry = Registry(tmp_path / "registry.db")
-    for name in ("roof-1", "roof-2"):
-        registry.begin(Identity.create(name), "uno", "/dev/ttyACM0")
-    registry.finish("roof-1", "ab" * 32)
-    return registry.devices()
+    registry.finish(registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0"), "ab" * 32)
+    registry.begin(Identity.create("roof-2"), "uno", "/dev/ttyACM0")
+    registry.admit("roof-3")
+    return registry
 
 
-def test_a_backup_restores_devices_with_their_keys(devices: list[Device], tmp_path: Path) -> None:
+def test_a_backup_restores_devices_with_their_keys(registry: Registry, tmp_path: Path) -> None:
     other = Registry(tmp_path / "other.db")
-    for device in open_sealed(seal(devices, "correct horse"), "correct horse"):
-        other.restore(device)
-    assert other.devices() == devices
+    other.load(open_sealed(seal(registry.dump(), "correct horse"), "correct horse"))
+    assert other.devices() == registry.devices()
+    assert other.works() == registry.works()
 
 
-def test_a_wrong_passphrase_opens_nothing(devices: list[Device]) -> None:
-    with pytest.raises(OncewayError, match="passphrase is wrong"):
-        open_sealed(seal(devices, "correct horse"), "correct hors")
+def test_a_restored_device_is_what_the_backup_says_whatever_was_begun_meanwhile(registry: Registry) -> None:
+    data = seal(registry.dump(), "x")
+    before = registry.get("roof-1")
+    registry.begin(Identity.create("roof-1"), "nano", "p")
+    registry.load(open_sealed(data, "x"))
+    assert registry.get("roof-1") == before
 
 
-@pytest.mark.parametrize("position", [6, 25, 40, -1], ids=["salt", "nonce", "text", "tag"])
-def test_an_altered_backup_is_refused(devices: list[Device], position: int) -> None:
-    data = bytearray(seal(devices, "correct horse"))
+def test_a_wrong_passphrase_opens_nothing(registry: Registry) -> None:
+    with pytest.raises(OncewayError, match="the passphrase is wrong"):
+        open_sealed(seal(registry.dump(), "correct horse"), "correct hors")
+
+
+@pytest.mark.parametrize("position", [6, 25, 40, -1, -40], ids=["salt", "nonce", "text", "checksum", "tag"])
+def test_a_damaged_backup_is_refused_as_such(registry: Registry, position: int) -> None:
+    data = bytearray(seal(registry.dump(), "correct horse"))
     data[position] ^= 1
-    with pytest.raises(OncewayError, match="altered"):
+    with pytest.raises(OncewayError, match="the backup is damaged"):
         open_sealed(bytes(data), "correct horse")
+
+
+@pytest.mark.parametrize("length", [6, 40, 66, -1])
+def test_a_backup_that_was_cut_short_is_damaged(registry: Registry, length: int) -> None:
+    with pytest.raises(OncewayError, match="the backup is damaged"):
+        open_sealed(seal(registry.dump(), "x")[:length], "x")
+
+
+def test_who_alters_a_backup_and_mends_its_checksum_gets_nothing_in(registry: Registry) -> None:
+    data = bytearray(seal(registry.dump(), "x")[:-32])
+    data[40] ^= 1
+    with pytest.raises(OncewayError, match="passphrase is wrong"):
+        open_sealed(bytes(data) + hashlib.sha256(data).digest(), "x")
 
 
 def test_a_foreign_file_is_no_backup() -> None:
@@ -44,6 +72,48 @@ def test_a_foreign_file_is_no_backup() -> None:
         open_sealed(b"OWREG1 but short", "x")
 
 
-def test_keys_do_not_stand_in_the_file(devices: list[Device]) -> None:
-    data = seal(devices, "correct horse")
-    assert not any(device.key in data or device.key.hex().encode() in data for device in devices)
+def test_keys_do_not_stand_in_the_file(registry: Registry) -> None:
+    data = seal(registry.dump(), "correct horse")
+    keys = [device.key for device in registry.devices() if device.key]
+    assert len(keys) == 2
+    assert not any(key in data or key.hex().encode() in data for key in keys)
+
+
+def _run(tmp_path: Path, *arguments: str, passphrase: str | None) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "ONCEWAY_PASSPHRASE"}
+    environment |= {"ONCEWAY_PASSPHRASE": passphrase} if passphrase is not None else {}
+    return subprocess.run(
+        [ONCEWAY, "registry", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        timeout=60,
+    )
+
+
+def test_from_one_machine_to_another_on_the_command_line(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "backup").write_text("an older one that everybody may read")
+    done = _run(tmp_path, "export", "backup", "--registry", str(registry.path), "--json", passphrase="correct horse")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["devices"] == 2
+    assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "registry.db"]
+
+    wrong = _run(tmp_path, "import", "backup", "--registry", "other.db", passphrase="wrong horse")
+    assert (wrong.returncode, wrong.stderr) == (1, "error: backup: the passphrase is wrong\n")
+    done = _run(tmp_path, "import", "backup", "--registry", "other.db", passphrase="correct horse")
+    assert done.returncode == 0, done.stderr
+    assert Registry(tmp_path / "other.db").devices() == registry.devices()
+
+
+def test_the_passphrase_does_not_go_on_the_command_line(registry: Registry, tmp_path: Path) -> None:
+    refused = _run(tmp_path, "export", "backup", "--registry", str(registry.path), "--passphrase", "x", passphrase=None)
+    assert refused.returncode == 2
+    missing = _run(tmp_path, "export", "backup", "--registry", str(registry.path), passphrase=None)
+    assert missing.returncode == 1
+    assert "ONCEWAY_PASSPHRASE" in missing.stderr
+    empty = _run(tmp_path, "export", "backup", "--registry", str(registry.path), passphrase="")
+    assert (empty.returncode, empty.stderr) == (1, "error: the passphrase is empty\n")
+    assert not (tmp_path / "backup").exists()

@@ -5,8 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,6 +16,7 @@ from intelhex import IntelHex
 from hil.board.simulator import BUILD, SimulatedBoard
 from provisioning.boards import board
 from provisioning.identity import SIZE, Identity
+from provisioning.ports import holders
 from provisioning.registry import Registry
 
 pytestmark = pytest.mark.sim
@@ -40,6 +42,12 @@ async def uno(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
         yield started
 
 
+@pytest_asyncio.fixture
+async def other(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
+    async with SimulatedBoard(tmp_path / "other") as started:
+        yield started
+
+
 async def _onceway(tmp_path: Path, *arguments: str, path: str | None = None) -> tuple[int, str, str]:
     environment = os.environ | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db")} | ({"PATH": path} if path is not None else {})
     process = await asyncio.create_subprocess_exec(
@@ -58,41 +66,47 @@ def _on_board(uno: SimulatedBoard) -> Identity | None:
     return Identity.from_bytes(uno.flash_image.read_bytes()[address : address + SIZE])
 
 
-async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_firmware(tmp_path: Path, uno: SimulatedBoard) -> None:
+async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_firmware(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     code, out, err = await _provision(tmp_path, uno, HEX)
     assert (code, err.splitlines()) == (0, ["waiting for the boot loader", "writing", "reading back"])
     assert "roof-1 provisioned" in out
 
     entered = Registry(tmp_path / "registry.db").get("roof-1")
     assert entered.status == "ready"
-    assert _on_board(uno) == entered.identity
+    assert _on_board(uno) == Identity("roof-1", entered.key or b"")
     program = IntelHex(str(HEX)).tobinstr()
     assert uno.flash_image.read_bytes()[: len(program)] == program
 
-    code, out, _ = await _onceway(tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(HEX), "--json")
+    code, out, _ = await _onceway(tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(small), "--json")
     assert code == 0
     assert json.loads(out)["name"] == "roof-1"
-    assert _on_board(uno) == entered.identity
+    assert _on_board(uno) == Identity("roof-1", entered.key or b"")
 
     code, out, _ = await _onceway(tmp_path, "device", "list", "--json")
     assert [(row["name"], row["status"]) for row in json.loads(out)] == [("roof-1", "ready")]
     assert "key" not in out
 
 
-async def test_from_a_bare_board_to_its_first_greeting(tmp_path: Path, uno: SimulatedBoard) -> None:
-    code, out, err = await _onceway(tmp_path, "device", "add", "roof-1", "--port", str(uno.port), "--hex", str(HEX), "--json")
+async def _add(tmp_path: Path, uno: SimulatedBoard, name: str) -> dict[str, Any]:
+    code, out, err = await _onceway(tmp_path, "device", "add", name, "--port", str(uno.port), "--hex", str(HEX), "--json")
     assert code == 0, err
-    said = json.loads(out)
-    assert (said["name"], said["status"]) == ("roof-1", "ready")
-    assert said["incarnation"] > 0
-    assert said["next_sequence"] >= 1
+    return dict(json.loads(out))
 
 
-async def test_a_firmware_that_does_not_greet_is_said(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
-    code, _, err = await _onceway(tmp_path, "device", "add", "roof-1", "--port", str(uno.port), "--hex", str(small))
-    assert code == 1
-    assert "no greeting came" in err
-    assert Registry(tmp_path / "registry.db").get("roof-1").status == "ready", "it was flashed and read back"
+async def test_from_a_bare_board_to_its_first_greeting_and_again_under_another_name(tmp_path: Path, uno: SimulatedBoard) -> None:
+    first = await _add(tmp_path, uno, "roof-1")
+    assert (first["name"], first["status"]) == ("roof-1", "ready")
+    assert first["incarnation"] > 0
+    await _onceway(tmp_path, "device", "revoke", "roof-1")
+    second = await _add(tmp_path, uno, "roof-2")
+    assert second["incarnation"] not in (0, first["incarnation"]), "what the EEPROM held was roof-1's"
+    assert second["next_sequence"] <= 2, "a reading may have been taken meanwhile"
+    assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {
+        "roof-1": "revoked",
+        "roof-2": "ready",
+    }
 
 
 async def test_a_board_says_who_it_is(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
@@ -102,7 +116,7 @@ async def test_a_board_says_who_it_is(tmp_path: Path, uno: SimulatedBoard, small
     assert json.loads((await _onceway(tmp_path, *read))[1])["name"] == "roof-1"
 
 
-async def test_a_new_name_and_a_new_board_under_an_old_one(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_new_name_and_a_new_board_under_an_old_one(tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path) -> None:
     await _provision(tmp_path, uno, small)
     first = _on_board(uno)
     assert first is not None
@@ -113,12 +127,12 @@ async def test_a_new_name_and_a_new_board_under_an_old_one(tmp_path: Path, uno: 
     assert _on_board(uno) == Identity("roof-2", first.key)
     assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-2"]
 
-    code, _, err = await _onceway(tmp_path, "device", "replace", "roof-2", *where)
+    code, _, err = await _onceway(tmp_path, "device", "replace", "roof-2", "--port", str(other.port), "--hex", str(small))
     assert code == 0, err
-    second = _on_board(uno)
+    second = _on_board(other)
     assert second is not None
     assert (second.name, second.key != first.key) == ("roof-2", True)
-    assert Registry(tmp_path / "registry.db").get("roof-2").identity == second
+    assert Registry(tmp_path / "registry.db").get("roof-2").key == second.key
 
 
 async def test_a_taken_name_is_refused_before_the_board_is_touched(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
@@ -130,19 +144,23 @@ async def test_a_taken_name_is_refused_before_the_board_is_touched(tmp_path: Pat
     assert uno.flash_image.read_bytes() == before
 
 
-async def test_a_wrong_chip_is_said_and_nothing_is_written_or_entered(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
-    before = uno.flash_image.read_bytes()
+async def _with_catalogue(patch: str, command: Awaitable[tuple[int, str, str]], tmp_path: Path) -> tuple[int, str, str]:
+    """Run a command with another board catalogue: `patch` changes `known`."""
     (tmp_path / "patch").mkdir()
-    (tmp_path / "patch" / "sitecustomize.py").write_text(
-        "import provisioning.boards as b\n"
-        "known = b.catalogue()\n"
-        "known['mini'] = known['uno'].model_copy(update={'name': 'mini', 'chip': 'm168', 'chip_title': 'ATmega168', 'identity': 0x3D80})\n"
-    )
+    (tmp_path / "patch" / "sitecustomize.py").write_text(f"import provisioning.boards as b\nknown = b.catalogue()\n{patch}\n")
     os.environ["PYTHONPATH"] = str(tmp_path / "patch")
     try:
-        code, _, err = await _provision(tmp_path, uno, small, "--board", "mini")
+        return await command
     finally:
         del os.environ["PYTHONPATH"]
+
+
+async def test_a_wrong_chip_is_said_and_nothing_is_written_or_entered(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    before = uno.flash_image.read_bytes()
+    patch = (
+        "known['mini'] = known['uno'].model_copy(update={'name': 'mini', 'chip': 'm168', 'chip_title': 'ATmega168', 'identity': 0x3D80})"
+    )
+    code, _, err = await _with_catalogue(patch, _provision(tmp_path, uno, small, "--board", "mini"), tmp_path)
     assert code == 1
     assert "not an ATmega168" in err
     assert "0x1e950f" in err.lower()
@@ -162,17 +180,98 @@ async def test_a_board_without_power_does_not_answer_and_an_old_entry_stays_as_i
     assert Registry(tmp_path / "registry.db").get("roof-1") == before
 
 
+async def _begun(tmp_path: Path) -> None:
+    """Wait until the registry says that a board is being written."""
+    registry = Registry(tmp_path / "registry.db")
+    async with asyncio.timeout(20):
+        while not registry.works():  # noqa: ASYNC110  # another process does it
+            await asyncio.sleep(0.02)
+
+
 async def test_an_interrupted_device_is_taken_up_again_with_its_identity(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
-    await uno.cut("tx", 30)  # the power goes while the firmware is being written
-    code, _, err = await _provision(tmp_path, uno, small)
+    provisioning = asyncio.create_task(_provision(tmp_path, uno, small))
+    await asyncio.wait((provisioning, asyncio.create_task(_begun(tmp_path))), return_when="FIRST_COMPLETED")
+    await uno.cut("tx", 60)  # the power goes while the firmware is being written
+    code, _, err = await provisioning
     assert code == 1, err
     interrupted = Registry(tmp_path / "registry.db").get("roof-1")
     assert interrupted.status == "flashing"
     await uno.power(True)
     code, _, err = await _provision(tmp_path, uno, small)
     assert code == 0, err
-    assert _on_board(uno) == interrupted.identity
+    assert _on_board(uno) == Identity("roof-1", interrupted.key or b"")
     assert Registry(tmp_path / "registry.db").get("roof-1").status == "ready"
+
+
+async def test_a_rename_that_is_killed_is_taken_up_again(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    await _provision(tmp_path, uno, small)
+    key = (_on_board(uno) or Identity.create("none")).key
+    command = ("device", "rename", "roof-1", "roof-2", "--port", str(uno.port), "--hex", str(small))
+    environment = os.environ | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db")}
+    process = await asyncio.create_subprocess_exec(ONCEWAY, *command, stderr=subprocess.DEVNULL, env=environment)
+    await _begun(tmp_path)
+    process.kill()
+    await process.wait()
+    assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {
+        "roof-1": "flashing",
+        "roof-2": "flashing",
+    }
+    async with asyncio.timeout(20):
+        while holders(str(uno.port)):  # noqa: ASYNC110  # avrdude is still at it
+            await asyncio.sleep(0.05)
+    code, _, err = await _onceway(tmp_path, *command)
+    assert code == 0, err
+    assert _on_board(uno) == Identity("roof-2", key)
+    assert [(device.name, device.status) for device in Registry(tmp_path / "registry.db").devices()] == [("roof-2", "ready")]
+
+
+async def test_the_board_of_another_device_is_left_alone(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    await _provision(tmp_path, uno, small)
+    before = uno.flash_image.read_bytes()
+    code, _, err = await _onceway(tmp_path, "device", "provision", "roof-2", "--port", str(uno.port), "--hex", str(small))
+    assert code == 1
+    assert f"{uno.port}: the board on this port is 'roof-1' (ready)" in err
+    assert uno.flash_image.read_bytes() == before
+    assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-1"]
+
+
+async def test_a_board_that_does_not_hold_what_was_written_is_not_ready(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    image = IntelHex(str(small))
+    image.puts(0x7E00, bytes(range(64)))  # where the boot loader is: no program can write there
+    image.write_hex_file(str(small))
+    patch = "known['uno'] = known['uno'].model_copy(update={'application_end': 0x8000, 'identity': 0x7F80})"
+    code, _, err = await _with_catalogue(patch, _provision(tmp_path, uno, small), tmp_path)
+    assert code == 1
+    assert "does not hold what was written, from byte 0x7e00 on" in err
+    assert Registry(tmp_path / "registry.db").get("roof-1").status == "flashing"
+
+
+async def test_a_firmware_that_is_too_large_is_said_before_the_board_is_touched(tmp_path: Path, uno: SimulatedBoard) -> None:
+    large = tmp_path / "large.hex"
+    image = IntelHex()
+    image.puts(0, bytes(40_000))
+    image.write_hex_file(str(large))
+    before = uno.flash_image.read_bytes()
+    code, _, err = await _provision(tmp_path, uno, large)
+    assert code == 1
+    assert "the firmware ends at 0x9C3F, but Arduino Uno R3 has room below 0x7D80 only" in err
+    assert uno.flash_image.read_bytes() == before
+    assert Registry(tmp_path / "registry.db").devices() == []
+
+
+async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+    boots = (await uno.stats()).boots
+    for command in (("add", "roof-1"), ("provision", "roof-1")):
+        code, out, err = await _onceway(tmp_path, "device", *command, "--port", str(uno.port), "--hex", str(small), "--dry-run", "--json")
+        assert code == 0, err
+        assert (json.loads(out)["name"], json.loads(out)["size"]) == ("roof-1", 512)
+    assert (await uno.stats()).boots - boots <= 2, "looking whether the port is free may reset the board, and no more"
+    assert Registry(tmp_path / "registry.db").devices() == []
+    Registry(tmp_path / "registry.db").admit("roof-2")
+    Registry(tmp_path / "registry.db").revoke("roof-2")
+    code, _, err = await _onceway(tmp_path, "device", "flash", "roof-2", "--port", str(uno.port), "--hex", str(small), "--dry-run")
+    assert code == 1
+    assert "was revoked" in err
 
 
 async def test_a_port_that_someone_holds_is_left_alone(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
@@ -198,7 +297,7 @@ async def test_without_avrdude_its_package_is_named(tmp_path: Path, uno: Simulat
     assert b"apt-get install avrdude" in err
 
 
-async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path) -> None:
     boards = tmp_path / "boards.csv"
     boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,/dev/ttyNONE0\n")
     run = ("device", "import", str(boards), "--hex", str(small))
@@ -206,7 +305,7 @@ async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: 
     assert code == 1
     assert "there is no such port" in err
     assert "(line 3)" in err
-    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,{uno.port}\n")
+    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,{other.port}\n")
     code, out, err = await _onceway(tmp_path, *run)
     assert code == 0, err
     assert "roof-1 is ready" in out

@@ -7,8 +7,8 @@ from intelhex import IntelHex
 
 from gateway.errors import OncewayError
 from provisioning.boards import board, catalogue
-from provisioning.identity import Identity
-from provisioning.image import Image, read_identity
+from provisioning.identity import SIZE, Identity
+from provisioning.image import Image
 
 UNO = board("uno")
 
@@ -22,13 +22,9 @@ def test_the_identity_is_patched_in_and_the_firmware_stays(tmp_path: Path) -> No
     firmware, patched = _firmware(tmp_path / "a.hex", 1000), tmp_path / "b.hex"
     identity = Identity.create("roof-1")
     Image(firmware, UNO).write(patched, identity)
-    assert read_identity(patched, UNO) == identity
+    assert Identity.from_bytes(IntelHex(str(patched)).tobinstr(start=UNO.identity, size=SIZE)) == identity
     assert IntelHex(str(patched)).tobinstr(start=0, size=1000) == IntelHex(str(firmware)).tobinstr(start=0, size=1000)
     assert patched.stat().st_mode & 0o077 == 0, "the file holds the key"
-
-
-def test_a_bare_firmware_has_no_identity(tmp_path: Path) -> None:
-    assert read_identity(_firmware(tmp_path / "a.hex", 1000), UNO) is None
 
 
 def test_a_firmware_that_reaches_into_the_identity_page_is_refused(tmp_path: Path) -> None:
@@ -54,3 +50,10 @@ def test_the_identity_page_of_each_board_is_the_last_below_its_boot_loader() -> 
     for entry in catalogue().values():
         page = 256 if entry.flash > 65536 else 128
         assert entry.identity == entry.application_end - page
+
+
+@pytest.mark.parametrize("name", ["nano-old", "mega2560", "pro-mini"])
+def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OncewayError, match=rf"build/firmware/{name}/sensor.hex: there is no firmware for .* reads its identity page at 0x"):
+        Image(board(name).hex_file, board(name))

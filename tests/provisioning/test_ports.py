@@ -1,5 +1,6 @@
 """Ports that cannot be used: the error names the port, the reason and the way out."""
 
+import grp
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 from gateway.errors import OncewayError
 from provisioning import ports
+from provisioning.boards import board
+from provisioning.ports import Plugged
 
 
 @pytest.fixture
@@ -56,3 +59,53 @@ def test_a_busy_port_names_its_holder(port: str, hold: str) -> None:
         with pytest.raises(OncewayError, match=rf"in use by .*\(pid {holder.pid}\)"):
             ports.check(port)
         holder.communicate()
+
+
+def test_a_port_of_a_group_names_the_group_and_one_of_its_owner_alone_says_so(port: str) -> None:
+    """Root may open everything, so as another user."""
+    code = f"""
+import os
+from gateway.errors import OncewayError
+from provisioning import ports
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    ports.check({port!r})
+except OncewayError as error:
+    print(error)
+"""
+    group = grp.getgrgid(os.stat(port).st_gid).gr_name
+    for mode, said in ((0o060, f"you may not open this port. It belongs to the group {group}: run"), (0o000, "Only its owner may")):
+        os.chmod(port, mode)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+        assert f"{port}: " in done.stdout, done.stderr
+        assert said in done.stdout
+
+
+def _plugged(name: str, *boards: str) -> Plugged:
+    return Plugged(f"/dev/{name}", f"/dev/serial/by-id/usb-{name}", list(boards), "", [])
+
+
+def test_the_only_board_of_a_kind_is_found_by_its_stable_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [
+        _plugged("ttyACM0", "uno"),
+        _plugged("ttyUSB0", "nano", "nano-old"),
+        _plugged("ttyUSB1", "nano", "nano-old"),
+        _plugged("ttyS0"),
+    ]
+    monkeypatch.setattr(ports, "plugged", lambda: there)
+    assert ports.find(board("uno")) == "/dev/serial/by-id/usb-ttyACM0"
+    with pytest.raises(OncewayError, match="several boards look like Arduino Nano, old boot loader: /dev/ttyUSB0, /dev/ttyUSB1"):
+        ports.find(board("nano-old"))
+    with pytest.raises(OncewayError, match="no Arduino Mega 2560 is plugged in"):
+        ports.find(board("mega2560"))
+
+
+def test_what_is_plugged_in_is_told_by_its_usb_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Port:
+        device, vid, pid, description = "/dev/ttyNONE0", 0x1A86, 0x7523, "USB Serial"
+
+    monkeypatch.setattr(ports, "comports", lambda: [Port])
+    (found,) = ports.plugged()
+    assert (found.port, found.stable, found.held_by) == ("/dev/ttyNONE0", None, [])
+    assert found.boards == ["nano", "nano-old", "mega2560", "pro-mini"]

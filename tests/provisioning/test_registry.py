@@ -1,5 +1,6 @@
 """The registry says what is on a board, survives being reopened, and keeps keys to its owner."""
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from gateway.errors import OncewayError
 from provisioning.identity import Identity
 from provisioning.registry import Registry
+from provisioning.schema import _MIGRATIONS
 
 
 def test_a_device_is_ready_only_after_it_was_read_back(tmp_path: Path) -> None:
@@ -19,32 +21,114 @@ def test_a_device_is_ready_only_after_it_was_read_back(tmp_path: Path) -> None:
     interrupted = Registry(path).get("roof-1")
     assert interrupted.status == "flashing"
     assert interrupted.flashed is None
-    Registry(path).finish("roof-1", "ab" * 32)
-    ready = Registry(path).get("roof-1")
-    assert (ready.status, ready.firmware, ready.identity) == ("ready", "ab" * 32, identity)
+    (work,) = Registry(path).works()
+    assert work.identity == identity
+    ready = Registry(path).finish(work, "ab" * 32)
+    assert (ready.status, ready.firmware, ready.key) == ("ready", "ab" * 32, identity.key)
+    assert Registry(path).devices() == [ready]
+    assert Registry(path).works() == []
 
 
-def test_writing_a_device_again_keeps_its_key_and_its_birthday(tmp_path: Path) -> None:
+def test_writing_a_device_again_keeps_its_birthday_and_what_was_known_until_then(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry.db")
-    registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0")
-    before = registry.get("roof-1")
-    registry.begin(before.identity, "nano", "/dev/ttyUSB0")
-    after = registry.get("roof-1")
-    assert (after.key, after.created, after.board, after.port) == (before.key, before.created, "nano", "/dev/ttyUSB0")
+    before = registry.finish(registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0"), "ab" * 32)
+    work = registry.begin(Identity("roof-1", bytes(16)), "nano", "/dev/ttyUSB0")
+    now = registry.get("roof-1")
+    assert (now.status, now.created, now.firmware, now.board) == ("flashing", before.created, before.firmware, "nano")
+    registry.abandon(work, None)
+    assert registry.devices() == [before]
+
+
+def test_what_was_interrupted_before_stays_so_when_the_next_try_does_not_reach_the_board(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry.db")
+    earlier = registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0")
+    registry.abandon(registry.begin(earlier.identity, "uno", "/dev/ttyACM1"), earlier)
+    assert registry.works() == [earlier]
+
+
+def test_a_renamed_device_has_one_row_at_every_moment_that_counts(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry.db")
+    old = registry.finish(registry.begin(Identity.create("roof-1"), "uno", "p"), "ab" * 32)
+    assert old.key is not None
+    work = registry.begin(Identity("roof-2", old.key), "uno", "p", was="roof-1")
+    assert {device.name: device.status for device in registry.devices()} == {"roof-1": "flashing", "roof-2": "flashing"}
+    registry.finish(work, "ab" * 32)
+    (new,) = registry.devices()
+    assert (new.name, new.status, new.key, new.created) == ("roof-2", "ready", old.key, old.created)
+
+
+def test_of_two_who_write_one_name_the_first_is_told(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry.db")
+    first = registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0")
+    second = registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM1")
+    with pytest.raises(OncewayError, match="changed by another command meanwhile"):
+        registry.finish(first, "ab" * 32)
+    assert registry.finish(second, "ab" * 32).key == second.key
+
+
+def test_devices_are_admitted_revoked_and_admitted_again(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry.db")
+    assert registry.admit("roof-1").status == "admitted"
+    registry.revoke("roof-1")
+    assert registry.get("roof-1").status == "revoked"
+    assert registry.admit("roof-1").status == "admitted"
+    registry.finish(registry.begin(Identity.create("roof-1"), "uno", "p"), "ab" * 32)
+    registry.revoke("roof-1")
+    assert registry.admit("roof-1").status == "ready", "it was written here, and is what it was"
+    with pytest.raises(OncewayError, match="cannot be a device name"):
+        registry.admit("a/b")
+
+
+def test_a_device_that_is_revoked_while_it_is_written_is_not_ready_afterwards(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry.db")
+    work = registry.begin(Identity.create("roof-1"), "uno", "p")
+    registry.revoke("roof-1")
+    with pytest.raises(OncewayError, match="meanwhile"):
+        registry.finish(work, "ab" * 32)
+    assert registry.get("roof-1").status == "revoked"
+
+
+def test_a_registry_of_the_first_version_keeps_its_devices(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    with sqlite3.connect(path) as old:
+        for statement in _MIGRATIONS[0].split(";"):
+            old.execute(statement)
+        rows = [("a", "ready", "2026-01-02"), ("b", "flashing", None), ("c", "revoked", "2026-01-02"), ("d", "flashing", "2026-01-02")]
+        for name, status, flashed in rows:
+            old.execute(
+                "INSERT INTO device VALUES (?, 'uno', ?, ?, 'p', NULL, '2026-01-01', ?)", (name, name.encode() * 16, status, flashed)
+            )
+        old.execute("PRAGMA user_version = 1")
+    registry = Registry(path)
+    assert [(device.name, device.status, device.key, device.flashed) for device in registry.devices()] == [
+        (name, status, name.encode() * 16, flashed) for name, status, flashed in rows
+    ]
+    assert [work.name for work in registry.works()] == ["b", "d"]
 
 
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "registry.db"
     Registry(path)
     assert path.stat().st_mode & 0o077 == 0
+    path.chmod(0o644)
+    Registry(path)
+    assert path.stat().st_mode & 0o077 == 0, "a copy made by hand holds keys, too"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_makes_belongs_to_the_account_of_the_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12346)
+    Registry(tmp_path / "registry.db").admit("roof-1")
+    status = (tmp_path / "registry.db").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (12345, 12346, 0o600)
 
 
 def test_keys_are_never_shown(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry.db")
-    registry.begin(Identity.create("roof-1"), "uno", "p")
-    device = registry.get("roof-1")
+    work = registry.begin(Identity.create("roof-1"), "uno", "p")
+    device = registry.finish(work, "ab" * 32)
     assert "key" not in device.public()
-    assert repr(device.key) not in repr(device)
+    assert repr(device.key) not in repr(device) + repr(work)
 
 
 def test_names_sort_and_an_unknown_one_is_said(tmp_path: Path) -> None:
@@ -82,8 +166,7 @@ def test_many_who_enter_devices_at_once_wait_for_one_another(tmp_path: Path) -> 
         "registry = Registry(Path(sys.argv[1]))\n"
         "for number in range(5):\n"
         "    name = f'{sys.argv[2]}-{number}'\n"
-        "    registry.begin(Identity.create(name), 'uno', 'p')\n"
-        "    registry.finish(name, 'ab' * 32)\n"
+        "    registry.finish(registry.begin(Identity.create(name), 'uno', 'p'), 'ab' * 32)\n"
     )
     path = tmp_path / "registry.db"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

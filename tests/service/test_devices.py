@@ -1,21 +1,33 @@
-"""Which boards may greet, as the registry that provisioning keeps says it."""
+"""Which boards may greet, as the registry that provisioning keeps says it, while the gateway runs."""
 
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gateway.service.devices import FILE
+from gateway.service.devices import FILE, pending
 from gateway.service.devices import Registry as Admitted
 from provisioning.identity import Identity
 from provisioning.registry import Registry
+from tests.benchmarks.load import connect_packet
+from tests.links.board import Board, Pty, until
+from tests.service.process import GatewayProcess, gateway
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     registry = Registry(tmp_path / FILE)
     for name in ("roof-1", "roof-2"):
-        registry.begin(Identity.create(name), "uno", "/dev/ttyACM0")
-    registry.finish("roof-1", "ab" * 32)
+        registry.finish(registry.begin(Identity.create(name), "uno", "/dev/ttyACM0"), "ab" * 32)
     registry.revoke("roof-2")
     return tmp_path
 
@@ -35,3 +47,107 @@ def test_without_a_registry_only_open_ports_take_boards(tmp_path: Path, stranger
 def test_a_registry_that_cannot_be_read_admits_nobody(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"not a database" * 100)
     assert not Admitted(tmp_path).admits("roof-1", True)
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Pty]]:
+    lines = [Pty(), Pty()]
+    yield lines
+    for line in lines:
+        os.close(line.master)
+
+
+@asynccontextmanager
+async def gateway_on(lines: list[Pty], folder: Path) -> AsyncIterator[GatewayProcess]:
+    """A gateway process whose first serial port is not open to strangers, and whose second is."""
+    config = folder / "gateway.toml"
+    config.write_text(
+        f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        f'[[serial]]\nport = "{lines[0].path}"\n[[serial]]\nport = "{lines[1].path}"\nopen = true\n'
+    )
+    async with gateway(folder, "--config", str(config)) as running:
+        yield running
+
+
+async def _connected(line: Pty, name: str) -> Board:
+    board = Board(line, name)
+    await until(lambda: board.started)
+    board.write(connect_packet(name, clean=True))
+    await until(lambda: board.received)
+    assert board.received[3] == 0, "CONNACK"
+    return board
+
+
+async def _device(folder: Path, *command: str) -> Any:
+    process = await asyncio.create_subprocess_exec(
+        ONCEWAY, "device", *command, "--registry", str(folder / FILE), "--json", stdout=subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0
+    return json.loads(out)
+
+
+async def test_a_stranger_is_pending_until_it_is_admitted(folder: Path, lines: list[Pty]) -> None:
+    stranger = {"name": "roof-3", "port": lines[0].path}
+    assert pending(folder) is None, "no gateway, no answer"
+    async with gateway_on(lines, folder) as running:
+        board = Board(lines[0], "roof-3")
+        await until(lambda: pending(folder))
+        assert await _device(folder, "pending") == [stranger]
+        shown = {row["name"]: row for row in await _device(folder, "list")}
+        assert {name: row["status"] for name, row in shown.items()} == {"roof-1": "ready", "roof-2": "revoked", "roof-3": "pending"}
+        assert shown["roof-3"]["port"] == lines[0].path
+        await running.logged("`onceway device admit NAME` lets it in")
+
+        assert [(row["name"], row["status"]) for row in await _device(folder, "admit", "roof-3")] == [("roof-3", "admitted")]
+        assert await _device(folder, "pending") == []
+        board.power_off()
+        board = Board(lines[0], "roof-3", boot=2)  # a device that was refused greets again after ten seconds; this one sooner
+        await until(lambda: board.started)
+        await until(lambda: pending(folder) == [])
+        board.power_off()
+
+
+async def test_an_open_port_takes_strangers_and_another_port_does_not(folder: Path, lines: list[Pty]) -> None:
+    async with gateway_on(lines, folder):
+        board = await _connected(lines[1], "roof-3")
+        stranger = Board(lines[0], "roof-4")
+        await until(lambda: stranger.refused)
+        await until(lambda: [entry["name"] for entry in pending(folder) or ()] == ["roof-4"])
+        stranger.power_off()
+        board.power_off()
+
+
+async def test_a_revoked_device_is_not_pending(folder: Path, lines: list[Pty]) -> None:
+    async with gateway_on(lines, folder):
+        board = Board(lines[0], "roof-2")
+        await until(lambda: board.refused)
+        board.power_off()
+        board = Board(lines[0], "roof-3")
+        await until(lambda: board.refused)
+        await until(lambda: pending(folder))
+        assert [entry["name"] for entry in pending(folder) or ()] == ["roof-3"]
+        board.power_off()
+
+
+@pytest.mark.parametrize("port", [0, 1], ids=["closed port", "open port"])
+async def test_a_device_that_is_revoked_is_put_out_at_once_and_stays_out(folder: Path, lines: list[Pty], port: int) -> None:
+    Registry(folder / FILE).admit("roof-3")
+    async with gateway_on(lines, folder):
+        other = await _connected(lines[1 - port], "roof-3")
+        board = await _connected(lines[port], "roof-1")
+        await _device(folder, "revoke", "roof-1")
+        await until(lambda: board.refused)
+        assert len(board.started) == 1
+        assert (other.ended, len(other.started)) == ([], 1), "another device stays"
+        board.power_off()
+        other.power_off()
+
+
+async def test_a_device_that_has_only_greeted_is_put_out_too(folder: Path, lines: list[Pty]) -> None:
+    async with gateway_on(lines, folder):
+        board = Board(lines[0], "roof-1")
+        await until(lambda: board.started)
+        Registry(folder / FILE).revoke("roof-1")
+        await until(lambda: board.refused)
+        board.power_off()

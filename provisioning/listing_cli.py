@@ -1,0 +1,136 @@
+"""`onceway device …`: the commands that look at devices, let them in and put them out. No board is written."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gateway.errors import OncewayError
+from gateway.service.devices import pending as asking
+from provisioning import boards, device, ports
+from provisioning.identity import check_name
+from provisioning.options import BoardName, Json, Name, Port, RegistryFile, open_registry
+from provisioning.progress import shown
+from provisioning.registry import Registry
+
+app = typer.Typer()
+
+
+@app.command("list")
+def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
+    """Show the devices of the registry, and those that ask the gateway to be let in (pending).
+
+    Example: onceway device list --json
+    """
+    opened = open_registry(registry)
+    rows = [entry.public() for entry in opened.devices()]
+    rows += [dict.fromkeys(_COLUMNS) | stranger | {"status": "pending"} for stranger in _pending(opened) or []]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("name", "board", "status", "port", "firmware", "flashed")
+    for row in rows:
+        table.add_row(
+            *(row[column] or "" for column in ("name", "board", "status", "port")), (row["firmware"] or "")[:12], row["flashed"] or ""
+        )
+    Console().print(table if rows else "no devices yet; `onceway device add NAME` makes one")
+
+
+_COLUMNS = ("name", "board", "status", "port", "firmware", "created", "flashed")
+
+
+@app.command("pending")
+def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
+    """Show the devices that ask the gateway to be let in and are not registered.
+
+    Example: onceway device pending
+    """
+    opened = open_registry(registry)
+    strangers = _pending(opened)
+    if as_json:
+        print(json.dumps(strangers or [], indent=2))
+    elif strangers is None:
+        print(f"no gateway runs in {opened.path.parent}")
+    elif not strangers:
+        print("no stranger asks to be let in")
+    else:
+        table = Table("name", "port")
+        for stranger in strangers:
+            table.add_row(stranger["name"] or "(none: provision it)", stranger["port"])
+        Console().print(table)
+
+
+@app.command()
+def admit(
+    names: Annotated[list[str], typer.Argument(help="Names of devices.", show_default=False)],
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let devices in that were not provisioned here, or that were revoked. A running gateway takes them within ten seconds.
+
+    Example: onceway device admit roof-1 roof-2
+    """
+    opened = open_registry(registry)
+    for name in names:
+        check_name(name)
+    entered = [opened.admit(name).public() for name in names]
+    if as_json:
+        print(json.dumps(entered, indent=2))
+        return
+    strangers = {stranger["name"] for stranger in _asking(opened) or []}
+    for row in entered:
+        note = "" if row["name"] in strangers or row["status"] != "admitted" else "; it does not ask to be let in now"
+        print(f"{row['name']} is {row['status']}{note}")
+
+
+@app.command()
+def revoke(name: Name, registry: RegistryFile = None, as_json: Json = False) -> None:
+    """Mark a device as no longer welcome. A running gateway puts it out within a second.
+
+    Example: onceway device revoke greenhouse-1
+    """
+    opened = open_registry(registry)
+    opened.revoke(name)
+    print(json.dumps(opened.get(name).public(), indent=2) if as_json else f"{name} revoked")
+
+
+@app.command()
+def show(name: Name, registry: RegistryFile = None, as_json: Json = False) -> None:
+    """Show one device.
+
+    Example: onceway device show greenhouse-1
+    """
+    entry = open_registry(registry).get(name).public()
+    print(json.dumps(entry, indent=2) if as_json else "\n".join(f"{column:9} {value or '-'}" for column, value in entry.items()))
+
+
+@app.command("read")
+def read_identity(board: BoardName = "uno", port: Port = None, as_json: Json = False) -> None:
+    """Say which device a board is, as its flash has it.
+
+    Example: onceway device read --port /dev/ttyACM0
+    """
+    kind = boards.board(board)
+    where = port or ports.find(kind)
+    with shown(as_json) as progress:
+        identity = device.read(kind, where, progress)
+    if as_json:
+        print(json.dumps({"port": where, "name": identity.name if identity else None}))
+    else:
+        print(f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity")
+
+
+def _pending(registry: Registry) -> list[dict[str, str]] | None:
+    """Strangers at the gateway whose data directory the registry is in; those that have been let in meanwhile left out."""
+    known = {entry.name for entry in registry.devices()}
+    strangers = _asking(registry)
+    return None if strangers is None else [stranger for stranger in strangers if stranger["name"] not in known]
+
+
+def _asking(registry: Registry) -> list[dict[str, str]] | None:
+    try:
+        return asking(registry.path.parent)
+    except (OSError, ValueError) as error:
+        raise OncewayError(f"cannot read which devices are pending ({error})", str(registry.path.parent)) from error

@@ -1,0 +1,45 @@
+"""First contact: the board greets, as the gateway will hear it, or it is said what is wrong."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from gateway.errors import OncewayError
+from provisioning.boards import board
+from provisioning.contact import await_greeting
+from tests.links.board import Board, Pty
+
+UNO = board("uno")
+
+
+@pytest_asyncio.fixture
+async def line() -> AsyncIterator[Pty]:
+    line = Pty()
+    yield line
+    os.close(line.master)
+
+
+async def test_a_board_that_greets_gets_its_incarnation(line: Pty) -> None:
+    device = Board(line, "roof-1")
+    met = await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO)
+    assert (met.name, met.next_sequence) == ("roof-1", 1)
+    assert met.incarnation == device.link.incarnation != 0
+    device.power_off()
+
+
+@pytest.mark.parametrize(
+    ("greets", "said"), [("roof-2", "flashed as 'roof-1', but greets as 'roof-2'"), ("", "a firmware that reads it at 0x7D80")]
+)
+async def test_a_board_that_greets_as_another_is_said(line: Pty, greets: str, said: str) -> None:
+    device = Board(line, greets)
+    with pytest.raises(OncewayError, match=said):
+        await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO)
+    device.power_off()
+
+
+async def test_a_board_that_says_nothing_is_said(line: Pty) -> None:
+    with pytest.raises(OncewayError, match=r"entered in the registry, but no greeting came within 0 s.*115200 baud"):
+        await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO, 0.2)

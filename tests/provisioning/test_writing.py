@@ -1,0 +1,204 @@
+"""Which board a job may write, what the registry says at each moment, and how each job is taken up: with a board in memory."""
+
+from pathlib import Path
+
+import pytest
+from intelhex import IntelHex
+
+from gateway.errors import OncewayError
+from provisioning import avrdude, device, eeprom, plans, ports
+from provisioning.boards import Board, board
+from provisioning.device import Target
+from provisioning.identity import SIZE, Identity
+from provisioning.plans import Plan
+from provisioning.registry import Registry
+
+UNO = board("uno")
+
+
+class Flash:
+    """What avrdude sees of a board. dies: at which stage the next writing ends; wiped: how often its EEPROM was emptied."""
+
+    def __init__(self) -> None:
+        self.content = IntelHex()
+        self.content.padding = 0xFF
+        self.dies: str | None = None
+        self.wiped = 0
+
+    @property
+    def identity(self) -> Identity | None:
+        return Identity.from_bytes(self.content.tobinstr(start=UNO.identity, size=SIZE))
+
+    def write(self, kind: Board, port: str, image: Path, progress: avrdude.Progress) -> None:
+        for stage in ("connect", "write", "verify"):
+            progress(stage, 0.5)
+            if self.dies == stage:
+                self.dies = None
+                raise OncewayError("the board fell silent in the middle", port)
+            if stage == "write":
+                self.content.merge(IntelHex(str(image)), overlap="replace")
+        self.wiped += image.name == "eraser.hex"
+
+    def read(self, kind: Board, port: str, address: int, length: int, progress: avrdude.Progress) -> bytes:
+        return bytes(self.content.tobinstr(start=address, size=length))
+
+
+@pytest.fixture
+def boards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Flash]:
+    """Two boards, by port."""
+    plugged = {"/dev/a": Flash(), "/dev/b": Flash()}
+    monkeypatch.setattr(avrdude, "write", lambda kind, port, *rest: plugged[port].write(kind, port, *rest))
+    monkeypatch.setattr(avrdude, "read", lambda kind, port, *rest: plugged[port].read(kind, port, *rest))
+    monkeypatch.setattr(ports, "check", lambda port: None)
+    monkeypatch.setattr(ports, "drop_dtr", lambda port: None)
+    monkeypatch.setattr(eeprom, "seconds", lambda size: 0.0)
+    return plugged
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "registry.db")
+
+
+@pytest.fixture
+def firmware(tmp_path: Path) -> Path:
+    path = tmp_path / "firmware.hex"
+    IntelHex(dict.fromkeys(range(300), 1)).write_hex_file(str(path))
+    return path
+
+
+def _write(registry: Registry, plan: Plan, firmware: Path, port: str = "/dev/a") -> None:
+    device.write(registry, plan, Target(UNO, port, firmware), lambda stage, share: None)
+
+
+def _statuses(registry: Registry) -> dict[str, str]:
+    return {entry.name: entry.status for entry in registry.devices()}
+
+
+@pytest.fixture
+def roof_1(registry: Registry, boards: dict[str, Flash], firmware: Path) -> Identity:
+    """A device on /dev/a."""
+    _write(registry, plans.provision(registry, "roof-1"), firmware)
+    identity = boards["/dev/a"].identity
+    assert identity is not None
+    return identity
+
+
+@pytest.mark.parametrize("stage", ["write", "verify"])
+def test_an_interrupted_rename_goes_on_and_nothing_else_takes_either_name(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity, stage: str
+) -> None:
+    boards["/dev/a"].dies = stage
+    with pytest.raises(OncewayError, match="fell silent"):
+        _write(registry, plans.rename(registry, "roof-1", "roof-2"), firmware)
+    assert _statuses(registry) == {"roof-1": "flashing", "roof-2": "flashing"}
+    with pytest.raises(OncewayError, match="`onceway device rename roof-1 roof-2` goes on with it"):
+        plans.provision(registry, "roof-1")
+    with pytest.raises(OncewayError, match="`onceway device rename roof-1 roof-2` goes on with it"):
+        plans.replace(registry, "roof-2")
+    _write(registry, plans.rename(registry, "roof-1", "roof-2"), firmware)
+    assert _statuses(registry) == {"roof-2": "ready"}
+    assert boards["/dev/a"].identity == Identity("roof-2", roof_1.key)
+    assert boards["/dev/a"].wiped == 0, "its readings are still its own"
+
+
+def test_an_interrupted_rename_can_be_ended_by_flashing_either_name(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
+) -> None:
+    boards["/dev/a"].dies = "write"
+    with pytest.raises(OncewayError, match="fell silent"):
+        _write(registry, plans.rename(registry, "roof-1", "roof-2"), firmware)
+    _write(registry, plans.flash(registry, "roof-1"), firmware)
+    assert _statuses(registry) == {"roof-1": "ready"}
+    assert boards["/dev/a"].identity == roof_1
+
+
+def test_a_rename_that_does_not_reach_the_board_leaves_all_as_it_was(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
+) -> None:
+    boards["/dev/a"].dies = "connect"
+    before = registry.devices()
+    with pytest.raises(OncewayError, match="fell silent"):
+        _write(registry, plans.rename(registry, "roof-1", "roof-2"), firmware)
+    assert registry.devices() == before
+
+
+def test_an_interrupted_replacement_goes_on(registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity) -> None:
+    boards["/dev/b"].dies = "verify"
+    with pytest.raises(OncewayError, match="fell silent"):
+        _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
+    assert _statuses(registry) == {"roof-1": "flashing"}
+    _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
+    new = boards["/dev/b"].identity
+    assert new is not None
+    assert (_statuses(registry), registry.get("roof-1").key) == ({"roof-1": "ready"}, new.key)
+    assert new.key != roof_1.key
+
+
+def test_the_board_that_was_replaced_is_no_longer_that_device(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
+) -> None:
+    _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
+    with pytest.raises(OncewayError, match="/dev/a: the board on this port had the name 'roof-1' before another board took it over"):
+        _write(registry, plans.flash(registry, "roof-1"), firmware, "/dev/a")
+    _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/a")
+    assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}
+    assert boards["/dev/a"].wiped == 1, "what its EEPROM holds was roof-1's"
+    assert boards["/dev/b"].wiped == 0
+
+
+@pytest.mark.parametrize("job", ["flash", "rename", "provision", "replace"])
+def test_the_board_of_another_device_is_left_alone(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity, job: str
+) -> None:
+    _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/b")
+    plan = {
+        "flash": lambda: plans.flash(registry, "roof-1"),
+        "rename": lambda: plans.rename(registry, "roof-1", "roof-3"),
+        "provision": lambda: plans.provision(registry, "roof-3"),
+        "replace": lambda: plans.replace(registry, "roof-1"),
+    }[job]()
+    before, there = registry.devices(), boards["/dev/b"].identity
+    with pytest.raises(OncewayError, match=r"/dev/b: the board on this port is 'roof-2' \(ready\)"):
+        _write(registry, plan, firmware, "/dev/b")
+    assert (registry.devices(), boards["/dev/b"].identity) == (before, there)
+
+
+def test_a_bare_board_is_not_taken_for_a_device_that_was_written(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
+) -> None:
+    with pytest.raises(OncewayError, match="carries no identity: it is not 'roof-1'"):
+        _write(registry, plans.flash(registry, "roof-1"), firmware, "/dev/b")
+
+
+def test_a_board_of_a_revoked_device_is_free(registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity) -> None:
+    registry.revoke("roof-1")
+    for plan in (lambda: plans.flash(registry, "roof-1"), lambda: plans.rename(registry, "roof-1", "roof-2")):
+        with pytest.raises(OncewayError, match="was revoked"):
+            plan()
+    _write(registry, plans.provision(registry, "roof-2"), firmware)
+    assert _statuses(registry) == {"roof-1": "revoked", "roof-2": "ready"}
+    assert boards["/dev/a"].wiped == 1
+
+
+def test_an_admitted_device_keeps_the_key_that_its_board_has(registry: Registry, boards: dict[str, Flash], firmware: Path) -> None:
+    made_elsewhere = Identity.create("roof-1")
+    boards["/dev/a"].content.puts(UNO.identity, made_elsewhere.to_bytes())
+    registry.admit("roof-1")
+    _write(registry, plans.flash(registry, "roof-1"), firmware)
+    assert (registry.get("roof-1").key, registry.get("roof-1").status) == (made_elsewhere.key, "ready")
+    assert boards["/dev/a"].wiped == 0
+    registry.admit("roof-2")
+    with pytest.raises(OncewayError, match="carries no identity"):
+        _write(registry, plans.flash(registry, "roof-2"), firmware, "/dev/b")
+
+
+def test_a_wipe_that_is_interrupted_is_done_again(registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity) -> None:
+    registry.revoke("roof-1")
+    boards["/dev/a"].dies = "verify"
+    with pytest.raises(OncewayError, match="fell silent"):
+        _write(registry, plans.provision(registry, "roof-2"), firmware)
+    assert _statuses(registry)["roof-2"] == "flashing"
+    _write(registry, plans.provision(registry, "roof-2"), firmware)
+    assert boards["/dev/a"].wiped == 1
+    assert _statuses(registry)["roof-2"] == "ready"
