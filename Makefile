@@ -44,7 +44,10 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-soak: debian-soak setup ## hours of random schedules of the link against Python and C, then libFuzzer on the C parser
+soak: debian-soak setup ## hours: power cuts and kills of the gateway under load, fuzzing, random schedules of the link against Python and C
+	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
+	@$(BIN)/python -m tests.broker.fuzz --inputs 1000000
+	@$(BIN)/python -m tests.mqtt.fuzz --inputs 1000000
 	@$(BIN)/python -m tests.links.soak --device python $(ARGS)
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz

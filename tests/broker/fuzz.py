@@ -12,9 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Side, Version
-
 WORK = Path(__file__).parents[2] / "build" / "fuzz" / "broker"
 FRESH = 500
 """Inputs that one broker takes; the next gets another one, so that nothing piles up and every failure shows soon after its cause."""
@@ -22,7 +19,7 @@ LONGEST = 512
 
 
 class Target:
-    """What the fuzzer calls."""
+    """What the fuzzer calls. All of ours is imported when one is made, so that atheris can instrument it."""
 
     def __init__(self) -> None:
         from tests.broker.harness import World
@@ -41,6 +38,8 @@ class Target:
 
 def seeds() -> list[bytes]:
     """Example packets, each alone and after a subscription to everything."""
+    from gateway.mqtt.encode import encode
+    from gateway.mqtt.packets import Connect, Version
     from tests.broker.streams import PACKETS
 
     found = []
@@ -68,6 +67,7 @@ def guided(inputs: int, seed: int) -> int:
 
 def unguided(inputs: int, seed: int) -> int:
     """Example packets with bytes changed at random."""
+    from gateway.mqtt.packets import Side, Version
     from tests.mqtt.fuzz import damaged
 
     print("there is no atheris here: inputs are changed at random", file=sys.stderr)
