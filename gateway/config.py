@@ -196,16 +196,19 @@ class SpoolSection(Section):
 class LimitsSection(Section):
     """Bounds that hold for every client. Sizes in bytes.
 
-    connects_per_s: CONNECTs from one address, in bursts of ten seconds' worth.
+    connections: clients at a time, and as many again that have not said CONNECT yet. connects_per_s: CONNECTs from one address, in bursts
+    of ten seconds' worth. sessions: clients that are there, and those that may come back.
 
-    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions. outgoing_bytes: written to one connection and
-    not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one
-    client and not yet acknowledged, whatever Receive Maximum it announces. keep_alive_s: the longest keep alive of MQTT 5 clients; who
-    asks for more, or for none, is told this one. 0: each its own.
+    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions, and again for packets that have not come whole.
+    topic_levels: of a topic or a filter. retained, retained_bytes: messages, and their payloads. outgoing_bytes: written to one connection
+    and not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one
+    client and not yet acknowledged, whatever Receive Maximum it announces. keep_alive_s: the longest keep alive of MQTT 5 clients; who asks
+    for more, or for none, is told this one. 0: each its own.
     """
 
-    connections: Count = 10_000
-    connects_per_s: Count = 50
+    connections: Count = 20_000
+    connects_per_s: Count = 1000
+    sessions: Count = 100_000
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     inflight: U16 = 1024
     queue_messages: Count = 100_000
@@ -215,6 +218,7 @@ class LimitsSection(Section):
     subscriptions: Count = 1000
     topic_levels: Count = 128
     retained: Count = 100_000
+    retained_bytes: Count = 64 * MEGABYTE
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF

@@ -1,7 +1,7 @@
 """How many may come, and how fast. In: a CONNECT's address. Out: a reason to refuse, or None.
 
-Rules: at most so many connections at a time (0x97), and so many CONNECTs per second from one address, in bursts of ten seconds' worth
-(0x9F). A device on a serial line is never refused here: it has no other way in.
+Rules: at most so many clients at a time, and sessions (0x97); and so many CONNECTs per second from one address, in bursts of ten seconds'
+worth (0x9F). Who takes over its own session is one client. A device on a serial line is never refused here: it has no other way in.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Admission:
         broker, peer = self._broker, connection.peer
         if peer.device is not None:
             return None
-        if len(broker.connections) > broker.limits.connections:
+        known = broker.sessions.get(connection.client)
+        if known is None and len(broker.sessions) >= broker.limits.sessions:
+            return ReasonCode.QUOTA_EXCEEDED, "too many sessions"
+        if (known is None or known.connection is None) and len(broker.connections) - len(broker.nameless) >= broker.limits.connections:
             return ReasonCode.QUOTA_EXCEEDED, "too many connections"
         address = peer.address.rpartition(":")[0]
         full = self._empty_at.pop(address, 0.0)

@@ -19,6 +19,7 @@ from gateway.broker.changes import Changes, Commit
 from gateway.broker.connection import Connection
 from gateway.broker.handshake import Ask
 from gateway.broker.recovered import Recovered
+from gateway.broker.refusals import say
 from gateway.broker.restore import restore
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
@@ -51,10 +52,11 @@ class Policy:
 
 
 class Broker:
-    """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to
-    write to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. queued: bytes in all queues.
-    orders: to be carried out by the store (`paging.py`), or on another thread (`handshake.Ask`). starved: sessions whose next page was
-    not committed yet."""
+    """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to write
+    to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. queued: bytes in all queues;
+    partial: in packets that have not come whole. nameless: connections without an accepted CONNECT, the oldest first. asking: passwords
+    being compared. orders: to be carried out by the store (`paging.py`), or on another thread (`handshake.Ask`). starved: sessions whose
+    next page was not committed yet."""
 
     def __init__(self, config: Config, state: Recovered) -> None:
         self.config = config
@@ -71,9 +73,12 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         self.connections: dict[Connection, None] = {}
         self.system = SystemTopics(self)
+        self.nameless: dict[Connection, None] = {}
+        self.asking = 0
         self.wills: dict[str, StoredWill] = {}
         self.dirty: list[Connection] = []
         self.queued = 0
+        self.partial = 0
         self.disk_full = False
         self.changes = Changes(1)
         self.rows = Rows(state.next_message, state.references)
@@ -100,10 +105,17 @@ class Broker:
     # -- connections and sessions
 
     def open(self, peer: Peer, policy: Policy) -> Connection:
+        """A connection that has still to say who it is. When too many have not, the one that has had the longest time for it goes."""
+        if len(self.nameless) >= self.limits.connections:
+            self._lose_patience(next(iter(self.nameless)), ReasonCode.SERVER_BUSY, "too many connections have sent no CONNECT")
         connection = Connection(self, peer, policy)
-        self.connections[connection] = None
+        self.connections[connection] = self.nameless[connection] = None
         self.statistics.connections += 1
         return connection
+
+    def _lose_patience(self, connection: Connection, reason: ReasonCode, text: str) -> None:
+        say(connection, reason, text)
+        connection.disconnect(reason, text)
 
     def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
         session = Session(self, self._next_session, client, self.config.queueing(client), expiry, incarnation, user)
@@ -129,6 +141,7 @@ class Broker:
     def left(self, connection: Connection, will: bool) -> None:
         """A connection has ended. will: its will is to be published."""
         self.connections.pop(connection, None)
+        self.nameless.pop(connection, None)
         session = connection.session
         if session is None or session.connection is not connection:
             return
@@ -160,11 +173,18 @@ class Broker:
         expires = None if will.expiry is None else self.now + will.expiry
         topic = self.router.topic(will.topic)
         burst = Burst(topic, will.payload, will.qos, will.retain, properties=will.properties, expires=expires)
-        if refuses(self, burst):
+        session = self.sessions.get(client)
+        reason = refuses(self, burst)
+        if session is not None and not self.acl.may_write(session.user, client, will.topic):
+            reason = ReasonCode.NOT_AUTHORIZED  # it was allowed when the client connected
+        if reason == ReasonCode.QUOTA_EXCEEDED:
             self.wills[client] = self.changes.wills[client] = will.at(self.now)
+            return
+        del self.wills[client]
+        self.changes.wills[client] = None
+        if reason:
+            self.statistics.refuse("publish", reason)
         else:
-            del self.wills[client]
-            self.changes.wills[client] = None
             publish(self, burst, client)
 
     def end_session(self, session: Session) -> None:
@@ -261,12 +281,12 @@ class Broker:
     def advance(self) -> None:
         """Act on what has come due. To be called about once a second."""
         now = self.now
+        for connection in list(self.nameless):
+            if now - connection.seen > self.limits.connect_timeout_s and not connection.waiting:
+                self._lose_patience(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came")
         for connection in list(self.connections):
             silent = now - connection.seen
-            if connection.session is None:
-                if silent > self.limits.connect_timeout_s:
-                    connection.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came")
-            elif connection.keep_alive and silent > connection.keep_alive:
+            if connection.session is not None and connection.keep_alive and silent > connection.keep_alive:
                 connection.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing was heard for {silent:.0f} s")
         for client in [client for client, will in self.wills.items() if will.due is not None and will.due <= now]:
             self._publish_will(client)

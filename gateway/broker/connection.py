@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker import handshake, publishing, requests
 from gateway.broker.burst import MAXIMUM, PUBLISH, QOS_BITS, RETAIN, Burst
+from gateway.broker.refusals import say
 from gateway.mqtt.decode import decode
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import MqttError, ProtocolError
@@ -51,6 +52,8 @@ _ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
 _PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
 _CONNECT = 0x10
 _MOST_WAITING = 65_536
+_SMALL = 65_536
+"""Bytes of an incomplete packet that cost nobody the connection."""
 
 
 class _Held:
@@ -73,7 +76,7 @@ class Connection:
 
     __slots__ = (
         "_missing",
-        "_parts",
+        "_partial",
         "aliases",
         "aliases_limit",
         "broker",
@@ -129,7 +132,7 @@ class Connection:
         self.dirty = False
         self.out: list[bytes] = []
         self.held: deque[_Held] = deque()
-        self._parts: list[bytes] = []
+        self._partial = bytearray()
         self._missing = 0
 
     # -- bytes out
@@ -232,31 +235,44 @@ class Connection:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        if self._parts:
-            self._parts.append(data)
+        if self._partial:
+            self._keep(data)
             self._missing -= len(data)
             if self._missing > 0:
                 return
-            data = b"".join(self._parts)
-            self._parts = []
+            data = self._kept()
         try:
             at = self._packets(data)
         except MqttError as error:
             self.fail(error)
             return
         if at < len(data) and self.closing is None:
-            self._parts = [data[at:] if at else data]
+            self._keep(data[at:] if at else data)
+
+    def _keep(self, data: bytes) -> None:
+        """Keep part of a packet until the rest of it comes."""
+        broker = self.broker
+        self._partial += data
+        broker.partial += len(data)
+        if broker.partial > broker.limits.memory_bytes and len(self._partial) > _SMALL and self.closing is None:
+            self.fail(ProtocolError("too much memory is taken by packets that are not complete", ReasonCode.QUOTA_EXCEEDED))
+
+    def _kept(self) -> bytes:
+        data = bytes(self._partial)
+        self.broker.partial -= len(data)
+        self._partial.clear()
+        return data
 
     def _wait(self, data: bytes) -> None:
         """Keep what comes while it is found out who this is."""
-        self._parts.append(data)
-        if sum(map(len, self._parts)) > _MOST_WAITING:
+        self._keep(data)
+        if len(self._partial) > _MOST_WAITING and self.closing is None:
             self.end("too much came before CONNECT was answered", will=False)
 
     def proceed(self) -> None:
         """It has been found out: go on with what came meanwhile."""
         self.waiting = False
-        data, self._parts = b"".join(self._parts), []
+        data = self._kept()
         if data and self.closing is None:
             self.seen = self.broker.now
             self._take(data)
@@ -408,6 +424,7 @@ class Connection:
         if self.session is None:
             handshake.refuse(self, error)
         else:
+            say(self, error.code, str(error))
             self.disconnect(error.code, str(error))
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
@@ -430,7 +447,7 @@ class Connection:
         """Leave the session. Packets that still wait for a commit are dropped with the connection; nobody was promised anything."""
         self.closing = reason
         self.held.clear()
-        self._parts = []
+        self._kept()
         if not self.dirty:
             self.dirty = True
             self.broker.dirty.append(self)

@@ -9,16 +9,15 @@ the device; an anonymous one becomes the session of the first user who comes for
 
 from __future__ import annotations
 
-import logging
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.broker.access import Question, Refusal
 from gateway.broker.publishing import pass_through
+from gateway.broker.refusals import refused
 from gateway.broker.session import Session
 from gateway.broker.will import StoredWill
-from gateway.logs import about
 from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
 
-log = logging.getLogger(__name__)
-
 _P = PropertyId
+_MOST_ASKING = 256
+"""Passwords that may wait to be compared; one takes about 80 ms on a Raspberry Pi 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,10 @@ def connect(connection: Connection, packet: Connect) -> None:
     connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(connection, packet)
     if isinstance(decision, Question):
+        if broker.asking >= _MOST_ASKING:
+            raise _refusal(connection, "too many passwords are being compared", ReasonCode.SERVER_BUSY)
         connection.waiting = True
+        broker.asking += 1
         broker.orders.append(Ask(connection, packet, decision))
     elif decision:
         raise _refusal(connection, decision[1], decision[0])
@@ -68,8 +70,9 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 
 def answer(broker: Broker, order: Ask, refusal: Refusal | None) -> None:
-    """It has been found out who a client is."""
+    """It has been found out who a client is, or the connection has ended meanwhile."""
     connection = order.connection
+    broker.asking -= 1
     if connection.closing is not None:
         return
     connection.user = order.question.user
@@ -95,6 +98,7 @@ def _accept(connection: Connection, packet: Connect) -> None:
     connection.keep_alive = keep_alive * 1.5
     connection.seen = broker.now
     connection.session = session
+    broker.nameless.pop(connection, None)
     session.connection = connection
     session.left = None
     session.outbound.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
@@ -120,9 +124,6 @@ def _accept(connection: Connection, packet: Connect) -> None:
 
 
 def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
-    broker = connection.broker
-    if broker.throttle.allows(f"refused {reason} {connection.peer.address.rpartition(':')[0]}"):
-        log.warning("%s: refused: %s", connection.name, text, extra=about(**connection.about, reason=reason.name.lower()))
     return ProtocolError(f"CONNECT: {text}", reason, Version(connection.version))
 
 
@@ -175,9 +176,12 @@ def _resume(connection: Connection, session: Session) -> None:
 
 def _will(connection: Connection, will: Will) -> StoredWill:
     """The will to keep; ProtocolError for one that could never be said."""
-    refused = connection.policy.access.refuses_publish(connection, connection.broker.router.topic(will.topic))
-    if refused:
-        raise _refusal(connection, f"the client may not publish its will to {quote(will.topic)}", refused)
+    router = connection.broker.router
+    topic = router.topic(will.topic)
+    router.match(topic)
+    reason = topic.refused or connection.policy.access.refuses_publish(connection, topic)
+    if reason:
+        raise _refusal(connection, f"the client may not publish its will to {quote(will.topic)}", reason)
     properties = dict(will.properties or {})
     delay = properties.pop(_P.WILL_DELAY_INTERVAL, 0)
     expiry = properties.get(_P.MESSAGE_EXPIRY_INTERVAL)
@@ -188,7 +192,7 @@ def refuse(connection: Connection, error: MqttError) -> None:
     """Answer a CONNECT that cannot be accepted, if its version was readable, and close."""
     version = error.version or connection.version
     reason, text = error.code, str(error)
-    connection.broker.statistics.refuse("connect", reason)
+    refused(connection, "connect", reason, text.removeprefix("CONNECT: "))
     packet = b""
     if version == Version.V5:
         packet = _within(connection, Connack(False, reason, _problem(connection, text)))

@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 class Outbound:
     """next: number of the next message to queue. messages, size: what is queued or in flight, and its bytes. maximum: the receiver's
-    Receive Maximum or our own bound. tail: first number that waits in the store alone, 0 when nothing does."""
+    Receive Maximum or our own bound. tail: first number that waits in the store alone, 0 when nothing does. behind: QoS 0 that comes after
+    messages of the tail, each with the number that it comes before; in memory only, and only for sessions that want it kept."""
 
     __slots__ = (
         "_asked",
         "acknowledging",
+        "behind",
         "broker",
         "maximum",
         "messages",
@@ -68,6 +70,7 @@ class Outbound:
         self.released: dict[int, None] = {}
         self.resend: deque[tuple[int, Delivery]] = deque()
         self.pending: deque[Delivery] = deque()
+        self.behind: deque[tuple[int, Delivery]] = deque()
 
     @property
     def inflight(self) -> int:
@@ -92,6 +95,9 @@ class Outbound:
                 if self.tail or self._page_is_full():
                     self.tail = self.tail or delivery.first
                     return
+        elif self.tail:
+            self.behind.append((self.next, delivery))
+            return
         self.pending.append(delivery)
         if session.connection is not None:
             self.pump()
@@ -271,14 +277,14 @@ class Outbound:
         ]
         unsent = [
             (item.burst, item.flags >> 1, item.share, item.skip + item.sent, item.count - item.sent)
-            for item in (*self.pending, *self._unsealed())
+            for item in self._waiting()
             if item.share
         ]
         return sent + unsent
 
     def drop(self) -> None:
         """The session ends: forget everything, in the store too."""
-        for delivery in {delivery for _, delivery in self.resend} | set(self.pending) | set(self._unsealed()):
+        for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
             self._done(delivery, delivery.left)
         if self.tail:
             self.broker.orders.append(Collect(self.session, self.tail))
@@ -286,7 +292,12 @@ class Outbound:
         self.messages = self.size = self.tail = 0
         self.resend.clear()
         self.pending.clear()
+        self.behind.clear()
         self.released.clear()
+
+    def _waiting(self) -> list[Delivery]:
+        """What is in memory and was not sent."""
+        return [*self.pending, *(item for _, item in self.behind), *self._unsealed()]
 
     def _unsealed(self) -> list[Delivery]:
         """Of the tail, what is not in the store yet."""
@@ -328,14 +339,22 @@ class Outbound:
         if not deliveries:
             self.broker.starved.append(self.session)
             return
-        self.pending += deliveries
+        for delivery in deliveries:
+            self._take_behind(delivery.first)
+            self.pending.append(delivery)
         last = deliveries[-1]
         after = last.first + last.count
         self.tail = after if after < self.next else 0
+        self._take_behind(after)
         trim(self.broker, self.session)
-        if self.session.connection is None:
+        if self.session.connection is None and not self.session.queueing.qos_0:
             self._leave_to_store()
         self.pump()
+
+    def _take_behind(self, number: int) -> None:
+        """QoS 0 that comes before this number has its turn."""
+        while self.behind and self.behind[0][0] <= number:
+            self.pending.append(self.behind.popleft()[1])
 
     def row(self) -> tuple[int, bytes, bytes]:
         """What the store keeps: next number to send, identifiers sent and not acknowledged, identifiers released."""

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.burst import Burst
 from gateway.broker.numbers import IDENTIFIERS, sequence_of
+from gateway.broker.refusals import refused, words
+from gateway.broker.router import LONGEST_KNOWN
 from gateway.broker.routing import publish, refuses
 from gateway.mqtt.encode import encode
-from gateway.mqtt.errors import ProtocolError
+from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.properties import Properties, PropertyId, encode_properties
 from gateway.mqtt.reason import ReasonCode
@@ -43,8 +45,8 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             return
         identity = _device_identity(connection, identifiers)
     if not qos:
-        if refused := connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):
-            broker.statistics.refuse("publish", refused, count)
+        if reason := connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):
+            refused(connection, "publish", reason, _about(burst, reason), count)
         else:
             publish(broker, burst, session.client, identity)
         return
@@ -64,9 +66,9 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
         _one_by_one(connection, burst, identifiers)
         return
-    refused = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst, session.durable)
-    if refused:
-        _refuse(connection, qos, identifiers, refused)
+    reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst, session.durable)
+    if reason:
+        _refuse(connection, burst, identifiers, reason)
         return
     if qos == 1:
         inbound.unacknowledged += count
@@ -97,9 +99,10 @@ def decoded(connection: Connection, packet: Publish) -> None:
         topic = broker.router.known(encode_string(packet.topic), packet.topic)
         if alias:
             connection.aliases[alias] = topic
-        if len(connection.topics) >= _KNOWN_TOPICS:
-            connection.topics.clear()
-        connection.topics[topic.wire] = topic
+        if len(topic.wire) <= LONGEST_KNOWN:
+            if len(connection.topics) >= _KNOWN_TOPICS:
+                connection.topics.clear()
+            connection.topics[topic.wire] = topic
     elif alias in connection.aliases:
         topic = connection.aliases[alias]
     else:
@@ -152,13 +155,18 @@ def _is_number(text: str, digits: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= digits
 
 
-def _refuse(connection: Connection, qos: int, identifiers: tuple[int, ...], reason: ReasonCode) -> None:
-    connection.broker.statistics.refuse("publish", reason, len(identifiers))
+def _refuse(connection: Connection, burst: Burst, identifiers: tuple[int, ...], reason: ReasonCode) -> None:
+    text = _about(burst, reason)
+    refused(connection, "publish", reason, text, len(identifiers))
     if connection.version < Version.V5:
-        connection.disconnect(reason, f"PUBLISH refused: {reason.name.lower().replace('_', ' ')}")
+        connection.disconnect(reason, f"PUBLISH refused, {text}")
         return
-    make = Puback if qos == 1 else Pubrec
+    make = Puback if burst.qos == 1 else Pubrec
     connection.send(b"".join(encode(make(identifier, reason), connection.version) for identifier in identifiers))
+
+
+def _about(burst: Burst, reason: ReasonCode) -> str:
+    return f"topic {quote(burst.topic.name)}: {words(reason)}"
 
 
 def release(connection: Connection, identifiers: tuple[int, ...]) -> None:

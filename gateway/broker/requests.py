@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import RETAIN, Burst
+from gateway.broker.refusals import refused, words
 from gateway.broker.router import Subscription
 from gateway.broker.routing import deliver
+from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
 from gateway.mqtt.packets import Subscription as Wanted
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX
+from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
@@ -41,13 +43,15 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
     """The reason for one filter, and whether the subscription is new."""
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
-    refused = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
+    reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
     known = wanted.topic_filter in session.subscriptions
-    if not refused and not known and len(session.subscriptions) >= broker.limits.subscriptions:
-        refused = ReasonCode.QUOTA_EXCEEDED
-    if refused:
-        broker.statistics.refuse("subscribe", refused)
-        return refused, False
+    if not reason and split_shared(wanted.topic_filter)[1].count("/") >= broker.limits.topic_levels:
+        reason = ReasonCode.TOPIC_FILTER_INVALID
+    if not reason and not known and len(session.subscriptions) >= broker.limits.subscriptions:
+        reason = ReasonCode.QUOTA_EXCEEDED
+    if reason:
+        refused(connection, "subscribe", reason, f"filter {quote(wanted.topic_filter)}: {words(reason)}")
+        return reason, False
     subscription = Subscription(wanted.topic_filter, wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
     new = broker.router.subscribe(session, subscription)
     if session.durable:

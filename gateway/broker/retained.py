@@ -33,11 +33,13 @@ class Retained:
 
 
 class RetainedMessages:
-    """By topic, and in a tree by first levels, so that a filter looks at few of them. count: how many there are."""
+    """By topic, and in a tree by first levels, so that a filter looks at few of them. count: how many there are; size: bytes of their
+    payloads."""
 
     def __init__(self) -> None:
         self._all: dict[str, Retained] = {}
         self._by_root: dict[str, dict[str, Retained]] = {}
+        self.size = 0
 
     @property
     def count(self) -> int:
@@ -46,14 +48,25 @@ class RetainedMessages:
     def get(self, topic: str) -> Retained | None:
         return self._all.get(topic)
 
+    def fits(self, topic: str, size: int, most: int, most_bytes: int) -> bool:
+        """Whether a message of this size may be kept for a topic. most, most_bytes: of all."""
+        known = self._all.get(topic)
+        if known is None:
+            return len(self._all) < most and self.size + size <= most_bytes
+        return size <= len(known.payload) or self.size - len(known.payload) + size <= most_bytes
+
     def put(self, message: Retained) -> None:
+        known = self._all.get(message.topic)
+        self.size += len(message.payload) - (len(known.payload) if known else 0)
         self._all[message.topic] = message
         self._by_root.setdefault(_root(message.topic), {})[message.topic] = message
 
     def remove(self, topic: str) -> bool:
         """True when there was one."""
-        if self._all.pop(topic, None) is None:
+        known = self._all.pop(topic, None)
+        if known is None:
             return False
+        self.size -= len(known.payload)
         root = _root(topic)
         del self._by_root[root][topic]
         if not self._by_root[root]:

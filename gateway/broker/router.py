@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
 
 _KNOWN_TOPICS = 16_384
+LONGEST_KNOWN = 512
+"""Bytes of a name that is remembered: clients could fill the memory with long ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +69,17 @@ class Route:
 
 class Topic:
     """A Topic Name and what is known about it. wire: the name as it stands in packets, length in front. shapes: packet heads by first byte,
-    version and payload size. Valid while `generation` is the router's are spooled: it goes up to the landing place; routes, shares: who
-    gets it; durable: highest QoS granted to a session that outlives its connection, or to a shared subscription. refusing: sessions whose
-    full queue refuses the publisher."""
+    version and payload size. Valid while `generation` is the router's are spooled: it goes up to the landing place; refused: why no message
+    of it is taken; routes, shares: who gets it; durable: highest QoS granted to a session that outlives its connection, or to a shared
+    subscription. refusing: sessions whose full queue refuses the publisher."""
 
-    __slots__ = ("durable", "generation", "name", "refusing", "routes", "shapes", "shares", "spooled", "wire")
+    __slots__ = ("durable", "generation", "name", "refused", "refusing", "routes", "shapes", "shares", "spooled", "wire")
 
     def __init__(self, name: str, wire: bytes) -> None:
         self.name = name
         self.wire = wire
         self.spooled = False
+        self.refused: ReasonCode | None = None
         self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
         self.generation = 0
         self.routes: list[Route] = []
@@ -128,13 +131,13 @@ class Router:
         topic = self._topics.get(wire)
         if topic is None:
             problem = topic_name_problem(name)
-            if problem is None and name.count("/") >= self._levels and not name.startswith(SYSTEM_PREFIX):
-                problem = f"has more than {self._levels} levels"
             if problem:
                 raise ProtocolError(f"PUBLISH: topic name {problem}", ReasonCode.TOPIC_NAME_INVALID)
-            if len(self._topics) >= _KNOWN_TOPICS:
-                self._topics.clear()
-            topic = self._topics[wire] = Topic(name, wire)
+            topic = Topic(name, wire)
+            if len(wire) <= LONGEST_KNOWN:
+                if len(self._topics) >= _KNOWN_TOPICS:
+                    self._topics.clear()
+                self._topics[wire] = topic
         return topic
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
@@ -195,6 +198,8 @@ class Router:
     def match(self, topic: Topic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
         found: dict[Session, list[Subscription]] = {}
+        too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(SYSTEM_PREFIX)
+        topic.refused = ReasonCode.TOPIC_NAME_INVALID if too_deep else None
         topic.spooled = any(topic_matches(item, topic.name) for item in self._spool)
         topic.shares = []
         for node in self._matching(topic.name):

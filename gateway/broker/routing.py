@@ -28,13 +28,16 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
     topic = burst.topic
     if topic.generation != broker.router.generation:
         broker.router.match(topic)
+    if topic.refused:
+        return topic.refused
     if topic.spooled and not broker.spool.fits(burst):
         return ReasonCode.QUOTA_EXCEEDED
     if broker.disk_full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
         return ReasonCode.QUOTA_EXCEEDED
     if topic.refusing and burst.qos and any(is_full(broker, session, burst) for session in topic.refusing):
         return ReasonCode.QUOTA_EXCEEDED
-    if burst.retain and burst.size and broker.retained.count >= broker.limits.retained and broker.retained.get(topic.name) is None:
+    limits = broker.limits
+    if burst.retain and burst.size and not broker.retained.fits(topic.name, burst.size, limits.retained, limits.retained_bytes):
         return ReasonCode.QUOTA_EXCEEDED
     return None
 
@@ -100,7 +103,7 @@ def _deliver(
         return
     if not qos and connection is None and not session.queueing.qos_0:
         return
-    if not qos and outbound.tail:
+    if not qos and outbound.tail and not session.queueing.qos_0:
         broker.statistics.dropped += count  # it cannot wait behind what is on disk
     elif make_room(broker, session, burst, qos, count):
         outbound.queue(burst, flags, extra, skip, count, commit, share)

@@ -161,10 +161,10 @@ class Engine:
                 self._writer.carry_out(order, self._from_store)
 
     def _find_out(self, order: Ask) -> None:
-        if order.connection.closing is not None:
-            return
+        refusal = None
         try:
-            refusal = order.question.answer()
+            if order.connection.closing is None:
+                refusal = order.question.answer()
         except Exception:
             log.exception("%s: refused after an internal error", order.connection.name, extra=about(**order.connection.about))
             refusal = ReasonCode.UNSPECIFIED_ERROR, "internal error"

@@ -1,0 +1,34 @@
+"""What clients are refused: counted by kind and reason, and said in the log once per burst. The client is told by whoever refuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.logs import about
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.connection import Connection
+    from gateway.broker.statistics import Request
+
+log = logging.getLogger(__name__)
+
+
+def refused(connection: Connection, request: Request, reason: ReasonCode, text: str, count: int = 1) -> None:
+    """A request is answered with a failure, or not at all. count: how many of them."""
+    connection.broker.statistics.refuse(request, reason, count)
+    say(connection, reason, f"{request.upper()} refused, {text}")
+
+
+def say(connection: Connection, reason: ReasonCode, text: str) -> None:
+    """Log why a client has trouble, unless that was said a moment ago. Before it is let in, its address counts: a client identifier can be
+    made up."""
+    who = connection.client if connection.session is not None else connection.peer.address.rpartition(":")[0]
+    if connection.broker.throttle.allows(f"{reason} {who}"):
+        log.warning("%s: %s (0x%02X)", connection.name, text, reason, extra=about(**connection.about, reason=reason.name.lower()))
+
+
+def words(reason: ReasonCode) -> str:
+    """A reason code for people."""
+    return reason.name.lower().replace("_", " ")
