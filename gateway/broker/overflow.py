@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.broker.delivery import OVERHEAD
+from gateway.broker.delivery import OVERHEAD, PAGE_ROWS
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
@@ -74,16 +74,20 @@ def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: i
 def _drop_oldest(broker: Broker, session: Session) -> int:
     outbound = session.outbound
     dropped = outbound.discard(outbound.pending.popleft()) if outbound.pending else 0
+    if dropped and broker.throttle.allows(f"queue of {session.client}"):
+        text = "%s: the queue is full, its oldest messages are dropped"
+        log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
     broker.statistics.overflowed += dropped
     return dropped
 
 
 def trim(broker: Broker, session: Session) -> None:
-    """A queue that drops its oldest had them in the store: drop a tenth more than it must, so that this is seldom needed."""
+    """A queue that drops its oldest had them in the store: drop a tenth more than it must, if it is long, so that this is seldom needed."""
     limits, outbound = broker.limits, session.outbound
     if session.queueing.full != "drop the oldest" or not _over(broker, session, 0, 0):
         return
-    spare_messages, spare_bytes = limits.queue_messages // 10, limits.queue_bytes // 10
+    long = outbound.messages > 4 * PAGE_ROWS
+    spare_messages, spare_bytes = (limits.queue_messages // 10, limits.queue_bytes // 10) if long else (0, 0)
     while _over(broker, session, spare_messages, spare_bytes) and _drop_oldest(broker, session):
         pass
     if _over(broker, session, 0, 0) and outbound.tail:
@@ -94,10 +98,6 @@ def _give_up(broker: Broker, session: Session) -> bool:
     """Make some room in a session's queue; False when nothing can be given up, or the session has ended."""
     outbound = session.outbound
     if session.queueing.full == "drop the oldest":
-        if broker.throttle.allows(f"queue of {session.client}"):
-            log.warning(
-                "%s: the queue is full, messages are dropped", session.client, extra=about(client=session.client, reason="queue_full")
-            )
         return _drop_oldest(broker, session) > 0
     text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
     log.warning("%s: %s, the session ends", session.client, text, extra=about(client=session.client, reason="queue_full"))

@@ -1,5 +1,7 @@
 """`onceway gateway …`: run the gateway, check its configuration."""
 
+import logging
+import resource
 import sys
 from functools import partial
 from pathlib import Path
@@ -11,11 +13,17 @@ import uvloop
 from gateway import logs
 from gateway.config import Config, ConfigError, load, parse
 from gateway.service.gateway import serve
+from gateway.service.listeners import certificates
+from gateway.service.users import Users
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
 
 _TALKATIVE = ("gateway.service.gateway", "gateway.service.listeners", "gateway.service.outside")
 """Where it is, and when it starts and reloads."""
+
+_OTHER_FILES = 64
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; systemd/gateway.toml is one to start from.")]
 
@@ -35,8 +43,17 @@ def run(
     """
     settings = _settings(config, listen, anonymous, data)
     logs.configure(log_format or logs.Form(settings.log.format), "info" if verbose else settings.log.level, _TALKATIVE)
+    _raise_file_limit(settings.limits.connections)
     sys.setswitchinterval(0.0005)  # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
     uvloop.run(serve(settings, None if config is None else partial(_load, config)))
+
+
+def _raise_file_limit(connections: int) -> None:
+    """Each connection takes a file descriptor, and what a shell allows is for people."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most < connections + _OTHER_FILES:
+        log.warning("this process may have %d files open, too few for limits.connections = %d: see `ulimit -n`", most, connections)
 
 
 def _settings(config: Path | None, listen: str | None, anonymous: bool, data: Path | None) -> Config:
@@ -58,9 +75,12 @@ def _load(path: Path) -> Config:
 
 @app.command("check-config")
 def check_config(config: Annotated[Path, typer.Option("--config", help="TOML file.")]) -> None:
-    """Say whether a configuration file is right, and what is wrong with it.
+    """Say whether a configuration file is right, with the users and certificates that it names, and what is wrong with it.
 
     Example: onceway gateway check-config --config /etc/onceway/gateway.toml
     """
-    _load(config)
+    found = _load(config)
+    Users(found.users_file)
+    for listener in found.listener:
+        certificates(listener)
     typer.echo(f"{config}: ok")

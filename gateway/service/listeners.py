@@ -137,10 +137,10 @@ class Listeners:
 
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Listen as this configuration says. Raises OncewayError: then everything is as before."""
-        certificates = [_tls(section) for section in config.listener]
+        read = [certificates(section) for section in config.listener]
         staying, coming = [], []
         going = list(self._network)
-        for section, tls in zip(config.listener, certificates, strict=True):
+        for section, tls in zip(config.listener, read, strict=True):
             found = next((item for item in going if item.place == _place(section)), None)
             if found is None:
                 coming.append(self._new_network(section, tls, config, passwords))
@@ -228,7 +228,7 @@ class Listeners:
 _GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
 
 
-def _tls(section: ListenerSection) -> Tls | None:
+def certificates(section: ListenerSection) -> Tls | None:
     """Certificates as they are now. OncewayError when they cannot be used."""
     files = section.tls
     if files is None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,12 @@ from pathlib import Path
 
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 START_S = 15
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on."""
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        return int(taken.getsockname()[1])
 
 
 class GatewayProcess:

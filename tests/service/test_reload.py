@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import ssl
 from pathlib import Path
 
@@ -13,15 +12,10 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service.users import Users
 from tests.links.certificates import Authority
-from tests.service.process import GatewayProcess, gateway
+from tests.service.process import GatewayProcess, free_port, gateway
 from tests.service.wire import Wire, wire
 
 DONE, REFUSED = "users and certificates read again", "not reloaded"
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
-        return int(taken.getsockname()[1])
 
 
 class Site:

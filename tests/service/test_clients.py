@@ -1,0 +1,262 @@
+"""Clients that people use, side by side: mosquitto's, paho, aiohttp's WebSocket; over every way in."""
+
+import asyncio
+import shutil
+import signal
+import socket
+import sqlite3
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connack, Connect, Puback, Publish, Pubrec, Version
+from gateway.mqtt.reason import ReasonCode as R
+from gateway.service.users import Users
+from tests.links.certificates import Authority
+from tests.service.process import GatewayProcess, free_port, gateway
+from tests.service.wire import Wire, wire
+
+VERSIONS = {"mqttv31": Version.V3_1, "mqttv311": Version.V3_1_1, "mqttv5": Version.V5}
+
+
+def configured(folder: Path, *parts: str) -> tuple[Path, str, str]:
+    """Data directory and arguments of a gateway with this configuration."""
+    path = folder / "gateway.toml"
+    path.write_text(f'[gateway]\ndata = "{folder / "data"}"\n' + "".join(parts))
+    return folder / "data", "--config", str(path)
+
+
+async def run(*arguments: str) -> tuple[int | None, str]:
+    """Exit code and output."""
+    process = await asyncio.create_subprocess_exec(
+        *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, output.decode()
+
+
+async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Path) -> None:
+    """mosquitto_sub hears mosquitto_pub, over IPv4, IPv6 and TLS, and paho over WebSocket, each in each version. It was away meanwhile."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("gateway")
+    v4, v6, tls, web = free_port(), free_port("::1"), free_port(), free_port()
+    parts = (
+        f'[[listener]]\nbind = "127.0.0.1:{v4}"\n',
+        f'[[listener]]\nbind = "[::1]:{v6}"\n',
+        f'[[listener]]\nbind = "127.0.0.1:{tls}"\ntls = {{ certificate = "{certificate}", key = "{key}" }}\n',
+        f'[[listener]]\ntype = "websocket"\nbind = "127.0.0.1:{web}"\n',
+    )
+    async with gateway(*configured(tmp_path, *parts)) as running:
+        ways = {
+            "ipv4": ("-h", "127.0.0.1", "-p", str(v4)),
+            "ipv6": ("-h", "::1", "-p", str(v6)),
+            "tls": ("-h", "127.0.0.1", "-p", str(tls), "--cafile", str(authority.path)),
+        }
+        expected = {f"{way} {version} {qos}" for way in (*ways, "websocket") for version in VERSIONS for qos in (1, 2)}
+        listeners = []
+        for version, way in zip(VERSIONS, ways, strict=True):
+            expiry = ("-x", "100") if version == "mqttv5" else ()
+            listeners.append(("mosquitto_sub", *ways[way], "-V", version, "-i", version, "-c", "-q", "2", "-t", "t/#", *expiry))
+        for listener in listeners:
+            assert await run(*listener, "-E") == (0, "")
+        for way, where in ways.items():
+            for version in VERSIONS:
+                for qos in (0, 1, 2):
+                    message = f"{way} {version} {qos}"
+                    assert await run("mosquitto_pub", *where, "-V", version, "-t", "t/x", "-m", message, "-q", str(qos)) == (0, "")
+        for version, protocol in zip(VERSIONS, (paho.MQTTv31, paho.MQTTv311, paho.MQTTv5), strict=True):
+            await asyncio.to_thread(over_websocket, web, protocol, version)
+        for listener in listeners:
+            code, heard = await run(*listener, "-C", str(len(expected)), "-W", "10")
+            assert (code, sorted(heard.split("\n"))) == (0, sorted(["", *expected]))
+        assert await running.end() == 0
+
+
+def over_websocket(port: int, protocol: int, version: str) -> None:
+    """Publish at each QoS with paho over WebSocket."""
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=protocol, transport="websockets", client_id=f"web-{version}")
+    client.ws_set_options("/mqtt")
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    for qos in (0, 1, 2):
+        client.publish("t/x", f"websocket {version} {qos}", qos).wait_for_publish(10)
+    client.disconnect()
+    client.loop_stop()
+
+
+@pytest.mark.parametrize(("option", "taken"), [("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)])
+async def test_tls_1_2_and_up(tmp_path: Path, option: str, taken: bool) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("gateway")
+    tls = f'[[listener]]\nbind = "127.0.0.1:0"\ntls = {{ certificate = "{certificate}", key = "{key}" }}\n'
+    async with gateway(*configured(tmp_path, tls)) as running:
+        arguments = ("s_client", "-connect", f"127.0.0.1:{running.port}", option, "-cipher", "DEFAULT@SECLEVEL=0", "-brief")
+        _, said = await run("openssl", *arguments)
+        assert ("CONNECTION ESTABLISHED" in said) is taken, said
+        assert await running.end() == 0
+
+
+async def test_a_client_certificate_is_wanted_where_it_is_required_and_names_the_user(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("gateway")
+    mine, my_key = authority.issue("alice")
+    files = f'certificate = "{certificate}", key = "{key}", client_ca = "{authority.path}", client_required = true'
+    acl = '[[acl]]\nusers = ["alice"]\nwrite = ["from/%u"]\n'
+    async with gateway(*configured(tmp_path, f'[[listener]]\nbind = "127.0.0.1:0"\ntls = {{ {files} }}\n', acl)) as running:
+        where = ("-h", "127.0.0.1", "-p", str(running.port), "--cafile", str(authority.path))
+        pub = ("mosquitto_pub", *where, "-V", "mqttv5", "-q", "1", "-m", "x")
+        assert await run(*pub, "--cert", str(mine), "--key", str(my_key), "-t", "from/alice") == (0, "")
+        code, said = await run(*pub, "--cert", str(mine), "--key", str(my_key), "-t", "from/bob")
+        assert "Not authorized" in said
+        code, said = await run(*pub, "-t", "from/alice")
+        assert code != 0
+        assert await running.end() == 0
+
+
+async def test_systemd_socket_activation(tmp_path: Path) -> None:
+    port = free_port()
+    _, *arguments = configured(tmp_path, '[[listener]]\nsystemd = "mqtt"\nanonymous = true\n')
+    activate = shutil.which("systemd-socket-activate")
+    assert activate, "Debian's package systemd has it"
+    process = await asyncio.create_subprocess_exec(
+        *(activate, "-l", f"127.0.0.1:{port}", "--fdname=mqtt", sys.executable, "-m", "gateway", "gateway", "run", *arguments),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    running = GatewayProcess(process)
+    try:
+        assert process.stderr is not None
+        await asyncio.wait_for(process.stderr.readline(), 10)  # "Listening on …": the first connection starts the gateway
+        async with wire(port, Connect("c")) as client:
+            client.send(Publish("t", b"x", 1, 1))
+            assert (await client.take(Puback)).reason == R.SUCCESS
+        await running.ready()
+        assert await running.end() == 0
+    finally:
+        if process.returncode is None:
+            await running.end(signal.SIGKILL)
+
+
+async def test_a_thousand_half_open_connections_disturb_nobody_and_are_gone_in_time(tmp_path: Path) -> None:
+    parts = '[[listener]]\nbind = "127.0.0.1:0"\n', "[limits]\nconnect_timeout_s = 3\nconnections = 2000\n"
+    async with gateway(*configured(tmp_path, *parts)) as running:
+        streams = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", running.port) for _ in range(1000)))
+        streams[0][1].write(b"\x10\xff")  # a CONNECT that goes no further, too
+        loop = asyncio.get_running_loop()
+        slowest = 0.0
+        async with wire(running.port, Connect("c")) as client:
+            for number in range(1, 101):
+                start = loop.time()
+                client.send(Publish("t", b"x", 1, number))
+                await client.take(Puback)
+                slowest = max(slowest, loop.time() - start)
+            assert slowest < 1
+            ends = await asyncio.wait_for(asyncio.gather(*(reader.read() for reader, _ in streams)), 15)
+            assert set(ends) == {b""}
+            client.send(Publish("t", b"x", 1, 101))
+            await client.take(Puback)
+        for _, writer in streams:
+            writer.close()
+        assert len([line for line in running.log if "no CONNECT came" in line]) == 1
+        assert await running.end() == 0
+
+
+@pytest.mark.parametrize("version", list(VERSIONS.values()))
+async def test_packets_that_come_byte_by_byte_are_taken(tmp_path: Path, version: Version) -> None:
+    async with gateway(tmp_path) as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = Wire(reader, writer, version)
+        for packet in (Connect("c", version), Publish("t", b"x" * 200, 1, 1)):
+            for byte in encode(packet, version):
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+        await client.take(Connack)
+        assert (await client.take(Puback)).packet_id == 1
+        writer.close()
+        assert await running.end() == 0
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_acknowledged(tmp_path: Path, qos: int) -> None:
+    parts = '[[listener]]\nbind = "127.0.0.1:0"\n', "[spool]\nmax_bytes = 20_000\n"
+    async with gateway(*configured(tmp_path, *parts)) as running:
+        acknowledged = await asyncio.to_thread(publish_until_closed, running.port, qos)
+        assert await running.end() == 0
+    with closing(sqlite3.connect(tmp_path / "data" / "gateway.db")) as database:
+        kept = {int(payload) for (payload,) in database.execute("SELECT payload FROM spool")}
+    assert 0 < len(kept) < 2000
+    assert acknowledged <= kept
+
+
+def publish_until_closed(port: int, qos: int) -> set[int]:
+    """Numbers whose acknowledgement came before the connection was closed."""
+    closed = threading.Event()
+    acknowledged: set[int] = set()
+    numbers: dict[int, int] = {}
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv311, client_id="c", clean_session=False)
+    client.max_inflight_messages_set(100)
+    client.on_disconnect = lambda *_: closed.set()
+    client.on_publish = lambda client, userdata, mid, *_: acknowledged.add(mid)
+    client.connect("127.0.0.1", port)
+    for number in range(2000):
+        numbers[client.publish("t", str(number), qos).mid] = number
+    while not closed.is_set():
+        client.loop(0.1)
+    return {numbers[mid] for mid in acknowledged}
+
+
+@pytest.mark.parametrize(
+    ("full", "left"),
+    [("end the session", []), ("drop the oldest", list(range(6, 16))), ("refuse the publisher", list(range(1, 11)))],
+)
+async def test_what_a_full_queue_costs_stands_in_the_configuration(tmp_path: Path, full: str, left: list[int]) -> None:
+    parts = (
+        '[[listener]]\nbind = "127.0.0.1:0"\n',
+        "[limits]\nqueue_messages = 10\n",
+        f'[[queue]]\nclients = "slow"\nfull = "{full}"\n',
+    )
+    async with gateway(*configured(tmp_path, *parts)) as running:
+        sub = ("mosquitto_sub", "-p", str(running.port), "-i", "slow", "-c", "-q", "1", "-t", "t")
+        assert await run(*sub, "-E") == (0, "")
+        async with wire(running.port, Connect("p")) as publisher:
+            reasons = []
+            for number in range(1, 16):
+                publisher.send(Publish("t", str(number).encode(), 2, number))
+                reasons.append((await publisher.take(Pubrec)).reason)
+        refused = R.QUOTA_EXCEEDED if full == "refuse the publisher" else R.SUCCESS
+        assert reasons == [R.SUCCESS] * 10 + [refused] * 5
+        back = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V3_1_1)
+        back.send(Connect("slow", Version.V3_1_1, clean_start=False))
+        assert (await back.take(Connack)).session_present is bool(left)
+        assert [int((await back.take(Publish)).payload) for _ in left] == left
+        back.writer.close()
+        assert (any("queue is full" in line for line in running.log)) is (full != "refuse the publisher")
+        assert await running.end() == 0
+
+
+async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_why(tmp_path: Path) -> None:
+    port = free_port()
+    async with gateway(*configured(tmp_path, f'[[listener]]\nbind = ":{port}"\n[[listener]]\nbind = "127.0.0.1:0"\n')) as running:
+        await running.logged(f":{port}: nobody can connect")
+        code, said = await run("mosquitto_pub", "-p", str(port), "-V", "mqttv5", "-t", "t", "-m", "x", "-q", "1")
+        assert code != 0
+        assert "not authorised" in said.lower() or "not authorized" in said.lower()
+        assert await run("mosquitto_pub", "-p", str(running.port), "-t", "t", "-m", "x", "-q", "1") == (0, "")
+        Users(tmp_path / "data" / "users").add("alice", "right")
+        running.process.send_signal(signal.SIGHUP)
+        await running.logged("read again")
+        assert await run("mosquitto_pub", "-p", str(port), "-t", "t", "-m", "x", "-q", "1", "-u", "alice", "-P", "right") == (0, "")
+        for where in (port, running.port):
+            code, said = await run("mosquitto_pub", "-p", str(where), "-t", "t", "-m", "x", "-q", "1")
+            assert code != 0
+        assert await running.end() == 0
