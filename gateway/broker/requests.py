@@ -45,7 +45,8 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
     assert session is not None  # noqa: S101 - CONNECT comes first
     reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
     known = wanted.topic_filter in session.subscriptions
-    if not reason and split_shared(wanted.topic_filter)[1].count("/") >= broker.limits.topic_levels:
+    inner = split_shared(wanted.topic_filter)[1]
+    if not reason and inner.count("/") >= broker.limits.topic_levels and not inner.startswith(SYSTEM_PREFIX):
         reason = ReasonCode.TOPIC_FILTER_INVALID
     if not reason and not known and len(session.subscriptions) >= broker.limits.subscriptions:
         reason = ReasonCode.QUOTA_EXCEEDED
