@@ -28,7 +28,10 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
 
 @app.command()
 def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Say whether a store is sound. Exit code 1 when it is not. The gateway may run meanwhile."""
+    """Say whether a store is sound. Exit code 1 when it is not. The gateway may run meanwhile.
+
+    Example: onceway store check --data /var/lib/onceway
+    """
     folder = folder_of(data, config)
     findings = job.check(folder)
     if as_json:
@@ -41,7 +44,10 @@ def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpt
 
 @app.command()
 def salvage(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Make a new store of everything that a damaged one still gives; the old file is kept. The gateway must be stopped."""
+    """Make a new store of everything that a damaged one still gives; the old file is kept. The gateway must be stopped.
+
+    Example: onceway store salvage --config /etc/onceway/gateway.toml
+    """
     folder = folder_of(data, config)
     with closing(ProcessLock(folder / "gateway.lock")), closing(ProcessLock(folder / "uplink.lock")):
         result = job.salvage(folder)

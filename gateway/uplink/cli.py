@@ -1,6 +1,7 @@
 """`onceway uplink`: the process that takes the spool to the landing place, and a look at how it is doing."""
 
 import json
+import logging
 import os
 import signal
 import threading
@@ -19,10 +20,13 @@ from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.service.notify import notify
 from gateway.uplink.landing import open_landing
-from gateway.uplink.spool import Spool
+from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
 
 GRACE_S = 5
+LOOK_S = 1.0
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(no_args_is_help=True, help="Take the spool to the landing place in numbered batches.")
 
@@ -76,6 +80,23 @@ def _open(job: Job) -> Spool:
     return spool
 
 
+def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
+    """Wait for the gateway's first start, which makes the database; a folder that is not there is an error. None when asked to stop."""
+    said = False
+    while not stop.is_set():
+        try:
+            return _open(job)
+        except NoSpool as error:
+            if not job.data.is_dir():
+                raise
+            if not said:
+                log.warning("%s. Waiting for that", error)
+                notify("READY=1")  # this service is up; it is the gateway that is not
+                said = True
+            stop.wait(LOOK_S)
+    return None
+
+
 class _Impatient(BaseException):
     """Raised in the middle of an operation that did not end within the grace time. Every step may be the last, so this one may."""
 
@@ -106,7 +127,10 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Land what is in the spool now, then exit.")] = False,
     log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's [log] format.")] = None,
 ) -> None:
-    """Cut the spool into batches and land them, until stopped."""
+    """Cut the spool into batches and land them, until stopped.
+
+    Example: onceway uplink run --config /etc/onceway/gateway.toml
+    """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
     from gateway.uplink.cutter import Cutter
     from gateway.uplink.runner import Uplink
@@ -114,7 +138,9 @@ def run(
     job = _job(config, data, landing, name)
     logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
     stop = _stop_by_signal()
-    spool = _open(job)
+    spool = _open(job) if once else _open_when_there(job, stop)
+    if spool is None:
+        return
     lock = ProcessLock(job.data / "uplink.lock")
     settings = job.settings
     try:
@@ -133,6 +159,8 @@ def claim(config: ConfigOption = None, data: DataOption = None, landing: Landing
     """Make this gateway the owner of its name at the landing place: after its card was replaced, or the place was moved.
 
     Stop the other gateway of that name first, and this gateway's uplink.
+
+    Example: onceway uplink claim --config /etc/onceway/gateway.toml
     """
     from gateway.uplink import epoch
 
@@ -153,7 +181,10 @@ def status(
     data: DataOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
-    """What waits, what was cut, what has landed."""
+    """What waits, what was cut, what has landed.
+
+    Example: onceway uplink status --data /var/lib/onceway --json
+    """
     if data is None and config is None:
         raise OncewayError("say where the spool is", hint="Use --config FILE or --data DIR.")
     loaded = load_config(config) if config else None

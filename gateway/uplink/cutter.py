@@ -4,6 +4,7 @@ In: waiting rows. Out: DATA/batches/NUMBER.parquet on the disk, then its row in 
 without a row; the next cut writes over it, and that is safe because no byte of it was ever sent.
 """
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
 from gateway.uplink.manifest import file_stem, sha256
 from gateway.uplink.spool import Cut, Spool
+
+log = logging.getLogger(__name__)
 
 CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
 
@@ -59,6 +62,7 @@ class Cutter:
             return False
         if self._clockless_since is None:
             self._clockless_since = now
+            log.info("readings have no time yet: waiting at most %.0f s for this machine's clock to be synchronised", CLOCK_WAIT_S)
         return now - self._clockless_since < CLOCK_WAIT_S
 
     def cut(self) -> Cut:

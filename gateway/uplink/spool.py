@@ -57,15 +57,19 @@ class Volume:
     span_us: int
 
 
+class NoSpool(OncewayError):
+    """The gateway has not been started yet in this data directory."""
+
+
 class Spool:
-    """A connection to the gateway's database. Use it from one thread."""
+    """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or OncewayError when it cannot be opened."""
 
     def __init__(self, data: Path) -> None:
         path = data / FILE
         refuse_half_salvaged(data)
         try:
             if not path.is_file():
-                raise OncewayError("there is no gateway database", str(path), START_GATEWAY)
+                raise NoSpool("there is no gateway database", str(path), START_GATEWAY)
             self._db = connect(path)
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
         except PermissionError as error:
@@ -75,7 +79,7 @@ class Spool:
         except sqlite3.Error as error:
             raise OncewayError(f"the gateway's database cannot be opened ({error})", str(path), "See: onceway store check") from error
         if not made:
-            raise OncewayError("the database has no spool", str(path), START_GATEWAY)
+            raise NoSpool("the database has no spool", str(path), START_GATEWAY)
 
     def close(self) -> None:
         self._db.close()

@@ -19,6 +19,7 @@ class Status:
     """What waits, what has landed, how long it can go on.
 
     running: the process, None when there is none. rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet.
+    clockless: some of them have no UTC, since this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
     landed_at: µs UTC of the newest landed batch. outage: None, or since (µs UTC) and error. bytes_per_day: into the spool, over the last
     day. max_bytes: bound of the spool, lasts_s: seconds until it is reached at that rate; both None when not known.
     """
@@ -29,6 +30,7 @@ class Status:
     rows: int
     bytes: int
     waiting: int
+    clockless: bool
     cut: int
     landed: int
     landed_at: int | None
@@ -48,6 +50,8 @@ class Status:
             f"spool     {self.rows:,} readings, {self.bytes:,} bytes; {self.waiting:,} readings in no batch yet",
             f"batches   {self.cut:,} cut, {self.landed:,} landed{when}",
         ]
+        if self.clockless:
+            lines.append("clock     not synchronised: readings without a time wait up to two minutes for it")
         if self.outage:
             lines.append(f"outage    since {_moment(self.outage['since'])}: {self.outage['error']}")
         if self.max_bytes is not None:
@@ -70,6 +74,7 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
         rows=volume.rows,
         bytes=volume.bytes,
         waiting=volume.waiting,
+        clockless=spool.lacks_time(volume.waiting),
         cut=number,
         landed=landed,
         landed_at=landed_at,

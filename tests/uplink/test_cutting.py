@@ -72,13 +72,18 @@ def test_a_row_larger_than_the_limit_goes_alone(data, make):
     assert cutter.cut().rows == 2
 
 
-def test_rows_without_utc_wait_for_the_gateway_s_clock_but_not_for_ever(data, make, monkeypatch):
+def test_rows_without_utc_wait_for_the_gateway_s_clock_but_not_for_ever(data, make, monkeypatch, caplog):
+    caplog.set_level("INFO")
     clock = Clock(monkeypatch)
     cutter, _ = make(batch_count=5)
     data.add(5)
     with data.db() as db:
         db.execute("UPDATE spool SET received = NULL")
     assert not cutter.due()
+    assert not cutter.due()
+    assert [record.message for record in caplog.records] == [
+        "readings have no time yet: waiting at most 120 s for this machine's clock to be synchronised"
+    ]
     with data.db() as db:
         db.execute("UPDATE spool SET received = 1760000000000000 + monotonic")
     assert cutter.due()

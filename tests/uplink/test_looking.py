@@ -107,6 +107,18 @@ def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path):
     spool.close()
 
 
+def test_status_says_that_readings_wait_for_the_clock(data):
+    data.add(2)
+    spool = Spool(data.path)
+    assert not look(spool, data.path).clockless
+    with data.db() as db:
+        db.execute("UPDATE spool SET received = NULL WHERE id = 2")
+    status = look(spool, data.path)
+    spool.close()
+    assert status.clockless
+    assert "clock     not synchronised" in status.as_text()
+
+
 def test_status_of_an_idle_gateway(data):
     spool = Spool(data.path)
     status = look(spool, data.path, max_bytes=1000)

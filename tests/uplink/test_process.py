@@ -46,6 +46,25 @@ def test_runs_from_the_gateway_s_config_until_sigterm(data, onceway, landed, tmp
     assert process.wait(20) == 0
 
 
+def test_before_the_gateway_s_first_start_it_waits_and_says_so_once(make_data, onceway, landed, tmp_path):
+    (tmp_path / "data").mkdir()
+    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ready.bind(str(tmp_path / "notify"))
+    ready.settimeout(30)
+    landing = ("--landing", f"file://{tmp_path}/landing")
+    process = onceway.start("uplink", "run", "--data", tmp_path / "data", *landing, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    assert ready.recv(100) == b"READY=1", "systemd must not wait for the gateway"
+    assert "there is no gateway database" in process.stderr.readline()
+    data = make_data(tmp_path / "data")
+    assert ready.recv(100) == b"READY=1", "now it goes on"
+    data.add(500)
+    wait_for(lambda: not data.spool_ids())
+    assert len(landed(tmp_path / "landing")) == 500
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert "no gateway database" not in process.stderr.read()
+
+
 def test_a_second_start_names_the_holder_of_the_lock(data, onceway, tmp_path):
     args = ("uplink", "run", "--data", data.path, "--landing", f"file://{tmp_path}/landing")
     first = onceway.start(*args)
