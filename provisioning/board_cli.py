@@ -4,12 +4,12 @@ import json
 from dataclasses import asdict
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from provisioning import ports
 from provisioning.boards import catalogue
 from provisioning.options import Json
+from provisioning.output import print_table
 
 app = typer.Typer(help="The board catalogue, and the boards that are plugged in.", no_args_is_help=True)
 
@@ -28,7 +28,7 @@ def list_boards(as_json: Json = False) -> None:
         chip = f"{entry.chip_title}, {entry.clock // 1_000_000} MHz"
         loader = f"{entry.programmer}, {entry.baud} baud"
         table.add_row(entry.name, entry.title, chip, loader, f"{entry.identity} bytes", f"{entry.link_baud} baud", str(entry.hex_file))
-    Console().print(table)
+    print_table(table)
 
 
 @app.command("ports")
@@ -41,7 +41,10 @@ def list_ports(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps([asdict(entry) for entry in plugged], indent=2))
         return
+    if not plugged:
+        print("no serial port here; plug a board in, and see `dmesg` if it stays away")
+        return
     table = Table("port", "stable name", "looks like", "description", "held by")
     for entry in plugged:
         table.add_row(entry.port, entry.stable or "", ", ".join(entry.boards), entry.description, ", ".join(entry.held_by))
-    Console().print(table if plugged else "no serial port here; plug a board in, and see `dmesg` if it stays away")
+    print_table(table)

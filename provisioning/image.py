@@ -22,8 +22,8 @@ class Image:
             self._hex.loadhex(str(path))
         except OSError as error:
             hint = (
-                f"Build it with `make firmware`, or name a HEX file with --hex, made for {board.chip_title} at "
-                f"{board.clock // 1_000_000} MHz, that reads its identity page at 0x{board.identity:X}"
+                f"Run `make firmware`; where that builds none for this board, name a HEX file with --hex: made for {board.chip_title} "
+                f"at {board.clock // 1_000_000} MHz, with the identity page at 0x{board.identity:X}"
             )
             raise OncewayError(f"there is no firmware for {board.title} ({error.strerror})", str(path), hint) from error
         except (IntelHexError, UnicodeDecodeError) as error:

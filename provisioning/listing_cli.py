@@ -4,7 +4,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from gateway.errors import OncewayError
@@ -12,6 +11,7 @@ from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
 from provisioning.identity import check_name
 from provisioning.options import BoardName, Json, Name, Port, RegistryFile, open_registry
+from provisioning.output import print_table
 from provisioning.progress import shown
 from provisioning.registry import Registry
 
@@ -30,12 +30,15 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
+    if not rows:
+        print("no devices yet; `onceway device add NAME` makes one")
+        return
     table = Table("name", "board", "status", "port", "firmware", "flashed")
     for row in rows:
         table.add_row(
             *(row[column] or "" for column in ("name", "board", "status", "port")), (row["firmware"] or "")[:12], row["flashed"] or ""
         )
-    Console().print(table if rows else "no devices yet; `onceway device add NAME` makes one")
+    print_table(table)
 
 
 _COLUMNS = ("name", "board", "status", "port", "firmware", "created", "flashed")
@@ -59,7 +62,7 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
         table = Table("name", "port")
         for stranger in strangers:
             table.add_row(stranger["name"] or "(none: provision it)", stranger["port"])
-        Console().print(table)
+        print_table(table)
 
 
 @app.command()

@@ -55,5 +55,5 @@ def test_the_identity_page_of_each_board_is_the_last_below_its_boot_loader() -> 
 @pytest.mark.parametrize("name", ["nano-old", "mega2560", "pro-mini"])
 def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OncewayError, match=rf"build/firmware/{name}/sensor.hex: there is no firmware for .* reads its identity page at 0x"):
+    with pytest.raises(OncewayError, match=rf"build/firmware/{name}/sensor.hex: there is no firmware for .* with the identity page at 0x"):
         Image(board(name).hex_file, board(name))
