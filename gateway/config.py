@@ -11,13 +11,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fsspec.registry import known_implementations, registry
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import OncewayError
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, topic_filter_problem
 
 MEGABYTE = 1_000_000
+_OFTEN = ("file", "s3", "sftp")
+"""Schemes of landing places that fsspec knows for sure."""
 
 
 class ConfigError(OncewayError):
@@ -67,8 +68,11 @@ def split_window(value: str) -> tuple[time, time]:
 
 def _check_landing(value: str) -> str:
     scheme, colon, path = value.partition("://")
-    if colon and scheme not in known_implementations and scheme not in registry:
-        raise ValueError(f"there is no file system called {scheme!r}")
+    if colon and scheme not in _OFTEN:
+        from fsspec.registry import known_implementations, registry  # 4 MB that a gateway does not spend on the places it knows
+
+        if scheme not in known_implementations and scheme not in registry:
+            raise ValueError(f"there is no file system called {scheme!r}")
     if not value or (colon and not path.strip("/")):
         raise ValueError("names no place")
     return value
