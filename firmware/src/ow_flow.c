@@ -1,7 +1,7 @@
 #include "ow_flow.h"
 
 /* Steps of an outgoing publication. */
-enum { FREE, RETRACT, PUBLISH, WAIT_PUBACK, WAIT_PUBREC, RELEASE, PUBREL, WAIT_PUBCOMP, COMPLETE };
+enum { FREE, RETRACT, PUBLISH, PUBREL, PUBREL_AGAIN, WAIT_PUBACK, WAIT_PUBREC, WAIT_PUBCOMP, WAIT_PUBCOMP_AGAIN, RELEASE, COMPLETE, DONE };
 
 /* The incoming identifier: the answer that is due, and what is known of the id. */
 enum { ANSWER = 0x07, HELD = 0x40, UNSAVED = 0x80 };
@@ -61,24 +61,24 @@ enum ow_result ow_flow_send(struct ow_mqtt *client, struct ow_message *message, 
     return OW_ACCEPTED;
 }
 
+/* The next PUBLISH of this one is the first of a new flow, without DUP. */
+static void begin_anew(struct ow_ids *ids, uint16_t id)
+{
+    if (OW_FLIGHTS == 1 || (uint16_t)(id + 1) == ids->fresh) {
+        ids->fresh = id;
+    }
+}
+
 /* The gateway did not take it: it stays in the journal and is published again, as a new flow, after a while. */
 static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reason)
 {
     client->holding = true;
     client->held = (uint8_t)client->uptime;
     client->ids.cursor = flight->slot;
-    client->ids.fresh = flight->id;
+    begin_anew(&client->ids, flight->id);
     flight->step = FREE;
     if (client->application->answered) {
         client->application->answered(OW_PUBLISH, flight->id, reason);
-    }
-}
-
-static void release(struct ow_mqtt *client, struct ow_flight *flight, uint8_t step)
-{
-    flight->step = step;
-    if (client->application->release_packet) {
-        client->application->release_packet(flight->id);
     }
 }
 
@@ -104,7 +104,7 @@ static void publish(struct ow_mqtt *client, struct ow_flight *flight)
         ids->fresh = (uint16_t)(flight->id + 1);
     }
     if (message.qos == 0) {
-        release(client, flight, COMPLETE);
+        flight->step = COMPLETE;
     } else {
         flight->step = message.qos == 1 ? WAIT_PUBACK : WAIT_PUBREC;
     }
@@ -130,13 +130,20 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
         flight->step = PUBREL;
         break;
     case PUBREL:
+    case PUBREL_AGAIN:
         if (ow_send_ack(&client->link, OW_PUBREL, flight->id, OW_SUCCESS)) {
-            flight->step = WAIT_PUBCOMP;
+            flight->step += WAIT_PUBCOMP - PUBREL;
         }
         break;
     case COMPLETE:
         ow_journal_done(journal, flight->slot, flight->id);
+        flight->step = DONE;
+        break;
+    case DONE:
         flight->step = FREE;
+        if (client->application->release_packet) {
+            client->application->release_packet(flight->id);
+        }
         break;
     default:
         break;
@@ -171,7 +178,7 @@ static void take(struct ow_mqtt *client, struct ow_flight *flight)
     flight->id = (uint16_t)entry.sequence;
     flight->step = PUBLISH;
     if (entry.released) {
-        flight->step = client->session_present ? PUBREL : RETRACT;
+        flight->step = !client->session_present ? RETRACT : client->doubt ? PUBREL : PUBREL_AGAIN;
     }
 }
 
@@ -181,7 +188,7 @@ static void advance_out(struct ow_mqtt *client)
     struct ow_flight *out = client->ids.out;
     uint8_t used = 0;
     for (uint8_t i = 0; i < OW_FLIGHTS && out[i].step != FREE; i++) {
-        bool unsent = out[i].step < WAIT_PUBACK || out[i].step == PUBREL;
+        bool unsent = out[i].step < WAIT_PUBACK;
         advance_flight(client, &out[i]);
         if (unsent) {
             return;
@@ -198,7 +205,7 @@ static void advance_out(struct ow_mqtt *client)
     if (client->holding && (uint8_t)((uint8_t)client->uptime - client->held) >= OW_RETRY_S) {
         client->holding = false;
     }
-    if (!client->holding && used < client->receive_maximum && client->journal.pending > used) {
+    if (!client->holding && used < (OW_FLIGHTS > 1 && client->doubt && client->journal.asked ? 1 : client->receive_maximum) && client->journal.pending > used) {
         take(client, &out[used]);
     }
 }
@@ -208,15 +215,17 @@ static void take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, uint8
 {
     for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
         struct ow_flight *flight = &client->ids.out[i];
-        if (flight->step != step || flight->id != id) {
+        uint8_t waits = flight->step == WAIT_PUBCOMP_AGAIN ? WAIT_PUBCOMP : flight->step;
+        if (waits != step || flight->id != id) {
             continue;
         }
-        if (step == WAIT_PUBCOMP) {
-            flight->step = COMPLETE; /* 0x92 too: the PUBREC was the gateway's promise */
-        } else if (reason >= OW_UNSPECIFIED_ERROR) {
-            hold(client, flight, reason);
+        if (reason < OW_UNSPECIFIED_ERROR || flight->step == WAIT_PUBCOMP_AGAIN) {
+            flight->step = step == WAIT_PUBREC ? RELEASE : COMPLETE;
+        } else if (step == WAIT_PUBCOMP) {
+            begin_anew(&client->ids, id);
+            flight->step = RETRACT;
         } else {
-            release(client, flight, step == WAIT_PUBREC ? RELEASE : COMPLETE);
+            hold(client, flight, reason);
         }
         return;
     }

@@ -6,10 +6,10 @@
 #include "ow_crc.h"
 #include "ow_hal.h"
 
-enum { INCARNATION_A = 0x000, INCARNATION_B = 0x008, BOOT_CELLS = 0x010, HELD_A = 0x030, HELD_B = 0x038, SLOTS = 0x040 };
+enum { INCARNATION_A = 0x000, ASKED_AT = 0x006, INCARNATION_B = 0x008, BOOT_CELLS = 0x010, HELD_A = 0x030, HELD_B = 0x038, SLOTS = 0x040 };
 enum { CELL_SIZE = 4, CELLS = 4, INCARNATION_SIZE = 6, HELD_SIZE = 5 };
 enum { SEQUENCE_AT = 0, SOURCE_AT = 4, CRC_AT = 12, RELEASED_AT = 14, DONE_AT = 15 };
-enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA };
+enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA, ASKED = 0x5A, ERASED = 0xFF };
 enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER };
 
 #if OW_PERSISTENCE
@@ -222,6 +222,7 @@ static void open_slots(struct ow_journal *journal)
         }
         if (!done) {
             journal->pending++;
+            journal->released += entry.released;
         }
     }
     journal->tail = journal->head;
@@ -234,6 +235,7 @@ void ow_journal_open(struct ow_journal *journal)
     if (OW_PERSISTENCE) {
         open_incarnation(journal);
         open_slots(journal);
+        journal->asked = load(ASKED_AT) == ASKED;
     }
     if (OW_SUBSCRIPTIONS) {
         open_held(journal);
@@ -288,26 +290,44 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     return true;
 }
 
-static void mark(struct ow_journal *journal, uint8_t slot, uint8_t at, uint8_t value)
+static void write_byte(struct ow_journal *journal, uint16_t address, uint8_t value)
 {
     journal->record[0] = value;
-    start(journal, JOB_OTHER, (uint16_t)(slot_address(slot) + at), 1);
+    start(journal, JOB_OTHER, address, 1);
+}
+
+static void mark(struct ow_journal *journal, uint8_t slot, uint8_t at, uint8_t value)
+{
+    write_byte(journal, (uint16_t)(slot_address(slot) + at), value);
 }
 
 void ow_journal_released(struct ow_journal *journal, uint8_t slot, uint16_t id)
 {
+    journal->released++;
     mark(journal, slot, RELEASED_AT, (uint8_t)id ^ RELEASED_MASK);
 }
 
 void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t id)
 {
+    journal->released--;
     mark(journal, slot, RELEASED_AT, (uint8_t) ~((uint8_t)id ^ RELEASED_MASK));
 }
 
 void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id)
 {
     journal->pending--;
+    if (OW_FLIGHTS == 1) {
+        journal->released = 0; /* only the oldest one can be */
+    } else {
+        journal->released -= load((uint16_t)(slot_address(slot) + RELEASED_AT)) == ((uint8_t)id ^ RELEASED_MASK);
+    }
     mark(journal, slot, DONE_AT, (uint8_t)id ^ DONE_MASK);
+}
+
+void ow_journal_ask(struct ow_journal *journal, bool asked)
+{
+    journal->asked = asked;
+    write_byte(journal, ASKED_AT, asked ? ASKED : ERASED);
 }
 
 void ow_journal_hold(struct ow_journal *journal, uint16_t id)

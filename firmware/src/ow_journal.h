@@ -29,6 +29,8 @@ struct ow_journal {
     uint8_t head;         /* slot that the next publication takes */
     uint8_t tail;         /* no slot before it, seen from `head`, holds a publication that is not done */
     uint8_t pending;      /* publications not done */
+    uint8_t released;     /* of them, released */
+    bool asked;           /* see ow_journal_ask */
     uint8_t worn;         /* slots and cells that failed their read-back since start */
 
     uint8_t job;
@@ -66,6 +68,10 @@ void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t 
 void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id);
 
 void ow_journal_hold(struct ow_journal *journal, uint16_t id);
+
+/* A mark for the time between CONNECT and what follows from its answer, while publications are released. Found set at the next start, it tells
+ * that the gateway may have begun a new session without our having taken their marks back. */
+void ow_journal_ask(struct ow_journal *journal, bool asked);
 
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
 void ow_journal_confirm(struct ow_journal *journal);

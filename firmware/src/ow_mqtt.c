@@ -75,6 +75,7 @@ static void greet(struct ow_mqtt *client)
         .power_on = cause == OW_RESET_POWER_ON || cause == OW_RESET_BROWN_OUT,
     };
     ow_link_greet(&client->link, &greeting);
+    client->doubt = client->journal.asked;
     enter(client, OW_GREETING);
 }
 
@@ -87,6 +88,10 @@ static void open(struct ow_mqtt *client)
     }
     if (client->journal.incarnation == 0) {
         ow_journal_adopt(&client->journal, client->link.incarnation);
+        return;
+    }
+    if (client->journal.released && !client->journal.asked) {
+        ow_journal_ask(&client->journal, true);
         return;
     }
     struct ow_connect connect = {
@@ -149,6 +154,17 @@ static void keep_alive(struct ow_mqtt *client)
     }
 }
 
+/* What the answer to CONNECT means for the EEPROM. */
+static void settle_session(struct ow_mqtt *client)
+{
+    struct ow_journal *journal = &client->journal;
+    if (!journal->confirmed) {
+        ow_journal_confirm(journal);
+    } else if (journal->asked && (journal->released == 0 || (client->session_present && !client->doubt))) {
+        ow_journal_ask(journal, false);
+    }
+}
+
 static void advance(struct ow_mqtt *client)
 {
     switch (client->state) {
@@ -166,8 +182,8 @@ static void advance(struct ow_mqtt *client)
         }
         break;
     case OW_CONNECTED:
-        if (!client->journal.confirmed && ow_journal_idle(&client->journal)) {
-            ow_journal_confirm(&client->journal);
+        if (ow_journal_idle(&client->journal)) {
+            settle_session(client);
         }
         ow_flow_advance(client);
         keep_alive(client);

@@ -79,6 +79,7 @@ struct ow_mqtt {
     enum ow_state state;
     bool started; /* this start's boot number is in the EEPROM */
     bool session_present;
+    bool doubt; /* it may have begun after publications were released: ow_flow.c */
     bool ping_open;
     uint8_t aliases; /* bit n: alias n + 1 is known to the gateway */
 

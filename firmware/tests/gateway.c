@@ -292,6 +292,7 @@ static void take_pubrel(uint16_t id)
         memmove(gateway.recs, gateway.recs + 1, gateway.rec_count * sizeof gateway.recs[0]);
     }
     gateway.unknown_pubrels += !held;
+    gateway.refused |= !held;
     gateway.held[id / 8] &= (uint8_t) ~(1 << id % 8);
     send_ack(0x70, id, held ? 0 : 0x92);
 }

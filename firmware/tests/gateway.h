@@ -46,7 +46,7 @@ struct gateway {
     uint16_t last_id; /* of PUBLISH on this connection, for the order */
     uint16_t recs[16]; /* PUBRECs sent and not answered by PUBREL, in order */
     uint8_t rec_count;
-    bool refused; /* one was refused: it may come again out of order */
+    bool refused; /* a PUBLISH was refused, or a PUBREL unknown: that one may come again out of order */
 
     /* a message for the device, at QoS 2 */
     uint16_t message_id; /* 0: none */

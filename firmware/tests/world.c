@@ -31,6 +31,7 @@ static void connected(bool session_present)
 {
     world.connected++;
     world.session_present = session_present;
+    world.doubtful += session_present && client.doubt;
     if (world.subscribe && !session_present) {
         CHECK(ow_mqtt_subscribe(&client, "cm", 2));
     }
@@ -186,16 +187,19 @@ bool world_online(void)
     return client.state == OW_CONNECTED;
 }
 
-void world_check(unsigned times)
+uint32_t world_check(unsigned times)
 {
+    uint32_t doubled = 0;
     uint8_t source[OW_JOURNAL_SOURCE];
     for (uint32_t sequence = 1; sequence <= world.produced; sequence++) {
         source_of(sequence, source);
         CHECK(gateway.routed[sequence] >= 1, "sequence %u was lost", sequence);
         CHECK(gateway.routed[sequence] <= times, "sequence %u was routed %u times", sequence, gateway.routed[sequence]);
+        doubled += gateway.routed[sequence] > 1;
         CHECK(memcmp(gateway.source[sequence], source, sizeof source) == 0, "sequence %u was altered", sequence);
     }
     for (uint32_t sequence = world.produced + 1; sequence < GATEWAY_SEQUENCES; sequence++) {
         CHECK(gateway.routed[sequence] == 0, "sequence %u was never produced", sequence);
     }
+    return doubled;
 }

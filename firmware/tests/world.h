@@ -24,6 +24,7 @@ struct world {
     uint8_t qos;            /* of publications, 2 at first */
     uint32_t connected;
     bool session_present;
+    uint32_t doubtful;      /* connections whose session may have begun after publications were released in an earlier one */
     bool subscribe;
     bool reply; /* publish from inside message_received */
     const struct ow_message *will;
@@ -44,7 +45,7 @@ bool world_produce(void); /* one publication into the journal; false: not possib
 bool world_quiet(void);   /* everything produced is done */
 bool world_online(void);
 
-/* Every publication that the device made was routed; `times` is how often at most. */
-void world_check(unsigned times);
+/* Every publication that the device made was routed; `times` is how often at most. Returns how many were routed more than once. */
+uint32_t world_check(unsigned times);
 
 #endif
