@@ -85,7 +85,7 @@ class Broker:
         self.orders: list[Order | Ask] = []
         self.starved: list[Session] = []
         self._last_committed = 0
-        self._axis_noted = state.now
+        self._axis_noted = float("-inf")
         self._waiting: dict[int, list[Connection]] = {}
         self._next_session = state.next_session
         restore(self, state)
@@ -276,6 +276,7 @@ class Broker:
         """The clock became known, or was corrected. Rows that came before get their time with the next commit."""
         if self.utc_start is None and utc_start is not None:
             self.changes.clock = utc_start
+            self._axis_noted = float("-inf")
         self.utc_start = utc_start
 
     def advance(self) -> None:
