@@ -15,6 +15,7 @@ from pathlib import Path
 from serial.tools.list_ports import comports
 
 from gateway.errors import OncewayError
+from gateway.links.holders import holders
 from provisioning.boards import Board, by_usb
 
 _BY_ID = Path("/dev/serial/by-id")
@@ -58,32 +59,6 @@ def find(board: Board) -> str:
         raise OncewayError(f"no {board.title} is plugged in", hint="`onceway board ports` shows what is; name the port with --port")
     names = ", ".join(entry.port for entry in fitting)
     raise OncewayError(f"several boards look like {board.title}: {names}", hint="Say which one with --port")
-
-
-def holders(port: str) -> list[str]:
-    """Processes that have this port open, as `name (pid N)`. Those of other users are seen by root only."""
-    try:
-        device = os.stat(port).st_rdev
-    except OSError:
-        return []
-    found = []
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit() or int(process.name) == os.getpid():
-            continue
-        try:
-            if any(_is_device(fd, device) for fd in (process / "fd").iterdir()):
-                found.append(f"{(process / 'comm').read_text().strip()} (pid {process.name})")
-        except OSError:
-            continue  # gone meanwhile, or not ours to look at
-    return found
-
-
-def _is_device(fd: Path, device: int) -> bool:
-    try:
-        status = fd.stat()
-    except OSError:
-        return False
-    return stat.S_ISCHR(status.st_mode) and status.st_rdev == device
 
 
 def check(port: str) -> None:

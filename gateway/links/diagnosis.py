@@ -7,6 +7,9 @@ import string
 
 _ENOUGH = 256
 """Bytes without a single intact frame that a greeting device never sends."""
+_FEW = 8
+_LONG_S = 10.0
+"""At a rate far too low few bytes come of each greeting. Some of them, and this long no intact frame: that will do, too."""
 
 _TEXT = frozenset(string.printable.encode())
 _TEXT_SHARE = 0.9
@@ -20,17 +23,21 @@ class Diagnosis:
         self._baud = baud
         self._sample = bytearray()
         self._done = False
+        self._began: float | None = None
 
     def intact_frame(self) -> None:
         self._done = True
         self._sample.clear()
 
-    def bytes_received(self, data: bytes) -> str | None:
+    def bytes_received(self, data: bytes, now: float) -> str | None:
         """Take bytes without an intact frame among them; return a sentence when they are enough to judge."""
         if self._done:
             return None
+        if self._began is None:
+            self._began = now
         self._sample += data[:_ENOUGH]
-        if len(self._sample) < _ENOUGH:
+        long_enough = len(self._sample) >= _FEW and now - self._began >= _LONG_S
+        if len(self._sample) < _ENOUGH and not long_enough:
             return None
         verdict = self._judge()
         self._done = True

@@ -8,17 +8,18 @@ import asyncio
 import glob
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, DeviceIdentity, Peer, Receiver
 from gateway.links.diagnosis import Diagnosis
 from gateway.links.handshake import Greeter
+from gateway.links.holders import holders
 from gateway.links.reliable import Event, OtherVersion, Received, Refused, Session, SessionEnded, SessionStarted
 from gateway.links.roles import GatewayLink
 from gateway.links.statistics import LinkStatistics
-from gateway.links.tty import Tty
+from gateway.links.tty import PortBusy, Tty
 from gateway.logs import about
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,8 @@ class SerialPort:
         try:
             self._tty = Tty(self.path, self._baud)
         except OncewayError as error:
-            self._warn(f"{error.what}. {error.hint or ''}".rstrip(" ") + " Trying again until it opens.")
+            hint = f"{error.hint} " if error.hint else ""
+            self._warn(f"{error.what}. {hint}Trying again until it opens.", self._held_by if isinstance(error, PortBusy) else str)
             return
         self._said.clear()
         self._problem = None
@@ -185,10 +187,11 @@ class SerialPort:
             self._gone(error)
             return
         intact = self.link.statistics.frames_received
-        events = self.link.receive(data, self._loop.time())
+        now = self._loop.time()
+        events = self.link.receive(data, now)
         if self.link.statistics.frames_received != intact:
             self._diagnosis.intact_frame()
-        elif verdict := self._diagnosis.bytes_received(data):
+        elif verdict := self._diagnosis.bytes_received(data, now):
             self._warn(verdict)
         self._handle(events)
 
@@ -264,12 +267,16 @@ class SerialPort:
         # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the deadline and spins.
         self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._on_timer)
 
-    def _warn(self, text: str) -> None:
-        """Log a sentence once for each time that the port is opened."""
+    def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
+        """Log a sentence once for each time that the port is opened. detail: found out for the log only, since it costs time."""
         self._problem = text
         if text not in self._said:
             self._said.add(text)
-            log.warning("%s: %s", self.path, text, extra=about(port=self.path, device=self._refused))
+            log.warning("%s: %s%s", self.path, text, detail(), extra=about(port=self.path, device=self._refused))
+
+    def _held_by(self) -> str:
+        held_by = " and ".join(holders(self.path))
+        return f" It is {held_by}." if held_by else ""
 
 
 class SerialListener:

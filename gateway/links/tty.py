@@ -22,6 +22,10 @@ _PTY_SLAVES = range(136, 144)
 _CFLAG, _CC = 2, 6
 
 
+class PortBusy(OncewayError):
+    """Another program has the port."""
+
+
 class Tty:
     """An open port: 8N1, raw, exclusive. Closing it leaves DTR as it is, so that the next opening does not reset a board.
 
@@ -88,7 +92,7 @@ def _open_error(error: Exception, path: str, baud: int) -> OncewayError:
     if number in (errno.ENOENT, errno.ENXIO, errno.ENODEV):
         return OncewayError("there is no such serial port", path, "Plug the board in; `ls /dev/serial/by-id` shows what is there.")
     if number in (errno.EAGAIN, errno.EBUSY):
-        return OncewayError("the serial port is in use by another program", path, "Stop that program (`fuser -v PORT` names it).")
+        return PortBusy("the serial port is in use by another program", path, "Stop that program.")
     if number in (errno.EACCES, errno.EPERM):
         return OncewayError("no permission to open the serial port", path, f"Add the user to the group {_group_of(path)} and log in again.")
     if number == errno.EINVAL or isinstance(error, ValueError):

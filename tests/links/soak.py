@@ -1,7 +1,8 @@
 """Random schedules of the reliable link by the hundred thousand: `python -m tests.links.soak --schedules 100000`.
 
-Each schedule has a number; `--first N --schedules 1` replays one. The run ends with a table of what was reached, so that a soak in which
-no session ever gave up, say, does not look like a proof. Exit 1 and the schedule's number when a promise is broken.
+A run that was stopped goes on where it was (`progress.py`); `--minutes` stops it by itself. Each schedule has a number; `--replay N` runs
+one alone. The soak ends with a table of what was reached, so that one in which no session ever gave up, say, does not look like a proof.
+Exit 1 and the schedule's number when a promise is broken; 2 when it is not at its end yet.
 """
 
 import argparse
@@ -13,10 +14,16 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import TextColumn
+
+from tests.links.progress import Progress
 from tests.links.twin import CDevice
 from tests.links.world import Collision, MakeDevice, PythonDevice, World
 
 STEPS = 25
+BLOCK = 500
 _DURATIONS = (0.0005, 0.003, 0.02, 0.1, 0.7, 3.0)
 _NOISE = (0.0, 0.0, 0.001, 0.01, 0.05)
 
@@ -103,34 +110,60 @@ def _run(number: int, make_device: MakeDevice) -> tuple[int, Counter[str], str |
         return number, Counter(), str(error) or "assertion without a text"
 
 
+def _soak(progress: Progress, schedules: int, minutes: float | None, make_device: MakeDevice) -> str | None:
+    """Run the schedules that are missing on all cores, and keep count of them; return the first failure."""
+    run = partial(_run, make_device=make_device)
+    end = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+    with (
+        multiprocessing.Pool() as pool,
+        Bar(*Bar.get_default_columns(), TextColumn("{task.completed}"), console=Console(stderr=True)) as bar,
+    ):
+        task = bar.add_task("schedules", total=schedules, completed=progress.done)
+        while progress.done < schedules and time.monotonic() < end:
+            start = time.monotonic()
+            block = range(progress.done, min(progress.done + BLOCK, schedules))
+            reached: Counter[str] = Counter()
+            for number, found, failure in pool.imap_unordered(run, block, chunksize=10):
+                if failure:
+                    return f"schedule {number}: {failure}"
+                reached += found
+                bar.advance(task)
+            progress.reached += reached
+            progress.done = block.stop
+            progress.seconds += time.monotonic() - start
+            progress.save()
+    return None
+
+
 def main() -> int:
-    """Run the schedules on all cores."""
+    """Run, or go on with, the schedules."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=100_000)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--minutes", type=float, help="stop then; the next run goes on")
+    parser.add_argument("--replay", type=int, metavar="N", help="only schedule N")
     parser.add_argument("--device", choices=("python", "c"), default="python", help="the Python twin, or firmware/src")
     arguments = parser.parse_args()
-    reached: Counter[str] = Counter()
-    start = time.monotonic()
-    done = 0
-    with multiprocessing.Pool() as pool:
-        numbers = range(arguments.first, arguments.first + arguments.schedules)
-        run = partial(_run, make_device=CDevice if arguments.device == "c" else PythonDevice)
-        for number, found, failure in pool.imap_unordered(run, numbers, chunksize=50):
-            if failure:
-                print(f"schedule {number}: {failure}", file=sys.stderr)
-                return 1
-            reached += found
-            done += 1
-            if done % 5000 == 0:
-                print(f"{done} of {arguments.schedules}", file=sys.stderr)
-    print(f"{arguments.schedules} schedules in {time.monotonic() - start:.0f} s, no promise broken")
+    make_device: MakeDevice = CDevice if arguments.device == "c" else PythonDevice
+    if arguments.replay is not None:
+        number, reached, failure = _run(arguments.replay, make_device)
+        print(f"schedule {number}: {failure or dict(reached)}")
+        return 1 if failure else 0
+    progress = Progress.load(arguments.device)
+    if failure := _soak(progress, arguments.schedules, arguments.minutes, make_device):
+        print(f"{failure}\nAgain: python -m tests.links.soak --device {arguments.device} --replay N", file=sys.stderr)
+        return 1
+    print(f"{arguments.device}: {progress.done} of {arguments.schedules} schedules in {progress.seconds:.0f} s, no promise broken")
+    return _judge(progress.reached, progress.done) or (2 if progress.done < arguments.schedules else 0)
+
+
+def _judge(reached: Counter[str], schedules: int) -> int:
+    """Print what was reached; 1 when it cannot be a proof."""
     for name, count in reached.items():
         print(f"  {name:20} {count:12,}")
     if reached["undetectable damage"] > 10 + 10 * reached["damaged"] / 65536:
         print("damage passes the CRC more often than chance allows", file=sys.stderr)
         return 1
-    missing = [name for name in REACHED if not reached[name]] if arguments.schedules >= 1000 else []
+    missing = [name for name in REACHED if not reached[name]] if schedules >= 1000 else []
     if missing:
         print("never reached: " + ", ".join(missing), file=sys.stderr)
     return 1 if missing else 0

@@ -6,6 +6,8 @@ import contextlib
 import fcntl
 import logging
 import os
+import subprocess
+import sys
 import termios
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from gateway.errors import OncewayError
 from gateway.links import serial_port
 from gateway.links.carrier import DeviceIdentity
+from gateway.links.diagnosis import Diagnosis
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener
 from gateway.links.statistics import LinkStatistics
@@ -291,6 +294,41 @@ def test_a_port_in_use_is_refused(line: Pty) -> None:
     with Tty(line.path, 115200), pytest.raises(OncewayError, match="in use by another program"):
         Tty(line.path, 115200)
     Tty(line.path, 115200).close()
+
+
+async def test_the_log_names_who_holds_a_port_once_and_takes_it_when_it_is_free(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = f"from gateway.links.tty import Tty; import sys; port = Tty({line.path!r}, 115200); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        async with listening(broker, line.path) as listener:
+            for _ in range(3):
+                listener._ports[line.path].open()
+            assert [record.getMessage() for record in caplog.records if f"(pid {holder.pid})" in record.getMessage()] == [
+                record.getMessage() for record in caplog.records
+            ]
+            assert len(caplog.records) == 1
+            holder.communicate()
+            await until(lambda: listener.ports[0].is_open)
+
+
+def test_a_rate_far_too_low_shows_itself_by_a_few_bytes_in_a_long_time() -> None:
+    diagnosis = Diagnosis(9600)
+    verdicts = [diagnosis.bytes_received(b"\x80\xff\x00\xfe", 2.0 * number) for number in range(10)]
+    assert [number for number, verdict in enumerate(verdicts) if verdict] == [5]
+    assert "another rate than 9600 baud" in (verdicts[5] or "")
+
+
+def test_a_device_whose_first_greetings_were_damaged_is_no_stranger() -> None:
+    diagnosis = Diagnosis(115200)
+    assert not diagnosis.bytes_received(bytes(range(1, 46)), 0.0)
+    assert not diagnosis.bytes_received(bytes(range(1, 46)), 2.0)
+    diagnosis.intact_frame()
+    assert not diagnosis.bytes_received(bytes(range(1, 46)), 60.0)
 
 
 def test_what_is_no_serial_port_is_refused(tmp_path: Path) -> None:

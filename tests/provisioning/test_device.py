@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 from intelhex import IntelHex
 
+from gateway.links.holders import holders
 from hil.board.simulator import BUILD, SimulatedBoard
 from provisioning.boards import board
 from provisioning.identity import SIZE, Identity
-from provisioning.ports import holders
 from provisioning.registry import Registry
 
 pytestmark = pytest.mark.sim
