@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
+_CONTROL: dict[int, str] = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
@@ -29,11 +29,16 @@ def about(**fields: str | int | float | None) -> dict[str, Any]:
     return {"about": {key: value for key, value in fields.items() if value is not None}}
 
 
+def printable(text: str) -> str:
+    """A text that a client chose, fit for a line on a terminal."""
+    return text.translate(_CONTROL)
+
+
 class HumanFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{record.levelname} {record.name}: {record.getMessage()}".translate(_CONTROL)
+        text = printable(f"{record.levelname} {record.name}: {record.getMessage()}")
         if record.exc_info:  # its lines are indented: none of them can pass for a record
-            text += "".join(f"\n  {line.translate(_CONTROL)}" for line in self.formatException(record.exc_info).splitlines())
+            text += "".join(f"\n  {printable(line)}" for line in self.formatException(record.exc_info).splitlines())
         return text
 
 

@@ -1,5 +1,6 @@
-"""`onceway gateway …`: run the gateway, check its configuration."""
+"""`onceway gateway …`: run the gateway, say how it is doing, check its configuration."""
 
+import json
 import logging
 import resource
 import sys
@@ -12,9 +13,12 @@ import uvloop
 
 from gateway import logs
 from gateway.config import Config, ConfigError, load, parse
+from gateway.errors import OncewayError
+from gateway.service.control import NotRunning, ask
 from gateway.service.gateway import serve
 from gateway.service.listeners import certificates
 from gateway.service.users import Users
+from gateway.store.cli import DataOption, JsonOption, folder_of
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +75,29 @@ def _load(path: Path) -> Config:
     if not config.listener and not config.serial:
         raise ConfigError("there is nothing to serve", str(path), "Add a [[listener]] or a [[serial]] section")
     return config
+
+
+@app.command()
+def status(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Say how the running gateway is doing. Exit code 1 when something is wrong.
+
+    Example: onceway gateway status --config /etc/onceway/gateway.toml
+    """
+    folder = folder_of(data, config)
+    try:
+        (found,) = ask(folder, do="status")
+    except NotRunning:
+        raise OncewayError("no gateway runs here", str(folder), "Start it, or see its log: journalctl -u onceway-gateway") from None
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        typer.echo(f"gateway {found['gateway']}, version {found['version']}: {found['status']}")
+        for problem in found["problems"]:
+            typer.echo(f"problem with the {problem['part']}: {problem['what']}")
+        for name, figure in found["figures"].items():
+            typer.echo(f"{name:28} {figure}")
+    if found["problems"]:
+        raise typer.Exit(1)
 
 
 @app.command("check-config")

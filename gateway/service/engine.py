@@ -75,6 +75,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._carriers: dict[Connection, Carrier] = {}
         self._held_back: list[Carrier] = []
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._turn = False
         self._stopped = False
         self._writing = 0
@@ -119,6 +120,23 @@ class Engine:
             if whom(connection):
                 connection.disconnect(reason, text)
         self._write()
+
+    async def end_session(self, client: str) -> bool:
+        """End a session and its connection because a person wants it; returns when that is on disk. False: there is none."""
+        self.begin()
+        broker = self.broker
+        session = broker.sessions.get(client)
+        if session is None:
+            return False
+        if session.connection is not None:
+            session.connection.disconnect(ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session")
+        if not session.ended:
+            broker.end_session(session)
+        if not broker.changes.empty:
+            on_disk = self._loop.create_future()
+            self._awaited.append((broker.promise(), on_disk))
+            await on_disk
+        return True
 
     def hold_back(self, carrier: Carrier) -> None:
         """Read nothing more from a publisher until a commit is through."""
@@ -210,6 +228,10 @@ class Engine:
     def _on_disk(self, number: int) -> None:
         self.broker.on_disk(number)
         self.broker.disk_full = False
+        while self._awaited and self._awaited[0][0] <= number:
+            _, on_disk = self._awaited.pop(0)
+            if not on_disk.done():
+                on_disk.set_result(None)
         held_back, self._held_back = self._held_back, []
         for carrier in held_back:
             carrier.resume_reading()

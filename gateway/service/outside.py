@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.config import Config, split_bind
 from gateway.links.endpoint import format_address
 from gateway.links.serial_port import PortStatus
+from gateway.service.control import Control
 from gateway.service.engine import Engine
 from gateway.web.source import Source
 
@@ -24,10 +25,12 @@ class Outside:
     def __init__(self, config: Config, engine: Engine, ports: Callable[[], list[PortStatus]]) -> None:
         self._config = config
         self._source = Source(engine.broker, engine.commit_times, lambda: engine.commit_waits_s, ports, config.gateway.data)
+        self._control = Control(config.gateway.data, engine, self._source)
         self._web: WebServer | None = None
 
     async def start(self) -> None:
         """Open. Raises OncewayError."""
+        await self._control.start()
         section = self._config.web
         if section is not None:
             from gateway.web.server import WebServer  # with aiohttp, 13 MB that a gateway without metrics does not spend
@@ -38,5 +41,6 @@ class Outside:
                 log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
 
     async def close(self) -> None:
+        await self._control.close()
         if self._web is not None:
             await self._web.close()

@@ -5,7 +5,9 @@ A part counts as failing while devices or clients have to wait for it, or are re
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
+from gateway import __version__
 from gateway.web.source import Source
 
 STUCK_S = 5.0
@@ -18,6 +20,18 @@ class Problem:
 
     part: str
     what: str
+
+
+def status(source: Source) -> dict[str, Any]:
+    """What `/healthz` answers. `status` is `ok` or `failing`."""
+    broker, found = source.broker, problems(source)
+    return {
+        "status": "failing" if found else "ok",
+        "problems": [{"part": item.part, "what": item.what} for item in found],
+        "gateway": broker.config.gateway.name,
+        "version": __version__,
+        "uptime_s": broker.monotonic // 1_000_000,
+    }
 
 
 def problems(source: Source) -> list[Problem]:

@@ -9,9 +9,8 @@ import asyncio
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from gateway import __version__
 from gateway.links.endpoint import Endpoint
-from gateway.web.health import problems
+from gateway.web.health import status
 from gateway.web.metrics import registry
 from gateway.web.source import Source
 
@@ -69,16 +68,8 @@ class WebServer:
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     def _health(self) -> web.Response:
-        broker = self._source.broker
-        found = problems(self._source)
-        body = {
-            "status": "failing" if found else "ok",
-            "problems": [{"part": item.part, "what": item.what} for item in found],
-            "gateway": broker.config.gateway.name,
-            "version": __version__,
-            "uptime_s": broker.monotonic // 1_000_000,
-        }
-        return web.json_response(body, status=503 if found else 200)
+        body = status(self._source)
+        return web.json_response(body, status=200 if body["status"] == "ok" else 503)
 
 
 class _Busy(asyncio.Protocol):

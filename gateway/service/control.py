@@ -1,0 +1,188 @@
+"""The control socket: what people ask a running gateway to show or do.
+
+`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. In: one request, a line of JSON such as
+`{"do": "end", "client": "c1"}`. Out: any number of lines `{"row": …}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
+
+    sessions               one row for each session (`gateway/broker/view.py`)
+    session, client        one row, with its subscriptions; none for an unknown client
+    end, client            ends the session, and its connection with 0x98; one row {"ended": true} once that is on disk, none for an unknown
+                           client
+    status                 one row: is all well, and the figures that `$SYS` has
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gateway.broker.sys_topics import figures
+from gateway.broker.view import details, view
+from gateway.errors import OncewayError
+from gateway.logs import about
+from gateway.service.engine import Engine
+from gateway.web.health import status
+from gateway.web.source import Source
+
+log = logging.getLogger(__name__)
+
+FILE = "control.sock"
+MOST_REQUESTS = 8
+LONGEST_REQUEST = 1_000_000
+"""Bytes: a client identifier of 65,535 characters, each escaped."""
+TIMEOUT_S = 30.0
+
+_AT_ONCE = 256
+_REQUESTS = ("sessions", "session", "end", "status")
+
+Row = dict[str, Any]
+
+
+class NotRunning(Exception):
+    """No gateway listens in this data directory."""
+
+
+class Control:
+    """The gateway's end. Open from `start` to `close`."""
+
+    def __init__(self, folder: Path, engine: Engine, source: Source) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._source = source
+        self._server: asyncio.Server | None = None
+        self._busy: set[asyncio.Task[None] | None] = set()
+
+    async def start(self) -> None:
+        """Listen. The caller holds the lock of the data directory: a socket that is there is one of a gateway that died."""
+        (self._folder / FILE).unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with _short(self._folder) as path:
+                listening.bind(path)
+            (self._folder / FILE).chmod(0o600)  # nobody can connect before it listens
+            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=LONGEST_REQUEST)
+        except OSError as error:
+            listening.close()
+            raise OncewayError(f"cannot listen on the control socket ({error.strerror})", str(self._folder / FILE)) from error
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            for task in tuple(self._busy):
+                if task is not None:
+                    task.cancel()
+            (self._folder / FILE).unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._busy.add(task)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._answer(reader, writer)
+        except (TimeoutError, ConnectionError):
+            pass
+        except Exception:
+            log.exception("a request on the control socket failed")
+        finally:
+            self._busy.discard(task)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        last: Row = {"done": True}
+        if len(self._busy) > MOST_REQUESTS:
+            last = {"error": "too many requests at a time"}
+        else:
+            try:
+                request = _parse(await reader.readline())
+            except ValueError as error:
+                last = {"error": f"not a request ({error})"}
+            else:
+                async for row in self._rows(**request):
+                    _write(writer, {"row": row})
+                    await writer.drain()
+        _write(writer, last)
+        await writer.drain()
+
+    async def _rows(self, do: str, client: str) -> AsyncIterator[Row]:
+        broker = self._engine.broker
+        match do:
+            case "sessions":
+                for index, session in enumerate(list(broker.sessions.values())):
+                    if not session.ended:
+                        yield asdict(view(session, broker.now))
+                    if index % _AT_ONCE == 0:
+                        await asyncio.sleep(0)  # the clients' turn
+            case "session":
+                found = broker.sessions.get(client)
+                if found is not None:
+                    yield details(found, broker.now)
+            case "end":
+                if await self._engine.end_session(client):
+                    log.warning("%s: the session was ended by request", client, extra=about(client=client))
+                    yield {"ended": True}
+            case "status":
+                yield status(self._source) | {"figures": figures(broker)}
+
+
+def _parse(line: bytes) -> dict[str, str]:
+    """`do` and `client` of a request. ValueError when it is none."""
+    request = json.loads(line)
+    if not isinstance(request, dict) or request.get("do") not in _REQUESTS:
+        raise ValueError(f"do: one of {', '.join(_REQUESTS)}")
+    client = request.get("client", "")
+    if not isinstance(client, str):
+        raise ValueError("client: a string")
+    return {"do": request["do"], "client": client}
+
+
+def _write(writer: asyncio.StreamWriter, line: Row) -> None:
+    writer.write(json.dumps(line).encode() + b"\n")
+
+
+def ask(folder: Path, **request: str) -> list[Row]:
+    """The other end: the rows that the gateway on this data directory answers. NotRunning when there is none, OncewayError otherwise."""
+    where = str(folder / FILE)
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:
+        channel.settimeout(TIMEOUT_S)
+        try:
+            with _short(folder) as path:
+                channel.connect(path)
+            channel.sendall(json.dumps(request).encode() + b"\n")
+            with channel.makefile("rb") as file:
+                return list(_read(file, where))
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+            raise NotRunning from error
+        except PermissionError as error:
+            hint = "Run this as root, or as the account of the gateway"
+            raise OncewayError("this account may not talk to the gateway", where, hint) from error
+        except OSError as error:
+            text = f"the gateway does not answer ({error.strerror or error})"
+            raise OncewayError(text, where, "Is its disk full? See the log") from error
+
+
+def _read(lines: Iterator[bytes] | Any, where: str) -> Iterator[Row]:
+    for line in lines:
+        answer = json.loads(line)
+        if "row" in answer:
+            yield answer["row"]
+        elif "error" in answer:
+            raise OncewayError(answer["error"], where)
+        else:
+            return
+    raise OncewayError("the gateway ended in the middle of its answer", where)
+
+
+@contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """A path to the socket that fits into a socket's address (108 bytes), however deep the folder is."""
+    file = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{file}/{FILE}"
+    finally:
+        with suppress(OSError):
+            os.close(file)

@@ -1,0 +1,28 @@
+"""`onceway retained …`: the last message of each topic, for new subscribers."""
+
+import json
+from dataclasses import asdict
+
+import typer
+
+from gateway.logs import printable
+from gateway.service.clock import Clock
+from gateway.store import views
+from gateway.store.cli import ConfigOption, DataOption, JsonOption, folder_of
+
+app = typer.Typer(help="Retained messages of the gateway.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_retained(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show them by topic, as the last commit left them. The gateway may run meanwhile.
+
+    Example: onceway retained list --config /etc/onceway/gateway.toml
+    """
+    found = views.retained(folder_of(data, config), Clock(trust=False).utc())
+    if as_json:
+        typer.echo(json.dumps([asdict(item) for item in found]))
+        return
+    for item in found:
+        expires = "" if item.expires_s is None else f", expires in {item.expires_s} s"
+        typer.echo(f"{printable(item.topic)}  QoS {item.qos}, {item.bytes} bytes from {printable(item.client)}{expires}")

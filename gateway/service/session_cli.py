@@ -1,0 +1,115 @@
+"""`onceway session …`: the sessions of a gateway, whether it runs or not.
+
+A running gateway is asked over its control socket; without one the store says what it holds.
+"""
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.errors import OncewayError
+from gateway.lock import ProcessLock
+from gateway.logs import printable
+from gateway.service import control
+from gateway.service.clock import Clock
+from gateway.store import views
+from gateway.store.cli import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.store.schema import FILE, connect
+
+app = typer.Typer(help="Sessions of the gateway's clients: list, show, end.", no_args_is_help=True)
+
+ClientArgument = Annotated[str, typer.Argument(help="The client identifier.")]
+Row = dict[str, Any]
+
+
+class UnknownClient(OncewayError):
+    """There is no session of this client."""
+
+    exit_code = 5
+
+
+@app.command("list")
+def list_sessions(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show every session: who is connected from where, and what waits for the others.
+
+    Example: onceway session list --config /etc/onceway/gateway.toml
+    """
+    folder = folder_of(data, config)
+    try:
+        found = control.ask(folder, do="sessions")
+    except control.NotRunning:
+        found = [asdict(item) for item in views.sessions(folder, Clock(trust=False).utc())]
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for row in found:
+        typer.echo(f"{printable(row['client'])}  {_state(row)}; {_queue(row)}")
+
+
+@app.command()
+def show(client: ClientArgument, data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show one session with its subscriptions.
+
+    Example: onceway session show dashboard --config /etc/onceway/gateway.toml
+    """
+    folder = folder_of(data, config)
+    try:
+        found = control.ask(folder, do="session", client=client)
+    except control.NotRunning:
+        found = list(filter(None, [views.session(folder, client, Clock(trust=False).utc())]))
+    if not found:
+        raise _unknown(client, folder)
+    (row,) = found
+    if as_json:
+        typer.echo(json.dumps(row))
+        return
+    expiry = "never" if row["expiry_s"] is None else f"{row['expiry_s']} s after its connection"
+    owner = "a board on a serial port" if row["device"] else f"user {printable(row['user'])}" if row["user"] else "nobody by name"
+    typer.echo(f"client         {printable(row['client'])}\nstate          {_state(row)}\nbelongs to     {owner}\nexpires        {expiry}")
+    typer.echo(f"queue          {_queue(row)}\nreceiving      {row['receiving']} QoS 2 messages between PUBLISH and PUBREL")
+    for item in row["subscriptions"]:
+        more = [name for name in ("no_local", "retain_as_published") if item[name]]
+        more += [f"identifier {item['identifier']}"] if item["identifier"] else []
+        typer.echo(f"subscription   {printable(item['topic_filter'])}  QoS {', '.join([str(item['qos']), *more])}")
+
+
+@app.command()
+def end(client: ClientArgument, data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """End a session: its connection with reason 0x98, and its subscriptions and queue for good. Its will is published.
+
+    Example: onceway session end dashboard --config /etc/onceway/gateway.toml
+    """
+    folder = folder_of(data, config)
+    try:
+        ended = bool(control.ask(folder, do="end", client=client))
+    except control.NotRunning:
+        ended = _end_in_store(folder, client)
+    if not ended:
+        raise _unknown(client, folder)
+    typer.echo(json.dumps({"client": client, "ended": True}) if as_json else f"the session of {printable(client)} has ended")
+
+
+def _end_in_store(folder: Path, client: str) -> bool:
+    if not (folder / FILE).exists():
+        return False
+    with closing(ProcessLock(folder / "gateway.lock")), closing(connect(folder / FILE)) as database:
+        return views.end_session(database, client)
+
+
+def _unknown(client: str, folder: Path) -> UnknownClient:
+    return UnknownClient(f"there is no session of {printable(client)!r}", str(folder), "See: onceway session list")
+
+
+def _state(row: Row) -> str:
+    if row["connected"]:
+        return f"connected from {row['address']}, MQTT {row['version']}"
+    return "away" if row["away_s"] is None else f"away for {row['away_s']} s"
+
+
+def _queue(row: Row) -> str:
+    subscriptions = row["subscriptions"] if isinstance(row["subscriptions"], int) else len(row["subscriptions"])
+    return f"{row['queued']} messages ({row['queued_bytes']} bytes) queued, {row['inflight']} in flight, {subscriptions} subscriptions"

@@ -1,0 +1,230 @@
+"""`onceway session`, `retained` and `gateway status`, with a gateway and without one; and what else may come in on the control socket."""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gateway.errors import OncewayError
+from gateway.lock import Locked, ProcessLock
+from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription, Version, Will
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode as R
+from gateway.service import control, retained_cli, session_cli
+from gateway.service.cli import app as gateway_app
+from gateway.service.session_cli import UnknownClient
+from tests.service.process import gateway
+from tests.service.wire import Wire, wire
+
+ODD = "dash\n\x1b[2Jboard"
+KEPT = {PropertyId.SESSION_EXPIRY_INTERVAL: 600}
+
+
+APPS = typer.Typer()
+APPS.add_typer(gateway_app, name="gateway")
+APPS.add_typer(session_cli.app, name="session")
+APPS.add_typer(retained_cli.app, name="retained")
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    """Output of `onceway …`."""
+    result = CliRunner().invoke(APPS, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+async def session(*arguments: str) -> Any:
+    """`onceway session … --json`."""
+    return json.loads(await asyncio.to_thread(run, "session", *arguments, "--json"))
+
+
+async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path))
+    async with gateway(tmp_path) as running:
+        async with wire(running.port, Connect("away", Version.V3_1_1, False)) as away:
+            away.send(Subscribe(1, [Subscription("t/#", 1)]))
+            await away.take(Suback)
+        async with wire(running.port, Connect(ODD, clean_start=False, properties=KEPT)) as client:
+            client.send(Publish("t/1", b"four", 1, 1))
+            await client.take(Puback)
+            live = {row["client"]: row for row in await session("list", *data)}
+            assert (live[ODD]["connected"], live[ODD]["version"], live[ODD]["expiry_s"]) == (True, "5.0", 600)
+            assert live[ODD]["address"].startswith("127.0.0.1:")
+            assert (live["away"]["connected"], live["away"]["address"], live["away"]["expiry_s"]) == (False, None, None)
+            assert (live["away"]["queued"], live["away"]["subscriptions"]) == (1, 1)
+            shown = await session("show", "away", *data)
+            assert shown["subscriptions"] == [
+                {"topic_filter": "t/#", "qos": 1, "no_local": False, "retain_as_published": False, "identifier": None}
+            ]
+            text = await asyncio.to_thread(run, "session", "list", *data)
+            assert len(text.splitlines()) == 2
+            assert "dash\\x0a\\x1b[2Jboard  connected from 127.0.0.1:" in text
+            assert "subscription   t/#  QoS 1" in await asyncio.to_thread(run, "session", "show", "away", *data)
+        await running.end()
+    stored = {row["client"]: row for row in await session("list", *data)}
+    assert stored.keys() == live.keys()
+    assert not any(row["connected"] for row in stored.values())
+    assert stored["away"] | {"away_s": 0} == live["away"] | {"away_s": 0}
+    assert (await session("show", "away", *data))["subscriptions"] == shown["subscriptions"]
+
+
+async def test_ending_a_session_tells_its_client_and_leaves_nothing_of_it(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path))
+    async with gateway(tmp_path) as running, wire(running.port, Connect("watcher")) as watcher:
+        watcher.send(Subscribe(1, [Subscription("wills/#", 0)]))
+        await watcher.take(Suback)
+        async with wire(running.port, Connect("c1", clean_start=False, properties=KEPT, will=Will("wills/c1", b"gone", 0))) as client:
+            client.send(Subscribe(1, [Subscription("t", 1)]))
+            await client.take(Suback)
+            assert await session("end", "c1", *data) == {"client": "c1", "ended": True}
+            assert (await client.take(Disconnect)).reason == R.ADMINISTRATIVE_ACTION
+        assert (await watcher.take(Publish)).payload == b"gone"
+        with pytest.raises(UnknownClient, match="there is no session of 'c1'"):
+            await session("end", "c1", *data)
+        with pytest.raises(UnknownClient):
+            await session("show", "c1", *data)
+        await running.logged("c1: the session was ended by request")
+        running.process.kill()  # it was on disk before the answer came
+    async with gateway(tmp_path) as running:
+        again = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V5)
+        again.send(Connect("c1", clean_start=False, properties=KEPT))
+        assert not (await again.take(Connack)).session_present
+        again.writer.close()
+
+
+async def test_ending_a_session_without_a_gateway(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path))
+    async with gateway(tmp_path) as running:
+        for client in ("stays", "goes"):
+            async with wire(running.port, Connect(client, clean_start=False, properties=KEPT)):
+                pass
+        await running.end()
+    with closing(ProcessLock(tmp_path / "gateway.lock")), pytest.raises(Locked):
+        await session("end", "goes", *data)
+    assert await session("end", "goes", *data) == {"client": "goes", "ended": True}
+    with pytest.raises(UnknownClient):
+        await session("end", "goes", *data)
+    assert [row["client"] for row in await session("list", *data)] == ["stays"]
+    async with gateway(tmp_path):
+        assert [row["client"] for row in await session("list", *data)] == ["stays"]
+
+
+async def test_retained_messages_are_listed_while_the_gateway_runs(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, wire(running.port, Connect("p")) as client:
+        client.send(Publish("a\x85b", b"four", 1, 1, retain=True))
+        await client.take(Puback)
+        arguments = ("retained", "list", "--data", str(tmp_path))
+        found = json.loads(await asyncio.to_thread(run, *arguments, "--json"))
+        assert found == [{"topic": "a\x85b", "client": "p", "qos": 1, "bytes": 4, "expires_s": None}]
+        assert await asyncio.to_thread(run, *arguments) == "a\\x85b  QoS 1, 4 bytes from p\n"
+
+
+async def test_status_says_what_is_wrong_and_so_does_its_exit_code(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    text = f'[gateway]\ndata = "{tmp_path}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport = "{tmp_path}/none"\n'
+    await asyncio.to_thread(path.write_text, text)
+    arguments = ("gateway", "status", "--config", str(path))
+    with pytest.raises(OncewayError, match="no gateway runs here"):
+        run(*arguments)
+    async with gateway(tmp_path / "data", "--config", str(path)):
+        found = json.loads(await asyncio.to_thread(run, *arguments, "--json", code=1))
+        assert (found["status"], found["figures"]["clients/connected"]) == ("failing", 0)
+        text = await asyncio.to_thread(run, *arguments, code=1)
+        assert f"problem with the serial: {tmp_path}/none" in text
+    with pytest.raises(OncewayError, match="no gateway runs here"):
+        run(*arguments)
+
+
+async def test_only_the_gateways_own_account_may_ask(tmp_path: Path) -> None:
+    async with gateway(tmp_path):
+        assert stat.filemode((tmp_path / control.FILE).stat().st_mode) == "srw-------"
+    assert (tmp_path / control.FILE).exists()  # the gateway was killed: the next one takes over
+    async with gateway(tmp_path) as running:
+        assert await asyncio.to_thread(control.ask, tmp_path, do="sessions") == []
+        await running.end()
+    assert not (tmp_path / control.FILE).exists()
+
+
+async def test_a_data_directory_may_lie_deep(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    async with gateway(deep):
+        assert await session("list", "--data", str(deep)) == []
+
+
+async def test_what_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) -> None:
+    no_requests = [
+        b"\n",
+        b"{}\n",
+        b"[]\n",
+        b'"end"\n',
+        b'{"do": "rm"}\n',
+        b'{"do": "end", "client": 7}\n',
+        b"\xff\n",
+        b"x" * 2_000_000,
+        b"",
+    ]
+    async with gateway(tmp_path):
+        for line in no_requests:
+            reader, writer = await asyncio.open_unix_connection(sock=_connected(tmp_path))
+            writer.write(line)
+            writer.write_eof()
+            answer = json.loads(await asyncio.wait_for(reader.readline(), 10))
+            assert answer["error"].startswith("not a request"), line[:10]
+            writer.close()
+        assert await asyncio.to_thread(control.ask, tmp_path, do="sessions") == []
+
+
+async def test_so_many_may_ask_at_a_time(tmp_path: Path) -> None:
+    def is_refused() -> bool:
+        try:
+            control.ask(tmp_path, do="sessions")
+        except OncewayError as error:
+            return "too many requests" in str(error)
+        return False
+
+    async with gateway(tmp_path), asyncio.timeout(10):
+        silent = [_connected(tmp_path) for _ in range(control.MOST_REQUESTS)]
+        assert await asyncio.to_thread(is_refused)
+        for channel in silent:
+            channel.close()
+        while await asyncio.to_thread(is_refused):
+            pass
+
+
+def _connected(folder: Path) -> socket.socket:
+    channel = socket.socket(socket.AF_UNIX)
+    with control._short(folder) as path:
+        channel.connect(path)
+    channel.setblocking(False)
+    return channel
+
+
+def test_without_a_gateway_nobody_answers(tmp_path: Path) -> None:
+    with pytest.raises(control.NotRunning):
+        control.ask(tmp_path, do="sessions")
+    with socket.socket(socket.AF_UNIX) as stale, control._short(tmp_path) as path:
+        stale.bind(path)
+    with pytest.raises(control.NotRunning):
+        control.ask(tmp_path, do="sessions")
+    assert os.listdir(tmp_path) == [control.FILE]
+
+
+@pytest.mark.parametrize("command", ["gateway status", "session list", "session show", "session end", "retained list"])
+def test_each_command_is_there_and_has_an_example(command: str) -> None:
+    program = Path(sys.executable).with_name("onceway")
+    shown = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
+    assert f"Example: onceway {command}" in shown
+    assert "--json" in shown
