@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from gateway.links.carrier import Peer
 
 
-_SWEEP = 256
 _AXIS_S = 30.0
 
 
@@ -245,9 +244,7 @@ class Broker:
         if self.now - self._axis_noted >= _AXIS_S:
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
-        if sweep or self.rows.waste >= _SWEEP:
-            commit.finished, self.rows.finished = self.rows.finished, []
-            commit.dead, self.rows.dead = self.rows.dead, []
+        commit.finished, commit.dead = self.rows.sweep(sweep)
         return commit
 
     def on_disk(self, number: int) -> None:
