@@ -12,7 +12,7 @@ import typer
 import uvloop
 
 from gateway import logs
-from gateway.config import Config, ConfigError, load, parse
+from gateway.config import Config, ConfigError, LimitsSection, load, parse
 from gateway.errors import OncewayError
 from gateway.service.control import NotRunning, ask
 from gateway.service.gateway import serve
@@ -47,17 +47,17 @@ def run(
     """
     settings = _settings(config, listen, anonymous, data)
     logs.configure(log_format or logs.Form(settings.log.format), "info" if verbose else settings.log.level, _TALKATIVE)
-    _raise_file_limit(settings.limits.connections)
+    _raise_file_limit(settings.limits)
     sys.setswitchinterval(0.0005)  # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
     uvloop.run(serve(settings, None if config is None else partial(_load, config)))
 
 
-def _raise_file_limit(connections: int) -> None:
+def _raise_file_limit(limits: LimitsSection) -> None:
     """Each connection takes a file descriptor, and what a shell allows is for people."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if most < connections + _OTHER_FILES:
-        log.warning("this process may have %d files open, too few for limits.connections = %d: see `ulimit -n`", most, connections)
+    if "connections" in limits.model_fields_set and most < limits.connections + _OTHER_FILES:
+        log.warning("this process may have %d files open, too few for limits.connections = %d: see `ulimit -n`", most, limits.connections)
 
 
 def _settings(config: Path | None, listen: str | None, anonymous: bool, data: Path | None) -> Config:

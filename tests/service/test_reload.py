@@ -3,10 +3,14 @@
 import asyncio
 import signal
 import ssl
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from gateway.config import LimitsSection, parse
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
@@ -166,3 +170,30 @@ async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
         async with wire(running.port, Connect("c", username="alice", password=b"right")):
             pass
         assert await running.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ""),
+        ('tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n', "/nowhere/c: cannot be read"),
+        ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line is no user"),
+    ],
+)
+def test_check_config_looks_at_what_the_file_names(site: Site, text: str, said: str) -> None:
+    site.write(site.plain, text)
+    command = [sys.executable, "-m", "gateway", "gateway", "check-config", "--config", str(site.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) is bool(said)
+    assert said in done.stderr
+
+
+def test_the_example_in_the_readme_is_a_configuration(tmp_path: Path) -> None:
+    section = (Path(__file__).parents[2] / "README.md").read_text().partition("### Users, access and limits")[2].partition("\n## ")[0]
+    lines = [line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")]
+    text = "\n".join(lines[next(index for index, line in enumerate(lines) if line.startswith("[[")) :])
+    found = parse(tomllib.loads(text), "README.md")
+    assert [item.type for item in found.listener] == ["tcp", "websocket"]
+    assert found.queueing("dashboard-1").full == "drop the oldest"
+    defaults = LimitsSection()
+    assert {key: getattr(defaults, key) for key in found.limits.model_fields_set} == found.limits.model_dump(exclude_unset=True)

@@ -30,3 +30,14 @@ def test_a_service_runs_with_least_privilege(unit: Path) -> None:
     assert settings["User"] == "onceway"
     assert settings["CapabilityBoundingSet"] == ""
     assert (settings["NoNewPrivileges"], settings["ProtectSystem"]) == ("yes", "strict")
+
+
+def test_a_reload_with_a_wrong_file_fails_before_the_gateway_hears_of_it(tmp_path: Path) -> None:
+    unit = next(unit for unit in UNITS if unit.stem == "onceway-gateway")
+    check, signal = (line.partition("=")[2] for line in unit.read_text().splitlines() if line.startswith("ExecReload="))
+    assert signal == "/bin/kill -HUP $MAINPID"
+    path = tmp_path / "gateway.toml"
+    path.write_text('[limits]\ninflight = 0\n[[listener]]\nbind = ":1883"\n')
+    _, program, *arguments = check.replace("/etc/onceway/gateway.toml", str(path)).split()
+    done = subprocess.run([Path(sys.executable).with_name(program), *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, "limits.inflight = 0: " in done.stderr) == (2, True)
