@@ -7,6 +7,7 @@ seed that shows it (the moments depend on the machine as well: run it a few time
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -55,6 +56,7 @@ def main() -> int:
     if arguments.cuts and (reason := missing()):
         print(f"no power can be cut here: {reason}", file=sys.stderr)
         return 1
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that disks are unmounted
     started = time.monotonic()
     reached: Counter[str] = Counter()
     faults: list[str] = []
