@@ -2,13 +2,18 @@
 
 In: a landing URL. Out: feeds ("GATEWAY/EPOCH"), manifests by number, the newest number of a feed, and the bytes of batches.
 Numbers of a feed are contiguous, so its newest one is found by galloping and bisecting, without listing old batches.
+
+Credentials and other options come from the environment, as fsspec reads it: FSSPEC_SFTP_CLIENT_KEYS=/etc/onceway/id, AWS_PROFILE=...
 """
 
 import json
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 import fsspec
 
@@ -18,6 +23,11 @@ from gateway.uplink.batch import SCHEMA_VERSION, file_stem
 MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
 """The longest manifest and batch that are read, in bytes. The uplink cuts far below."""
+
+PAUSES = (1.0, 5.0, None)
+"""Seconds before the next try on a new connection; None: there is none."""
+
+T = TypeVar("T")
 
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -41,14 +51,47 @@ class Announced:
 
 
 class Landing:
-    """A landing URL. Every method raises OSError, or what else the file system raises, when the place cannot be reached."""
+    """A landing URL. Every method raises OSError when the place cannot be reached, after some tries on a new connection each.
+
+    May be shared between threads.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        self._connecting = Lock()
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+            self._fs, self._root = self._connect()
         except (ValueError, ImportError) as error:
             raise OncewayError(f"this landing URL cannot be used: {error}", url) from error
+        except Exception as error:  # each file system has its own
+            raise _as_os_error(error) from error
+
+    def _connect(self) -> tuple[Any, str]:
+        protocol = self.url.partition("://")[0]
+        if protocol in ("sftp", "ssh"):
+            # sshfs trusts every server unless it is told not to; () stands for ~/.ssh/known_hosts
+            options = {"known_hosts": (), "keepalive_interval": 15} | fsspec.config.conf.get(protocol, {})
+        else:
+            options = {"use_listings_cache": False}
+        fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
+        return fs, str(root)
+
+    def _ask(self, question: Callable[[Any], T]) -> T:
+        """What the file system answers. A missing file is an answer; after any other error it is asked again on a new connection."""
+        for pause in PAUSES:
+            asked = self._fs
+            try:
+                return question(asked)
+            except FileNotFoundError:
+                raise
+            except Exception as error:
+                if pause is None or self.local:
+                    raise _as_os_error(error) from error
+            time.sleep(pause)
+            with self._connecting, suppress(Exception):  # if it fails, the next try says why
+                if self._fs is asked:
+                    self._fs, _ = self._connect()
+        raise AssertionError("the last pause is None")
 
     @property
     def local(self) -> bool:
@@ -63,17 +106,18 @@ class Landing:
         return [name for name in self._folders(f"{self._root}/{gateway}") if _EPOCH.fullmatch(name)]
 
     def _folders(self, path: str) -> list[str]:
-        found = (entry["name"].rstrip("/").rpartition("/")[2] for entry in self._fs.ls(path, detail=True) if entry["type"] == "directory")
+        entries = self._ask(lambda fs: fs.ls(path, detail=True))
+        found = (entry["name"].rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory")
         return sorted(name for name in found if not name.startswith((".", "_")))
 
     def has(self, feed: str, number: int) -> bool:
-        return bool(self._fs.exists(self._manifest(feed, number)))
+        return bool(self._ask(lambda fs: fs.exists(self._manifest(feed, number))))
 
     def modified(self, feed: str, number: int) -> float | None:
         """When a manifest was written, in seconds since 1970, where the file system knows."""
         try:
             return float(self._fs.modified(self._manifest(feed, number)).timestamp())
-        except (NotImplementedError, OSError):
+        except Exception:  # it is only for people to know
             return None
 
     def newest(self, feed: str, known: int) -> int:
@@ -86,18 +130,21 @@ class Landing:
     def manifest(self, feed: str, number: int) -> Announced | None:
         """The manifest of a batch; None while it is missing."""
         try:
-            text = self._fs.cat_file(self._manifest(feed, number), start=0, end=MANIFEST_LIMIT)
+            text = self._ask(lambda fs: fs.cat_file(self._manifest(feed, number), start=0, end=MANIFEST_LIMIT))
         except FileNotFoundError:
             return None
         return parse_manifest(text, feed, number)
 
     def batch(self, announced: Announced) -> bytes:
         """The bytes of a batch, at most one more than announced. Raises FileNotFoundError when only the manifest is there."""
-        data: bytes = self._fs.cat_file(f"{self._root}/{announced.name}", start=0, end=announced.bytes + 1)
-        return data
+        return bytes(self._ask(lambda fs: fs.cat_file(f"{self._root}/{announced.name}", start=0, end=announced.bytes + 1)))
 
     def _manifest(self, feed: str, number: int) -> str:
         return f"{self._root}/{feed}/{file_stem(number)}.json"
+
+
+def _as_os_error(error: Exception) -> OSError:
+    return error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {error}")
 
 
 def boundary(holds: Callable[[int], bool], known: int) -> int:
