@@ -30,6 +30,8 @@ void ow_hal_identity_read(uint8_t *bytes, uint8_t length); /* from the start of 
 
 uint16_t ow_hal_adc_read(uint8_t channel); /* 0…1023 */
 
+void ow_hal_led(bool on);
+
 void ow_hal_idle(void); /* sleeps until something may have happened, at most a millisecond or so; feeds the watchdog */
 
 #endif

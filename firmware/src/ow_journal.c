@@ -361,8 +361,19 @@ void ow_journal_confirm(struct ow_journal *journal)
     write_incarnation(journal, INCARNATION_B);
 }
 
-void ow_journal_application(struct ow_journal *journal, const uint8_t *bytes, uint8_t length)
+static void wait(void)
 {
-    memcpy(journal->record, bytes, length);
-    start(journal, JOB_OTHER, OW_JOURNAL_APPLICATION, length);
+    while (ow_hal_eeprom_busy()) {
+    }
+}
+
+void ow_journal_application(const uint8_t *bytes, uint8_t length)
+{
+    for (uint8_t i = 0; i < length; i++) {
+        wait(); /* for a job's byte, or the one before */
+        if (ow_hal_eeprom_read(OW_JOURNAL_APPLICATION + i) != bytes[i]) {
+            ow_hal_eeprom_write(OW_JOURNAL_APPLICATION + i, bytes[i]);
+        }
+    }
+    wait();
 }

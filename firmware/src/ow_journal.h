@@ -76,7 +76,9 @@ void ow_journal_ask(struct ow_journal *journal, bool asked);
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
 void ow_journal_confirm(struct ow_journal *journal);
 
-/* The application's own bytes; length at most OW_JOURNAL_APPLICATION_SIZE. They carry no check: add one. */
-void ow_journal_application(struct ow_journal *journal, const uint8_t *bytes, uint8_t length);
+/* Writes the application's own bytes, at most OW_JOURNAL_APPLICATION_SIZE, and waits for the end: 3.4 ms for each that changes. May be called
+ * at any time, also from message_received: what a message changes is then kept before the gateway hears that it came. They carry no check:
+ * add one. */
+void ow_journal_application(const uint8_t *bytes, uint8_t length);
 
 #endif

@@ -372,10 +372,10 @@ static bool may_subscribe(const struct ow_mqtt *client)
     return client->state == OW_CONNECTED && !client->ids.subscription;
 }
 
-bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t qos)
+bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options)
 {
     uint16_t id = subscription_id(client);
-    if (!may_subscribe(client) || !ow_send_subscribe(&client->link, id, filter, qos)) {
+    if (!may_subscribe(client) || !ow_send_subscribe(&client->link, id, filter, options)) {
         return false;
     }
     client->ids.subscription = id;

@@ -24,7 +24,7 @@
 
 #define OW_ANSWER_S 10 /* CONNACK must come within */
 #define OW_RETRY_S 10  /* after a refusal */
-#define OW_SCRATCH 64  /* bytes for a payload that recall_packet makes */
+#define OW_SCRATCH 80  /* bytes for a payload that recall_packet makes */
 #define OW_UPTIME_BIT 0x80000000ul
 
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };
@@ -45,7 +45,7 @@ struct ow_application {
     void (*recall_packet)(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch);
     /* The gateway has taken it over: recall_packet will not ask for this one again. id: the low 16 bits of its sequence. * */
     void (*release_packet)(uint16_t id);
-    /* Subscriptions are made here; without a session present the gateway knows none. */
+    /* Subscriptions are made here: without a session present the gateway knows none, with one it has all whose answer has come. */
     void (*connected)(bool session_present);
     void (*connection_lost)(enum ow_lost cause, uint8_t reason); /* * */
     void (*message_received)(const struct ow_message *message);  /* * without subscriptions */
@@ -131,8 +131,10 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
 /* Puts a publication into the journal by its source (8 bytes); QoS and all else come from recall_packet. */
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source);
 
-/* One filter. False: not connected, no room, or the answer to the last one is still out. */
-bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t qos);
+#define OW_NO_RETAINED 0x20 /* send no retained messages at this subscription */
+
+/* One filter; options: the QoS, and OW_NO_RETAINED. False: not connected, no room, or the answer to the last one is still out. */
+bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options);
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter);
 
 /* Nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on the line. A good moment to restart. */

@@ -1,26 +1,27 @@
-/* SenML (RFC 8428) in its CBOR form: one pack with one record of a base name, a base time if known, and a value. */
+/* SenML (RFC 8428) in its CBOR form, written record by record into a buffer. */
 #ifndef OW_SENML_H
 #define OW_SENML_H
 
 #include <stdint.h>
 
-/* A value of numerator / 2^shift, written as a 32-bit float, which holds it exactly: numerator below 2^24, shift below 100. */
+/* numerator / 2^shift. Shift 0 is written as an integer below 2^16, else as a 32-bit float, which is exact for a numerator below 2^24. */
 struct ow_senml_value {
     uint32_t numerator;
     uint8_t shift;
 };
 
 struct ow_senml_record {
-    const char *device; /* base name is "DEVICE:"; at most OW_NAME_MAX characters */
-    const char *name;   /* at most 20 characters, e.g. "adc0" */
-    const char *unit;   /* at most 20 characters, a unit of the SenML registry, e.g. "V" */
-    uint32_t time;      /* UTC seconds, 0: not known, then the record has no time */
+    const char *device;  /* in the first record: its base name is "DEVICE:" and channel; NULL in the others */
+    const char *channel; /* ending of the base name, or NULL */
+    uint32_t base_time;  /* UTC seconds; 0: no base time */
+    uint16_t offset;     /* seconds from the base time; 0: none is written */
+    const char *name;    /* e.g. "adc0", at most 23 characters, or NULL */
+    const char *unit;    /* of the SenML registry, e.g. "V", or NULL */
     struct ow_senml_value value;
 };
 
-#define OW_SENML_SIZE(names) (22 + (names)) /* `names`: characters of device, name and unit together */
-
-/* Returns the length written to `out`. */
-uint8_t ow_senml_encode(uint8_t *out, const struct ow_senml_record *record);
+/* Both return where to go on. A pack has at most 23 records. */
+uint8_t *ow_senml_pack(uint8_t *at, uint8_t records);
+uint8_t *ow_senml_record(uint8_t *at, const struct ow_senml_record *record);
 
 #endif

@@ -125,6 +125,11 @@ uint16_t ow_hal_adc_read(uint8_t channel)
     return board.adc;
 }
 
+void ow_hal_led(bool on)
+{
+    board.led = on;
+}
+
 void ow_hal_idle(void)
 {
 }

@@ -32,6 +32,7 @@ struct board {
     uint16_t adc;
     enum ow_reset_cause cause;
     bool rebooted; /* ow_hal_reboot was called */
+    bool led;
 };
 
 extern struct board board;

@@ -33,7 +33,8 @@ static void recall_packet(const struct ow_entry *entry, struct ow_message *messa
 
 static void connected(bool session_present)
 {
-    if (OW_SUBSCRIPTIONS && !session_present) {
+    (void)session_present;
+    if (OW_SUBSCRIPTIONS) {
         ow_mqtt_subscribe(&client, "size/c", 2);
     }
 }

@@ -1,4 +1,4 @@
-"""Builds the host board once."""
+"""Builds the host boards once."""
 
 import subprocess
 from pathlib import Path
@@ -11,5 +11,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def sensor() -> Path:
     """The sensor example as a program of this machine."""
-    subprocess.run(["make", "-s", "-C", ROOT / "firmware", "../build/firmware/host/sensor"], check=True)
+    programs = ["../build/firmware/host/sensor", "../build/firmware/host/sensor-packs"]
+    subprocess.run(["make", "-s", "-C", ROOT / "firmware", *programs], check=True)
     return ROOT / "build/firmware/host/sensor"

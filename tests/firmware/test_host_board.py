@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import sqlite3
+import time
 import tty
 from binascii import crc_hqx
 from collections.abc import AsyncIterator, Callable
@@ -12,10 +13,11 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from random import Random
 
-import cbor2
+import aiomqtt
 import pytest
 
 from hil.board.ledger import Ledger
+from hil.senml import decode, expected, is_status, says
 from provisioning.identity import Identity
 from tests.service.process import GatewayProcess, start
 
@@ -54,6 +56,10 @@ class Board:
         assert await self._process.wait() == -signal.SIGKILL, "the program ended by itself"
 
     @property
+    def interval(self) -> int:
+        return int.from_bytes(self._eeprom.read_bytes()[0x20:0x22])
+
+    @property
     def ledger(self) -> Ledger:
         return Ledger.from_image(self._eeprom.read_bytes())
 
@@ -82,7 +88,19 @@ async def board_on(sensor: Path, folder: Path, interval: int) -> AsyncIterator[B
 def configuration(tmp_path: Path) -> Callable[[Board], Path]:
     def write(board: Board) -> Path:
         path = tmp_path / "gateway.toml"
-        path.write_text(f'[gateway]\ndata = "{tmp_path / "data"}"\ntrust_clock = true\n\n[[serial]]\nport = "{board.port}"\nopen = true\n')
+        path.write_text(f"""
+[gateway]
+data = "{tmp_path / "data"}"
+trust_clock = true
+
+[[serial]]
+port = "{board.port}"
+open = true
+
+[[listener]]
+bind = "127.0.0.1:0"
+anonymous = true
+""")
         return path
 
     return write
@@ -94,66 +112,124 @@ async def until(condition: Callable[[], object], seconds: float = 30) -> None:
             await asyncio.sleep(0.05)
 
 
-async def ready(configuration: Path) -> GatewayProcess:
-    gateway = await start("--config", str(configuration))
-    await gateway.ready()
-    return gateway
+class Site:
+    """One gateway that is started again and again on the same data."""
+
+    def __init__(self, configuration: Path) -> None:
+        self._configuration = configuration
+        self.gateway: GatewayProcess
+
+    async def start(self) -> None:
+        self.gateway = await start("--config", str(self._configuration))
+        await self.gateway.ready()
+
+    async def kill(self) -> None:
+        await self.gateway.end(signal.SIGKILL)
+
+
+@asynccontextmanager
+async def gateway_at(configuration: Path) -> AsyncIterator[Site]:
+    site = Site(configuration)
+    await site.start()
+    try:
+        yield site
+        assert await site.gateway.end() == 0
+    finally:
+        if site.gateway.process.returncode is None:
+            await site.kill()
 
 
 def spooled(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
     with closing(sqlite3.connect(folder / "data" / "gateway.db")) as database:
-        return database.execute("SELECT device, incarnation, sequence, topic, payload FROM spool ORDER BY id").fetchall()
-
-
-def volts(payload: bytes) -> float:
-    [record] = cbor2.loads(payload)
-    assert record[-2] + record[0] == f"{NAME}:adc0"
-    assert record[1] == "V"
-    return float(record[2])
+        return database.execute(
+            "SELECT device, incarnation, sequence, topic, payload FROM spool WHERE device NOT NULL ORDER BY id"
+        ).fetchall()
 
 
 def check(board: Board, folder: Path) -> None:
-    """Each sequence once, under one incarnation, and with the value that the board journalled, as far as that is still there."""
+    """Each sequence once, under one incarnation, and with what the board journalled, as far as that is still there."""
     rows = spooled(folder)
     ledger = board.ledger
     assert [row[2] for row in rows] == list(range(1, board.newest + 1))
     assert {row[:2] for row in rows} == {(NAME, ledger.incarnation)}
-    assert {row[3] for row in rows} == {f"sensors/{NAME}/adc0"}
-    payloads = {row[2]: row[4] for row in rows}
+    sent = {sequence: (topic, payload) for _, _, sequence, topic, payload in rows}
     assert len(ledger.publications) >= min(JOURNAL_SLOTS, board.newest) - 1  # a power cut may have torn one slot
     for publication in ledger.publications:
-        assert volts(payloads[publication.sequence]) == publication.sensor[1] * 5 / 1024
+        topic, payload = sent[publication.sequence]
+        assert topic == f"sensors/{NAME}/{'status' if is_status(publication.source) else 'adc0'}"
+        assert says(decode(payload), expected(NAME, publication.source))
 
 
 async def test_readings_reach_the_spool(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
     async with board_on(sensor, tmp_path, 20) as board:
-        gateway = await ready(configuration(board))
-        await until(lambda: board.newest >= 100)
-        await board.power_off()
-        board.set_interval(SAMPLING_OFF)
-        await board.power_on(2)
-        await until(lambda: board.waiting == 0)
-        assert await gateway.end() == 0
+        async with gateway_at(configuration(board)):
+            await until(lambda: board.newest >= 100)
+            await board.power_off()
+            board.set_interval(SAMPLING_OFF)
+            await board.power_on(2)
+            await until(lambda: board.waiting == 0)
         check(board, tmp_path)
+
+
+async def test_readings_made_before_the_time_was_known_get_it(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
+    before = time.time()
+    async with board_on(sensor, tmp_path, 200) as board:
+        await until(lambda: board.newest >= 10)
+        async with gateway_at(configuration(board)):
+            await until(lambda: len(spooled(tmp_path)) >= 15)
+        check(board, tmp_path)
+    times = [record.time or 0 for *_, payload in spooled(tmp_path) for record in decode(payload) or ()]
+    assert times == sorted(times)
+    assert before - 2 <= times[0] <= times[-1] <= time.time() + 1
+    assert times[-1] - times[0] >= 2
+
+
+async def test_several_readings_a_packet(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
+    async with board_on(sensor.with_name("sensor-packs"), tmp_path, 1000) as board, gateway_at(configuration(board)):
+        await until(lambda: len(spooled(tmp_path)) >= 2)
+    [_, *_, topic, payload] = spooled(tmp_path)[1]
+    records = decode(payload)
+    assert topic == f"sensors/{NAME}/adc0"
+    assert records
+    start = records[0].time
+    assert start
+    assert [record[::2] for record in records] == [(f"{NAME}:adc0", start + i) for i in range(3)]
 
 
 async def test_power_cuts_of_both_lose_and_double_nothing(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
     random = Random(5)
     async with board_on(sensor, tmp_path, 10) as board:
-        path = configuration(board)
-        gateway = await ready(path)
-        for cut in range(24):
-            await asyncio.sleep(random.uniform(0.05, 0.6))
-            if cut % 4 == 3:
-                await gateway.end(signal.SIGKILL)
-                gateway = await ready(path)
-            else:
-                await board.power_off()
-                await board.power_on(cut)
-        await board.power_off()
-        board.set_interval(SAMPLING_OFF)
-        await board.power_on(99)
-        await until(lambda: board.waiting == 0)
-        assert await gateway.end() == 0
+        async with gateway_at(configuration(board)) as site:
+            for cut in range(24):
+                await asyncio.sleep(random.uniform(0.05, 0.6))
+                if cut % 4 == 3:
+                    await site.kill()
+                    await site.start()
+                else:
+                    await board.power_off()
+                    await board.power_on(cut)
+            await board.power_off()
+            board.set_interval(SAMPLING_OFF)
+            await board.power_on(99)
+            await until(lambda: board.waiting == 0)
         assert board.newest > 100
+        check(board, tmp_path)
+
+
+async def test_commands_are_obeyed_once(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
+    """A reboot that were obeyed again after the reboot would never end."""
+    async with board_on(sensor, tmp_path, 30) as board:
+        async with gateway_at(configuration(board)) as site:
+            await until(lambda: len(spooled(tmp_path)) >= 5)  # so it has subscribed, too
+            boots = board.ledger.boots
+            async with aiomqtt.Client("127.0.0.1", site.gateway.port, protocol=aiomqtt.ProtocolVersion.V5) as client:
+                await client.publish(f"commands/{NAME}", b"reboot", qos=2)
+                await until(lambda: board.ledger.boots == boots + 1)
+                newest = board.newest
+                await until(lambda: board.newest >= newest + 10)
+                await client.publish(f"commands/{NAME}", b"nonsense", qos=2)
+                await client.publish(f"commands/{NAME}", b"interval 65535", qos=2)
+                await until(lambda: board.interval == SAMPLING_OFF)
+            await until(lambda: board.waiting == 0)
+        assert board.ledger.boots == boots + 1
         check(board, tmp_path)

@@ -133,6 +133,11 @@ uint16_t ow_hal_adc_read(uint8_t channel)
     return noise >> 22;
 }
 
+void ow_hal_led(bool on)
+{
+    (void)on;
+}
+
 void ow_hal_idle(void)
 {
     struct pollfd wait = {.fd = uart_in, .events = POLLIN};

@@ -15,6 +15,7 @@
 
 #define BAUD 115200ul
 #define IDENTITY_PAGE 0x7D80u
+#define LED PB5
 #define RX_SIZE 128u
 #define TX_SIZE 16u
 #define RAM_MAGIC 0x4F57A55Aul
@@ -171,6 +172,15 @@ uint16_t ow_hal_adc_read(uint8_t channel)
     return ADC;
 }
 
+void ow_hal_led(bool on)
+{
+    if (on) {
+        PORTB |= _BV(LED);
+    } else {
+        PORTB &= (uint8_t)~_BV(LED);
+    }
+}
+
 void ow_hal_idle(void)
 {
     wdt_reset();
@@ -197,6 +207,7 @@ static void start(void)
     UBRR0 = (F_CPU + 4 * BAUD) / (8 * BAUD) - 1;
     UCSR0B = _BV(RXEN0) | _BV(TXEN0) | _BV(RXCIE0);
     UCSR0C = _BV(UCSZ01) | _BV(UCSZ00);
+    DDRB |= _BV(LED);
     sei();
 }
 

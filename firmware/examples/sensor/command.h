@@ -1,0 +1,16 @@
+/*
+ * Commands, as text, one per message:   interval N   milliseconds between samples, 1…65535; 65535: none
+ *                                       identify     blink the LED for ten seconds
+ *                                       reboot
+ */
+#ifndef COMMAND_H
+#define COMMAND_H
+
+#include <stdint.h>
+
+enum command { COMMAND_UNKNOWN, COMMAND_INTERVAL, COMMAND_IDENTIFY, COMMAND_REBOOT };
+
+/* Reads a command; `*number` is set for COMMAND_INTERVAL. */
+enum command command_read(const uint8_t *text, uint8_t length, uint16_t *number);
+
+#endif

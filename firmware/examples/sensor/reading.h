@@ -1,0 +1,48 @@
+/*
+ * Readings: their 8 bytes in the journal, and their payload.
+ *
+ *     source = time:u32 value:u16 kind:u8 detail:u8       time: UTC seconds, or uptime seconds with the top bit set
+ *     kind 0…7: an ADC channel, value 0…1023, detail = samples not taken before this one because the journal was full (255: or more)
+ *     kind 0xFF: status after a start, value = number of the start modulo 2^14, detail = reset cause
+ *
+ * Three readings in one, when SENSOR_READINGS is 3: time:u32, then 11 and three values of 10 bits each; time is that of the first, the others
+ * follow SENSOR_INTERVAL_MS apart.
+ *
+ * Payload: SenML-CBOR. A reading has a time unless UTC was unknown when it was taken and the board has started again since.
+ */
+#ifndef READING_H
+#define READING_H
+
+#include <stdint.h>
+
+#include "ow_link.h"
+
+#ifndef SENSOR_INTERVAL_MS
+#define SENSOR_INTERVAL_MS 1000
+#endif
+
+#ifndef SENSOR_READINGS
+#define SENSOR_READINGS 1 /* in a packet: 1, or 3 at an interval that is fixed and in whole seconds */
+#endif
+
+enum { READING_STATUS = 0xFF, READING_BOOT_MASK = 0x3FFF };
+
+/* The longest payload: a reading of a device whose name has 23 characters, three at once, and a status. */
+#define READING_SIZE 80
+
+void reading_put(uint8_t *source, uint32_t time, uint16_t value, uint8_t kind, uint8_t detail);
+void reading_put_three(uint8_t *source, uint32_t time, const uint16_t *values);
+
+uint8_t reading_kind(const uint8_t *source);
+
+/* What a reading is told about that is not in its source. */
+struct reading_context {
+    const char *device;
+    uint32_t utc_at_start; /* of the life in which it was taken; 0: not known */
+    const struct ow_link_counts *counts; /* what a status tells of the link, as it is now */
+};
+
+/* Returns the length of the payload. */
+uint8_t reading_encode(uint8_t *out, const uint8_t *source, const struct reading_context *context);
+
+#endif
