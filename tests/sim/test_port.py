@@ -129,6 +129,23 @@ async def test_an_opener_that_clears_hupcl_spares_the_next_one_the_reset(uno: Si
     os.close(port)
 
 
+async def test_a_program_that_sets_hupcl_again_lets_the_next_one_reset_the_board_however_short_it_was_there(uno: SimulatedBoard) -> None:
+    port = open_port(uno)
+    await eventually(uno, lambda stats: stats.open)
+    settings = termios.tcgetattr(port)
+    settings[2] &= ~termios.HUPCL
+    termios.tcsetattr(port, termios.TCSANOW, settings)
+    await close(uno, port)
+    boots = (await uno.stats()).boots
+    port = open_port(uno)  # the board's process is not asked in between: it may see nothing of this
+    settings[2] |= termios.HUPCL
+    termios.tcsetattr(port, termios.TCSANOW, settings)
+    os.close(port)
+    port = open_port(uno)
+    await eventually(uno, lambda stats: stats.boots == boots + 1)
+    os.close(port)
+
+
 async def test_pyserial_at_the_wrong_rate_hears_garbage(uno: SimulatedBoard) -> None:
     with serial.Serial(str(uno.port), 9600) as port:
         assert (await hear(port.fileno(), 1)) != b"B"
