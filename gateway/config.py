@@ -203,11 +203,11 @@ class LimitsSection(Section):
     connections: clients at a time, and as many again that have not said CONNECT yet. connects_per_s: CONNECTs from one address, in bursts
     of ten seconds' worth. sessions: clients that are there, and those that may come back.
 
-    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions, and again for packets that have not come whole.
-    topic_levels: of a topic or a filter. retained, retained_bytes: messages, and their payloads. outgoing_bytes: written to one connection
-    and not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2 messages sent to one
-    client and not yet acknowledged, whatever Receive Maximum it announces. keep_alive_s: the longest keep alive of MQTT 5 clients; who asks
-    for more, or for none, is told this one. 0: each its own.
+    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions, and again for subscriptions, and for packets that
+    have not come whole. topic_levels: of a topic or a filter. retained, retained_bytes: messages, and their size. outgoing_bytes: written
+    to one connection and not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2
+    messages sent to one client and not yet acknowledged, whatever Receive Maximum it announces. keep_alive_s: the longest keep alive of
+    MQTT 5 clients; who asks for more, or for none, is told this one. 0: each its own.
     """
 
     connections: Count = 20_000

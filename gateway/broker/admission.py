@@ -6,6 +6,7 @@ worth (0x9F). Who takes over its own session is one client. A device on a serial
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 from gateway.mqtt.reason import ReasonCode
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from gateway.broker.connection import Connection
 
 _BURST_S = 10.0
+_NETWORK = 64
+"""Bits of an IPv6 address that one subscriber's line has (RFC 6177); it may use all addresses in it."""
 _ADDRESSES = 4096
 
 
@@ -35,7 +38,7 @@ class Admission:
             return ReasonCode.QUOTA_EXCEEDED, "too many sessions"
         if (known is None or known.connection is None) and len(broker.connections) - len(broker.nameless) >= broker.limits.connections:
             return ReasonCode.QUOTA_EXCEEDED, "too many connections"
-        address = peer.address.rpartition(":")[0]
+        address = origin(peer.address)
         full = self._empty_at.pop(address, 0.0)
         empty_at = max(full, broker.now) + 1 / broker.limits.connects_per_s
         if empty_at > broker.now + _BURST_S:
@@ -45,3 +48,12 @@ class Admission:
             del self._empty_at[next(iter(self._empty_at))]
         self._empty_at[address] = empty_at
         return None
+
+
+def origin(address: str) -> str:
+    """Whom an address as in `Peer` belongs to: an IPv4 address, an IPv6 network, or what else stands there. Without the port."""
+    host, colon, _ = address.rpartition(":")
+    if not host.startswith("["):
+        return host if colon else address
+    number = IPv6Address(host[1:-1].partition("%")[0])
+    return str(IPv6Address(int(number) >> (128 - _NETWORK) << (128 - _NETWORK)))

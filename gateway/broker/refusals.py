@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from gateway.broker.admission import origin
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
@@ -24,7 +25,7 @@ def refused(connection: Connection, request: Request, reason: ReasonCode, text: 
 def say(connection: Connection, reason: ReasonCode, text: str) -> None:
     """Log why a client has trouble, unless that was said a moment ago. Before it is let in, its address counts: a client identifier can be
     made up."""
-    who = connection.client if connection.session is not None else connection.peer.address.rpartition(":")[0]
+    who = connection.client if connection.session is not None else origin(connection.peer.address)
     if connection.broker.throttle.allows(f"{reason} {who}"):
         log.warning("%s: %s (0x%02X)", connection.name, text, reason, extra=about(**connection.about, reason=reason.name.lower()))
 

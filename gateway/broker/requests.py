@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.burst import RETAIN, Burst
 from gateway.broker.refusals import refused, words
-from gateway.broker.router import Subscription
+from gateway.broker.router import Subscription, memory
 from gateway.broker.routing import deliver
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
@@ -48,8 +48,10 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
     inner = split_shared(wanted.topic_filter)[1]
     if not reason and inner.count("/") >= broker.limits.topic_levels and not inner.startswith(SYSTEM_PREFIX):
         reason = ReasonCode.TOPIC_FILTER_INVALID
-    if not reason and not known and len(session.subscriptions) >= broker.limits.subscriptions:
-        reason = ReasonCode.QUOTA_EXCEEDED
+    if not reason and not known:
+        router, limits = broker.router, broker.limits
+        if len(session.subscriptions) >= limits.subscriptions or router.size + memory(inner) > limits.memory_bytes:
+            reason = ReasonCode.QUOTA_EXCEEDED
     if reason:
         refused(connection, "subscribe", reason, f"filter {quote(wanted.topic_filter)}: {words(reason)}")
         return reason, False

@@ -27,14 +27,19 @@ class Retained:
     properties: bytes = b""
     expires: float | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes, for the bounds."""
+        return len(self.payload) + len(self.topic) + len(self.properties)
+
     def row(self) -> RetainedRow:
         expires = None if self.expires is None else int(self.expires * 1000)
         return self.topic, self.client, self.qos, self.properties, expires, self.payload
 
 
 class RetainedMessages:
-    """By topic, and in a tree by first levels, so that a filter looks at few of them. count: how many there are; size: bytes of their
-    payloads."""
+    """By topic, and in a tree by first levels, so that a filter looks at few of them. count: how many there are; size: their
+    bytes."""
 
     def __init__(self) -> None:
         self._all: dict[str, Retained] = {}
@@ -53,11 +58,11 @@ class RetainedMessages:
         known = self._all.get(topic)
         if known is None:
             return len(self._all) < most and self.size + size <= most_bytes
-        return size <= len(known.payload) or self.size - len(known.payload) + size <= most_bytes
+        return size <= known.size or self.size - known.size + size <= most_bytes
 
     def put(self, message: Retained) -> None:
         known = self._all.get(message.topic)
-        self.size += len(message.payload) - (len(known.payload) if known else 0)
+        self.size += message.size - (known.size if known else 0)
         self._all[message.topic] = message
         self._by_root.setdefault(_root(message.topic), {})[message.topic] = message
 
@@ -66,7 +71,7 @@ class RetainedMessages:
         known = self._all.pop(topic, None)
         if known is None:
             return False
-        self.size -= len(known.payload)
+        self.size -= known.size
         root = _root(topic)
         del self._by_root[root][topic]
         if not self._by_root[root]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
 
 _KNOWN_TOPICS = 16_384
+_LEVEL_BYTES = 512
 LONGEST_KNOWN = 512
 """Bytes of a name that is remembered: clients could fill the memory with long ones."""
 
@@ -103,9 +104,14 @@ class _Node:
         return not (self.children or self.members or self.shares)
 
 
+def memory(topic_filter: str) -> int:
+    """Bytes that a subscription takes at most, about."""
+    return len(topic_filter) + _LEVEL_BYTES * (topic_filter.count("/") + 1)
+
+
 class Router:
     """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most levels a topic may have.
-    may_read: whether a session may get messages of a topic."""
+    may_read: whether a session may get messages of a topic. count, size: of the subscriptions; bytes."""
 
     def __init__(self, spool: list[str], levels: int, may_read: Callable[[Session, str], bool]) -> None:
         self._spool = spool
@@ -115,6 +121,7 @@ class Router:
         self._topics: dict[bytes, Topic] = {}
         self.generation = 1
         self.count = 0
+        self.size = 0
 
     def reconfigure(self, spool: list[str], levels: int) -> None:
         """Go by other rules from now on."""
@@ -157,6 +164,7 @@ class Router:
         else:
             node.shares.setdefault(share, Share(topic_filter)).members[session] = subscription
         self.count += new
+        self.size += memory(topic_filter) if new else 0
         self.changed()
         return new
 
@@ -180,6 +188,7 @@ class Router:
             path.pop()
             del path[-1].children[levels.pop()]
         self.count -= 1
+        self.size -= memory(topic_filter)
         self.changed()
         return True
 

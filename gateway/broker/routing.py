@@ -36,9 +36,10 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
         return ReasonCode.QUOTA_EXCEEDED
     if topic.refusing and burst.qos and any(is_full(broker, session, burst) for session in topic.refusing):
         return ReasonCode.QUOTA_EXCEEDED
-    limits = broker.limits
-    if burst.retain and burst.size and not broker.retained.fits(topic.name, burst.size, limits.retained, limits.retained_bytes):
-        return ReasonCode.QUOTA_EXCEEDED
+    if burst.retain and burst.size:
+        size, limits = burst.size + len(topic.name) + len(burst.properties), broker.limits
+        if not broker.retained.fits(topic.name, size, limits.retained, limits.retained_bytes):
+            return ReasonCode.QUOTA_EXCEEDED
     return None
 
 

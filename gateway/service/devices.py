@@ -73,16 +73,16 @@ class Registry:
 
 
 class Admission(Anonymous):
-    """The access rules of a serial port. stranger: whether a board that is not registered may connect."""
+    """The access rules of a serial port. stranger: whether a board that is not registered may connect; may change."""
 
     def __init__(self, registry: Registry, stranger: bool) -> None:
         super().__init__(True)
         self._registry = registry
-        self._stranger = stranger
+        self.stranger = stranger
 
     def greets(self, name: str) -> bool:
         """Whether a board of this name may greet."""
-        return self._registry.admits(name, self._stranger)
+        return self._registry.admits(name, self.stranger)
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | None:
         if self.greets(packet.client_id):

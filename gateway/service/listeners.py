@@ -97,17 +97,18 @@ class _Serial(_Door):
 
     def __init__(self, engine: Engine, section: SerialSection, registry: Registry) -> None:
         super().__init__(engine)
-        self._registry = registry
+        self._admission = Admission(registry, section.open)
         self.take(section)
 
     def take(self, section: SerialSection) -> None:
         """Go by this section from now on."""
         self.section = section
-        self.policy = Policy(Admission(self._registry, section.open), section.receive_maximum)
+        self._admission.stranger = section.open
+        self.policy = Policy(self._admission, section.receive_maximum)
 
     def greets(self, name: str) -> bool:
         """Whether a board of this name may greet."""
-        return self._registry.admits(name, self.section.open)
+        return self._admission.greets(name)
 
 
 def _place(section: ListenerSection) -> tuple[object, ...]:

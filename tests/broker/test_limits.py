@@ -5,11 +5,25 @@ import logging
 import pytest
 
 from gateway.broker.access import Anonymous, Question, Refusal
+from gateway.broker.admission import origin
 from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
 from gateway.config import AclSection, QueueSection
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Pubrec, Suback, Subscribe, Subscription, Version, Will
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Puback,
+    Publish,
+    Pubrec,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+    Will,
+)
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, World
 
@@ -67,6 +81,20 @@ def test_who_comes_back_to_its_session_needs_no_second_place() -> None:
     assert world.connect("c").take(Connack).reason == R.QUOTA_EXCEEDED
     world.accepted("a")
     assert first.closed
+
+
+@pytest.mark.parametrize(
+    ("address", "whose"),
+    [
+        ("192.0.2.7:1234", "192.0.2.7"),
+        ("[2001:db8:1:2:3::4]:1234", "2001:db8:1:2::"),
+        ("[2001:db8:1:2:ffff::]:1", "2001:db8:1:2::"),
+        ("[fe80::1%eth0]:5", "fe80::"),
+        ("/dev/ttyUSB0", "/dev/ttyUSB0"),
+    ],
+)
+def test_who_has_an_ipv6_network_has_no_more_places_than_who_has_an_address(address: str, whose: str) -> None:
+    assert origin(address) == whose
 
 
 @pytest.mark.parametrize(("version", "reason"), [(V5, R.QUOTA_EXCEEDED), (V4, R.SERVER_UNAVAILABLE), (V3, R.SERVER_UNAVAILABLE)])
@@ -151,6 +179,18 @@ def test_a_filter_with_too_many_levels_is_refused(version: Version, reason: R) -
         assert client.take(Suback).reasons == [R.GRANTED_QOS_1]
 
 
+def test_subscriptions_have_a_bound_in_bytes() -> None:
+    world = World(memory_bytes=200_000)
+    first, second = world.durable("first"), world.accepted("second")
+    reasons = [reason for number in range(10) for reason in first.subscribe(f"{number}{'x' * 60_000}").reasons]
+    assert reasons == [R.GRANTED_QOS_2] * 3 + [R.QUOTA_EXCEEDED] * 7
+    assert second.subscribe("/".join("x" * 100)).reasons == [R.QUOTA_EXCEEDED]
+    world.power_cut()
+    first = world.durable("first")
+    first.send(Unsubscribe(1, [f"0{'x' * 60_000}"]))
+    assert world.accepted().subscribe("/".join("x" * 100)).reasons == [R.GRANTED_QOS_2]
+
+
 def test_retained_messages_have_a_bound_in_bytes() -> None:
     world = World(retained_bytes=100)
     client = world.accepted()
@@ -159,10 +199,10 @@ def test_retained_messages_have_a_bound_in_bytes() -> None:
         client.publish(topic, bytes(size), 1, retain=True)
         return client.take(Puback).reason
 
-    assert [retain("a", 60), retain("b", 60), retain("a", 100), retain("a", 101), retain("b", 0)] == [0, 0x97, 0, 0x97, 0]
+    assert [retain("a", 60), retain("b", 60), retain("a", 99), retain("a", 100), retain("b", 0)] == [0, 0x97, 0, 0x97, 0]
     world.power_cut()
     client = world.accepted()
-    assert [retain("b", 1), retain("a", 0), retain("b", 100)] == [0x97, 0, 0]
+    assert [retain("b", 1), retain("a", 0), retain("b", 99)] == [0x97, 0, 0]
 
 
 # -- what is said

@@ -1,6 +1,7 @@
 """A running gateway takes another configuration: on SIGHUP, without dropping a session, and never a bad one."""
 
 import asyncio
+import os
 import signal
 import ssl
 import subprocess
@@ -15,6 +16,8 @@ from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, 
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service.users import Users
+from tests.benchmarks.load import connect_packet
+from tests.links.board import Board, Pty, until
 from tests.links.certificates import Authority
 from tests.service.process import GatewayProcess, free_port, gateway
 from tests.service.wire import Wire, wire
@@ -32,7 +35,9 @@ class Site:
         self.arguments = self.data, "--config", str(self.path)
 
     def write(self, *parts: str, name: str = "site") -> None:
-        self.path.write_text(f'[gateway]\nname = "{name}"\ndata = "{self.data}"\n' + "".join(parts))
+        new = self.path.with_suffix(".new")
+        new.write_text(f'[gateway]\nname = "{name}"\ndata = "{self.data}"\n' + "".join(parts))
+        new.replace(self.path)  # the gateway may be reading it
 
     async def reload(self, running: GatewayProcess, *parts: str, expected: str = DONE, **more: str) -> None:
         """Change the file, send SIGHUP, wait until the log says what came of it."""
@@ -157,6 +162,56 @@ async def test_a_bad_file_leaves_the_old_one_in_force_and_says_key_value_and_rea
             async with wire(running.port, Connect("d")) as other:
                 assert await ask(other, Publish("t", b"x", 1, 1)) == R.SUCCESS
         await site.reload(running, site.plain, name="other", expected="gateway.name has changed: that counts from the next start")
+        assert await running.end() == 0
+
+
+async def test_serial_ports_come_and_go_and_another_one_keeps_its_board(site: Site) -> None:
+    stays, goes = Pty(), Pty()
+
+    def serial(line: Pty, more: str = "open = true\n") -> str:
+        return f'[[serial]]\nport = "{line.path}"\n{more}'
+
+    site.write(site.plain, serial(stays))
+    async with gateway(*site.arguments) as running:
+        boards = [Board(stays, "roof-1"), Board(goes, "roof-2")]
+        await until(lambda: boards[0].started)
+        await site.reload(running, site.plain, serial(stays, "open = true\nreceive_maximum = 2\n"), serial(goes))
+        await until(lambda: boards[1].started)
+        for number, board in enumerate(boards, 1):
+            board.write(connect_packet(f"roof-{number}", clean=True))
+        await until(lambda: all(board.received for board in boards))
+        assert [board.received[3] for board in boards] == [R.SUCCESS, R.SUCCESS]
+        await site.reload(running, site.plain, serial(stays, "open = false\n"))
+        await until(lambda: boards[0].refused)  # it is in no registry
+        files = f"/proc/{running.process.pid}/fd"
+        opened = {os.readlink(f"{files}/{number}") for number in os.listdir(files)}
+        assert (stays.path in opened, goes.path in opened) == (True, False)
+        for board in boards:
+            board.power_off()
+        assert await running.end() == 0
+    for line in (stays, goes):
+        os.close(line.master)
+
+
+async def test_reloads_in_the_middle_of_traffic_lose_nothing(site: Site) -> None:
+    texts = [site.plain, site.plain.replace("anonymous", "receive_maximum = 2000\nanonymous") + "[limits]\ninflight = 500\n"]
+    site.write(texts[0])
+    async with (
+        gateway(*site.arguments) as running,
+        wire(running.port, Connect("subscriber")) as subscriber,
+        wire(running.port, Connect("publisher")) as publisher,
+    ):
+        assert await ask(subscriber, Subscribe(1, [Subscription("t", 1)])) == R.GRANTED_QOS_1
+        for step in range(20):
+            publisher.send(*(Publish("t", b"%d" % (50 * step + number), 1, number + 1) for number in range(50)))
+            site.write(texts[step % 2])
+            running.process.send_signal(signal.SIGHUP)
+            for number in range(50):
+                assert (await publisher.take(Puback)).packet_id == number + 1
+                message = await subscriber.take(Publish)
+                assert message.payload == b"%d" % (50 * step + number)
+                subscriber.send(Puback(message.packet_id))
+        assert not any(REFUSED in line for line in running.log)
         assert await running.end() == 0
 
 
