@@ -8,14 +8,14 @@ import tomllib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import OncewayError
-from hil.faults import AnyKind, Kind
+from hil.faults import AnyKind
+from hil.faults.line import LineTrace
 
-K = TypeVar("K", bound=Kind)
 LEAST_READINGS = 4  # of a board
 
 
@@ -45,9 +45,10 @@ class Bench(BaseModel):
             raise ValueError(f"a bench that ends at the landing place has no ingest, which {behind[0]} needs")
         return self
 
-    def of(self, kind: type[K]) -> K | None:
-        """The `[[fault]]` of this kind, if there is one."""
-        return next((fault for fault in self.fault if isinstance(fault, kind)), None)
+    def replaying(self, trace: str) -> "Bench":
+        """The same with another recorded link, if it replays one."""
+        faults = [kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind for kind in self.fault]
+        return self.model_copy(update={"fault": faults})
 
 
 def shipped() -> dict[str, Traversable]:

@@ -1,7 +1,9 @@
 """`onceway hil …`: the rig's command line."""
 
 import asyncio
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,23 +14,35 @@ from rich.table import Table
 from gateway.errors import OncewayError
 from hil import bench as benches
 from hil.bench import Bench
-from hil.checker import Outcome, Publication, Result, Verdict, check
+from hil.campaign import Campaign, Item
+from hil.checker import Outcome, Result, Verdict, check
 from hil.device import HEX
 from hil.display import Display
-from hil.history import HOPS, read
+from hil.faults import Fault
+from hil.glue.run import GlueRun
+from hil.history import read
 from hil.plan import Plan, plan, recorded
+from hil.report.compare import rows
+from hil.report.files import HTML, JSON, read_json, write
+from hil.report.findings import find
+from hil.report.text import tell
 from hil.run import STAGES, Run
+from hil.shrink import part, shrink
 from hil.site import Folder
+from hil.traces.cli import app as trace_app
 
 app = typer.Typer(help="Break everything on purpose, and check that each reading arrived exactly once.", no_args_is_help=True)
 
-OFFENDERS_SHOWN = 20
+app.add_typer(trace_app, name="trace")
+
 INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
 
 
 Seed = Annotated[int, typer.Option(help="The same seed plans the same faults.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the folder to look at. A run that does not hold always leaves it.")]
 Directory = Annotated[Path, typer.Option("--dir", help="Folder of the run; one of an earlier run is replaced.")]
+Shrink = Annotated[bool, typer.Option("--shrink", help="If the run fails, find the fewest faults that still make it fail.")]
+Run_ = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")]
 
 
 @app.command()
@@ -59,29 +73,73 @@ def list_benches() -> None:
 
 @app.command()
 def run(
-    bench: Annotated[str, typer.Argument(help="A bench that comes with the project, or a TOML file.")],
+    bench: Annotated[
+        list[str] | None, typer.Argument(help="Benches that come with the project, or TOML files; all that ship, if none.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
     readings: Annotated[int | None, typer.Option(help="Instead of the bench's.", min=1)] = None,
-    repeat: Annotated[int, typer.Option(help="So many runs, each with the next seed.", min=1)] = 1,
+    trace: Annotated[str | None, typer.Option(help="A recorded link instead of the one that a bench replays.")] = None,
+    repeat: Annotated[int, typer.Option(help="So many runs of each, each with the next seed.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="So many runs at once.", min=1)] = 1,
+    shrink_it: Shrink = False,
     keep: Keep = False,
     folder: Directory = Path("build/hil"),
 ) -> None:
-    """Run a bench. Exit code 0 if every run holds.
+    """Run benches. Exit code 0 if every run holds. Many runs are a campaign, which goes on where it was when it is begun again.
 
-    Example: onceway hil run gateway-kills --repeat 10
+    Example: onceway hil run gateway-kills power-cuts --repeat 10 --jobs 2
     """
+    names = bench or sorted(benches.shipped())
     changes = {name: value for name, value in {"seed": seed, "readings": readings}.items() if value is not None}
-    first = benches.load(bench, **changes)
-    codes = []
-    for number in range(repeat):
-        loaded = first.model_copy(update={"seed": first.seed + number})
-        codes.append(_run(Path(bench).stem, loaded, plan(loaded), folder / f"{Path(bench).stem}-{loaded.seed}", keep))
-    raise typer.Exit(max(codes))
+    loaded = {name: benches.load(name, **changes) for name in names}
+    if trace:
+        loaded = {name: one.replaying(trace) for name, one in loaded.items()}
+    _need_firmware()
+    if len(names) * repeat == 1:
+        [(name, only)] = loaded.items()
+        raise typer.Exit(_run(Path(name).stem, only, plan(only), folder, keep, shrink_it))
+    if shrink_it:
+        raise typer.BadParameter("--shrink is for a single run; onceway hil replay RUN --shrink shrinks one of a campaign")
+    items = [Item(name, loaded[name].seed + number, readings, trace) for number in range(repeat) for name in names]
+    campaign = Campaign(items, folder.absolute(), keep, Console(highlight=False))
+    try:
+        holds = campaign.run(jobs)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(0 if holds else 1)
+
+
+@app.command()
+def glue(
+    bench: Annotated[str, typer.Argument(help="A TOML file with faults that the glue knows.")] = "glue",
+    seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
+    folder: Directory = Path("build/hil/glue"),
+) -> None:
+    """The glue people use today beside ours, under the same plan of faults: sketch, serial script, mosquitto, files of JSON lines.
+
+    Needs Debian's mosquitto. Exit code 0 if ours holds, whatever the glue does.
+
+    Example: onceway hil glue --seed 7
+    """
+    loaded = benches.load(bench, **({} if seed is None else {"seed": seed}))
+    made = plan(loaded)
+    place = _fresh(folder)
+    console = Console(highlight=False)
+    (place / "glue").mkdir()
+    theirs = asyncio.run(GlueRun(loaded, made, place / "glue").go())
+    ours = _carry_out(bench, loaded, made, Folder(_fresh(place / "ours")), console)
+    table = Table("", "produced", "arrived", *(outcome for outcome in Outcome if outcome is not Outcome.OK))
+    for name, result in (("glue", theirs), ("onceway", ours)):
+        counts = [str(result.count(outcome)) for outcome in Outcome if outcome is not Outcome.OK]
+        table.add_row(name, str(result.produced), str(result.rows), *counts)
+    console.print(table)
+    raise typer.Exit(0 if ours.verdict is Verdict.HOLDS else 1)
 
 
 @app.command()
 def replay(
-    history: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")],
+    history: Run_,
+    shrink_it: Shrink = False,
     keep: Keep = False,
     folder: Directory = Path("build/hil/replay"),
 ) -> None:
@@ -89,60 +147,115 @@ def replay(
 
     Example: onceway hil replay build/demo
     """
-    bench, made = recorded(history / "history.jsonl" if history.is_dir() else history)
-    raise typer.Exit(_run(f"replay of {history.name}", bench, made, folder, keep))
-
-
-def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool) -> int:
-    """Run, report, and return the exit code."""
-    if not HEX.exists():
-        raise OncewayError("the firmware is not built", str(HEX), "Run `make firmware`")
-    place = Folder(_fresh(folder))
-    console = Console(highlight=False)
-    try:
-        with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, len(made.faults), console) as display:
-            result = asyncio.run(Run(bench, made, place, display).go())
-    except KeyboardInterrupt:
-        console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}", soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
-    if result.verdict is not Verdict.HOLDS or keep:
-        console.print(f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True)
-    else:
-        shutil.rmtree(place.root)
-    report(console, result)
-    return 0 if result.verdict is Verdict.HOLDS else 1
+    bench, made = recorded(_history(history))
+    raise typer.Exit(_run(f"replay of {history.name}", bench, made, folder, keep, shrink_it))
 
 
 @app.command("check")
-def check_history(history: Annotated[Path, typer.Argument(help="history.jsonl of a run.")]) -> None:
+def check_history(history: Run_) -> None:
     """Judge a history again.
 
-    Example: onceway hil check build/demo/history.jsonl
+    Example: onceway hil check build/demo
     """
-    result = check(read(history))
-    report(Console(highlight=False), result)
+    result = check(read(_history(history)))
+    tell(Console(highlight=False), result)
     raise typer.Exit(0 if result.verdict is Verdict.HOLDS else 1)
 
 
-def report(console: Console, result: Result) -> None:
-    """The verdict, its reasons, the offending publications; the summary comes last."""
-    wrong = [publication for publication in result.publications if publication.outcome is not Outcome.OK]
-    for publication in wrong[:OFFENDERS_SHOWN]:
-        console.print(_offender(publication), soft_wrap=True)
-    if len(wrong) > OFFENDERS_SHOWN:
-        console.print(f"… and {len(wrong) - OFFENDERS_SHOWN} more")
-    for reason in result.reasons:
-        console.print(reason, soft_wrap=True)
-    happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
-    statuses = f"; {result.statuses} status messages of the boards, judged alike" if result.statuses else ""
-    console.print(f"{result.verdict}: {happened or 'no faults'}{statuses}", soft_wrap=True)
-    console.print(result.summary(), style="bold green" if result.verdict is Verdict.HOLDS else "bold red", soft_wrap=True)
+@app.command()
+def report(
+    history: Run_,
+    folder: Annotated[Path, typer.Option("--dir", help="Where to write report.html, report.json and junit.xml.")] = Path(
+        "build/hil/report"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON, and write nothing.")] = False,
+) -> None:
+    """What a run showed, as a page and for machines.
+
+    Example: onceway hil report build/demo --dir build/demo
+    """
+    found = find(_history(history))
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder, found)
+    Console(highlight=False).print(f"{found.result.verdict}; written: {folder / HTML}", soft_wrap=True)
 
 
-def _offender(publication: Publication) -> str:
-    key, way = publication.key, publication.way
-    seen = ", ".join(f"{hop} {len(way[hop])}×" if len(way[hop]) > 1 else hop for hop in HOPS if way[hop])
-    return f"{publication.outcome}: {key.device} sequence {key.sequence}, wrong from {publication.hop} on; seen at: {seen}"
+@app.command()
+def compare(one: Run_, other: Run_, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+    """Two runs side by side.
+
+    Example: onceway hil compare build/hil/bursts-1 build/hil/bursts-2
+    """
+    found = list(rows(*(read_json(run / JSON) if (run / JSON).exists() else find(_history(run)).to_json() for run in (one, other))))
+    if as_json:
+        typer.echo(json.dumps([dict(zip(("name", "one", "other", "change"), row, strict=True)) for row in found], indent=1))
+        return
+    table = Table("", one.name, other.name, "change")
+    for row in found:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_it: bool = False) -> int:
+    """Run, report, and return the exit code."""
+    _need_firmware()
+    place = Folder(_fresh(folder))
+    console = Console(highlight=False)
+    result = _carry_out(name, bench, made, place, console)
+    if result.verdict is not Verdict.HOLDS or keep:
+        write(place.root, find(place.history))
+        console.print(f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True)
+    else:
+        shutil.rmtree(place.root)
+    tell(console, result)
+    if result.verdict is Verdict.FAILS and shrink_it:
+        _shrink(name, bench, made, place, console)
+    return 0 if result.verdict is Verdict.HOLDS else 1
+
+
+def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Result:
+    try:
+        with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, len(made.faults), console) as display:
+            return asyncio.run(Run(bench, made, place, display).go())
+    except KeyboardInterrupt:
+        write(place.root, find(place.history))
+        console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
+    """Find the fewest faults that still fail, by runs in folders beside the failed one; tell them and where their run is."""
+    tried = 0
+    last = failed.root
+
+    def fails(faults: Sequence[Fault]) -> bool:
+        nonlocal tried, last
+        tried += 1
+        place = Folder(_fresh(failed.root.with_name(f"{failed.root.name}-shrink-{tried}")))
+        smaller, left = part(bench, made, faults)
+        result = _carry_out(f"{name} with {len(faults)} of {len(made.faults)} faults", smaller, left, place, console)
+        if result.verdict is Verdict.FAILS:
+            last = place.root
+            return True
+        shutil.rmtree(place.root)
+        return False
+
+    left = shrink(made.faults, fails)
+    console.print(f"fails with these {len(left)} of {len(made.faults)} faults, after {tried} runs; the run is in {last}", soft_wrap=True)
+    for fault in left:
+        console.print(f"  {fault} at {fault.at} {fault.counter} {fault.detail or ''}", soft_wrap=True)
+
+
+def _need_firmware() -> None:
+    if not HEX.exists():
+        raise OncewayError("the firmware is not built", str(HEX), "Run `make firmware`")
+
+
+def _history(run: Path) -> Path:
+    return run / "history.jsonl" if run.is_dir() else run
 
 
 def _fresh(folder: Path) -> Path:

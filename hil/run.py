@@ -21,12 +21,15 @@ from hil.plan import Plan
 from hil.process import children
 from hil.rig import Rig
 from hil.site import Folder, Site, write_config
+from hil.usage import note_usage
 
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
 SHOWN = {"table": ("journalled", "spooled", "landed", "in the table"), "batch": ("journalled", "spooled", "landed")}
 LOOK_EVERY = 0.05  # s between looks at all hops
 CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planned
 TABLE_EVERY = 0.5  # s between looks at the table
+USAGE_EVERY = 1.0  # s between looks at what these use:
+MEASURED = ("gateway", "uplink")
 IDLE_S = 10.0  # s without movement after which, with all hops empty, no fault will find its place any more
 SPARK_WITHIN = 300.0  # s; its first start downloads packages
 
@@ -97,7 +100,7 @@ class Run:
         injector.announce()
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         always = [tasks.create_task(device.weather()) for device in devices]
-        always += [tasks.create_task(self._watch(site, devices)), tasks.create_task(self._watch_table())]
+        always += [tasks.create_task(watch) for watch in (self._watch(site, devices), self._watch_table(), self._watch_usage(site))]
         boards = {f"{device.name} board" for device in devices}
         faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
         with self._display.stage("readings under faults"):
@@ -142,6 +145,12 @@ class Run:
             self._note_movement(devices)
             await asyncio.sleep(LOOK_EVERY)
 
+    async def _watch_usage(self, site: Site) -> None:
+        while True:
+            for name in MEASURED:
+                note_usage(self._history, name, site.running[name].pid)
+            await asyncio.sleep(USAGE_EVERY)
+
     async def _watch_table(self) -> None:
         """Apart from the rest, since a look at the table takes long."""
         while True:
@@ -180,7 +189,10 @@ class Run:
             device.close_ledger()
         self._history.add("board", "complete")
         self._spool.look()
+        self._spool.look_what_waits()
         self._landing.look()
+        if self._bench.until == "table":
+            self._landing.look_what_waits(self._progress.taken())
         self._table.read()
         for hop in ("batch", "table"):
             self._history.add(hop, "complete")

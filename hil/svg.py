@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-WIDTH, HEIGHT = 720, 220
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 28, 36
+WIDTH, HEIGHT = 520, 220  # small, so that its letters are large enough on a phone
+LEFT, RIGHT, TOP, BOTTOM = 48, 12, 28, 36
 TICKS = 5
 
 STYLE = """
-svg { --ink: #1b2733; --faint: #c5ced6; --a: #0b6bcb; --b: #c2410c; --c: #15803d; --d: #7e22ce; font: 12px system-ui, sans-serif; }
+svg { --ink: #1b2733; --faint: #c5ced6; --a: #0b6bcb; --b: #c2410c; --c: #15803d; --d: #7e22ce; font: 13px system-ui, sans-serif; }
 @media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --faint: #3d4854; --a: #58a6ff; --b: #ff8f5a; --c: #56d364; --d: #c59bff; } }
 svg text { fill: var(--ink); } svg .grid { stroke: var(--faint); } svg path { fill: none; stroke-width: 2; }
 svg .a { stroke: var(--a); } svg .b { stroke: var(--b); } svg .c { stroke: var(--c); } svg .d { stroke: var(--d); }
@@ -90,9 +90,10 @@ class Chart:
             grid.append(f'<text x="{LEFT - 6}" y="{self._y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
         labels = [
             f'<text x="{LEFT}" y="16" font-weight="bold">{escape(self.title)}</text>',
-            f'<text x="{WIDTH - RIGHT}" y="16" text-anchor="end">{escape(self.y_label)}</text>',
             f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(self.x_label)}</text>',
         ]
+        if self.y_label:
+            labels.append(f'<text x="{WIDTH - RIGHT}" y="16" text-anchor="end">{escape(self.y_label)}</text>')
         size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(self.title)}">'
         return "\n".join([head, *grid, *self._parts, *labels, "</svg>"])

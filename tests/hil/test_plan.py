@@ -110,3 +110,9 @@ def test_a_history_that_cannot_be_replayed(tmp_path: Path, line: str, message: s
 def test_a_bench_without_an_ingest_has_none_to_break() -> None:
     with pytest.raises(ValidationError, match="has no ingest, which batch-twice needs"):
         Bench.model_validate({"title": "t", "until": "batch", "fault": [{"kind": "batch-twice"}]})
+
+
+def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
+    bench = load("recorded-outages").replaying("mine.jsonl")
+    assert [kind.model_dump().get("trace") for kind in bench.fault] == ["mine.jsonl", None]
+    assert load("demo").replaying("mine.jsonl") == load("demo")

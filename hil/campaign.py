@@ -1,0 +1,143 @@
+"""Many runs: each in a process of its own, some at once, with a line for each and sums at the end.
+
+In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `junit.xml`. A run that holds leaves its report only. A
+campaign that was interrupted and is begun again in the same folder goes on with what is missing.
+"""
+
+import asyncio
+import json
+import shutil
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from hil.checker import Verdict
+from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
+from hil.report.findings import totals
+from hil.site import onceway
+
+KEPT = (HTML, JSON, JUNIT)
+SUMS = "campaign.json"
+END_WITHIN = 60.0  # s in which an interrupted run has written its report
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """bench: a name or a path. readings, trace: None for the bench's own."""
+
+    bench: str
+    seed: int
+    readings: int | None = None
+    trace: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{Path(self.bench).stem}-{self.seed}"
+
+
+class Campaign:
+    """keep: also what a run that holds has left."""
+
+    def __init__(self, items: Sequence[Item], folder: Path, keep: bool, console: Console) -> None:
+        self._items = items
+        self._folder = folder
+        self._keep = keep
+        self._console = console
+        self.reports: dict[str, dict[str, Any]] = {}
+
+    def run(self, jobs: int) -> bool:
+        """Return whether every run holds. On Ctrl-C what has begun writes its report, then KeyboardInterrupt is raised."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._finished():
+            for item in self._items:
+                shutil.rmtree(self._folder / item.name, ignore_errors=True)
+        done = False
+        try:
+            asyncio.run(self._all(jobs))
+            done = True
+        finally:
+            self._sum_up(done)
+        return len(self.reports) == len(self._items) and all(one["verdict"] == Verdict.HOLDS for one in self.reports.values())
+
+    def _finished(self) -> bool:
+        """Whether an earlier campaign in this folder came to its end; then nothing of it counts for this one."""
+        return (self._folder / SUMS).exists() and bool(read_json(self._folder / SUMS).get("finished"))
+
+    async def _all(self, jobs: int) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
+        left = iter(self._items)
+        with Progress(*columns, TimeRemainingColumn(), console=self._console) as progress:
+            task = progress.add_task("runs", total=len(self._items))
+
+            async def work() -> None:
+                for item in left:
+                    await self._one(item)
+                    progress.advance(task)
+
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(jobs):
+                    workers.create_task(work())
+
+    async def _one(self, item: Item) -> None:
+        place = self._folder / item.name
+        if not (place / JSON).exists():
+            await self._start(item, place)
+        if (place / JSON).exists():
+            report = read_json(place / JSON)
+            self._console.print(f"{report['verdict']:7}  {item.name}: {_told(report)}", soft_wrap=True)
+            self.reports[item.name] = report
+            if report["verdict"] == Verdict.HOLDS and not self._keep:
+                _thin(place)
+        else:
+            log = place.with_suffix(".log").read_text(errors="replace").strip().splitlines()
+            self._console.print(f"{'error':7}  {item.name}: {log[-1] if log else 'it said nothing'}", soft_wrap=True)
+
+    async def _start(self, item: Item, place: Path) -> None:
+        argv = [onceway(), "hil", "run", item.bench, "--seed", str(item.seed), "--keep", "--dir", str(place)]
+        argv += ["--readings", str(item.readings)] if item.readings else []
+        argv += ["--trace", item.trace] if item.trace else []
+        with place.with_suffix(".log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            await process.wait()
+        except asyncio.CancelledError:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), END_WITHIN)
+            raise
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+    def _sum_up(self, finished: bool) -> None:
+        sums = totals(self.reports.values())
+        self._console.print(" · ".join(f"{value} {name}" for name, value in sums.items()), style="bold", soft_wrap=True)
+        data = {"finished": finished, "totals": sums, "runs": {name: report["verdict"] for name, report in self.reports.items()}}
+        (self._folder / SUMS).write_text(json.dumps(data, indent=1) + "\n")
+        (self._folder / JUNIT).write_text(merge_junit(self._folder / item.name / JUNIT for item in self._items))
+
+
+def _told(report: dict[str, Any]) -> str:
+    readings, outcomes = report["readings"], report["outcomes"]
+    wrong = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count and name != "ok")
+    reasons = "; ".join(report["reasons"])
+    faults = sum(report["faults"]["happened"].values())
+    return f"{readings['produced']} produced, {readings['arrived']} arrived, {faults} faults" + "".join(
+        f" · {text}" for text in (wrong, reasons) if text
+    )
+
+
+def _thin(place: Path) -> None:
+    """Leave the report only."""
+    for path in place.iterdir():
+        if path.name not in KEPT:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -1,0 +1,108 @@
+"""The rig in pytest: `pytest -p hil.plugin --bench NAME` runs benches as tests, and a fixture runs one in a test of the user's own.
+
+    def test_my_lines(run_bench):
+        found = run_bench("my-lines.toml", readings=200)
+        assert found.result.verdict == "holds"
+        assert found.percentile(99) < 30
+
+What comes in: names of shipped benches, or TOML files. What goes out: a passed test for each that holds, else the offenders and the folder.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from hil.report.findings import Findings
+
+RunBench = Callable[..., "Findings"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("onceway")
+    group.addoption("--bench", action="append", default=[], metavar="NAME", help="Run this bench, and no tests. May be given again.")
+    group.addoption("--bench-seed", type=int, metavar="N", help="Instead of the seed of the benches.")
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    return True if config.getoption("--bench") else None
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    items += [BenchItem.from_parent(session, name=f"bench[{name}]", bench=name) for name in config.getoption("--bench")]
+
+
+class BenchDoesNotHoldError(Exception):
+    """findings: what the run showed. folder: where it is."""
+
+    def __init__(self, findings: "Findings", folder: Path) -> None:
+        super().__init__(findings.result.summary())
+        self.findings = findings
+        self.folder = folder
+
+
+class BenchItem(pytest.Item):
+    """One bench as a test."""
+
+    def __init__(self, *, bench: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._bench = bench
+
+    def runtest(self) -> None:
+        seed = self.config.getoption("--bench-seed")
+        folder = self.config._tmp_path_factory.mktemp(Path(self._bench).stem)  # type: ignore[attr-defined]
+        found = execute(self._bench, folder, **({} if seed is None else {"seed": seed}))
+        if found.result.verdict != "holds":
+            raise BenchDoesNotHoldError(found, folder)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(excinfo.value, BenchDoesNotHoldError):
+            return super().repr_failure(excinfo, *args, **kwargs)
+        from rich.console import Console
+
+        from hil.report.text import tell
+
+        console = Console(no_color=True, highlight=False)
+        with console.capture() as told:
+            tell(console, excinfo.value.findings.result)
+        return f"{told.get()}The run is in {excinfo.value.folder}"
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
+
+
+@pytest.fixture
+def run_bench(tmp_path: Path) -> RunBench:
+    """A function of a bench's name or file, and changes to its top-level keys; returns what the run showed (`hil.report.findings`)."""
+    runs = 0
+
+    def run(name: str, **changes: object) -> "Findings":
+        nonlocal runs
+        runs += 1
+        return execute(name, tmp_path / f"run-{runs}", **changes)
+
+    return run
+
+
+def execute(name: str, folder: Path, **changes: object) -> "Findings":
+    """Run a bench in an empty folder. Raises OncewayError for a bad bench, and when a program cannot be started."""
+    from hil import bench as benches
+    from hil.display import Display
+    from hil.plan import plan
+    from hil.report.files import write
+    from hil.report.findings import find
+    from hil.run import STAGES, Run
+    from hil.site import Folder
+
+    bench = benches.load(name, **changes)
+    made = plan(bench)
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Folder(folder)
+    with Display(name, STAGES, bench.readings, len(made.faults)) as display:
+        asyncio.run(Run(bench, made, place, display).go())
+    found = find(place.history)
+    write(folder, found)
+    return found

@@ -1,0 +1,31 @@
+"""Two runs side by side. In: their reports as JSON. Out: rows of name, one, other, and what changed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+PLAIN = ("verdict", "title", "seed", "version", "seconds", "written_per_reading")
+GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes")
+
+
+def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """The change is told in percent, where both are numbers and the first is not 0."""
+    for name in PLAIN:
+        yield _row(name, one.get(name), other.get(name))
+    faults, others = one["faults"]["happened"], other["faults"]["happened"]
+    for kind in sorted(faults.keys() | others.keys()):
+        yield _row(f"faults: {kind}", faults.get(kind, 0), others.get(kind, 0))
+    for group in GROUPS:
+        first, second = one.get(group, {}), other.get(group, {})
+        for name in dict.fromkeys([*first, *second]):
+            yield _row(f"{group}: {name}", first.get(name), second.get(name))
+
+
+def _row(name: str, one: Any, other: Any) -> tuple[str, str, str, str]:
+    change = ""
+    if isinstance(one, int | float) and isinstance(other, int | float) and one and name != "seed":
+        change = f"{(other - one) / one:+.0%}" if other != one else ""
+    return name, _told(one), _told(other), change
+
+
+def _told(value: Any) -> str:
+    return "" if value is None else str(value)

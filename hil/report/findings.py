@@ -1,0 +1,164 @@
+"""What a history shows, in one pass, ready to be told: the checker's result, the faults, and what was measured on the way.
+
+In: a history. Out: `Findings`. Times are seconds since the first event; a run that was interrupted has findings as far as it got.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hil.checker import Outcome, Result, check
+from hil.history import HOPS, Event, read
+
+PERCENTILES = (50, 90, 99, 100)
+
+
+@dataclass(slots=True)
+class PlannedFault:
+    """t: when it happened, None if it did not."""
+
+    id: str
+    kind: str
+    place: str
+    t: float | None = None
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one process at a moment. cpu: seconds used; memory: bytes resident; written: bytes to disk."""
+
+    t: float
+    pid: int
+    cpu: float
+    memory: int
+    written: int
+
+
+@dataclass(slots=True)
+class Findings:
+    """links: per line, when the gateway opened (True) and closed its port. lines: bytes and harms per line and direction."""
+
+    result: Result
+    title: str = ""
+    seed: int | None = None
+    version: str = ""
+    seconds: float = 0.0
+    faults: dict[str, PlannedFault] = field(default_factory=dict)
+    usage: dict[str, list[Usage]] = field(default_factory=lambda: defaultdict(list))
+    links: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
+    lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    arrivals: dict[str, list[float]] = field(default_factory=dict)
+    """Of every sighting at each hop, in order of time."""
+    delays: list[float] = field(default_factory=list)
+    """From sample to claim, of each publication that is ok, in order of length."""
+
+    def percentile(self, share: int) -> float | None:
+        """Of the delays, in seconds; None if there are none."""
+        return self.delays[max(0, -(-len(self.delays) * share // 100) - 1)] if self.delays else None
+
+    def cpu(self, name: str) -> float:
+        """Seconds of CPU that a service has used, over all its restarts."""
+        return sum(max(one.cpu for one in self.usage[name] if one.pid == pid) for pid in {one.pid for one in self.usage[name]})
+
+    def memory(self, name: str) -> int:
+        """Most bytes resident of a service."""
+        return max((one.memory for one in self.usage[name]), default=0)
+
+    @property
+    def written_per_reading(self) -> float | None:
+        """Bytes that gateway and uplink wrote to disk, per publication; None if that was not measured."""
+        services = [samples for samples in self.usage.values() if samples]
+        pids = {one.pid: one.written for samples in services for one in samples}  # the last sample of each process counts
+        return sum(pids.values()) / len(self.result.publications) if pids and self.result.publications else None
+
+    def to_json(self) -> dict[str, Any]:
+        result = self.result
+        return {
+            "title": self.title,
+            "seed": self.seed,
+            "version": self.version,
+            "seconds": round(self.seconds, 3),
+            "verdict": result.verdict,
+            "reasons": result.reasons,
+            "claim": result.claim,
+            "readings": {"produced": result.produced, "arrived": result.rows, "statuses": result.statuses},
+            "outcomes": {outcome: result.count(outcome) for outcome in Outcome},
+            "hops": {hop: len(times) for hop, times in self.arrivals.items()},
+            "faults": {"planned": len(self.faults), "happened": dict(result.faults)},
+            "delay_s": {f"p{share}": _rounded(self.percentile(share)) for share in PERCENTILES},
+            "cpu_s": {name: round(self.cpu(name), 2) for name in self.usage},
+            "memory_bytes": {name: self.memory(name) for name in self.usage},
+            "written_per_reading": _rounded(self.written_per_reading),
+            "lines": self.lines,
+        }
+
+
+def find(history: Path) -> Findings:
+    """Raises OncewayError for a file that is no history."""
+    return findings(list(read(history)))
+
+
+def findings(events: list[Event]) -> Findings:
+    found = Findings(check(events))
+    start = min((event.t for event in events), default=0)
+    arrivals = defaultdict(list)
+    for event in events:
+        t = (event.t - start) / 1e9
+        found.seconds = max(found.seconds, t)
+        _take(found, event, t)
+        if event.event == "publication":
+            arrivals[event.hop].append(t)
+    found.arrivals = {hop: sorted(arrivals[hop]) for hop in HOPS}
+    found.delays = sorted(_delays(found.result))
+    return found
+
+
+def _take(found: Findings, event: Event, t: float) -> None:
+    data = event.data
+    match event.hop, event.event:
+        case "rig", "run":
+            found.title, found.seed = data["bench"]["title"], data["plan"]["seed"]
+            found.version = data["version"]
+        case _, "planned":
+            place = f"{data['at']} {data['counter']}" if data.get("counter") else ""
+            found.faults[data["fault"]] = PlannedFault(data["fault"], data["kind"], place)
+        case _, "happened" if fault := found.faults.get(data["fault"]):
+            fault.t, fault.evidence = t, data["evidence"]
+        case service, "usage":
+            found.usage[service].append(Usage(t, data["pid"], data["cpu"], data["memory"], data["written"]))
+        case "wire", ("open" | "close") as turned:
+            found.links[data["line"]].append((t, turned == "open"))
+        case "wire", "count":
+            found.lines[data["line"]] = {"up": data["up"], "down": data["down"]}
+
+
+def _delays(result: Result) -> Iterable[float]:
+    for publication in result.publications:
+        if publication.outcome is Outcome.OK:
+            way = publication.way
+            yield max(0, way[result.claim][0].t - way["board"][0].t) / 1e9
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def totals(all_of_them: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Sums over the JSON of many runs, for a campaign's last line."""
+    sums: Counter[str] = Counter()
+    worst = 0.0
+    for one in all_of_them:
+        sums["runs"] += 1
+        sums[one["verdict"]] += 1
+        happened = one["faults"]["happened"]
+        sums["board cuts"] += sum(count for kind, count in happened.items() if kind.startswith("power cut"))
+        sums["gateway kills"] += happened.get("kill -9 of the gateway", 0)
+        sums["faults"] += sum(happened.values())
+        sums["readings"] += one["readings"]["produced"]
+        for name, outcome in (("lost", "lost"), ("doubled", "duplicate"), ("altered", "altered")):
+            sums[name] += one["outcomes"][outcome]
+        worst = max(worst, one["delay_s"]["p100"] or 0.0)
+    return {**sums, "worst delay (s)": round(worst, 1)}

@@ -1,0 +1,39 @@
+"""Findings as JUnit XML, which CI servers read. One suite a run: a case for the promise, and one for each planned fault."""
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
+
+from hil.checker import Outcome, Verdict
+from hil.report.findings import Findings
+from hil.report.text import offender
+
+OFFENDERS_SHOWN = 100
+
+
+def junit(runs: Iterable[Findings]) -> str:
+    root = ElementTree.Element("testsuites", name="onceway hil")
+    for run in runs:
+        _suite(root, run)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(root: ElementTree.Element, run: Findings) -> None:
+    name = f"{run.title}, seed {run.seed}"
+    missing = [fault for fault in run.faults.values() if fault.t is None]
+    failed = run.result.verdict is Verdict.FAILS
+    errors = len(missing) + (run.result.verdict is Verdict.UNKNOWN)
+    counts = {"tests": str(1 + len(run.faults)), "failures": str(int(failed)), "errors": str(errors)}
+    suite = ElementTree.SubElement(root, "testsuite", {"name": name, "time": f"{run.seconds:.3f}", **counts})
+    promise = ElementTree.SubElement(suite, "testcase", classname=name, name="every publication once", time=f"{run.seconds:.3f}")
+    if run.result.verdict is not Verdict.HOLDS:
+        tag = "failure" if failed else "error"
+        found = ElementTree.SubElement(promise, tag, message="; ".join(run.result.reasons), type=run.result.verdict)
+        wrong = [publication for publication in run.result.publications if publication.outcome is not Outcome.OK]
+        found.text = "\n".join(map(offender, wrong[:OFFENDERS_SHOWN]))
+    for fault in run.faults.values():
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=f"{fault.id} happened", time="0")
+        if fault.t is None:
+            ElementTree.SubElement(case, "error", message=f"planned at {fault.place}, and did not happen", type="unknown")
+        else:
+            ElementTree.SubElement(case, "system-out").text = fault.evidence

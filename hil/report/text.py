@@ -1,0 +1,44 @@
+"""A result as text for a terminal: offenders with their ways, reasons, verdict; the summary comes last."""
+
+from rich.console import Console
+
+from hil.checker import Outcome, Publication, Result, Verdict
+from hil.history import HOPS
+
+OFFENDERS_SHOWN = 20
+WAYS_SHOWN = 5
+
+
+def tell(console: Console, result: Result) -> None:
+    wrong = [publication for publication in result.publications if publication.outcome is not Outcome.OK]
+    start = min((seen.t for one in result.publications for seen in one.way["board"]), default=0)
+    for number, publication in enumerate(wrong[:OFFENDERS_SHOWN]):
+        console.print(offender(publication), soft_wrap=True)
+        for line in way(publication, start) if number < WAYS_SHOWN else ():
+            console.print(line, soft_wrap=True, style="dim")
+    if len(wrong) > OFFENDERS_SHOWN:
+        console.print(f"… and {len(wrong) - OFFENDERS_SHOWN} more")
+    for reason in result.reasons:
+        console.print(reason, soft_wrap=True)
+    happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
+    statuses = f"; {result.statuses} status messages of the boards, judged alike" if result.statuses else ""
+    console.print(f"{result.verdict}: {happened or 'no faults'}{statuses}", soft_wrap=True)
+    console.print(result.summary(), style="bold green" if result.verdict is Verdict.HOLDS else "bold red", soft_wrap=True)
+
+
+def offender(publication: Publication) -> str:
+    key, way = publication.key, publication.way
+    seen = ", ".join(f"{hop} {len(way[hop])}×" if len(way[hop]) > 1 else hop for hop in HOPS if way[hop])
+    where = f"held at {publication.hop}" if publication.outcome is Outcome.UNKNOWN else f"wrong from {publication.hop} on"
+    return f"{publication.outcome}: {key.device} sequence {key.sequence}, {where}; seen at: {seen}"
+
+
+def way(publication: Publication, start: int) -> list[str]:
+    """A line for each time it was seen. start: monotonic nanoseconds from which times are told."""
+    lines = []
+    for hop in HOPS:
+        for seen in publication.way[hop]:
+            said = "no SenML" if seen.records is None else ", ".join(f"{r.name}={r.value:g} at {r.time}" for r in seen.records)
+            stood = f"  {seen.origin} position {seen.position}" if seen.origin else ""
+            lines.append(f"    {(seen.t - start) / 1e9:9.3f} s  {hop:5}{stood}  {said}")
+    return lines

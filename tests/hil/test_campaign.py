@@ -1,0 +1,88 @@
+"""Campaigns: every run is told, sums are right, what is there already is not run again, and one failure fails all."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hil import campaign
+from hil.campaign import Campaign, Item
+
+PROGRAM = """#!PYTHON
+import json, pathlib, sys
+seed = int(sys.argv[sys.argv.index("--seed") + 1])
+folder = pathlib.Path(sys.argv[sys.argv.index("--dir") + 1])
+with open("STARTED", "a") as started:
+    print(seed, file=started)
+if seed == 13:
+    sys.exit("error: bad luck")
+folder.mkdir()
+(folder / "history.jsonl").write_text("much")
+(folder / "logs").mkdir()
+lost = int(seed == 7)
+report = {
+    "verdict": "fails" if lost else "holds",
+    "reasons": ["1 lost"] * lost,
+    "readings": {"produced": 10, "arrived": 10 - lost},
+    "outcomes": {"ok": 10 - lost, "lost": lost, "duplicate": 0, "altered": 0},
+    "faults": {"happened": {"power cut": seed}},
+    "delay_s": {"p100": seed / 2},
+}
+(folder / "report.json").write_text(json.dumps(report))
+(folder / "junit.xml").write_text("<testsuites><testsuite/></testsuites>")
+"""
+"""Stands in for `onceway`: a run of seed 7 fails, one of seed 13 does not come up."""
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Seeds of the runs that were started, a line each."""
+    program = tmp_path / "onceway"
+    program.write_text(PROGRAM.replace("PYTHON", sys.executable).replace("STARTED", str(tmp_path / "started")))
+    program.chmod(0o755)
+    monkeypatch.setattr(campaign, "onceway", lambda: str(program))
+    return tmp_path / "started"
+
+
+def run(folder: Path, *seeds: int, keep: bool = False) -> tuple[bool, str]:
+    out = io.StringIO()
+    made = Campaign([Item("benches/demo.toml", seed) for seed in seeds], folder, keep, Console(file=out, width=200))
+    return made.run(jobs=2), out.getvalue()
+
+
+def test_runs_that_hold_leave_their_reports(tmp_path: Path, started: Path) -> None:
+    holds, out = run(tmp_path / "all", 1, 2, 3)
+    assert holds
+    assert "holds    demo-2: 10 produced, 10 arrived, 2 faults" in out
+    assert "3 runs · 3 holds · 6 board cuts · 0 gateway kills · 6 faults · 30 readings · 0 lost · 0 doubled · 0 altered" in out
+    assert "1.5 worst delay (s)" in out
+    assert sorted(path.name for path in (tmp_path / "all" / "demo-1").iterdir()) == ["junit.xml", "report.json"]
+    assert (tmp_path / "all" / "junit.xml").read_text().count("<testsuite ") == 3
+    assert run(tmp_path / "all", 1, 2, 3)[0]
+    assert len(started.read_text().split()) == 6  # a campaign that came to its end begins anew
+
+
+def test_one_that_fails_fails_all_and_stays(tmp_path: Path, started: Path) -> None:
+    holds, out = run(tmp_path / "all", 7, 8)
+    assert not holds
+    assert "fails    demo-7: 10 produced, 9 arrived, 7 faults · 1 lost" in out
+    assert (tmp_path / "all" / "demo-7" / "history.jsonl").exists()
+
+
+def test_one_that_does_not_come_up_is_told(tmp_path: Path, started: Path) -> None:
+    holds, out = run(tmp_path / "all", 13)
+    assert not holds
+    assert "error    demo-13: error: bad luck" in out
+
+
+def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path, started: Path) -> None:
+    run(tmp_path / "all", 1, 2)
+    sums = tmp_path / "all" / "campaign.json"
+    sums.write_text(json.dumps({**json.loads(sums.read_text()), "finished": False}))
+    holds, out = run(tmp_path / "all", 1, 2, 3)
+    assert holds
+    assert "3 runs" in out
+    assert sorted(started.read_text().split()) == ["1", "2", "3"]

@@ -1,0 +1,58 @@
+"""Ctrl-C leaves a report of what ran, and no process behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hil.report.files import read_json
+
+pytestmark = [pytest.mark.sim, pytest.mark.timeout(120)]
+
+BENCH = """
+title = "a long one"
+until = "batch"
+readings = 1000
+[[fault]]
+kind = "line-noise"
+rate = 0.002
+"""
+
+
+def running(folder: Path) -> list[str]:
+    """Command lines of processes that name this folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            here = os.readlink(process / "cwd")
+        except OSError:
+            continue
+        if str(folder) in line or here.startswith(str(folder)):
+            found.append(line)
+    return found
+
+
+def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(BENCH)
+    folder = tmp_path / "run"
+    program = Path(sys.executable).with_name("onceway")
+    argv = [program, "hil", "run", tmp_path / "long.toml", "--dir", folder]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "journalled" in line and " 0 journalled" not in line:
+            break
+    assert len(running(folder)) >= 5  # two boards, two wires, gateway, uplink
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out
+    assert "interrupted; everything that was started has ended" in out
+    assert running(folder) == []
+    report = read_json(folder / "report.json")
+    assert report["verdict"] != "holds"
+    assert "the history breaks off" in report["reasons"]
+    assert (folder / "report.html").exists()

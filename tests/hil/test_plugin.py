@@ -1,0 +1,51 @@
+"""The rig in pytest: a bench that holds is a passed test, one that cannot is a failed one that says why, and a fixture takes one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.sim, pytest.mark.timeout(300)]
+
+HOLDS = """
+title = "a short one"
+until = "batch"
+readings = 8
+interval_ms = 100
+stall_s = 60
+[[fault]]
+kind = "line-trace"
+trace = "outages"
+[[fault]]
+kind = "gateway-kill"
+[[fault]]
+kind = "board-reset"
+"""
+TEST = """
+import pytest
+from gateway.errors import OncewayError
+
+def test_mine(run_bench):
+    with pytest.raises(OncewayError, match="seed = 'x': Input should be a valid integer"):
+        run_bench("holds.toml", seed="x")
+"""
+
+
+def pytest_(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "holds.toml").write_text(HOLDS)
+    (folder / "test_mine.py").write_text(TEST)
+    argv = [sys.executable, "-m", "pytest", "-p", "hil.plugin", "-q", "--rootdir", str(folder), f"--basetemp={folder}/runs", *arguments]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_bench_that_holds_and_one_that_is_none(tmp_path: Path) -> None:
+    done = pytest_(tmp_path, "--bench", "holds.toml", "--bench", "none.toml")
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "cannot read the bench" in done.stdout
+    assert (tmp_path / "runs" / "holds0" / "report.html").exists()
+
+
+def test_the_fixture_loads_a_bench_with_changes(tmp_path: Path) -> None:
+    done = pytest_(tmp_path, "test_mine.py")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,166 @@
+"""Reports say what the history says, in forms that machines read and browsers show."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.errors import OncewayError
+from hil import cli
+from hil.checker import Verdict
+from hil.history import Event
+from hil.report.compare import rows
+from hil.report.files import merge_junit, read_json
+from hil.report.findings import findings, totals
+from hil.report.html import page
+from hil.report.junit import junit
+
+runner = CliRunner()
+
+SECOND = 10**9
+EVIL = "<script>alert(1)</script>&"
+KEY = {"device": "uno-1", "incarnation": 7}
+PAYLOAD = "81a42166756e6f2d313a00646164633001615602fa40200000"  # uno-1:adc0 = 2.5
+
+
+def publication(t: float, hop: str, sequence: int) -> Event:
+    data = {**KEY, "sequence": sequence}
+    if hop == "board":
+        data.update(kind="reading", records=[["uno-1:adc0", 2.5, None]])
+    else:
+        data.update(origin="site/e", position=sequence, payload=PAYLOAD)
+    return Event(int(t * SECOND), hop, "publication", data)
+
+
+def run(lost: int = 0) -> list[Event]:
+    """Ten readings, one each second, two seconds from board to batch; the last `lost` of them never arrive. One of two faults happens."""
+    events = [
+        Event(0, "rig", "run", {"version": "1.2", "bench": {"title": f"A bench {EVIL}", "until": "batch"}, "plan": {"seed": 3}}),
+        Event(0, "rig", "planned", {"fault": "gateway/gateway-kill-1", "kind": "kill", "counter": "spooled", "at": 4}),
+        Event(0, "rig", "planned", {"fault": "uno-1/line-cut-1", "kind": "line cut", "counter": "sampled uno-1", "at": 5}),
+        Event(5 * SECOND, "gateway", "happened", {"fault": "gateway/gateway-kill-1", "kind": "kill", "evidence": EVIL}),
+        Event(SECOND, "wire", "open", {"line": "uno-1"}),
+        Event(5 * SECOND, "wire", "close", {"line": "uno-1"}),
+        Event(6 * SECOND, "wire", "open", {"line": "uno-1"}),
+    ]
+    for t, pid, cpu, written in ((1, 1, 0.5, 1000), (4, 1, 1.5, 3000), (6, 2, 0.25, 2000)):
+        events.append(Event(t * SECOND, "gateway", "usage", {"pid": pid, "cpu": cpu, "memory": 50_000_000 + t, "written": written}))
+    count = {"line": "uno-1", "final": True, "up": {"sent": 9, "arrived": 8, "dropped": 1, "lose": 1}}
+    events.append(Event(12 * SECOND, "wire", "count", {**count, "down": {"sent": 5, "arrived": 5, "dropped": 0, "lose": 0}}))
+    for number in range(1, 11):
+        events.append(publication(number, "board", number))
+        events += [publication(number + lag, hop, number) for lag, hop in ((1, "spool"), (2, "batch")) if number <= 10 - lost]
+    return [*events, Event(13 * SECOND, "board", "complete"), Event(13 * SECOND, "batch", "complete"), Event(13 * SECOND, "rig", "end")]
+
+
+def save(folder: Path, events: list[Event]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "history.jsonl").write_text("".join(event.to_line() for event in events))
+    return folder
+
+
+def test_what_is_found() -> None:
+    found = findings(run())
+    assert found.result.verdict is Verdict.UNKNOWN
+    assert (found.seconds, found.seed, found.percentile(50), found.percentile(100)) == (13.0, 3, 2.0, 2.0)
+    assert {fault.id: fault.t for fault in found.faults.values()} == {"gateway/gateway-kill-1": 5.0, "uno-1/line-cut-1": None}
+    assert found.cpu("gateway") == 1.75  # of both processes
+    assert found.written_per_reading == 500
+    assert found.links == {"uno-1": [(1.0, True), (5.0, False), (6.0, True)]}
+    assert {hop: len(times) for hop, times in found.arrivals.items()} == {"board": 10, "spool": 10, "batch": 10, "table": 0}
+
+
+def test_a_history_that_breaks_off_has_findings() -> None:
+    found = findings(run()[:3])
+    assert found.result.reasons[-1] == "the history breaks off"
+    assert found.percentile(50) is None
+    assert found.written_per_reading is None
+    assert "unknown" in page(found)
+    assert "unknown" in page(findings([]))
+
+
+class Page(HTMLParser):
+    """Notes tags, and what a page would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [f"{name}={value}" for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_the_page_stands_alone_and_escapes_what_it_shows(lost: int) -> None:
+    text = page(findings(run(lost)))
+    shown = Page(text)
+    assert shown.fetched == []
+    assert shown.open == []
+    assert not {"script", "link", "img", "iframe"} & set(shown.tags)
+    assert shown.tags.count("svg") == 4  # progress, faults, delays, memory
+    assert "did not happen" in text
+    assert ("lost: uno-1 sequence 10" in text) == bool(lost)
+    assert 'name="viewport"' in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path) -> None:
+    [suite] = ElementTree.fromstring(junit([findings(run(3))]))
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
+    promise, *faults = suite
+    assert "lost: uno-1 sequence 8" in str(promise.findtext("failure"))
+    assert [case.get("name") for case in faults if case.find("error") is not None] == ["uno-1/line-cut-1 happened"]
+    (tmp_path / "a.xml").write_text(junit([findings(run())]))
+    (tmp_path / "b.xml").write_text(junit([findings(run())]))
+    merged = ElementTree.fromstring(merge_junit([tmp_path / "a.xml", tmp_path / "none.xml", tmp_path / "b.xml"]))
+    assert len(merged.findall("testsuite")) == 2
+
+
+def test_sums_of_a_campaign() -> None:
+    one = findings(run(3)).to_json()
+    one["faults"]["happened"] = {"power cut": 3, "power cut in an exchange": 2, "kill -9 of the gateway": 4}
+    sums = totals([one, findings(run()).to_json()])
+    expected = {"runs": 2, "fails": 1, "unknown": 1, "board cuts": 5, "gateway kills": 4, "faults": 10, "readings": 20, "lost": 3}
+    assert sums == {**expected, "doubled": 0, "altered": 0, "worst delay (s)": 2.0}
+
+
+def test_two_runs_side_by_side() -> None:
+    one, other = findings(run()).to_json(), findings(run(5)).to_json()
+    told = {name: values for name, *values in rows(one, other)}
+    assert told["outcomes: lost"] == ["0", "5", ""]
+    assert told["readings: arrived"] == ["10", "5", "-50%"]
+    assert told["verdict"] == ["unknown", "fails", ""]
+
+
+def test_report_and_compare_on_the_command_line(tmp_path: Path) -> None:
+    one, other = save(tmp_path / "one", run()), save(tmp_path / "other", run(2))
+    assert runner.invoke(cli.app, ["report", str(one), "--dir", str(one)]).exit_code == 0
+    assert sorted(path.name for path in one.iterdir()) == ["history.jsonl", "junit.xml", "report.html", "report.json"]
+    said = json.loads(runner.invoke(cli.app, ["report", str(one / "history.jsonl"), "--json"]).output)
+    assert said == read_json(one / "report.json")
+    compared = json.loads(runner.invoke(cli.app, ["compare", str(one), str(other), "--json"]).output)
+    assert {"name": "outcomes: lost", "one": "0", "other": "2", "change": ""} in compared
+    assert "outcomes: lost" in runner.invoke(cli.app, ["compare", str(one), str(other)]).output
+
+
+def test_no_report_and_a_damaged_one(tmp_path: Path) -> None:
+    with pytest.raises(OncewayError, match="onceway hil report RUN makes one"):
+        read_json(tmp_path / "report.json")
+    (tmp_path / "report.json").write_text("{")
+    with pytest.raises(OncewayError, match="the report is damaged"):
+        read_json(tmp_path / "report.json")
