@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from gateway.broker.access import Access, Acl
 from gateway.broker.admission import Admission
 from gateway.broker.burst import Burst
-from gateway.broker.changes import Changes, Commit
+from gateway.broker.changes import Changes
+from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
 from gateway.broker.handshake import Ask
 from gateway.broker.recovered import Recovered

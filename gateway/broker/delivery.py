@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.broker.burst import Burst
-    from gateway.broker.changes import QueueRow
+    from gateway.broker.commit import QueueRow
     from gateway.broker.session import Session
 
 OVERHEAD = 64

@@ -1,9 +1,9 @@
-"""What a store hands to the broker at its start: the rows of `changes.py`, read back."""
+"""What a store hands to the broker at its start: the rows of `commit.py`, read back."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.broker.changes import FlowRow, RetainedRow, SessionRow, SubscriptionRow, WillRow
+from gateway.broker.commit import FlowRow, RetainedRow, SessionRow, SubscriptionRow, WillRow
 
 
 @dataclass(slots=True)

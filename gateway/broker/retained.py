@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.mqtt.topics import topic_matches
 
 if TYPE_CHECKING:
-    from gateway.broker.changes import RetainedRow
+    from gateway.broker.commit import RetainedRow
 
 
 @dataclass(frozen=True, slots=True)

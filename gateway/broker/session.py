@@ -13,7 +13,7 @@ from gateway.broker.outbound import Outbound
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.changes import SessionRow
+    from gateway.broker.commit import SessionRow
     from gateway.broker.connection import Connection
     from gateway.broker.router import Subscription
     from gateway.config import QueueSection

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.broker.changes import WillRow
+    from gateway.broker.commit import WillRow
 
 
 @dataclass(frozen=True, slots=True)

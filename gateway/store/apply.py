@@ -12,7 +12,7 @@ from itertools import chain
 from time import perf_counter
 from typing import Any
 
-from gateway.broker.changes import Commit
+from gateway.broker.commit import Commit
 from gateway.store.recovery import save_axis
 
 _CHUNKS = (64, 8, 1)

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
-from gateway.broker.changes import Commit
+from gateway.broker.commit import Commit
 from gateway.broker.delivery import Load
 from gateway.broker.paging import Order
 from gateway.broker.spool import Oldest

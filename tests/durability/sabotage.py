@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.broker.changes import Changes, Commit
+from gateway.broker.changes import Changes
+from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
 from gateway.cli import main
 from gateway.store import checkpoint, schema, writer

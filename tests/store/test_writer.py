@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.changes import Commit
+from gateway.broker.commit import Commit
 from gateway.store import writer as module
 from gateway.store.schema import make_folder, open_store
 from gateway.store.times import BOUNDS_S
