@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint firmware soak bench size install clean
+.PHONY: help setup demo test lint firmware hil soak bench size install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,13 +44,18 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-soak: debian-soak setup ## hours: power cuts and kills of the gateway under load, fuzzing, random schedules of the link against Python and C
+hil: debian-hil firmware ## every bench of the rig, two at once, then a look at a report in a browser; reports in build/hil
+	@$(BIN)/onceway hil run --jobs 2 $(ARGS)
+	@$(BIN)/python -m pytest tests/hil/look.py
+
+soak: debian-soak firmware ## hours: power cuts and kills of the gateway under load, fuzzing, random schedules of the link against Python and C
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
 	@$(BIN)/python -m tests.broker.fuzz --inputs 1000000
 	@$(BIN)/python -m tests.mqtt.fuzz --inputs 1000000
 	@$(BIN)/python -m tests.links.soak --device python $(ARGS)
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
+	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --jobs 2 --dir build/cuts
 
 bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json
 	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python $$bench || echo "$$bench: a goal was missed, or it could not be measured"; done
