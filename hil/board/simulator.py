@@ -103,7 +103,7 @@ class SimulatedBoard:
     firmware: an Intel HEX file put into the flash before the first start, as a programmer would; without it the flash keeps what it has.
     speed: `real`, `max` (as fast as it goes) or `step` (time passes in `run` only). seed: of torn cells and RAM noise.
     off: start without power. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
-    `tx_log`). bootloader: with Optiboot, as a real Uno comes.
+    `tx_log`). bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class SimulatedBoard:
         seed: int = 1,
         off: bool = False,
         record: bool = False,
-        bootloader: bool = True,
+        bootloader: bool | Path = True,
     ) -> None:
         self.directory = directory
         self.port = directory / "tty"
@@ -128,7 +128,8 @@ class SimulatedBoard:
         self._messages = directory / "simboard.log"
         self._firmware = firmware
         self._options = ["--speed", speed, "--seed", str(seed)]
-        self._options += ["--bootloader", str(BUILD / "sim" / "optiboot.hex")] if bootloader else []
+        loader = BUILD / "sim" / "optiboot.hex" if bootloader is True else bootloader
+        self._options += ["--bootloader", str(loader)] if loader else []
         self._options += ["--off"] if off else []
         self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
         self._process: asyncio.subprocess.Process | None = None

@@ -1,5 +1,6 @@
 /*
- * Arduino Uno: ATmega328P at 16 MHz, UART0 at 115200 8N1 on the USB serial chip, 1 ms tick on timer 0, EEPROM, ADC, watchdog.
+ * Arduino Uno and its kin with ATmega328P or ATmega2560: UART0, 8N1, on the USB serial chip, 1 ms tick on timer 0, EEPROM, ADC, watchdog.
+ * The Makefile knows the boards and says what they differ in: F_CPU, OW_BAUD, OW_IDENTITY_PAGE, OW_WATCHDOG.
  *
  * The receive ring holds a full window of the gateway's frames (two of 61 bytes), so nothing is lost while an EEPROM byte is written.
  */
@@ -13,8 +14,11 @@
 #include "ow_hal.h"
 #include "sketch.h"
 
-#define BAUD 115200ul
-#define IDENTITY_PAGE 0x7D80u
+#ifndef USART_RX_vect /* a chip with several USARTs */
+#define USART_RX_vect USART0_RX_vect
+#define USART_UDRE_vect USART0_UDRE_vect
+#endif
+
 #define LED PB5
 #define RX_SIZE 128u
 #define TX_SIZE 16u
@@ -106,9 +110,14 @@ enum ow_reset_cause ow_hal_reset_cause(void)
 void ow_hal_reboot(void)
 {
     cli();
+#if OW_WATCHDOG
     wdt_enable(WDTO_15MS);
     for (;;) {
     }
+#else
+    __asm__ volatile("jmp 0");
+    __builtin_unreachable();
+#endif
 }
 
 int16_t ow_hal_uart_read(void)
@@ -160,7 +169,11 @@ void ow_hal_eeprom_write(uint16_t address, uint8_t value)
 
 void ow_hal_identity_read(uint8_t *bytes, uint8_t length)
 {
-    memcpy_P(bytes, (const void *)IDENTITY_PAGE, length);
+#ifdef RAMPZ /* more flash than a 16-bit address reaches */
+    memcpy_PF(bytes, OW_IDENTITY_PAGE, length);
+#else
+    memcpy_P(bytes, (const void *)OW_IDENTITY_PAGE, length);
+#endif
 }
 
 uint16_t ow_hal_adc_read(uint8_t channel)
@@ -198,13 +211,15 @@ void ow_hal_idle(void)
 static void start(void)
 {
     find_reset_cause();
+#if OW_WATCHDOG
     wdt_enable(WDTO_2S);
+#endif
     TCCR0A = _BV(WGM01); /* count to OCR0A, every millisecond */
     TCCR0B = _BV(CS01) | _BV(CS00);
     OCR0A = F_CPU / 64 / 1000 - 1;
     TIMSK0 = _BV(OCIE0A);
     UCSR0A = _BV(U2X0); /* 2.1 % fast; without U2X it would be 3.5 % slow */
-    UBRR0 = (F_CPU + 4 * BAUD) / (8 * BAUD) - 1;
+    UBRR0 = (F_CPU + 4 * OW_BAUD) / (8 * OW_BAUD) - 1;
     UCSR0B = _BV(RXEN0) | _BV(TXEN0) | _BV(RXCIE0);
     UCSR0C = _BV(UCSZ01) | _BV(UCSZ00);
     DDRB |= _BV(LED);
