@@ -36,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     confs = " ".join(f"--conf {key}={value}" for key, value in settings.items())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f'--master local[2] --driver-memory 1g --packages {command.DELTA_PACKAGE} --driver-java-options "{java}" {confs} pyspark-shell'
+        f'--master local[2] --driver-memory 1g {" ".join(command.PACKAGES)} --driver-java-options "{java}" {confs} pyspark-shell'
     )
     session = open_session()
     yield session
