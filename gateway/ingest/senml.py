@@ -131,30 +131,41 @@ def _resolve_one(record: dict[Any, Any], base: dict[int, Any]) -> Record | None:
         only_base = False
     if only_base:
         return None
-    version = base.get(BASE_VERSION, VERSION)
-    if type(version) is not int or not 0 < version <= VERSION:
-        raise NotSenml(f"version {str(version)[:20]} is not known")
-    name = (_text(base, BASE_NAME) or "") + (_text(record, NAME) or "")
-    if _NAME.fullmatch(name) is None:
+    field = record.get
+    if base:
+        _check_version(base.get(BASE_VERSION, VERSION))
+    name = _text(field(NAME), NAME)
+    if BASE_NAME in base:
+        name = (_text(base[BASE_NAME], BASE_NAME) or "") + (name or "")
+    if not name or _NAME.fullmatch(name) is None:
         raise NotSenml("the name has characters that are not allowed" if name else "no name")
-    value, text, flag, data = _number(record, VALUE), _text(record, TEXT), record.get(FLAG), record.get(DATA)
+    value, text, flag, data = _number(field(VALUE), VALUE), _text(field(TEXT), TEXT), field(FLAG), field(DATA)
     if flag is not None and not isinstance(flag, bool):
         raise NotSenml("vb is no boolean")
     if data is not None and not isinstance(data, bytes):
         raise NotSenml("vd is no bytes")
-    total = _number(record, SUM)
-    if total is not None or BASE_SUM in base:
-        total = _finite((total or 0.0) + (_number(base, BASE_SUM) or 0.0), SUM)
+    total = _number(field(SUM), SUM)
+    if BASE_SUM in base:
+        total = _finite((total or 0.0) + (_number(base[BASE_SUM], BASE_SUM) or 0.0), SUM)
     values = (value is not None) + (text is not None) + (flag is not None) + (data is not None)
     if values > 1 or (values == 0 and total is None):
         raise NotSenml("more than one value" if values else "no value")
     if value is not None and BASE_VALUE in base:
-        value = _finite(value + (_number(base, BASE_VALUE) or 0.0), VALUE)
-    time = (_number(record, TIME) or 0.0) + (_number(base, BASE_TIME) or 0.0)
+        value = _finite(value + (_number(base[BASE_VALUE], BASE_VALUE) or 0.0), VALUE)
+    time = _number(field(TIME), TIME) or 0.0
+    if BASE_TIME in base:
+        time += _number(base[BASE_TIME], BASE_TIME) or 0.0
     if not EARLIEST <= time <= LATEST:
         raise NotSenml("the time is out of range")
-    unit = _text(record, UNIT)
-    return Record(name, _text(base, BASE_UNIT) if unit is None else unit, value, text, flag, data, total, time, time < RELATIVE)
+    unit = _text(field(UNIT), UNIT)
+    if unit is None and BASE_UNIT in base:
+        unit = _text(base[BASE_UNIT], BASE_UNIT)
+    return Record(name, unit, value, text, flag, data, total, time, time < RELATIVE)
+
+
+def _check_version(version: object) -> None:
+    if type(version) is not int or not 0 < version <= VERSION:
+        raise NotSenml(f"version {str(version)[:20]} is not known")
 
 
 def _check_foreign(label: object) -> None:
@@ -165,18 +176,17 @@ def _check_foreign(label: object) -> None:
         raise NotSenml(f"label {label[:20]} must be understood and is not")
 
 
-def _text(fields: dict[Any, Any], label: int) -> str | None:
-    text = fields.get(label)
-    if text is not None:
-        if not isinstance(text, str):
-            raise NotSenml(f"{_SPELT[label]} is no text")
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise NotSenml(f"{_SPELT[label]} has half a surrogate pair")
+def _text(text: Any, label: int) -> str | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise NotSenml(f"{_SPELT[label]} is no text")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise NotSenml(f"{_SPELT[label]} has half a surrogate pair")
     return text
 
 
-def _number(fields: dict[Any, Any], label: int) -> float | None:
-    number = fields.get(label)
+def _number(number: Any, label: int) -> float | None:
     if number is None:
         return None
     if type(number) is not float:
