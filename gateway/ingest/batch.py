@@ -1,4 +1,4 @@
-"""One batch, checked: bytes and manifest in, an Arrow table in the uplink's columns out, or the reason why not a row of it is used."""
+"""One batch, checked: its manifest in, an Arrow table in the uplink's columns out, or the reason why not a row of it is used."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gateway.ingest.landing import Announced
+from gateway.ingest.landing import Announced, Landing
 from gateway.uplink.batch import SCHEMA, SCHEMA_VERSION
 
 UNPACKED_LIMIT = 1024 * 1024 * 1024
@@ -17,10 +17,28 @@ class Damaged(Exception):
     """A batch that does not hold what its manifest says. The text is the reason."""
 
 
-def check(data: bytes, announced: Announced) -> pa.Table:
-    """The rows of a batch. Raises Damaged: wrong size, checksum, row count, schema, labels, or a null where none may be."""
+def read(landing: Landing, announced: Announced) -> pa.Table:
+    """The rows of a batch at the landing place. Raises Damaged, or what the landing place raises when it cannot be reached."""
     if announced.flaw is not None:
         raise Damaged(announced.flaw)
+    try:
+        data = landing.batch(announced)
+    except FileNotFoundError:
+        raise Damaged("the Parquet file is missing") from None
+    return check(data, announced)
+
+
+def flaw(landing: Landing, announced: Announced) -> str | None:
+    """What is wrong with a batch; None when it is whole."""
+    try:
+        read(landing, announced)
+    except Damaged as damage:
+        return str(damage)
+    return None
+
+
+def check(data: bytes, announced: Announced) -> pa.Table:
+    """The rows of a batch. Raises Damaged: wrong size, checksum, row count, schema, labels, or a null where none may be."""
     if len(data) != announced.bytes:
         found = f"{len(data)} bytes" if len(data) < announced.bytes else "more bytes"
         raise Damaged(f"{found} instead of {announced.bytes}")

@@ -3,7 +3,8 @@
 In: checked batches (Arrow tables in the uplink's columns). Out: one Arrow record batch in the columns of `CHUNK`.
 
 The driver decides which rows are new from the ranges alone, so it never looks at single rows. Every row carries its chunk's number, and
-the first row of a chunk carries the header. A damaged batch is a row of its own, with the reason under `flaw` and chunk -1.
+the first row of a chunk carries the header: its ranges, and for each batch how many rows were taken from it and how many are left after
+those that come twice in the chunk. A damaged batch is a row of its own, with the reason under `flaw` and chunk -1.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pyspark.sql.types import StructType
 from gateway.ingest import decoded
 from gateway.ingest.landing import Announced
 
+_FEED = pa.struct([("gateway", pa.string()), ("epoch", pa.string()), ("batch", pa.int64()), ("taken", pa.int64()), ("rows", pa.int64())])
 _RANGE = pa.struct([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
 
 SPARK_CHUNK: StructType = from_arrow_schema(
@@ -38,7 +40,7 @@ SPARK_CHUNK: StructType = from_arrow_schema(
             ("epoch", pa.string()),
             ("batch", pa.int64()),
             ("chunk", pa.int64()),
-            ("header", pa.struct([("taken", pa.int64()), ("ranges", pa.list_(_RANGE))])),
+            ("header", pa.struct([("feeds", pa.list_(_FEED)), ("ranges", pa.list_(_RANGE))])),
             ("flaw", pa.string()),
         ]
     )
@@ -59,19 +61,19 @@ class Ranges:
 
 def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
     """The rows of `batches` as chunk `number`; None when there are none. A key that comes twice stays where it comes first."""
-    parts = [_with_origin(table, announced) for announced, table in batches if table.num_rows]
-    if not parts:
+    batches = [(announced, table) for announced, table in batches if table.num_rows]
+    if not batches:
         return None
-    rows = pa.concat_tables(parts).combine_chunks()
-    taken = rows.num_rows
+    rows = pa.concat_tables([_with_origin(table, announced) for announced, table in batches]).combine_chunks()
     first_ones, ranges = find_ranges(rows)
-    if len(first_ones) < taken:
+    feeds = _feeds(batches, first_ones)
+    if len(first_ones) < rows.num_rows:
         rows = rows.take(pa.array(first_ones))
     columns = {name: rows[name] for name in rows.column_names}
     columns["received"] = columns["received"].cast(CHUNK.field("received").type)
     columns["readings"], columns["undecodable"] = decoded.columns(columns["payload"], columns["received"])
     columns["chunk"] = pa.array(np.full(rows.num_rows, number), pa.int64())
-    columns["header"] = _header(taken, ranges, rows.num_rows)
+    columns["header"] = _header(feeds, ranges, rows.num_rows)
     return _record_batch(columns, rows.num_rows)
 
 
@@ -106,7 +108,18 @@ def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:
     return table
 
 
-def _header(taken: int, ranges: Ranges, rows: int) -> pa.Array:
+def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[dict[str, Any]]:
+    """Per batch: rows taken, and rows left. first_ones: positions of the rows that are left."""
+    ends = np.cumsum([table.num_rows for _, table in batches])
+    left = np.bincount(np.searchsorted(ends, first_ones, side="right"), minlength=len(batches)).tolist()
+    found = []
+    for (announced, table), rows in zip(batches, left, strict=True):
+        gateway, epoch = announced.feed.split("/")
+        found.append({"gateway": gateway, "epoch": epoch, "batch": announced.number, "taken": table.num_rows, "rows": rows})
+    return found
+
+
+def _header(feeds: list[dict[str, Any]], ranges: Ranges, rows: int) -> pa.Array:
     kind = CHUNK.field("header").type
     item = kind.field("ranges").type.value_type
     arrays = [
@@ -114,7 +127,7 @@ def _header(taken: int, ranges: Ranges, rows: int) -> pa.Array:
         for values, field in zip((ranges.device, ranges.incarnation, ranges.first, ranges.last), item, strict=True)
     ]
     listed = pa.ListArray.from_arrays(pa.array([0, len(arrays[0])], pa.int32()), pa.StructArray.from_arrays(arrays, fields=list(item)))
-    first = pa.StructArray.from_arrays([pa.array([taken], pa.int64()), listed], fields=list(kind))
+    first = pa.StructArray.from_arrays([pa.array([feeds], kind.field("feeds").type), listed], fields=list(kind))
     return pa.concat_arrays([first, pa.nulls(rows - 1, kind)])
 
 

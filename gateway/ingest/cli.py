@@ -1,9 +1,11 @@
-"""`onceway ingest`: print or run the Spark job."""
+"""`onceway ingest`: print or run the Spark jobs."""
 
+import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +20,10 @@ TableName = Annotated[str, typer.Option(metavar="PATH_OR_NAME", help="Delta tabl
 Checkpoint = Annotated[str, typer.Option(metavar="URL", help="Folder for Spark's record of what was read.")]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="Take what is there and stop.")]
 Every = Annotated[str, typer.Option(metavar="TIME", help="Look for new batches so often, e.g. 30s or 5m.")]
+Damaged = Annotated[
+    Literal["skip", "wait"],
+    typer.Option(help="A damaged batch: quarantine it and go on with its gateway (skip), or let this gateway wait until it is repaired."),
+]
 Rows = Annotated[int, typer.Option(metavar="N", help="Most rows of a micro-batch.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master, e.g. spark://host:7077.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")]
@@ -25,13 +31,19 @@ Conf = Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="A Spark sett
 
 
 def _ingest(
-    landing: str, table: str, checkpoint: str, available_now: bool, every: str, rows: int, master: str, memory: str, conf: list[str]
+    landing: str,
+    table: str,
+    checkpoint: str,
+    available_now: bool,
+    every: str,
+    damaged: str,
+    rows: int,
+    master: str,
+    memory: str,
+    conf: list[str],
 ) -> Command:
-    try:
-        seconds(every)
-    except ValueError as error:
-        raise OncewayError(str(error), "--every") from None
-    options = ["--landing", landing, "--table", table, "--checkpoint", checkpoint, "--rows", str(rows)]
+    _check_time(every, "--every")
+    options = ["--landing", landing, "--table", table, "--checkpoint", checkpoint, "--rows", str(rows), "--damaged", damaged]
     options += ["--available-now"] if available_now else ["--every", every]
     return build("onceway_ingest.py", options, master, memory, conf)
 
@@ -43,6 +55,7 @@ def command(
     checkpoint: Checkpoint,
     available_now: AvailableNow = False,
     every: Every = "30s",
+    damaged: Damaged = "skip",
     rows: Rows = 500_000,
     master: Master = "local[*]",
     memory: Memory = "2g",
@@ -52,7 +65,7 @@ def command(
 
     Example: onceway ingest command --landing /srv/landing --table /srv/lake/publications --checkpoint /srv/lake/checkpoint
     """
-    print(_ingest(landing, table, checkpoint, available_now, every, rows, master, memory, conf))
+    print(_ingest(landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf))
 
 
 @app.command()
@@ -62,6 +75,7 @@ def run(
     checkpoint: Checkpoint,
     available_now: AvailableNow = False,
     every: Every = "30s",
+    damaged: Damaged = "skip",
     rows: Rows = 500_000,
     master: Master = "local[*]",
     memory: Memory = "2g",
@@ -71,12 +85,93 @@ def run(
 
     Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint /srv/lake/checkpoint --available-now
     """
-    if shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin") + os.pathsep + os.environ.get("PATH", "")) is None:
-        raise OncewayError("Spark needs Java 17, and there is no `java` here", hint="On Debian: apt-get install openjdk-17-jre-headless")
+    _check_landing(landing)
+    _execute(_ingest(landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf))
+
+
+@app.command()
+def release(
+    landing: Landing,
+    table: TableName,
+    master: Master = "local[*]",
+    memory: Memory = "2g",
+    conf: Conf = [],  # noqa: B006
+) -> None:
+    """Take batches that are in quarantine into the table, as far as they were repaired at the landing place. May run beside the ingest.
+
+    Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
+    """
+    _check_landing(landing)
+    _execute(build("onceway_upkeep.py", ["--table", table, "release", "--landing", landing], master, memory, conf))
+
+
+@app.command()
+def compact(
+    table: TableName,
+    master: Master = "local[*]",
+    memory: Memory = "2g",
+    conf: Conf = [],  # noqa: B006
+) -> None:
+    """Join the tables' small files into large ones. May run beside the ingest, which waits for it on a local disk. Run it once a day.
+
+    Example: onceway ingest compact --table /srv/lake/publications
+    """
+    _execute(build("onceway_upkeep.py", ["--table", table, "compact"], master, memory, conf))
+
+
+@app.command()
+def expire(
+    table: TableName,
+    older_than: Annotated[str, typer.Option(metavar="TIME", help="Received longer ago than this, e.g. 400d.")],
+    master: Master = "local[*]",
+    memory: Memory = "2g",
+    conf: Conf = [],  # noqa: B006
+) -> None:
+    """Delete old publications and their readings. Their keys are kept, so that no old batch brings them back.
+
+    Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
+    """
+    _check_time(older_than, "--older-than")
+    _execute(build("onceway_upkeep.py", ["--table", table, "expire", "--older-than", older_than], master, memory, conf))
+
+
+@app.command("report")
+def report_command(
+    landing: Landing,
+    table: Annotated[str, typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL.")],
+    as_json: Annotated[bool, typer.Option("--json", help="For machines: everything, with each gap.")] = False,
+) -> None:
+    """How far each gateway's batches have come, what waits, what is in quarantine, what came twice, and which sequences are missing.
+
+    Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
+    """
+    try:
+        from gateway.ingest import landing as place
+        from gateway.ingest import report
+    except ModuleNotFoundError as error:
+        hint = "pip install 'onceway[ingest,where]'"
+        raise OncewayError(f"the report needs the Python package {error.name}, which is not installed", hint=hint) from error
+    try:
+        made = report.make(place.Landing(landing), table)
+    except OSError as error:
+        raise OncewayError(f"the landing place cannot be read: {error}", landing) from error
+    print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
+
+
+def _check_time(text: str, option: str) -> None:
+    try:
+        seconds(text)
+    except ValueError as error:
+        raise OncewayError(str(error), option) from None
+
+
+def _check_landing(landing: str) -> None:
     if "://" not in landing and not Path(landing).is_dir():
         raise OncewayError("there is no such landing place", landing, "The uplink makes it when it lands its first batch")
-    _execute(_ingest(landing, table, checkpoint, available_now, every, rows, master, memory, conf))
 
 
 def _execute(command: Command) -> None:
+    """Replace this process. Raises OncewayError when there is no Java."""
+    if shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin") + os.pathsep + os.environ.get("PATH", "")) is None:
+        raise OncewayError("Spark needs Java 17, and there is no `java` here", hint="On Debian: apt-get install openjdk-17-jre-headless")
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606

@@ -1,7 +1,8 @@
 """How far each feed can be read: the state behind the source's offset.
 
 In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests between two offsets, and what holds a feed.
-An offset moves over one manifest after the other, so a missing number holds its feed, and no other, until it comes.
+An offset moves over one manifest after the other, so a missing number holds its feed, and no other, until it comes. On request
+a damaged batch does the same until it is repaired.
 
 A pass costs one look-up per feed without news, whatever lies before its offset, and one per new batch.
 """
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gateway.ingest import batch
 from gateway.ingest.landing import Announced, Landing
 
 Offset = dict[str, int]
@@ -32,24 +34,29 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(slots=True)
 class Hole:
-    """A feed that waits: `number` is missing while the later batch `seen` is there, since `since` (seconds since 1970)."""
+    """A feed that waits for batch `number`. why: what came, and what is wrong; since: when it came (seconds since 1970)."""
 
     feed: str
     number: int
-    seen: int
+    why: str
     since: float
     reported: float = 0.0
 
+    @property
+    def age(self) -> float:
+        """Seconds."""
+        return max(0.0, time.time() - self.since)
+
     def __str__(self) -> str:
-        hours = max(0.0, time.time() - self.since) / 3600
-        return f"{self.feed} waits for batch {self.number}: it is missing, batch {self.seen} came {hours:.1f} h ago"
+        return f"{self.feed} waits for batch {self.number}: {self.why} {self.age / 3600:.1f} h ago"
 
 
 class Feeds:
-    """Not to be shared between threads."""
+    """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked at before the offset moves on."""
 
-    def __init__(self, landing: Landing) -> None:
+    def __init__(self, landing: Landing, wait: bool = False) -> None:
         self._landing = landing
+        self._wait = wait
         self._pool = None if landing.local else ThreadPoolExecutor(LOOK_UPS_AT_ONCE)
         self._manifests: dict[tuple[str, int], Announced] = {}
         self._first_turn = 0
@@ -61,7 +68,7 @@ class Feeds:
 
         Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises what the landing place raises.
         """
-        offset = dict.fromkeys(self._landing.feeds(), 0) | start if ceiling is None else dict.fromkeys(ceiling, 0) | start
+        offset = dict.fromkeys(self.names() if ceiling is None else ceiling, 0) | start
         feeds = sorted(offset)
         turn = self._first_turn % max(1, len(feeds))
         active, waiting = feeds[turn:] + feeds[:turn], []
@@ -71,7 +78,7 @@ class Feeds:
                 feed: range(offset[feed] + 1, min(offset[feed] + step, ceiling[feed] if ceiling else offset[feed] + step) + 1)
                 for feed in active
             }
-            self._look_up((feed, number) for feed, numbers in wanted.items() for number in numbers)
+            self._look_up(((feed, number) for feed, numbers in wanted.items() for number in numbers), self._wait)
             more = []
             for feed in active:
                 for number in wanted[feed]:
@@ -90,9 +97,13 @@ class Feeds:
         self._look_for_holes(waiting, offset)
         return _started(offset)
 
+    def names(self) -> list[str]:
+        """All feeds at the landing place, sorted."""
+        return [feed for found in self._map(self._landing.feeds, self._landing.gateways()) for feed in found]
+
     def newest(self, start: Offset) -> Offset:
         """The newest number of each feed: an upper bound of what `advance` reaches now."""
-        offset = dict.fromkeys(self._landing.feeds(), 0) | start
+        offset = dict.fromkeys(self.names(), 0) | start
         return dict(zip(offset, self._map(lambda item: self._landing.newest(*item), offset.items()), strict=True))
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
@@ -105,23 +116,31 @@ class Feeds:
         """Drop manifests up to `end`: they are not asked for again."""
         self._manifests = {(feed, number): found for (feed, number), found in self._manifests.items() if number > end.get(feed, 0)}
 
-    def _look_up(self, items: Iterable[tuple[str, int]]) -> None:
+    def _look_up(self, items: Iterable[tuple[str, int]], whole: bool = False) -> None:
+        """whole: a damaged batch counts as missing."""
         unknown = [item for item in items if item not in self._manifests]
         for item, manifest in zip(unknown, self._map(lambda item: self._landing.manifest(*item), unknown), strict=True):
             if manifest is not None:
                 self._manifests[item] = manifest
+        if whole:
+            found = [item for item in unknown if item in self._manifests]
+            for item, flaw in zip(found, self._map(lambda item: batch.flaw(self._landing, self._manifests[item]), found), strict=True):
+                if flaw is not None:
+                    del self._manifests[item]
 
     def _map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
         return map(function, items) if self._pool is None else self._pool.map(function, items)
 
     def _look_for_holes(self, waiting: list[str], offset: Offset) -> None:
-        """Is a batch there after the missing one? Numbers behind a hole are contiguous again, so distances 1, 2, 4, … find them in time."""
         now = time.time()
         if now < self._hole_check_due:
             return
         self._hole_check_due = now + HOLE_CHECK_SECONDS
-        found = dict(zip(waiting, self._map(lambda feed: self._behind_hole(feed, offset[feed] + 1), waiting), strict=True))
-        holes = {feed: self._hole(feed, offset[feed] + 1, seen) for feed, seen in found.items() if seen is not None}
+        holes: dict[str, Hole] = {}
+        for hole in self._map(lambda feed: self.hole(feed, offset[feed]), waiting):
+            if hole is not None:
+                known = self.holes.get(hole.feed)
+                holes[hole.feed] = known if known is not None and (known.number, known.why) == (hole.number, hole.why) else hole
         for hole in holes.values():
             if now >= hole.reported + HOLE_REPORT_SECONDS:
                 hole.reported = now
@@ -130,14 +149,22 @@ class Feeds:
             log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
         self.holes = holes
 
-    def _behind_hole(self, feed: str, missing: int) -> int | None:
-        return next((missing + 2**power for power in range(HOLE_PROBES) if self._landing.has(feed, missing + 2**power)), None)
+    def hole(self, feed: str, taken: int) -> Hole | None:
+        """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it."""
+        number = taken + 1
+        manifest = self._landing.manifest(feed, number)
+        if manifest is not None:
+            flaw = batch.flaw(self._landing, manifest) if self._wait else None
+            return None if flaw is None else self._hole(feed, number, f"it is damaged ({flaw}), it came", number)
+        seen = self._behind_hole(feed, number)
+        return None if seen is None else self._hole(feed, number, f"it is missing, batch {seen} came", seen)
 
-    def _hole(self, feed: str, number: int, seen: int) -> Hole:
-        known = self.holes.get(feed)
-        if known is not None and known.number == number:
-            return known
-        return Hole(feed, number, seen, self._landing.modified(feed, seen) or time.time())
+    def _hole(self, feed: str, number: int, why: str, came: int) -> Hole:
+        return Hole(feed, number, why, self._landing.modified(feed, came) or time.time())
+
+    def _behind_hole(self, feed: str, missing: int) -> int | None:
+        """Is a batch there after the missing one? Numbers behind a hole are contiguous again, so distances 1, 2, 4, … find them in time."""
+        return next((missing + 2**power for power in range(HOLE_PROBES) if self._landing.has(feed, missing + 2**power)), None)
 
 
 def _started(offset: Offset) -> Offset:

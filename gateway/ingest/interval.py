@@ -1,13 +1,13 @@
-"""Times as people type them: `30s`, `5m`, `1h` → seconds."""
+"""Times as people type them: `30s`, `5m`, `1h`, `90d` → seconds."""
 
 import re
 
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(text: str) -> float:
     """The time in seconds. Raises ValueError for what is no time."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
     if match is None:
         raise ValueError(f"{text!r} is no time; write for example 30s or 5m")
     return float(match[1]) * _UNITS[match[2]]

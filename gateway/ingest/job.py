@@ -5,7 +5,7 @@ In: a Spark session, the landing URL and the table's name. Out: tables that exis
 
 from pyspark.sql import SparkSession
 
-from gateway.ingest import snapshot
+from gateway.ingest import counters, snapshot
 from gateway.ingest.append import Appender
 from gateway.ingest.commits import CommitLog
 from gateway.ingest.lease import lease
@@ -27,9 +27,11 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
     place, readings_place = publications.place(), readings.place()
     commits, readings_commits = (CommitLog(Folder(spark, each.location, "_delta_log")) for each in (place, readings_place))
     writer = DeltaWriter(spark, place.location, commits)
-    seen = Seen(publications, place.id, writer, commits, Folder(spark, place.location, snapshot.FOLDER))
+    own = Folder(spark, place.location, snapshot.FOLDER)
+    seen = Seen(publications, place.id, writer, commits, own)
     with lease(place.location):
         seen.load()
         follower = Readings(readings, DeltaWriter(spark, readings_place.location, readings_commits), publications, place.id, commits)
     quarantine = Quarantine(spark, Table(spark, beside(publications.name, "quarantine"), QUARANTINE), landing)
-    return Sink(place.location, seen, Appender(seen, writer, publications.name), follower, quarantine)
+    counted = counters.load(own, place.id) or counters.Counters(place.id)
+    return Sink(place.location, seen, Appender(seen, writer, publications.name), follower, quarantine, counted, own)

@@ -98,12 +98,13 @@ class Landing:
         """Whether a look-up is a call of this operating system, so that several at once gain nothing."""
         return "file" in self._fs.protocol
 
-    def feeds(self) -> list[str]:
-        """All feeds, sorted. Folders that are not named as a feed are left alone."""
-        return [f"{gateway}/{epoch}" for gateway in self._folders(self._root) for epoch in self.epochs(gateway)]
+    def gateways(self) -> list[str]:
+        """The folders that may belong to a gateway, sorted."""
+        return self._folders(self._root)
 
-    def epochs(self, gateway: str) -> list[str]:
-        return [name for name in self._folders(f"{self._root}/{gateway}") if _EPOCH.fullmatch(name)]
+    def feeds(self, gateway: str) -> list[str]:
+        """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""
+        return [f"{gateway}/{name}" for name in self._folders(f"{self._root}/{gateway}") if _EPOCH.fullmatch(name)]
 
     def _folders(self, path: str) -> list[str]:
         entries = self._ask(lambda fs: fs.ls(path, detail=True))

@@ -1,8 +1,10 @@
 """A micro-batch as the driver sees it.
 
-In: a DataFrame in the columns of `gateway.ingest.chunk`. Out: what it holds as ranges, which batches are damaged, its rows for the table.
+In: a DataFrame in the columns of `gateway.ingest.chunk`. Out: what it holds as ranges, what came from which feed, which batches are
+damaged, its rows for the table.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -24,15 +26,25 @@ class DamagedBatch:
     reason: str
 
 
+@dataclass(slots=True)
+class FeedCount:
+    """What came from one feed. number: its newest batch; taken: rows in its batches; rows: those left after doubles within a chunk."""
+
+    number: int = 0
+    taken: int = 0
+    rows: int = 0
+
+
 class MicroBatch:
     """Keeps the rows in memory (and on disk) for the length of a `with` block.
 
-    taken: rows of all whole batches; held: their keys as ranges, in the order of the chunks; damaged: batches that gave no rows.
+    feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: their keys as ranges, in the order of the chunks; damaged: batches that
+    gave no rows.
     """
 
     def __init__(self, rows: DataFrame) -> None:
         self._rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
-        self.taken = 0
+        self.feeds: defaultdict[str, FeedCount] = defaultdict(FeedCount)
         self.held: list[ChunkRange] = []
         self.damaged: list[DamagedBatch] = []
 
@@ -44,12 +56,28 @@ class MicroBatch:
             if row["flaw"] is not None:
                 self.damaged.append(DamagedBatch(row["gateway"], row["epoch"], row["batch"], row["flaw"]))
                 continue
-            self.taken += row["header"]["taken"]
+            for one in row["header"]["feeds"]:
+                feed = self.feeds[f"{one['gateway']}/{one['epoch']}"]
+                feed.number = max(feed.number, one["batch"])
+                feed.taken += one["taken"]
+                feed.rows += one["rows"]
             self.held += [(row["chunk"], one["device"], one["incarnation"], one["first"], one["last"]) for one in row["header"]["ranges"]]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._rows.unpersist()
+
+    @property
+    def taken(self) -> int:
+        """Rows of all whole batches."""
+        return sum(feed.taken for feed in self.feeds.values())
+
+    def new_by_feed(self, drop: list[ChunkRange]) -> dict[str, int]:
+        """How many rows of each feed are not in `drop`."""
+        if not drop:
+            return {name: feed.rows for name, feed in self.feeds.items()}
+        counted = self.kept(drop).groupBy("gateway", "epoch").count().collect()
+        return dict.fromkeys(self.feeds, 0) | {f"{row['gateway']}/{row['epoch']}": row["count"] for row in counted}
 
     def publications(self, drop: list[ChunkRange]) -> DataFrame:
         """The rows in the columns of `publications`, without those in `drop`."""

@@ -10,21 +10,22 @@ import signal
 import sys
 import threading
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from gateway.errors import OncewayError
 from gateway.ingest.interval import seconds
 from gateway.ingest.job import open_sink
 from gateway.ingest.landing import Landing
+from gateway.ingest.metrics import ProgressListener
+from gateway.ingest.script import run_script
 from gateway.ingest.session import open_session
 from gateway.ingest.sink import Sink
-from gateway.ingest.tables import absolute, first_line
+from gateway.ingest.tables import absolute, is_named
 
 ROWS = 500_000
 """Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
+
+DAMAGED_HELP = "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is repaired (default skip)"
 
 log = logging.getLogger("onceway.ingest")
 
@@ -40,6 +41,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--table", required=True, metavar="PATH_OR_NAME", help="Delta table for the publications; made if there is none")
     parser.add_argument("--checkpoint", required=True, metavar="URL", help="folder for Spark's record of what was read")
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"most rows of a micro-batch (default {ROWS})")
+    parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what is there and stop")
     when.add_argument("--every", type=_time, default=30.0, metavar="TIME", help="look for new batches so often, e.g. 30s, 5m (default 30s)")
@@ -62,6 +64,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         .option("landing", absolute(options.landing))
         .option("rows", options.rows)
         .option("tasks", tasks)
+        .option("damaged", options.damaged)
         .load()
     )
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", absolute(options.checkpoint)).queryName("onceway-ingest")
@@ -70,11 +73,13 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
 
 
 def run(options: argparse.Namespace) -> None:
+    """Returns when all is in or a stop was asked for."""
     if "://" not in options.landing:
         options.landing = absolute(options.landing)
-    Landing(options.landing).feeds()
-    spark = open_session()
+    Landing(options.landing).gateways()
+    spark = open_session(is_named(options.table))
     query, sink = start(spark, options)
+    spark.streams.addListener(ProgressListener(sink.counters))
 
     # A handler that called Spark itself could do so in the middle of another call to it.
     stopping = threading.Event()
@@ -89,18 +94,5 @@ def run(options: argparse.Namespace) -> None:
         spark.stop()
 
 
-def main() -> None:
-    """Exit code 0 when all is in or a stop was asked for, 2 for a wrong command line, 1 and a line that says why for the rest."""
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
-    log.setLevel(logging.INFO)
-    options = parse_arguments(sys.argv[1:])
-    try:
-        run(options)
-    except OncewayError as error:
-        sys.exit(f"error: {error}")
-    except (StreamingQueryException, PySparkException, Py4JError, OSError) as error:
-        sys.exit(f"error: the ingest stopped: {first_line(error)}")
-
-
 if __name__ == "__main__":
-    main()
+    run_script(lambda: run(parse_arguments(sys.argv[1:])))

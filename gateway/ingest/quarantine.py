@@ -1,6 +1,7 @@
 """Damaged batches: kept in a table until they are repaired and released.
 
-In: damaged batches of a micro-batch. Out: one row per batch in the table `…_quarantine`, also when the same batch is found damaged again.
+In: damaged batches of a micro-batch, and those that were taken in after repair. Out: one row per batch in the table `…_quarantine`, also
+when the same batch is found damaged again.
 """
 
 import logging
@@ -53,6 +54,21 @@ class Quarantine:
             merge = merge.whenMatchedUpdate(set={"reason": "new.reason", "released": F.lit(None).cast("timestamp")})
             fresh = {column: f"new.{column}" for column in ("gateway", "epoch", "batch", "url", "reason")}
             merge.whenNotMatchedInsert(values={**fresh, "found": "current_timestamp()"}).execute()
+
+    def open(self) -> list[tuple[str, int]]:
+        """(feed, number) of the batches that were not taken in yet, in order."""
+        if not self._table.exists():
+            return []
+        rows = self._table.read().where("released is null").select("gateway", "epoch", "batch").collect()
+        return sorted((f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in rows)
+
+    def release(self, batches: list[tuple[str, int]]) -> None:
+        """Note that the rows of these batches, as (feed, number), are in the table now."""
+        rows = [(*feed.split("/"), number) for feed, number in batches]
+        taken = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint")
+        with lease(self._table.name):
+            merge = self._table.delta().alias("old").merge(taken.alias("new"), SAME_BATCH)
+            merge.whenMatchedUpdate(set={"released": "current_timestamp()"}).execute()
 
     def _url(self, one: DamagedBatch) -> str:
         return f"{self._landing}/{one.gateway}/{one.epoch}/{file_stem(one.batch)}.parquet"

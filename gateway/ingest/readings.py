@@ -34,7 +34,7 @@ READINGS = Layout(
         ("sum", "double", "Integrated sum with base sum"),
         ("time", "timestamp", "UTC. A relative time counts from when the gateway received it; null when that is not known"),
     ),
-    (("delta.checkpointInterval", "50"), ("delta.dataSkippingStatsColumns", "device,incarnation,sequence,name,time")),
+    (("delta.checkpointInterval", "50"), ("delta.dataSkippingStatsColumns", "device,sequence,time")),
 )
 
 _KEY = ("device", "incarnation", "sequence")

@@ -24,7 +24,8 @@ log = logging.getLogger("onceway.ingest")
 class Seen:
     """ranges: what the table holds at version `covers`.
 
-    Sequences of rows that a user deleted stay in `ranges` as long as the log or a snapshot tells of them.
+    Sequences of rows that were deleted for their age (`upkeep.py`) stay in it; those that a user deleted, as long as the log or a snapshot
+    tells of them.
     """
 
     def __init__(self, table: Table, table_id: str, writer: DeltaWriter, commits: CommitLog, snapshots: Folder) -> None:
@@ -71,7 +72,7 @@ class Seen:
 
     def _rebuild(self) -> None:
         started = time.monotonic()
-        self.ranges, self.covers = SeenRanges(), self._writer.version()
+        self.ranges, self.covers = snapshot.gone(self._snapshots, self._table_id), self._writer.version()
         if not self._ever_written():
             return
         collect_ranges(self._table.read(versionAsOf=self.covers), self.ranges)

@@ -1,6 +1,6 @@
 """What happens to each micro-batch: damaged batches into quarantine, new rows into the tables, one line for the log.
 
-In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, and a snapshot of the seen ranges now and then.
+In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, counts, and a snapshot of the seen ranges now and then.
 """
 
 import logging
@@ -9,11 +9,13 @@ import time
 from pyspark.sql import DataFrame
 
 from gateway.ingest.append import Appender, Outcome
+from gateway.ingest.counters import Counters
 from gateway.ingest.lease import lease
 from gateway.ingest.microbatch import MicroBatch
 from gateway.ingest.quarantine import Quarantine
 from gateway.ingest.readings import Readings
 from gateway.ingest.seen import Seen
+from gateway.ingest.storage import Folder
 
 SNAPSHOT_ROWS = 2_000_000
 SNAPSHOT_APPENDS = 50
@@ -23,22 +25,34 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Sink:
-    """location: of the table `publications`, whose lease is held while anything is written."""
+    """location: of the table `publications`, whose lease is held while anything is written. counters: kept in `files`."""
 
-    def __init__(self, location: str, seen: Seen, appender: Appender, readings: Readings, quarantine: Quarantine) -> None:
+    def __init__(
+        self,
+        location: str,
+        seen: Seen,
+        appender: Appender,
+        readings: Readings,
+        quarantine: Quarantine,
+        counters: Counters,
+        files: Folder,
+    ) -> None:
         self._location = location
         self._seen = seen
         self._appender = appender
         self._readings = readings
-        self._quarantine = quarantine
+        self.quarantine = quarantine
+        self.counters = counters
+        self._files = files
         self._rows = 0
         self._appends = 0
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         started = time.monotonic()
         with MicroBatch(rows) as micro_batch, lease(self._location):
-            self._quarantine.add(micro_batch.damaged)
+            self.quarantine.add(micro_batch.damaged)
             outcome = self._append(micro_batch, {"micro_batch": batch})
+            self._count(micro_batch, outcome)
         version = "nothing to write" if outcome.version is None else f"version {outcome.version}"
         seconds = time.monotonic() - started
         log.info(
@@ -54,13 +68,24 @@ class Sink:
             self._readings.follow(outcome.version, micro_batch.kept(outcome.drop), outcome.based_on)
         return outcome
 
+    def _count(self, micro_batch: MicroBatch, outcome: Outcome) -> None:
+        new = {} if outcome.version is None else micro_batch.new_by_feed(outcome.drop)
+        for feed, count in micro_batch.feeds.items():
+            self.counters.add(feed, count.number, count.taken, new.get(feed, 0))
+        self.counters.save(self._files)
+
     def _save_now_and_then(self, outcome: Outcome) -> None:
         self._rows += outcome.new
         self._appends += outcome.version is not None
         if self._rows >= SNAPSHOT_ROWS or self._appends >= SNAPSHOT_APPENDS:
-            self.save()
+            self._save_seen()
 
     def save(self) -> None:
+        """Save what spares the next start some work."""
+        self.counters.save(self._files)
         if self._appends:
-            self._seen.save()
-            self._rows = self._appends = 0
+            self._save_seen()
+
+    def _save_seen(self) -> None:
+        self._seen.save()
+        self._rows = self._appends = 0

@@ -1,7 +1,9 @@
-"""A saved copy of the seen ranges, so that a start need not read the keys of the whole table.
+"""A saved copy of the seen ranges, so that a start need not read the keys of the whole table; and the keys of rows that were deleted for
+their age.
 
-In: ranges and the table version that they cover. Out: one Parquet file in the table's folder `_onceway`, named by that version.
-It is a cache: losing it, or failing to write it, costs time at the next start and nothing else.
+In: ranges and the table version that they cover. Out: Parquet files in the table's folder `_onceway`, named by that version: `seen-…` and
+`gone-…`. The first is a cache: losing it, or failing to write it, costs time at the next start and nothing else. The second is the only
+record of what it holds.
 """
 
 import logging
@@ -11,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 
+from gateway.errors import OncewayError
 from gateway.ingest.ranges import SeenRanges
-from gateway.ingest.storage import Folder
+from gateway.ingest.storage import Folder, Readable
 
 FOLDER = "_onceway"
 KEPT = 2
@@ -63,7 +66,7 @@ def save(folder: Folder, snapshot: Snapshot) -> None:
         log.warning("the snapshot of seen ranges was not saved in %s: %s", folder, str(error).splitlines()[0])
 
 
-def load(folder: Folder, table: str) -> Snapshot | None:
+def load(folder: Readable, table: str) -> Snapshot | None:
     """The newest whole snapshot of this table."""
     for name in reversed(_names(folder)):
         try:
@@ -76,5 +79,31 @@ def load(folder: Folder, table: str) -> Snapshot | None:
     return None
 
 
-def _names(folder: Folder) -> list[str]:
-    return [name for name in folder.names() if name.startswith("seen-")]
+def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
+    """Add `ranges` to the keys of deleted rows. Raises what the file system raises: then the rows must stay."""
+    before = _names(folder, "gone-")
+    merged = gone(folder, table)
+    merged.update(ranges)
+    name = f"gone-{covers:020d}.parquet"
+    folder.write(name, encode(Snapshot(merged, covers, table)))
+    for old in before:
+        if old != name:
+            folder.delete(old)
+
+
+def gone(folder: Readable, table: str) -> SeenRanges:
+    """The keys of deleted rows of this table. Raises OncewayError when their file is damaged."""
+    ranges = SeenRanges()
+    for name in _names(folder, "gone-"):
+        try:
+            found = decode(folder.read(name) or b"")
+        except (Py4JError, ValueError, KeyError, OSError) as error:
+            hint = "Bring it back from a backup. Without it, rows that were deleted can come in again."
+            raise OncewayError("the keys of deleted rows cannot be read", f"{folder}/{name}", hint) from error
+        if found.table == table:
+            ranges.update(found.ranges)
+    return ranges
+
+
+def _names(folder: Readable, start: str = "seen-") -> list[str]:
+    return [name for name in folder.names() if name.startswith(start)]

@@ -31,7 +31,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 class LandingSource(DataSource):
-    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a micro-batch)."""
+    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`)."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,7 +41,9 @@ class LandingSource(DataSource):
         return chunk.SPARK_CHUNK
 
     def streamReader(self, schema: StructType) -> "LandingReader":
-        return LandingReader(self.options["landing"], int(self.options["rows"]), int(self.options["tasks"]))
+        return LandingReader(
+            self.options["landing"], int(self.options["rows"]), int(self.options["tasks"]), self.options["damaged"] == "wait"
+        )
 
 
 @dataclass
@@ -53,10 +55,11 @@ class BatchList(InputPartition):
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, landing: str, rows: int, tasks: int) -> None:
+    def __init__(self, landing: str, rows: int, tasks: int, wait: bool) -> None:
         self._url = landing
         self._rows = rows
         self._tasks = tasks
+        self._wait = wait
         self._feeds_opened: Feeds | None = None
         self._one_pass = False
         self._ceiling: Offset | None = None
@@ -65,7 +68,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _feeds(self) -> Feeds:
         if self._feeds_opened is None:
             logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
-            self._feeds_opened = Feeds(Landing(self._url))
+            self._feeds_opened = Feeds(Landing(self._url), self._wait)
         return self._feeds_opened
 
     def initialOffset(self) -> Offset:
@@ -122,7 +125,7 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
     rows = 0
     for announced in part.batches:
         try:
-            gathered.append((announced, batch.check(_fetch(landing, announced), announced)))
+            gathered.append((announced, batch.read(landing, announced)))
         except batch.Damaged as damage:
             yield chunk.damaged(announced, str(damage))
         rows += announced.rows
@@ -130,15 +133,6 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
             yield from _chunks(gathered, number)
             gathered, rows, number = [], 0, number + 1
     yield from _chunks(gathered, number)
-
-
-def _fetch(landing: Landing, announced: Announced) -> bytes:
-    if announced.flaw is not None:
-        return b""
-    try:
-        return landing.batch(announced)
-    except FileNotFoundError:
-        raise batch.Damaged("the Parquet file is missing") from None
 
 
 def _chunks(gathered: list[tuple[Announced, Any]], number: int) -> Iterator[pa.RecordBatch]:

@@ -3,10 +3,18 @@
 In: a folder as Spark names it. Out: bytes by name; None or nothing where a file is missing.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+
+class Readable(Protocol):
+    """What can be read of such a folder, by whatever means."""
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def names(self) -> list[str]: ...
 
 
 class Folder:

@@ -49,7 +49,7 @@ PUBLICATIONS = Layout(
     (
         ("delta.enableChangeDataFeed", "true"),
         ("delta.checkpointInterval", "50"),
-        ("delta.dataSkippingStatsColumns", "device,incarnation,sequence,received,gateway,epoch,batch"),
+        ("delta.dataSkippingStatsColumns", "device,sequence,received"),
     ),
 )
 
@@ -68,7 +68,7 @@ class Table:
     def __init__(self, spark: SparkSession, name: str, layout: Layout) -> None:
         self._spark = spark
         self.name = absolute(name)
-        self._is_path = "/" in self.name
+        self._is_path = not is_named(name)
         self._layout = layout
 
     @property
@@ -92,6 +92,9 @@ class Table:
                 if not remaining:
                     raise OncewayError(f"cannot make the table: {first_line(error)}", self.name) from error
                 time.sleep(0.5)
+
+    def exists(self) -> bool:
+        return bool(DeltaTable.isDeltaTable(self._spark, self.name) if self._is_path else self._spark.catalog.tableExists(self.name))
 
     def place(self) -> Place:
         """As DESCRIBE DETAIL says it, without the Spark jobs that this takes."""
@@ -124,9 +127,14 @@ class Table:
 
 def absolute(name: str) -> str:
     """Make a relative path absolute: Spark and Delta would start from different folders. Catalog names and URLs stay as they are."""
-    if "/" not in name or re.match(r"[a-zA-Z][\w+.-]*:", name):
+    if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
     return os.path.abspath(name)
+
+
+def is_named(table: str) -> bool:
+    """Whether it is a catalog name, not a path or URL."""
+    return "/" not in table
 
 
 def beside(name: str, suffix: str) -> str:

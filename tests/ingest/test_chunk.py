@@ -35,7 +35,9 @@ def test_each_key_once_and_ranges_that_hold_exactly_these_keys(batches: list[lis
     assert found == list(expected)  # the first of each key, in order of arrival
     assert [one["batch"] for one in rows] == list(expected.values())
     header = rows[0]["header"]
-    assert header["taken"] == sum(map(len, batches))
+    assert [(feed["batch"], feed["taken"], feed["rows"]) for feed in header["feeds"]] == [
+        (number, len(held), list(expected.values()).count(number)) for number, held in enumerate(batches, 1)
+    ]
     ranges = [(one["device"], one["incarnation"], one["first"], one["last"]) for one in header["ranges"]]
     assert sorted(
         (device, incarnation, sequence) for device, incarnation, first, last in ranges for sequence in range(first, last + 1)

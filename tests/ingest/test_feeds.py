@@ -61,6 +61,26 @@ def test_a_missing_number_holds_its_feed_alone_and_is_reported(
     assert state.holes == {}
 
 
+@pytest.mark.parametrize("file", ["000000000002.parquet", "000000000002.json"])
+def test_a_damaged_batch_holds_its_feed_on_request_until_it_is_repaired(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.setattr(feeds_module, "HOLE_CHECK_SECONDS", 0.0)
+    put(tmp_path, "a", 1, 2, 3)
+    put(tmp_path, "b", 1)
+    path = tmp_path / "a" / EPOCH / file
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    state = Feeds(Landing(str(tmp_path)), wait=True)
+    assert state.advance({}, ALL) == {A: 1, B: 1}
+    assert str(state.holes[A]).startswith(f"{A} waits for batch 2: it is damaged (")
+    assert "came 0.0 h ago" in str(state.holes[A])
+    path.write_bytes(whole)
+    assert state.advance({A: 1, B: 1}, ALL) == {A: 3, B: 1}
+    path.write_bytes(whole[:-9])
+    assert feeds(tmp_path).advance({}, ALL) == {A: 3, B: 1}  # without the option it goes into quarantine
+
+
 @given(st.integers(1, 40), st.integers(1, 200))
 def test_a_hole_is_found_once_as_many_batches_follow_as_are_missing(missing: int, later: int) -> None:
     state = Feeds.__new__(Feeds)

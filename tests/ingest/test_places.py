@@ -85,7 +85,7 @@ def test_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_s3_with_a_wrong_secret_is_no_empty_place(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     as_environment(monkeypatch, "s3", {**s3.options(), "secret": "wrong"})
     with pytest.raises(OSError, match=r"."):
-        Landing(s3.url()).feeds()
+        Landing(s3.url()).gateways()
 
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
@@ -121,7 +121,7 @@ def test_an_sftp_server_that_goes_away_and_comes_back(sftp: SftpServer, monkeypa
         proxy.refuse = True
         proxy.drop()
         with pytest.raises(OSError, match=r"."):
-            landing.feeds()
+            landing.gateways()
         proxy.refuse = False
         assert read_all(landing) == SEQUENCES
     finally:

@@ -1,0 +1,39 @@
+"""Spark's own measures of the stream, by its listener: into the counters, for `onceway ingest report`.
+
+In: Spark's progress events, in a thread of its own. Out: the last one as `Counters.spark`.
+"""
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from gateway.ingest.counters import Counters
+
+
+class ProgressListener(StreamingQueryListener):
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        if progress.numInputRows:
+            self._counters.spark = {
+                "micro_batch": progress.batchId,
+                "at": progress.timestamp,
+                "rows": progress.numInputRows,
+                "rows_per_s": progress.processedRowsPerSecond,
+                "ms": dict(progress.durationMs),
+            }
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass

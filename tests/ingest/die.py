@@ -1,0 +1,41 @@
+"""Run the ingest's script and die by SIGKILL at one step: spark-submit tests/ingest/die.py before|after MODULE:FUNCTION COUNT ARGS...
+
+The step is a function of the product, named from outside; the product knows nothing of it. COUNT: die at that call of it. Start it as the
+leader of a process group: the whole group dies, Java and all.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from operator import attrgetter
+from typing import Any
+
+from gateway.ingest import onceway_ingest
+from gateway.ingest.script import run_script
+
+
+def main() -> None:
+    when, step, count, *arguments = sys.argv[1:]
+    module, _, path = step.partition(":")
+    *owner, name = path.split(".")
+    target: Any = importlib.import_module(module)
+    holder = attrgetter(".".join(owner))(target) if owner else target
+    original = getattr(holder, name)
+    calls = 0
+
+    def dying(*a: Any, **k: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == int(count) and when == "before":
+            os.killpg(0, signal.SIGKILL)
+        result = original(*a, **k)
+        if calls == int(count):
+            os.killpg(0, signal.SIGKILL)
+        return result
+
+    setattr(holder, name, dying)
+    run_script(lambda: onceway_ingest.run(onceway_ingest.parse_arguments(arguments)))
+
+
+main()
