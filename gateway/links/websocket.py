@@ -10,6 +10,7 @@ import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address
 
 from aiohttp import WSMessage, WSMsgType, web
 
@@ -120,7 +121,7 @@ class WebSocketListener:
     """Serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and:
 
     origins and max_message may be changed while it listens. origins: web pages (`https://dashboard.example`) that may connect beside those
-    that this host serves itself. A browser says where a page comes from; without this check any page that a user visits could talk to a
+    from the listener's own address. A browser says where a page comes from; without this check any page that a user visits could talk to a
     broker on the user's own network. max_message: bytes of one WebSocket message.
     """
 
@@ -216,4 +217,16 @@ class WebSocketListener:
         return websocket
 
     def _is_welcome(self, origin: str | None, host: str) -> bool:
-        return origin is None or origin.partition("://")[2] == host or origin in self.origins
+        """Whether a page of this origin may connect, or it is no page. A name that is the same on both sides proves nothing: its owner may
+        let it point here for a moment (DNS rebinding). An address cannot lie."""
+        return origin is None or origin in self.origins or (origin.partition("://")[2] == host and _is_address(host))
+
+
+def _is_address(host: str) -> bool:
+    """Whether an HTTP Host is an address of a machine, or `localhost`, and not a name that anybody may own."""
+    name = host.rpartition("]")[0].removeprefix("[") or host.partition(":")[0]
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return True

@@ -180,7 +180,9 @@ class Listeners:
         """A listener that is not started yet. ConfigError when systemd has no socket of that name."""
         given: list[socket.socket] = self._given.get(section.systemd or "", [])
         if section.systemd and not given:
-            raise ConfigError(f"systemd hands over no socket named {section.systemd!r}", hint="Set FileDescriptorName= in the socket unit")
+            names = ", ".join(map(repr, self._given)) or "none"
+            text = f"systemd hands over no socket named {section.systemd!r} (but {names})"
+            raise ConfigError(text, hint="Set FileDescriptorName= in the socket unit")
         item = _Network(self._engine, section, passwords)
         if section.type == "tcp":
             item.listener = TcpListener(item.accept, *section.address, name=section.name, sockets=given, tls=tls)

@@ -1,6 +1,7 @@
 """Limits: what is too much is refused, counted, said to the client in its own version, and logged once."""
 
 import logging
+from typing import Literal
 
 import pytest
 
@@ -223,6 +224,25 @@ def test_a_burst_of_refusals_is_logged_once_for_each_client_and_again_after_a_pa
         "second (memory): PUBLISH refused, topic 'yours': not authorized (0x87)",
         "first (memory): PUBLISH refused, topic 'yours': not authorized (0x87)",
     ]
+
+
+def test_other_rules_for_queues_count_for_sessions_that_are_there() -> None:
+    world = World(queue_messages=2)
+    client = world.durable("s")
+    client.subscribe("t")
+    client.drop()
+    publisher = world.accepted(answers=True)
+    reasons = []
+    ways: list[Literal["drop the oldest", "refuse the publisher", "end the session"]]
+    ways = ["drop the oldest", "refuse the publisher", "end the session"]
+    for full in ways:
+        world.broker.reconfigure(world.config.model_copy(update={"queue": [QueueSection(full=full)]}))
+        for number in range(3):
+            publisher.publish("t", f"{full} {number}", qos=1)
+            reasons.append(publisher.take(Puback).reason)
+    assert reasons == [0, 0, 0, 0x97, 0x97, 0x97, 0, 0, 0]
+    assert "s" not in world.broker.sessions
+    assert world.broker.statistics.overflowed == 1 + 3
 
 
 def test_a_will_that_is_no_longer_allowed_is_not_said() -> None:

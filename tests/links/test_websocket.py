@@ -172,6 +172,22 @@ async def test_a_web_page_must_be_of_this_host_or_listed(broker: Broker, origin:
             assert not broker.connections
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("evil.example", 403), ("evil.example:8080", 403), ("127.0.0.1.evil.example", 403), ("192.0.2.1:9001", 101), ("[::1]:9001", 101)],
+)
+async def test_a_name_that_was_made_to_point_here_is_no_proof(broker: Broker, host: str, status: int) -> None:
+    """DNS rebinding: the page and the Host header bear the same name, and it is not ours."""
+    async with listening(broker) as listener, aiohttp.ClientSession() as session:
+        headers = {"Origin": f"http://{host}", "Host": host}
+        if status == 101:
+            async with session.ws_connect(url(listener), protocols=["mqtt"], headers=headers):
+                await until(lambda: broker.connections)
+        else:
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+                await session.ws_connect(url(listener), protocols=["mqtt"], headers=headers)
+
+
 @pytest.mark.parametrize(("path", "status"), [("/mqtt", 426), ("/", 404), ("/mqtt/x", 404)])
 async def test_a_plain_request_is_told_what_this_is(broker: Broker, path: str, status: int) -> None:
     async with listening(broker) as listener, aiohttp.ClientSession() as session, session.get(url(listener, path)) as response:
