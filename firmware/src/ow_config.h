@@ -4,6 +4,28 @@
 
 #include <stdint.h>
 
+#ifndef OW_IDENTITY_PAGE /* the last page below the boot loader's section; `provisioning/boards.toml` has the same */
+#if defined(ARDUINO_AVR_NANO) || defined(ARDUINO_AVR_PRO)
+#define OW_IDENTITY_PAGE 0x7780u
+#elif defined(__AVR_ATmega2560__)
+#define OW_IDENTITY_PAGE 0x3DF00ul
+#else
+#define OW_IDENTITY_PAGE 0x7D80u
+#endif
+#endif
+
+#ifndef OW_WATCHDOG /* 0 for boards whose old boot loader leaves the watchdog on and would be reset by it for ever */
+#if defined(ARDUINO_AVR_NANO) || defined(ARDUINO_AVR_PRO)
+#define OW_WATCHDOG 0
+#else
+#define OW_WATCHDOG 1
+#endif
+#endif
+
+#if defined(ARDUINO) && !defined(OW_LINK_RX_MTU)
+#define OW_LINK_RX_MTU 26 /* the receive ring of the Arduino core has 64 bytes */
+#endif
+
 #ifndef OW_LINK_RX_MTU
 #define OW_LINK_RX_MTU 56 /* longest payload of a frame from the gateway; a full window of such frames fits the UART's receive ring */
 #endif

@@ -1,5 +1,5 @@
 /*
- * What a board offers to the library. Two implementations: boards/uno and boards/host.
+ * What a board offers to the library. Three implementations: boards/uno and ow_arduino.cpp, both over ow_avr.c, and boards/host.
  *
  * Nothing here waits longer than an ADC conversion, but for one case: ow_hal_eeprom_read during a write waits for its end (3.4 ms).
  */

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "ow_hal.h"
-#include "sketch.h"
+#include "ow_sketch.h"
 
 static int uart_in = STDIN_FILENO;
 static int uart_out = STDOUT_FILENO;

@@ -13,7 +13,7 @@
 #include "ow_hal.h"
 #include "ow_mqtt.h"
 #include "reading.h"
-#include "sketch.h"
+#include "ow_sketch.h"
 
 enum { CHANNEL = 0, SAMPLING_OFF = 0xFFFF, IDENTIFY_S = 10 };
 enum { ALIAS_ADC = 1, ALIAS_STATUS = 2 };

@@ -1,0 +1,116 @@
+#include "ow_avr.h"
+
+#ifdef __AVR__ /* else: a host build, with a board of its own */
+
+#include <avr/interrupt.h>
+#include <avr/io.h>
+#include <avr/pgmspace.h>
+#include <avr/wdt.h>
+#include <util/atomic.h>
+
+#include "ow_config.h"
+#include "ow_hal.h"
+
+#define RAM_MAGIC 0x4F57A55Aul
+#define ADC_PRESCALER_128 (_BV(ADPS2) | _BV(ADPS1) | _BV(ADPS0))
+
+static enum ow_reset_cause reset_cause;
+
+/* Boot loaders clear MCUSR before the program can read it. What they leave alone is RAM: the mark is gone only if the power was. */
+static uint32_t ram_mark __attribute__((section(".noinit")));
+static uint8_t reset_flags __attribute__((section(".noinit")));
+
+/* Before anything else: after a watchdog reset the watchdog runs on at 16 ms. */
+void stop_watchdog(void) __attribute__((naked, used, section(".init3")));
+void stop_watchdog(void)
+{
+    reset_flags = MCUSR;
+    MCUSR = 0;
+    wdt_disable();
+}
+
+static void find_reset_cause(void)
+{
+    bool powered = ram_mark == RAM_MAGIC;
+    ram_mark = RAM_MAGIC;
+    if (reset_flags & _BV(WDRF)) {
+        reset_cause = OW_RESET_WATCHDOG;
+    } else if (reset_flags & _BV(EXTRF) || (reset_flags == 0 && powered)) {
+        reset_cause = OW_RESET_EXTERNAL;
+    } else if (reset_flags & _BV(BORF)) {
+        reset_cause = OW_RESET_BROWN_OUT;
+    } else {
+        reset_cause = OW_RESET_POWER_ON;
+    }
+}
+
+void ow_avr_start(void)
+{
+    find_reset_cause();
+#if OW_WATCHDOG
+    wdt_enable(WDTO_2S);
+#endif
+}
+
+enum ow_reset_cause ow_hal_reset_cause(void)
+{
+    return reset_cause;
+}
+
+void ow_hal_reboot(void)
+{
+    cli();
+#if OW_WATCHDOG
+    wdt_enable(WDTO_15MS);
+    for (;;) {
+    }
+#else
+    __asm__ volatile("jmp 0");
+    __builtin_unreachable();
+#endif
+}
+
+bool ow_hal_eeprom_busy(void)
+{
+    return EECR & _BV(EEPE);
+}
+
+uint8_t ow_hal_eeprom_read(uint16_t address)
+{
+    while (ow_hal_eeprom_busy()) {
+    }
+    EEAR = address;
+    EECR |= _BV(EERE);
+    return EEDR;
+}
+
+void ow_hal_eeprom_write(uint16_t address, uint8_t value)
+{
+    EEAR = address;
+    EEDR = value;
+    ATOMIC_BLOCK(ATOMIC_RESTORESTATE) /* EEPE counts only within four cycles of EEMPE */
+    {
+        EECR |= _BV(EEMPE);
+        EECR |= _BV(EEPE);
+    }
+}
+
+void ow_hal_identity_read(uint8_t *bytes, uint8_t length)
+{
+#ifdef RAMPZ /* more flash than a 16-bit address reaches */
+    memcpy_PF(bytes, OW_IDENTITY_PAGE, length);
+#else
+    memcpy_P(bytes, (const void *)OW_IDENTITY_PAGE, length);
+#endif
+}
+
+uint16_t ow_hal_adc_read(uint8_t channel)
+{
+    ADMUX = _BV(REFS0) | channel;
+    ADCSRA = _BV(ADEN) | _BV(ADSC) | ADC_PRESCALER_128;
+    while (ADCSRA & _BV(ADSC)) {
+    }
+    return ADC;
+}
+
+#endif
