@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from gateway.broker.broker import Broker
+from gateway.broker.commit import Commit
+from gateway.broker.recovered import Recovered
+from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.lock import Locked, ProcessLock
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription, Version, Will
@@ -22,7 +28,11 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service import control, retained_cli, session_cli
 from gateway.service.cli import app as gateway_app
+from gateway.service.clock import Clock
+from gateway.service.engine import Engine
 from gateway.service.session_cli import UnknownClient
+from gateway.store.apply import apply
+from gateway.store.schema import open_store
 from tests.service.process import gateway
 from tests.service.wire import Wire, wire
 
@@ -102,6 +112,27 @@ async def test_ending_a_session_tells_its_client_and_leaves_nothing_of_it(tmp_pa
         again.send(Connect("c1", clean_start=False, properties=KEPT))
         assert not (await again.take(Connack)).session_present
         again.writer.close()
+
+
+async def test_the_answer_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, let_go = threading.Event(), threading.Event()
+
+    def slowly(database: sqlite3.Connection, commit: Commit) -> float:
+        entered.set()
+        assert let_go.wait(10)
+        return apply(database, commit)
+
+    open_store(tmp_path, "test").close()
+    monkeypatch.setattr("gateway.store.writer.apply", slowly)
+    engine = Engine(Broker(Config(), Recovered()), Clock(trust=True), tmp_path)
+    engine.broker.new_session("c1", 600, 0, None)
+    ending = asyncio.create_task(engine.end_session("c1"))
+    assert await asyncio.to_thread(entered.wait, 10)
+    assert not ending.done()
+    let_go.set()
+    assert await asyncio.wait_for(ending, 10)
+    assert not await engine.end_session("c1")
+    await engine.stop()
 
 
 async def test_ending_a_session_without_a_gateway(tmp_path: Path) -> None:

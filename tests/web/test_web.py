@@ -86,6 +86,8 @@ async def test_metrics_tell_what_clients_did(tmp_path: Path) -> None:
     assert (value(found, "sessions_durable"), value(found, "subscriptions"), value(found, "retained_messages")) == (1, 1, 1)
     assert (value(found, "queue_messages"), value(found, "queue_longest_messages"), value(found, "inflight_messages")) == (2, 2, 0)
     assert value(found, "queue_bytes") == 2 * (4 + 64)
+    assert value(found, "retained_bytes") > 0 < value(found, "subscription_bytes") < value(found, "memory_limit_bytes")
+    assert value(found, "partial_packet_bytes") == 0
     assert (value(found, "spool_messages"), value(found, "spool_full"), value(found, "store_writable")) == (2, 0, 1)
     commits = value(found, "store_commit_seconds_count")
     assert commits == value(found, "store_commit_seconds_bucket", le="+Inf") == value(found, "store_fsync_seconds_count") >= 2
@@ -191,6 +193,8 @@ def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:
     assert problems(a_source(tmp_path, config, ports)) == []
     found = problems(a_source(tmp_path, config, ports[:1]))
     assert [problem.what for problem in found] == ["/dev/ttyACM*: gone", "/dev/ttyS1: no such port"]
+    found = problems(a_source(tmp_path, config, [ports[0], ports[2]]))
+    assert [problem.what for problem in found] == ["/dev/ttyACM*: gone"]
 
 
 @asynccontextmanager
