@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint firmware hil soak bench size install clean
+.PHONY: help setup demo test lint firmware hil soak bench bench-ingest size install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,9 +56,13 @@ soak: debian-soak firmware ## hours: power cuts and kills of the gateway under l
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --jobs 2 --dir build/cuts
+	@$(BIN)/python -m pytest tests/ingest/soak_processes.py
 
-bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json
-	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python $$bench || echo "$$bench: a goal was missed, or it could not be measured"; done
+bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json (ARGS="throughput fan")
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-ingest: setup ## measure the ingest alone: make bench-ingest ARGS="--history 5000000"; writes build/bench.json
+	@$(BIN)/python tests/benchmarks/bench_ingest.py $(ARGS)
 
 clean: ## remove what was built (not .venv)
 	rm -rf build

@@ -8,12 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from report import Figure, report
-
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connect, Packet, Publish, Pubrec, Pubrel, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.stream import PacketStream
+from tests.benchmarks.report import Figure, report
 
 COUNT = 50_000
 ROUNDS = 5

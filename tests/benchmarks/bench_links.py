@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from gateway.links.reliable import Received, SessionStarted
 from gateway.links.roles import DeviceLink
 from tests.benchmarks.load import PUBCOMP, PUBREC, connect_packet

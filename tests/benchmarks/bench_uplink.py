@@ -17,10 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from report import Figure, report
-
 from gateway.config import UplinkSection
 from gateway.store.schema import open_store
 from gateway.uplink.batch import Origin, encode
@@ -28,6 +24,7 @@ from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
 from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
+from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
 from tests.uplink.servers import FaultProxy, s3_server, sftp_server
 

@@ -1,56 +1,92 @@
-"""One publisher and one subscriber that cost almost nothing, so that the broker is what is measured.
+"""Publishers and subscribers that cost almost nothing, so that the broker is what is measured.
 
-In: a port, a QoS, a window, a number of messages. Out: messages per second, from the first PUBLISH to the end of the last exchange.
-Packets of one kind are alike in all but their identifier, so runs of them are read and written by slices of bytes. MQTT 5, 32-byte
-payloads.
+In: a port, a QoS, a window, for how long. Out: messages per second, from the first PUBLISH to the end of the last exchange; every message
+that was sent must have arrived at every subscriber. Packets of one kind are alike in all but their identifier, so runs of them are read and
+written by slices of bytes. MQTT 5, 32-byte payloads.
 """
 
+import itertools
 import selectors
 import socket
 import struct
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 
-TOPIC = b"site/7/sensor/12/temperature"
 PAYLOAD = bytes(range(32))
 IDS = 65535
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
+STALLED_S = 20
+_FAREWELL = b"\xe0\7\0\5\x11\0\0\0\0"
+"""DISCONNECT with Session Expiry Interval 0: nothing of a session stays for the next measurement."""
+
+_numbers = itertools.count()
 
 
 class Stalled(Exception):
-    """The broker did not go on for 20 seconds."""
+    """The broker did not go on for a while."""
 
 
-def connect_packet(client_id: str, clean: bool, receive_maximum: int = 65535) -> bytes:
+def connect_packet(client_id: str, clean: bool, receive_maximum: int = 65535, keep_alive: int = 0) -> bytes:
     properties = b"" if clean else b"\x11" + struct.pack(">I", 3600)
     properties += b"\x21" + struct.pack(">H", receive_maximum)
-    head = b"\0\4MQTT\5" + bytes((2 if clean else 0, 0, 0, len(properties)))
+    head = b"\0\4MQTT\5" + struct.pack(">BHB", 2 if clean else 0, keep_alive, len(properties))
     body = head + properties + struct.pack(">H", len(client_id)) + client_id.encode()
     return bytes((0x10, len(body))) + body
 
 
-def subscribe_packet(topic: bytes, qos: int) -> bytes:
-    body = b"\0\1\0" + struct.pack(">H", len(topic)) + topic + bytes((qos,))
-    return bytes((0x82, len(body))) + body
+def subscribe_packet(topics: Sequence[bytes], qos: int) -> bytes:
+    body = b"\0\1\0" + b"".join(struct.pack(">H", len(topic)) + topic + bytes((qos,)) for topic in topics)
+    return b"\x82" + varint(len(body)) + body
 
 
-def publish_packet(qos: int, packet_id: int = 1, topic: bytes = TOPIC) -> bytes:
-    body = struct.pack(">H", len(topic)) + topic + (struct.pack(">H", packet_id) if qos else b"") + b"\0" + PAYLOAD
-    return bytes((0x30 | qos << 1, len(body))) + body
+def publish_packet(qos: int, packet_id: int = 1, payload: bytes = PAYLOAD, topic: bytes = b"site/7/sensor/12/temperature") -> bytes:
+    body = struct.pack(">H", len(topic)) + topic + (struct.pack(">H", packet_id) if qos else b"") + b"\0" + payload
+    return bytes((0x30 | qos << 1,)) + varint(len(body)) + body
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
+
+
+def new_topics(count: int = 1) -> list[bytes]:
+    """Topics that no earlier measurement has used, all of the same length."""
+    site = next(_numbers)
+    return [b"site/%06d/sensor/%04d/value" % (site, number) for number in range(count)]
+
+
+@cache
+def packets_of(qos: int, topics: tuple[bytes, ...]) -> bytes:
+    """PUBLISH packets with all the packet identifiers there are, to one topic after the other."""
+    round_of_all = b"".join(publish_packet(qos, topic=topic) for topic in topics)
+    size = len(round_of_all) // len(topics)
+    packets = bytearray(round_of_all * (IDS // len(topics) + 1))[: IDS * size]
+    if qos:
+        ids = struct.pack(f">{IDS}H", *range(1, IDS + 1))
+        at = 4 + len(topics[0])
+        packets[at::size], packets[at + 1 :: size] = ids[0::2], ids[1::2]
+    return bytes(packets)
 
 
 class Peer:
-    """A connection. unread: bytes of a packet that is not all there."""
+    """A connection. unread: bytes of a packet that is not all there. complete: messages whose exchange has ended."""
 
-    def __init__(self, port: int, client_id: str, clean: bool) -> None:
+    def __init__(self, port: int, clean: bool = True, keep_alive: int = 0, client: str = "") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
-        self.socket.sendall(connect_packet(client_id, clean))
+        self.complete = 0
+        self.socket.sendall(connect_packet(client or f"bench-{next(_numbers)}", clean, keep_alive=keep_alive))
         assert self.expect(0x20)[3] == 0, "CONNECT refused"
 
     def expect(self, first: int) -> bytes:
         """Wait for a packet with this first byte and return it."""
-        self.socket.settimeout(10)
+        self.socket.settimeout(STALLED_S)
         data = self.unread
         while len(data) < 2 or len(data) < 2 + data[1]:
             more = self.socket.recv(4096)
@@ -62,31 +98,36 @@ class Peer:
         self.socket.settimeout(None)
         return data[:size]
 
+    def subscribe(self, topics: Sequence[bytes], qos: int) -> None:
+        self.socket.sendall(subscribe_packet(topics, qos))
+        self.socket.settimeout(STALLED_S)
+        answer = b""
+        while len(answer) < 2 + len(topics):
+            answer += self.socket.recv(65536)
+        assert answer[0] == 0x90, answer[:80].hex()
+        assert max(answer[-len(topics) :]) <= qos, "a subscription was refused"
+        self.socket.settimeout(None)
+
     def read(self) -> bytes:
         data = self.socket.recv(1 << 20)
         if not data:
             raise ConnectionError("the broker closed the connection")
         return self.unread + data
 
+    def leave(self) -> None:
+        self.socket.sendall(_FAREWELL)
+        self.socket.close()
+
 
 class Publisher(Peer):
-    """Keeps `window` messages in flight. complete: messages whose exchange has ended."""
+    """sent: messages so far."""
 
-    def __init__(self, port: int, qos: int, clean: bool) -> None:
-        super().__init__(port, f"bench-publisher-{clean}", clean)
+    def __init__(self, port: int, topics: Sequence[bytes], qos: int, clean: bool) -> None:
+        super().__init__(port, clean)
         self.qos = qos
-        one = publish_packet(qos)
-        self.size = len(one)
-        if qos:
-            packets = bytearray(one * IDS)
-            at = 4 + len(TOPIC)
-            ids = struct.pack(f">{IDS}H", *range(1, IDS + 1))
-            packets[at :: self.size], packets[at + 1 :: self.size] = ids[0::2], ids[1::2]
-            self.packets = bytes(packets)
-        else:
-            self.packets = one * IDS
+        self.packets = packets_of(qos, tuple(topics))
+        self.size = len(self.packets) // IDS
         self.sent = 0
-        self.complete = 0
 
     def publish(self, count: int) -> None:
         while count:
@@ -119,16 +160,15 @@ class Publisher(Peer):
 
 
 class Subscriber(Peer):
-    """Counts what arrives, and acknowledges it."""
+    """Counts what arrives, and acknowledges it. received: PUBLISH packets so far."""
 
-    def __init__(self, port: int, qos: int, clean: bool, topic: bytes = TOPIC) -> None:
-        super().__init__(port, f"bench-subscriber-{clean}", clean)
-        self.socket.sendall(subscribe_packet(topic, qos))
-        self.expect(0x90)
+    def __init__(self, port: int, topics: Sequence[bytes], qos: int, clean: bool) -> None:
+        super().__init__(port, clean)
+        self.subscribe(topics, qos)
         self.qos = qos
-        self.size = len(publish_packet(qos))
+        self.id_at = 4 + len(topics[0])
+        self.size = len(publish_packet(qos, topic=topics[0]))
         self.received = 0
-        self.complete = 0
 
     def on_readable(self) -> None:
         data = self.read()
@@ -141,7 +181,7 @@ class Subscriber(Peer):
                 self.received += count
                 if self.qos:
                     answer = bytearray(bytes((PUBACK if self.qos == 1 else PUBREC, 2, 0, 0)) * count)
-                    stop, where = at + count * size, at + 4 + len(TOPIC)
+                    stop, where = at + count * size, at + self.id_at
                     answer[2::4], answer[3::4] = data[where:stop:size], data[where + 1 : stop : size]
                     self.socket.sendall(answer)
                 if self.qos < 2:
@@ -166,26 +206,75 @@ def run(kinds: bytes, at: int) -> int:
     return len(rest) - len(rest.lstrip(rest[:1]))
 
 
-def throughput(port: int, qos: int, clean: bool, window: int, messages: int) -> float:
-    """Messages per second."""
-    subscriber = Subscriber(port, qos, clean)
-    publisher = Publisher(port, qos, clean)
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What was measured. messages: published; seconds: until the last exchange had ended; busy: share of that time that this process was
+    on the CPU: near 1, it is this process that was measured."""
+
+    messages: int
+    seconds: float
+    busy: float
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds
+
+
+def drive(publishers: Sequence[Publisher], subscribers: Sequence[Subscriber], seconds: float, window: int, behind: int) -> Throughput:
+    """Publish for `seconds`, then wait for the end of every exchange. window: messages that a publisher at QoS 1 or 2 has in flight.
+    behind: messages that the subscribers may be behind, on the average; with many publishers no less than all windows together."""
     poll = selectors.DefaultSelector()
-    poll.register(subscriber.socket, selectors.EVENT_READ, subscriber)
-    poll.register(publisher.socket, selectors.EVENT_READ, publisher)
-    started = time.perf_counter()
-    while subscriber.complete < messages or (qos and publisher.complete < messages):
-        done = publisher.complete if qos else subscriber.complete
-        room = min(window - (publisher.sent - done), messages - publisher.sent)
-        if room > 0:
-            publisher.publish(room)
-        events = poll.select(20)
+    for peer in (*publishers, *subscribers):
+        poll.register(peer.socket, selectors.EVENT_READ, peer)
+    qos, readers = publishers[0].qos, len(subscribers)
+    started, busy = time.perf_counter(), time.process_time()
+    deadline = started + seconds
+    sent = arrived = 0
+    turn: Sequence[Publisher] = publishers
+    while True:
+        if time.perf_counter() < deadline:
+            slack = behind - sent + arrived // readers
+            for publisher in turn:
+                room = min(window - publisher.sent + publisher.complete if qos else window, slack)
+                if room > 0:
+                    publisher.publish(room)
+                    sent += room
+                    slack -= room
+        elif arrived == sent * readers and (not qos or all(peer.complete == peer.sent for peer in publishers)):
+            break
+        events = poll.select(STALLED_S)
         if not events:
-            raise Stalled(f"{subscriber.complete} of {messages} arrived, {publisher.complete} were acknowledged")
+            raise Stalled(f"{arrived} of {sent * readers} arrived")
         for key, _ in events:
+            before = key.data.complete
             key.data.on_readable()
+            if isinstance(key.data, Subscriber):
+                arrived += key.data.complete - before
+        if qos and len(publishers) > 1:
+            turn = [key.data for key, _ in events if isinstance(key.data, Publisher)]
     elapsed = time.perf_counter() - started
-    for peer in (subscriber, publisher):
-        peer.socket.sendall(b"\xe0\0")
-        peer.socket.close()
-    return messages / elapsed
+    return Throughput(sent, elapsed, (time.process_time() - busy) / elapsed)
+
+
+def throughput(
+    port: int,
+    qos: int,
+    clean: bool,
+    seconds: float,
+    *,
+    window: int = 100,
+    behind: int = 20_000,
+    topics: int = 1,
+    publishers: int = 1,
+    subscribers: int = 1,
+) -> Throughput:
+    """With clients and topics that are new. topics: neighbouring messages go to so many, one after the other."""
+    names = new_topics(topics)
+    readers = [Subscriber(port, names, qos, clean) for _ in range(subscribers)]
+    writers = [Publisher(port, names, qos, clean) for _ in range(publishers)]
+    try:
+        return drive(writers, readers, seconds, window, behind)
+    finally:
+        for peer in (*writers, *readers):
+            peer.leave()
+        packets_of.cache_clear()

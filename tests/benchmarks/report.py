@@ -1,8 +1,7 @@
 """What every benchmark ends with: its figures as a table for people, and merged into build/bench.json for everything else.
 
 In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit, peer, goal, met}}`, where
-figures of other benchmarks stay as they are. Benchmarks are scripts (`python tests/benchmarks/bench_codec.py`), so they say `from report
-import Figure, report`.
+figures of other benchmarks stay as they are.
 """
 
 import json
@@ -21,8 +20,8 @@ _RELATIONS = {"≥": ge, "≤": le, ">": gt, "<": lt}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number. goal: a relation and a number, e.g. `≤ 0.8` (also ≥, <, >); None for a figure that is only watched.
-    peer: the same figure of the program compared with, in the same unit and run."""
+    """One measured number. goal: a relation and a number, e.g. `≤ 0.8` (also ≥, <, >), or a multiple of the peer's, `≥ 2.4 × peer`; None
+    for a figure that is only watched. peer: the same figure of the program compared with, in the same unit and run."""
 
     name: str
     value: float
@@ -32,11 +31,13 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None without a goal."""
+        """Whether the goal is reached; None without a goal, and for a multiple of a peer that did not run."""
         if self.goal is None:
             return None
-        relation, _, bound = self.goal.partition(" ")
-        return bool(_RELATIONS[relation](self.value, float(bound.replace(",", ""))))
+        relation, bound, *of_peer = self.goal.split(" ", 2)
+        if of_peer and self.peer is None:
+            return None
+        return bool(_RELATIONS[relation](self.value, float(bound.replace(",", "")) * (self.peer or 0.0 if of_peer else 1.0)))
 
 
 def report(figures: list[Figure], results: Path = RESULTS) -> bool:
@@ -47,10 +48,15 @@ def report(figures: list[Figure], results: Path = RESULTS) -> bool:
         table.columns[number].justify = "right"
     for figure in figures:
         met = {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[figure.met]
-        peer = "" if figure.peer is None else f"{figure.peer:,.4g}"
-        table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit, peer, figure.goal or "", met)
+        table.add_row(figure.name, _short(figure.value), figure.unit, _short(figure.peer), figure.goal or "", met)
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     return all(figure.met is not False for figure in figures)
+
+
+def _short(number: float | None) -> str:
+    if number is None:
+        return ""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 def _merge(figures: list[Figure], results: Path) -> None:

@@ -1,0 +1,45 @@
+"""`python -m tests.benchmarks [NAME ...]`: run all benchmarks, or those named (`throughput` is bench_throughput.py), one after the other.
+
+Each is a process of its own, so that none inherits the memory of another, and prints its table. A goal that is missed is said in the table
+and in build/bench.json; it fails nothing. Exit code 1: a benchmark ended without figures.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.benchmarks.report import RESULTS
+
+FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    return sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
+
+
+def changed() -> int:
+    """When the results were last written, 0 for never."""
+    return RESULTS.stat().st_mtime_ns if RESULTS.exists() else 0
+
+
+def main(wanted: list[str]) -> int:
+    unknown = [name for name in wanted if name not in names()]
+    if unknown:
+        print(f"error: there is no benchmark {unknown[0]!r}; there are: {' '.join(names())}", file=sys.stderr)
+        return 2
+    empty = []
+    for name in wanted or names():
+        print(f"\n{name}", flush=True)
+        before = changed()
+        environment = os.environ | {"PYTHONPATH": str(FOLDER.parents[1])}
+        subprocess.run([sys.executable, FOLDER / f"bench_{name}.py"], env=environment, check=False)
+        if changed() == before:
+            empty.append(name)
+    if empty:
+        print(f"error: these benchmarks ended without figures: {' '.join(empty)}", file=sys.stderr)
+    return bool(empty)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""How long a durable QoS 1 publish takes until its PUBACK: beyond the fsync, and with a slow disk.
+
+A persistent session subscribes, so that each message needs a commit. First one message at a time on the disk as it is; a library notes each
+fsync, and what a publish waited for one is taken off its time. Then 1,000 messages a second with 8 ms added to each fsync of the store:
+those of checkpoints too, which are not to be seen in the 99.9th percentile.
+"""
+
+import select
+import sys
+import time
+from pathlib import Path
+
+from tests.benchmarks.brokers import onceway, scratch
+from tests.benchmarks.disk import build, syncs
+from tests.benchmarks.load import PUBACK, Peer, Subscriber, new_topics, publish_packet
+from tests.benchmarks.report import Figure, report
+
+MESSAGES = 3000
+SECONDS = 20.0
+PER_SECOND = 1000
+SLOW_MS = 8
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
+    """Seconds from PUBLISH to PUBACK less what of it the log was being synchronised, one message at a time."""
+    record = folder / "record"
+    times = []
+    with onceway(folder, preload=build("recorder", folder), ONCEWAY_RECORD=str(record)) as broker:
+        topics = new_topics()
+        reader = Subscriber(broker.port, topics, 1, clean=False)
+        publisher = Peer(broker.port, clean=False)
+        for number in range(1, messages + 1):
+            began = time.monotonic()
+            publisher.socket.sendall(publish_packet(1, number, topic=topics[0]))
+            publisher.expect(PUBACK)
+            times.append((began, time.monotonic()))
+            reader.on_readable()
+    waits = syncs(record)
+    beyond, first = [], 0
+    for began, ended in times:
+        while waits[first][1] < began:
+            first += 1
+        waited, at = 0.0, first
+        while at < len(waits) and waits[at][0] < ended:
+            waited += min(ended, waits[at][1]) - max(began, waits[at][0])
+            at += 1
+        beyond.append(ended - began - waited)
+    return beyond
+
+
+def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> list[float]:
+    """Seconds from PUBLISH to PUBACK at a steady rate."""
+    library, plan = build("faults", folder), folder / "plan"
+    plan.write_text(f"delay {SLOW_MS}")
+    with onceway(folder, preload=library, ONCEWAY_FAULTS=str(plan)) as broker:
+        topics = new_topics()
+        reader = Subscriber(broker.port, topics, 1, clean=False)
+        publisher = Peer(broker.port, clean=False)
+        sent: list[float] = []
+        latencies: list[float] = []
+        began = time.monotonic()
+        while len(latencies) < len(sent) or time.monotonic() < began + seconds:
+            due = began + len(sent) / per_second - time.monotonic()
+            if due <= 0 and time.monotonic() < began + seconds:
+                publisher.socket.sendall(publish_packet(1, len(sent) % 65535 + 1, topic=topics[0]))
+                sent.append(time.monotonic())
+                continue
+            ready, _, _ = select.select([reader.socket, publisher.socket], [], [], max(0.0, min(due, 1.0)) if due > 0 else 1.0)
+            if reader.socket in ready:
+                reader.on_readable()
+            if publisher.socket in ready:
+                data = publisher.read()
+                end = len(data) // 4 * 4
+                assert data[0:end:4].count(PUBACK) == end // 4, data[:80].hex()
+                now = time.monotonic()
+                latencies += [now - start for start in sent[len(latencies) : len(latencies) + end // 4]]
+                publisher.unread = data[end:]
+    return latencies
+
+
+def measure(folder: Path, messages: int = MESSAGES, seconds: float = SECONDS, per_second: int = PER_SECOND) -> list[Figure]:
+    quick = beyond_the_fsync(folder / "quick", messages)
+    slow = on_a_slow_disk(folder / "slow", seconds, per_second)
+    return [
+        Figure("durable QoS 1 publish beyond the fsync, p50", percentile(quick, 0.5) * 1000, "ms", "≤ 1"),
+        Figure("durable QoS 1 publish beyond the fsync, p99", percentile(quick, 0.99) * 1000, "ms", "≤ 5"),
+        Figure(f"durable QoS 1 publish, fsync {SLOW_MS} ms slower, p50", percentile(slow, 0.5) * 1000, "ms"),
+        Figure(f"durable QoS 1 publish, fsync {SLOW_MS} ms slower, p99.9", percentile(slow, 0.999) * 1000, "ms", "≤ 50"),
+    ]
+
+
+def main() -> bool:
+    with scratch() as folder:
+        return report(measure(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(not main())

@@ -1,0 +1,61 @@
+"""How long a gateway takes to start with a million messages in its queues.
+
+The store is filled as the broker would: 20 sessions of clients that are away, with 50,000 messages of 32 bytes each, none alike. The time
+is from the start of the process to the first connection that it takes; then a client comes back and gets its first message.
+"""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from gateway.broker.changes import Commit
+from gateway.store.apply import apply
+from gateway.store.schema import make_folder, open_store
+from tests.benchmarks.brokers import onceway, scratch
+from tests.benchmarks.load import Peer
+from tests.benchmarks.report import Figure, report
+
+SESSIONS = 20
+EACH = 50_000
+STARTS = 3
+_ROWS = 5000
+
+
+def fill(folder: Path, sessions: int, each: int) -> None:
+    """A store with sessions whose queues hold messages."""
+    make_folder(folder)
+    with closing(open_store(folder, "gateway")) as database:
+        commit = Commit(1)
+        commit.sessions = [(number, f"away-{number}", 0xFFFF_FFFF, 0, 0, None) for number in range(1, sessions + 1)]
+        commit.subscriptions = [(number, f"site/{number}/#", 1, 0) for number in range(1, sessions + 1)]
+        apply(database, commit)
+        for start in range(0, sessions * each, _ROWS):
+            commit = Commit(2)
+            for index in range(start, min(start + _ROWS, sessions * each)):
+                session, number = index // each + 1, index % each + 1
+                commit.messages.append((index + 1, f"site/{session}/{number % 50}", 0, 1, b"", None, b"%032d" % index))
+                commit.queue.append((session, number, 1, index + 1, 0, 2, b"", "", 32))
+            apply(database, commit)
+
+
+def measure(folder: Path, sessions: int = SESSIONS, each: int = EACH, starts: int = STARTS) -> list[Figure]:
+    fill(folder / "data", sessions, each)
+    times = []
+    for _ in range(starts):
+        with onceway(folder) as broker:
+            times.append(broker.started_in)
+            memory = broker.memory / 1e6
+            peer = Peer(broker.port, clean=False, client=f"away-{sessions}")
+            assert peer.expect(0x32).endswith(b"%032d" % ((sessions - 1) * each))
+            peer.socket.close()
+    name = f"start with {sessions * each:,} queued messages"
+    return [Figure(name, min(times), "s", "≤ 3"), Figure(f"{name}: memory", memory, "MB")]
+
+
+def main() -> bool:
+    with scratch() as folder:
+        return report(measure(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(not main())

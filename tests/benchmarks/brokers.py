@@ -1,0 +1,128 @@
+"""Brokers as processes, and what the kernel says of them.
+
+In: settings. Out: a running broker with its port, and its CPU time, memory and bytes to disk as they grow. Ours is `onceway gateway run` on
+a folder of its own; the peer is Debian's mosquitto, which keeps everything in memory, without bounds on what is in flight or queued, with
+its default Nagle setting. Both listen on loopback.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MOSQUITTO = "/usr/sbin/mosquitto"
+START_S = 60
+_LIMITS = "[limits]\nconnections = 20000\nconnects_per_s = 1000000\nsubscriptions = 200000\n"
+
+
+class BrokerProcess:
+    """A broker that takes connections. started_in: seconds from its start until it did."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, started_in: float) -> None:
+        self.process = process
+        self.port = port
+        self.started_in = started_in
+        self._proc = Path("/proc") / str(process.pid)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all its threads so far."""
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in (self._proc / "task").iterdir()) / 1e9
+
+    @property
+    def memory(self) -> int:
+        """Resident bytes."""
+        return 1024 * int((self._proc / "status").read_text().partition("VmRSS:")[2].split()[0])
+
+    @property
+    def written(self) -> int:
+        """Bytes that it caused to be written to the disk so far."""
+        return int((self._proc / "io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder under build/, which is on a disk: /tmp may be in memory, where nothing waits for it."""
+    build = Path(__file__).resolve().parents[2] / "build"
+    build.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=build) as folder:
+        yield Path(folder)
+
+
+def has_peer() -> bool:
+    return shutil.which(MOSQUITTO) is not None
+
+
+@contextmanager
+def onceway(folder: Path, limits: str = "", preload: Path | None = None, **env: str) -> Iterator[BrokerProcess]:
+    """Our broker on `folder`. limits: further lines for its section of the configuration. preload: a library that is loaded first; env: for
+    it."""
+    port = free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "gateway.toml"
+    listener = f'listener = [{{ bind = "127.0.0.1:{port}", anonymous = true }}]'
+    config.write_text(f'gateway.data = "{folder}/data"\n{listener}\nspool.topics = ["sensors/#"]\n{_LIMITS}{limits}')
+    command = [sys.executable, "-m", "gateway", "gateway", "run", "--config", str(config)]
+    if preload is not None:
+        env["LD_PRELOAD"] = str(preload)
+    with _running(command, port, env) as process:
+        yield process
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[BrokerProcess]:
+    """The peer."""
+    port = free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "mosquitto.conf"
+    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 0\nmax_queued_messages 0\n")
+    with _running([MOSQUITTO, "-c", str(config)], port, {}) as process:
+        yield process
+
+
+@contextmanager
+def side_by_side(folder: Path, limits: str = "") -> Iterator[list[BrokerProcess]]:
+    """Ours and, where it is installed, the peer."""
+    with onceway(folder / "onceway", limits) as ours:
+        if not has_peer():
+            yield [ours]
+            return
+        with mosquitto(folder / "mosquitto") as theirs:
+            yield [ours, theirs]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], port: int, env: dict[str, str]) -> Iterator[BrokerProcess]:
+    """A process from the moment it takes connections to its end."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | env)
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > started + START_S:
+                    raise
+                time.sleep(0.01)
+        yield BrokerProcess(process, port, time.monotonic() - started)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

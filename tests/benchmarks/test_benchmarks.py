@@ -1,0 +1,72 @@
+"""Every benchmark of the broker in small, so that none rots: it measures something, and counts what it should. No figure is judged here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import (
+    bench_delivery,
+    bench_fan,
+    bench_filters,
+    bench_idle,
+    bench_latency,
+    bench_memory,
+    bench_start,
+    bench_throughput,
+    bench_writes,
+    brokers,
+)
+from tests.benchmarks.brokers import onceway
+from tests.benchmarks.load import Peer, Publisher, Stalled, Subscriber, drive, new_topics
+from tests.benchmarks.report import Figure, report
+
+SMALL = {
+    bench_delivery: {"one_way_s": 0.05, "messages": 1},
+    bench_fan: {"seconds": 0.1, "rounds": 1, "many": 5},
+    bench_filters: {"few": 10, "many": 100, "messages": 200, "rounds": 1},
+    bench_idle: {"seconds": 0.5},
+    bench_latency: {"messages": 20, "seconds": 0.5, "per_second": 100},
+    bench_memory: {"clients": 20, "messages": 3},
+    bench_start: {"sessions": 2, "each": 50, "starts": 1},
+    bench_throughput: {"seconds": 0.05, "rounds": 1},
+    bench_writes: {"seconds": 0.1},
+}
+
+
+@pytest.mark.parametrize("bench", SMALL, ids=lambda module: module.__name__.rpartition("_")[2])
+def test_a_benchmark_measures(bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "has_peer", lambda: False)
+    figures = bench.measure(tmp_path, **SMALL[bench])
+    assert figures
+    assert all(figure.value >= 0 and figure.peer is None for figure in figures)
+
+
+def test_the_load_generator_does_not_end_before_everything_has_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.benchmarks.load.STALLED_S", 1)
+    topics = new_topics()
+    with onceway(tmp_path) as broker:
+        reader, writer = Subscriber(broker.port, topics, 1, True), Publisher(broker.port, topics, 1, True)
+        Peer(broker.port).subscribe(topics, 1)
+        result = drive([writer], [reader], 0.1, 10, 100)
+        assert reader.received == writer.sent == writer.complete == result.messages
+        with pytest.raises(Stalled):  # nobody publishes to the second one
+            drive([writer], [reader, Subscriber(broker.port, new_topics(), 1, True)], 0.1, 10, 100)
+
+
+def test_figures_are_judged_beside_the_peer_and_merged(tmp_path: Path) -> None:
+    results = tmp_path / "bench.json"
+    assert report([Figure("a", 3.0, "msg/s", "≥ 2.4 × peer", 1.0), Figure("b", 1.0, "s", "≤ 3"), Figure("c", 1.0, "s")], results)
+    assert not report([Figure("a", 2.3, "msg/s", "≥ 2.4 × peer", 1.0)], results)
+    report([Figure("d", 2.3, "msg/s", "≥ 2.4 × peer")], results)
+    kept = json.loads(results.read_text())
+    assert {name: figure["met"] for name, figure in kept.items()} == {"a": False, "b": True, "c": None, "d": None}
+    assert kept["b"] == {"value": 1.0, "unit": "s", "peer": None, "goal": "≤ 3", "met": True}
+
+
+def test_a_name_that_is_no_benchmark_is_refused() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.benchmarks", "speed"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "throughput" in done.stderr
