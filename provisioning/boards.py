@@ -32,7 +32,7 @@ class Board(BaseModel):
 
     @property
     def hex_file(self) -> Path:
-        """The sensor example built for this board, in the source tree."""
+        """The sensor example built for this board, from the root of the source tree."""
         return Path("build/firmware") / self.firmware / "sensor.hex"
 
 

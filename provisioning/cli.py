@@ -11,6 +11,7 @@ from gateway.errors import OncewayError
 from provisioning import batch, boards, device, listing_cli, plans, ports
 from provisioning.contact import await_greeting
 from provisioning.device import Target
+from provisioning.firmware import hex_for
 from provisioning.options import BoardName, DryRun, Hex, Json, KnownBoard, Name, Port, RegistryFile, open_registry
 from provisioning.plans import Plan
 from provisioning.progress import shown
@@ -208,7 +209,7 @@ class Job:
 
 
 def _target(board: boards.Board, port: str | None, hex_file: Path | None) -> Target:
-    return Target(board, port or ports.find(board), hex_file or board.hex_file)
+    return Target(board, port or ports.find(board), hex_file or hex_for(board))
 
 
 def _known(registry: Registry, name: str, board: str | None, port: str | None, hex_file: Path | None) -> Target:

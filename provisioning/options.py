@@ -11,9 +11,7 @@ Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT clie
 Port = Annotated[
     str | None, typer.Option("--port", "-p", help="Serial port of the board, e.g. /dev/ttyACM0.", show_default="the only such board's")
 ]
-Hex = Annotated[
-    Path | None, typer.Option("--hex", help="Firmware to write.", show_default="the sensor example as `make firmware` builds it")
-]
+Hex = Annotated[Path | None, typer.Option("--hex", help="Firmware to write.", show_default="the sensor example, built if need be")]
 BoardName = Annotated[str, typer.Option("--board", help="Kind of board, see `onceway board list`.")]
 KnownBoard = Annotated[str | None, typer.Option("--board", help="Kind of board.", show_default="as registered")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check firmware, port and name, and change nothing.")]

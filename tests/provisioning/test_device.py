@@ -306,7 +306,9 @@ async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: 
     assert "there is no such port" in err
     assert "(line 3)" in err
     boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,{other.port}\n")
-    code, out, err = await _onceway(tmp_path, *run)
+    code, out, err = await _onceway(tmp_path, *run, "--json")
     assert code == 0, err
-    assert "roof-1 is ready" in out
+    assert [(row["name"], row["status"]) for row in json.loads(out)] == [("roof-1", "ready"), ("roof-2", "ready")]
+    code, out, _ = await _onceway(tmp_path, *run)
+    assert (code, out) == (0, "[1/2] roof-1 is ready\n[2/2] roof-2 is ready\n")
     assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {"roof-1": "ready", "roof-2": "ready"}

@@ -1,0 +1,33 @@
+"""The firmware that a job takes when nobody names one. In: a board. Out: the sensor example's HEX file for it, built if need be."""
+
+import subprocess
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from provisioning.boards import Board
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The source tree, when this is not an installed package."""
+
+
+def hex_for(board: Board, root: Path = ROOT) -> Path:
+    """In a source tree its own HEX file, built first if it is not there; elsewhere the one under the current folder, be it there or not.
+
+    Raises OncewayError if it cannot be built.
+    """
+    if not (root / "firmware" / "Makefile").is_file():
+        return board.hex_file
+    path = root / board.hex_file
+    if not path.exists():
+        _make(root / "firmware", f"../{board.hex_file}")
+    return path
+
+
+def _make(folder: Path, target: str) -> None:
+    try:
+        subprocess.run(["make", "-s", "-C", str(folder), target], check=True, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise OncewayError("the firmware cannot be built: make is not installed", str(folder), "On Debian: apt-get install make") from error
+    except subprocess.CalledProcessError as error:
+        said = [line for line in error.stderr.splitlines() if line.strip()] or ["make said nothing"]
+        raise OncewayError(f"the firmware cannot be built ({said[0].strip()})", str(folder), "`make firmware` says more") from error

@@ -1,0 +1,50 @@
+"""Without --hex a job takes the sensor example for its board, and builds it where that can be done."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from intelhex import IntelHex
+
+from gateway.errors import OncewayError
+from provisioning.boards import board, catalogue
+from provisioning.firmware import ROOT, hex_for
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
+
+
+def test_what_is_not_there_is_built(tmp_path: Path) -> None:
+    for name in ("boards", "examples", "src", "Makefile"):
+        (tmp_path / "firmware").mkdir(exist_ok=True)
+        (tmp_path / "firmware" / name).symlink_to(ROOT / "firmware" / name)
+    uno = board("uno")
+    built = hex_for(uno, tmp_path)
+    assert built == tmp_path / uno.hex_file
+    assert IntelHex(str(built)).tobinstr() == IntelHex(str(ROOT / uno.hex_file)).tobinstr()
+
+
+def test_what_cannot_be_built_says_why(tmp_path: Path) -> None:
+    (tmp_path / "firmware").mkdir()
+    (tmp_path / "firmware" / "Makefile").write_text("%.hex:\n\t@echo no compiler >&2; false\n")
+    with pytest.raises(OncewayError, match=r"firmware: the firmware cannot be built \(no compiler\)"):
+        hex_for(board("uno"), tmp_path)
+
+
+def test_an_installed_onceway_looks_under_the_current_folder(tmp_path: Path) -> None:
+    assert hex_for(board("nano-old"), tmp_path) == Path("build/firmware/nano-old/sensor.hex")
+
+
+def test_the_catalogue_on_the_command_line() -> None:
+    done = subprocess.run([ONCEWAY, "board", "list", "--json"], capture_output=True, text=True, timeout=30, check=True)
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert set(rows) == set(catalogue()) == {"uno", "nano", "nano-old", "mega2560", "pro-mini"}
+    nano = rows["nano-old"]
+    assert (nano["chip"], nano["clock"], nano["programmer"], nano["baud"]) == ("m328p", 16_000_000, "arduino", 57_600)
+    assert all(row["usb"] for row in rows.values())
+
+
+def test_ports_on_the_command_line() -> None:
+    done = subprocess.run([ONCEWAY, "board", "ports", "--json"], capture_output=True, text=True, timeout=30, check=True)
+    assert all({"port", "stable", "boards", "description", "held_by"} == set(row) for row in json.loads(done.stdout))
