@@ -29,7 +29,8 @@ def take(broker: Broker) -> Census:
         outbound = session.outbound
         connected += session.connection is not None
         durable += session.durable
-        queued += outbound.messages
-        inflight += outbound.inflight
-        longest = max(longest, outbound.messages)
+        if outbound.messages or outbound.released:  # most have nothing
+            queued += outbound.messages
+            inflight += outbound.inflight
+            longest = max(longest, outbound.messages)
     return Census(len(broker.sessions), connected, durable, queued, longest, inflight)

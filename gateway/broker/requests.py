@@ -65,7 +65,7 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
 def _send_retained(connection: Connection, topic_filter: str, subscription: Subscription) -> None:
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
-    kept = broker.system.messages if topic_filter.startswith(SYSTEM_PREFIX) else broker.retained
+    kept = broker.system.current() if topic_filter.startswith(SYSTEM_PREFIX) else broker.retained
     for message in kept.matching(topic_filter, broker.now):
         if (subscription.no_local and message.client == session.client) or not broker.may_read(session, message.topic):
             continue

@@ -192,6 +192,10 @@ class Router:
         self.changed()
         return True
 
+    def begins(self, level: str) -> bool:
+        """Whether anybody has a filter that begins with this topic level."""
+        return level in self._root.children
+
     def share(self, topic_filter: str) -> Share | None:
         """The members of a shared subscription."""
         name, inner = split_shared(topic_filter)

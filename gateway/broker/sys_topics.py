@@ -1,7 +1,7 @@
 """`$SYS`: the broker's own figures as topics, under the names that mosquitto's users know.
 
-In: a look at the broker every few seconds. Out: a QoS 0 message for each figure that has changed, and the last one of each for those who
-subscribe later. They are made anew with each start: nothing of them goes to the disk or into the spool.
+In: a look at the broker every few seconds, while anybody wants to know. Out: a QoS 0 message for each figure that has changed, and the
+last one of each for those who subscribe later. They are made anew with each start: nothing of them goes to the disk or into the spool.
 
 Rules: a filter gets them only when it begins with `$SYS` [MQTT-4.7.2-1]; nobody but the broker publishes there, and an ACL says who may
 read (`access.py`). Counters begin with the start of the broker. `messages` are PUBLISH packets here: others are not counted.
@@ -23,25 +23,34 @@ if TYPE_CHECKING:
 
 
 class SystemTopics:
-    """messages: the last one of each topic."""
-
     def __init__(self, broker: Broker) -> None:
-        self.messages = RetainedMessages()
         self._broker = broker
+        self._messages = RetainedMessages()
         self._due = broker.now
 
     def advance(self) -> None:
-        """To be called about once a second."""
+        """Tell those who have subscribed. To be called about once a second."""
+        broker = self._broker
+        if broker.router.begins(SYSTEM_PREFIX):
+            for item in self._look():
+                publish(broker, Burst(broker.router.topic(item.topic), item.payload), "")
+
+    def current(self) -> RetainedMessages:
+        """The last message of each topic, for one who has just subscribed."""
+        self._look()
+        return self._messages
+
+    def _look(self) -> list[Retained]:
+        """When it is time to, bring the messages up to date; returns those that have changed."""
         broker, interval = self._broker, self._broker.config.gateway.sys_interval_s
         if not interval or broker.now < self._due:
-            return
+            return []
         self._due = broker.now + interval
-        for name, text in figures(broker).items():
-            topic, payload = f"{SYSTEM_PREFIX}/broker/{name}", str(text).encode()
-            known = self.messages.get(topic)
-            if known is None or known.payload != payload:
-                self.messages.put(Retained(topic, "", 0, payload))
-                publish(broker, Burst(broker.router.topic(topic), payload), "")
+        looked = [Retained(f"{SYSTEM_PREFIX}/broker/{name}", "", 0, str(text).encode()) for name, text in figures(broker).items()]
+        changed = [item for item in looked if self._messages.get(item.topic) != item]
+        for item in changed:
+            self._messages.put(item)
+        return changed
 
 
 def figures(broker: Broker) -> dict[str, str | int]:

@@ -26,7 +26,7 @@ def test_a_new_subscriber_gets_every_figure_as_a_retained_message() -> None:
     found = figures(packets)
     assert found["version"].startswith("onceway version ")
     assert found["uptime"] == "1 seconds"
-    assert (found["clients/total"], found["clients/connected"], found["clients/disconnected"]) == ("2", "1", "1")
+    assert (found["clients/total"], found["clients/connected"], found["clients/disconnected"]) == ("3", "2", "1")
     assert (found["messages/received"], found["publish/messages/received"]) == ("1", "1")
     assert (found["retained messages/count"], found["spool/messages/count"]) == ("1", "1")
     assert int(found["bytes/received"]) > 0 < int(found["bytes/sent"])
@@ -93,6 +93,14 @@ def test_few_allowed_topic_levels_do_not_matter() -> None:
     client = world.accepted()
     client.subscribe(Subscription("$SYS/broker/publish/messages/received", 0))
     assert len(client.take_all(Publish)) == 1
+
+
+def test_nobody_looks_while_nobody_wants_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.accepted()
+    client.subscribe("#")
+    monkeypatch.setattr("gateway.broker.sys_topics.figures", lambda broker: pytest.fail("looked"))
+    world.sleep(100)
 
 
 def test_an_interval_of_0_makes_none() -> None:
