@@ -112,7 +112,7 @@ static void take_hello(const uint8_t *payload, uint8_t length)
         ow_put_u32(w + 8, gateway.incarnation);
         w[12] = MTU;
         w[13] = WINDOW;
-        w[14] = 0;
+        w[14] = gateway.refuse_device;
         ow_put_u32(w + 15, 1767225600u + gateway.now / 1000);
         gateway.seed = ow_crc(0xFFFF, w + 1, 7);
         gateway.next_sequence = ow_get_u32(payload + 8);
@@ -183,7 +183,9 @@ static void take_connect(const uint8_t *body)
         packet[16] = 0x24;
         packet[17] = gateway.maximum_qos;
     }
-    send_packet(packet, packet[1] + 2u);
+    const uint8_t *connack = gateway.connack ? gateway.connack : packet;
+    gateway.connack = NULL;
+    send_packet(connack, connack[1] + 2u);
     if (body[7] & 4) {
         const uint8_t *will = body + 10 + 14 + 2 + body[25] + 1;
         snprintf(gateway.will, sizeof gateway.will, "%.*s=%.*s", will[1], (const char *)will + 2, will[3 + will[1]], (const char *)will + 4 + will[1]);
@@ -234,6 +236,7 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
         gateway.topic[at - 2] = '\0';
     }
     bool alias_only = at == 2;
+    gateway.retained += flags & 1;
     uint16_t id = 0;
     if (qos) {
         id = ow_get_u16(body + at);

@@ -60,10 +60,13 @@ struct gateway {
     bool mute;             /* takes bytes and never answers */
     uint8_t maximum_qos;
     uint8_t maximum_packet;
+    bool refuse_device;     /* in WELCOME */
+    const uint8_t *connack; /* instead of the usual one, once; its length is its second byte plus 2 */
 
     /* what happened */
     uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes, unsubscribes, pubacks;
     uint32_t qos0; /* publications at QoS 0 */
+    uint32_t retained; /* publications with RETAIN */
     uint16_t pubcomps[2]; /* by success and 0x92 */
     char will[16];
     uint8_t disconnect_reason;

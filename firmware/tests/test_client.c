@@ -88,6 +88,17 @@ static void a_noisy_line_costs_time_only(void)
     CHECK(client.link.counts.repeats > 20 && client.link.counts.broken > 20);
 }
 
+static void the_gateways_receive_maximum_is_kept(void)
+{
+    world_new();
+    gateway.receive_maximum = 2; /* more than two in flight end the test */
+    world_boot();
+    world.delay = 20;
+    produce_all(30, 60000);
+    world_check(1);
+    CHECK_EQUAL(gateway.most_open, OW_FLIGHTS > 1 ? 2 : 1);
+}
+
 static void a_silent_gateway_is_given_up_and_found_again(void)
 {
     connect_new_device();
@@ -490,6 +501,7 @@ int main(void)
     RUN(without_aliases_the_topic_is_sent_each_time);
     RUN(the_journal_is_the_queue_while_the_gateway_is_away);
     RUN(a_noisy_line_costs_time_only);
+    RUN(the_gateways_receive_maximum_is_kept);
     RUN(a_silent_gateway_is_given_up_and_found_again);
     RUN(an_idle_connection_notices_a_dead_gateway);
     RUN(the_gateway_dies_again_and_again);

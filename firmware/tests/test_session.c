@@ -11,6 +11,11 @@ static void connect_new_device(void)
     world_run(200);
 }
 
+static bool world_lost_by_protocol(void)
+{
+    return world.lost[OW_LOST_PROTOCOL] > 0;
+}
+
 static bool no_message_open(void)
 {
     return gateway.message_id == 0;
@@ -114,6 +119,23 @@ static bool take_message_is_cut(void)
 
 /* The program sees a message again only if the cut came before its id was in the EEPROM: then nothing of it outlives the cut but what the
  * program itself has written. */
+static bool recovers_from_cut(uint32_t at)
+{
+    if (!take_message_is_cut()) {
+        return false;
+    }
+    board.cut_at_write = board.cut_at_sent = 0;
+    if (message_open()) {
+        world_boot();
+        uint32_t before = world.received[9];
+        bool told = client.journal.held == 9 || gateway.message_received;
+        CHECK(world_until(no_message_open, 5000));
+        CHECK(world.received[9] == before + !told, "%u times after a cut at %u", world.received[9], at);
+        CHECK(before == 1 || !told);
+    }
+    return true;
+}
+
 static void a_message_is_not_repeated_after_a_power_cut(void)
 {
     bool cut = true;
@@ -124,22 +146,26 @@ static void a_message_is_not_repeated_after_a_power_cut(void)
             board_power_on();
             board.tear = (enum tear)tear;
             board.cut_at_write = at;
-            cut = take_message_is_cut();
+            cut = recovers_from_cut(at);
             cuts += cut;
-            board.cut_at_write = 0;
-            if (!cut || !message_open()) {
-                continue;
-            }
-            world_boot();
-            uint32_t before = world.received[9];
-            bool told = client.journal.held == 9 || gateway.message_received;
-            CHECK(world_until(no_message_open, 5000));
-            CHECK(world.received[9] == before + !told, "%u times after a cut at write %u", world.received[9], at);
-            CHECK(before == 1 || !told);
             again += world.received[9] == 2;
         }
     }
     CHECK(cuts > 30 && again > 0, "%u cuts, %u seen again", cuts, again);
+}
+
+static void nor_after_a_cut_at_any_byte_sent(void)
+{
+    bool cut = true;
+    uint32_t cuts = 0;
+    for (uint32_t at = 1; cut; at++) {
+        connect_new_device();
+        board_power_on();
+        board.cut_at_sent = at;
+        cut = recovers_from_cut(at);
+        cuts += cut;
+    }
+    CHECK(cuts > 60, "%u cuts", cuts);
 }
 
 static void a_new_session_may_use_the_id_again(void)
@@ -179,6 +205,20 @@ static void publishing_from_inside_message_received(void)
     gateway_command(6);
     CHECK(world_until(no_message_open, 1000));
     CHECK_EQUAL(gateway.qos0, 1);
+}
+
+static void publishing_at_qos_2_from_inside_message_received(void)
+{
+    connect_new_device();
+    world.reply = true;
+    world.reply_qos = 2;
+    for (uint16_t id = 6; id < 10; id++) {
+        gateway_command(id);
+        CHECK(world_until(no_message_open, 1000));
+        CHECK(world_until(world_quiet, 1000));
+    }
+    CHECK_EQUAL(gateway.publishes, 4);
+    CHECK_EQUAL(world.releases, 4);
 }
 
 /* --- publications --- */
@@ -254,6 +294,73 @@ static void a_will_is_left(void)
     CHECK(strcmp(gateway.will, "w/s1=off") == 0, "will is '%s'", gateway.will);
 }
 
+static void a_gateway_that_keeps_no_messages_gets_none_to_keep(void)
+{
+    struct ow_message message = {.topic = "t", .topic_length = 1, .payload = (const uint8_t *)"x", .size = 1, .retain = true};
+    connect_new_device();
+    CHECK_EQUAL(ow_mqtt_publish(&client, &message), OW_ACCEPTED);
+    world_run(20);
+    CHECK_EQUAL(gateway.retained, 1);
+    gateway.connack = (const uint8_t[]){0x20, 5, 1, 0, 2, 0x25, 0};
+    reconnect();
+    CHECK_EQUAL(ow_mqtt_publish(&client, &message), OW_ACCEPTED);
+    world_run(20);
+    CHECK_EQUAL(gateway.qos0, 2);
+    CHECK_EQUAL(gateway.retained, 1);
+}
+
+/* --- the connection --- */
+
+static void the_time_comes_with_the_connection(void)
+{
+    world_new();
+    gateway_kill();
+    world_boot();
+    world_run(5000);
+    CHECK(ow_mqtt_time(&client) - (OW_UPTIME_BIT | 4) <= 1, "%x", ow_mqtt_time(&client));
+    gateway_start();
+    CHECK(world_until(world_online, 5000));
+    CHECK(1767225600 + board.now / 1000 - ow_mqtt_time(&client) <= 1, "%u", ow_mqtt_time(&client));
+}
+
+static void expect_loss(enum ow_lost cause, uint8_t reason, uint32_t wait)
+{
+    world_run(200);
+    CHECK(world.lost[cause] == 1 && world.reason == reason, "%u times, reason %x", world.lost[cause], world.reason);
+    CHECK(world_until(world_online, 5000 + wait));
+}
+
+static void each_loss_of_the_connection_has_its_cause(void)
+{
+    connect_new_device();
+    gateway_kill();
+    gateway_start();
+    expect_loss(OW_LOST_GATEWAY_GONE, 0, 0);
+    gateway_send((const uint8_t[]){0xE0, 1, 0x8B}, 3); /* server shutting down */
+    expect_loss(OW_LOST_DISCONNECTED, 0x8B, OW_RETRY_S * 1000);
+    gateway.connack = (const uint8_t[]){0x20, 3, 0, 0x87, 0}; /* not authorized */
+    gateway_close();
+    expect_loss(OW_LOST_REFUSED, 0x87, OW_RETRY_S * 1000);
+    gateway.refuse_device = true;
+    world.lost[OW_LOST_REFUSED] = 0;
+    gateway_close();
+    world_run(200);
+    gateway.refuse_device = false;
+    expect_loss(OW_LOST_REFUSED, 0, OW_RETRY_S * 1000);
+}
+
+static void the_gateways_keep_alive_counts(void)
+{
+    connect_new_device();
+    gateway.connack = (const uint8_t[]){0x20, 6, 1, 0, 3, 0x13, 0, 10}; /* instead of 60 s */
+    reconnect();
+    world_run(25000);
+    CHECK(world_online());
+    gateway.mute = true;
+    world_run(12000);
+    CHECK_EQUAL(world.lost[OW_LOST_NO_ANSWER], 1);
+}
+
 /* --- what the gateway must not send --- */
 
 static void refused(const uint8_t *packet, unsigned length, uint8_t reason)
@@ -285,6 +392,33 @@ static void packets_that_break_the_rules_end_the_connection(void)
     refused((const uint8_t[]){0x34, 9, 0, 2, 'c', 'm', 0, 1, 0, 0, 1, 0x34, 9, 0, 2, 'c', 'm', 0, 2, 0, 0, 2}, 22, OW_RECEIVE_MAXIMUM_EXCEEDED);
 }
 
+static void refused_connack(const uint8_t *packet, bool new_device, uint8_t reason)
+{
+    world_new();
+    world_boot();
+    if (!new_device) {
+        CHECK(world_until(world_online, 1000));
+        world_run(200);
+        gateway_close();
+    }
+    gateway.connack = packet;
+    uint32_t online = world.connected;
+    CHECK(world_until(world_lost_by_protocol, 5000));
+    CHECK(world.connected == online && world.reason == reason, "reason %x", world.reason);
+    CHECK(world_until(world_online, 5000), "it comes back");
+    CHECK_EQUAL(gateway.disconnect_reason, reason);
+}
+
+static void a_connack_that_breaks_the_rules_is_refused(void)
+{
+    refused_connack((const uint8_t[]){0x20, 3, 1, 0, 0}, true, OW_PROTOCOL_ERROR);            /* a session after Clean Start [MQTT-3.2.2-2] */
+    refused_connack((const uint8_t[]){0xD0, 0}, true, OW_PROTOCOL_ERROR);                     /* another packet first [MQTT-3.2.0-1] */
+    refused_connack((const uint8_t[]){0x20, 3, 2, 0, 0}, false, OW_MALFORMED_PACKET);         /* reserved flags [MQTT-3.2.2-1] */
+    refused_connack((const uint8_t[]){0x20, 6, 0, 0, 3, 0x21, 0, 0}, false, OW_PROTOCOL_ERROR); /* Receive Maximum 0, 3.2.2.3.3 */
+    refused_connack((const uint8_t[]){0x20, 5, 0, 0, 2, 0x24, 3}, false, OW_PROTOCOL_ERROR);  /* Maximum QoS 3, 3.2.2.3.4 */
+    refused_connack((const uint8_t[]){0x20, 4, 0, 0, 9, 0x24}, false, OW_MALFORMED_PACKET);
+}
+
 static void answers_to_nothing_are_let_pass(void)
 {
     connect_new_device();
@@ -310,15 +444,22 @@ int main(void)
     RUN(a_message_arrives_once);
     RUN(a_message_arrives_once_across_reconnects);
     RUN(a_message_is_not_repeated_after_a_power_cut);
+    RUN(nor_after_a_cut_at_any_byte_sent);
     RUN(a_new_session_may_use_the_id_again);
     RUN(messages_at_qos_0_and_1);
     RUN(publishing_from_inside_message_received);
+    RUN(publishing_at_qos_2_from_inside_message_received);
     RUN(publications_at_qos_1);
     RUN(a_gateway_that_takes_less_gets_less);
     RUN(what_the_gateway_cannot_take_is_kept_and_told);
     RUN(publish_goes_through_save_packet);
     RUN(a_will_is_left);
+    RUN(a_gateway_that_keeps_no_messages_gets_none_to_keep);
+    RUN(the_time_comes_with_the_connection);
+    RUN(each_loss_of_the_connection_has_its_cause);
+    RUN(the_gateways_keep_alive_counts);
     RUN(packets_that_break_the_rules_end_the_connection);
+    RUN(a_connack_that_breaks_the_rules_is_refused);
     RUN(answers_to_nothing_are_let_pass);
     RUN(an_unknown_pubrel_gets_0x92);
     return 0;

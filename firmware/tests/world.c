@@ -48,7 +48,8 @@ static void message_received(const struct ow_message *message)
     CHECK_EQUAL(message->size, 2);
     world.received[message->payload[1]]++;
     if (world.reply) {
-        struct ow_message reply = {.topic = "t", .topic_length = 1, .payload = message->payload, .size = 2};
+        uint8_t payload[OW_JOURNAL_SOURCE] = {message->payload[1]};
+        struct ow_message reply = {.topic = "t", .topic_length = 1, .payload = payload, .size = sizeof payload, .qos = world.reply_qos};
         CHECK_EQUAL(ow_mqtt_publish(&client, &reply), OW_ACCEPTED);
     }
 }

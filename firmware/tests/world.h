@@ -27,6 +27,7 @@ struct world {
     uint32_t doubtful;      /* connections whose session may have begun after publications were released in an earlier one */
     bool subscribe;
     bool reply; /* publish from inside message_received */
+    uint8_t reply_qos;
     const struct ow_message *will;
 };
 
