@@ -10,6 +10,7 @@ import typer
 from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
+from gateway.store import check as inspection
 from gateway.store import salvage as job
 
 app = typer.Typer(help="The store of a gateway: check it, salvage it.", no_args_is_help=True)
@@ -33,7 +34,7 @@ def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpt
     Example: onceway store check --data /var/lib/onceway
     """
     folder = folder_of(data, config)
-    findings = job.check(folder)
+    findings = inspection.check(folder)
     if as_json:
         typer.echo(json.dumps({"sound": not findings, "findings": findings}))
     else:
@@ -52,9 +53,10 @@ def salvage(data: DataOption = None, config: ConfigOption = None, as_json: JsonO
     with closing(ProcessLock(folder / "gateway.lock")), closing(ProcessLock(folder / "uplink.lock")):
         result = job.salvage(folder)
     if as_json:
-        typer.echo(json.dumps({"rows": result.rows, "damaged": result.damaged, "old": str(result.old)}))
+        typer.echo(json.dumps({"findings": result.findings, "rows": result.rows, "lost": result.lost, "old": str(result.old)}))
         return
     for table, rows in result.rows.items():
-        note = "  not read to its end" if table in result.damaged else ""
-        typer.echo(f"{table:14} {rows:9} rows{note}")
+        typer.echo(f"{table:14} {rows:9} rows")
+    for title, lines in (("Found", result.findings), ("Lost", result.lost)):
+        typer.echo(f"{title}: {'; '.join(lines) or 'nothing'}")
     typer.echo(f"The old file is {result.old}")

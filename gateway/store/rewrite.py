@@ -8,24 +8,20 @@ which writes each of its pages again, and a checkpoint that failed starts over.)
 """
 
 import os
-import sqlite3
 from pathlib import Path
 
 _CHUNK = 1 << 20
 
 
-def rewrite_log(path: Path, database: sqlite3.Connection) -> None:
-    """Write the log of the database at `path` anew and wait for the disk. OSError when the disk does not take it."""
-    database.execute("BEGIN IMMEDIATE")  # nobody else appends to the log, or starts it anew
+def rewrite_log(path: Path) -> None:
+    """Write the log of the database at `path` anew and wait for the disk. The caller holds SQLite's lock for writing. OSError when the
+    disk does not take it."""
+    file = os.open(path.with_name(path.name + "-wal"), os.O_RDWR | os.O_CLOEXEC)
     try:
-        file = os.open(path.with_name(path.name + "-wal"), os.O_RDWR | os.O_CLOEXEC)
-        try:
-            at = 0
-            while data := os.pread(file, _CHUNK, at):
-                at += os.pwrite(file, data, at)
-            if at:
-                os.fsync(file)
-        finally:
-            os.close(file)
+        at = 0
+        while data := os.pread(file, _CHUNK, at):
+            at += os.pwrite(file, data, at)
+        if at:
+            os.fsync(file)
     finally:
-        database.execute("ROLLBACK")
+        os.close(file)

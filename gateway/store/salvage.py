@@ -1,45 +1,32 @@
-"""A store that is damaged: what is wrong with it, and what can still be read.
+"""A store that is damaged: everything that can still be read, in a new store.
 
-In: a data directory. Out: findings; or a new store with every row that the old one still gives, and the old file beside it.
+In: a data directory. Out: a new store with every row that the old one still gives, the old file beside it, and what is lost, in words.
 """
 
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, connect, prepare, salvaged, sync_folder
+from gateway.store import wal
+from gateway.store.check import RULES, check, existing
+from gateway.store.reading import Gap, read
+from gateway.store.schema import FILE, connect, prepare, salvaged, sync_folder
 
-_MOST_FINDINGS = 20
+_FAR = 1_000_000_000
 _FIRST = ("meta", "spool", "batch", "batch_content")
 
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """rows: by table, how many were copied. damaged: tables that could not be read to their end. old: where the damaged file is now."""
+    """findings: what was wrong, as `check` says it. rows: by table, how many were copied. lost: what is missing, as far as it can be named.
+    old: where the damaged file is now."""
 
+    findings: list[str]
     rows: dict[str, int]
-    damaged: list[str]
+    lost: list[str]
     old: Path
-
-
-def check(folder: Path) -> list[str]:
-    """What is wrong with the store in a folder; empty when nothing is. StoreError when there is none."""
-    if salvaged(folder):
-        return ["a salvage was interrupted: run it again"]
-    path = _existing(folder)
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            found = [row[0] for row in database.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})")]
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.DatabaseError as error:
-        return [str(error)]
-    if found == ["ok"] and not 0 < version <= SCHEMA_VERSION:
-        found.append(f"schema {version} is not known here")
-    return [text for text in found if text != "ok"]
 
 
 def salvage(folder: Path) -> Salvaged:
@@ -49,26 +36,20 @@ def salvage(folder: Path) -> Salvaged:
     change places, and until they have, `open_store` refuses.
     """
     finish(folder)
-    path = _existing(folder)
+    path = existing(folder)
+    findings = check(folder)
     unfinished = folder / "salvage.db"
     for leftover in (unfinished, *_companions(unfinished)):
         leftover.unlink(missing_ok=True)
-    rows: dict[str, int] = {}
-    damaged = []
     with closing(connect(unfinished)) as target, closing(sqlite3.connect(path)) as source:
         prepare(target, "")
-        tables = [row[0] for row in target.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
-        for table in sorted(tables, key=lambda name: (name not in _FIRST, name)):
-            rows[table], whole = _copy(source, target, table)
-            if not whole:
-                damaged.append(table)
-        _keep_numbering(source, target)
-        target.execute("DELETE FROM queue WHERE message NOT IN (SELECT id FROM message)")
+        lost = _copy_all(source, target, path, bool(findings))
+        rows = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in _tables(target)}  # noqa: S608
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     now = int(time.time())
     unfinished.rename(folder / f"salvaged-{now}.db")
     finish(folder)
-    return Salvaged(rows, damaged, folder / f"damaged-{now}.db")
+    return Salvaged(findings, rows, lost, folder / f"damaged-{now}.db")
 
 
 def finish(folder: Path) -> None:
@@ -87,49 +68,105 @@ def finish(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _existing(folder: Path) -> Path:
-    path = folder / FILE
-    if not path.is_file():
-        raise StoreError("there is no store here", str(path), "Name the data directory with --data")
-    return path
-
-
 def _companions(path: Path) -> tuple[Path, Path]:
     return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> tuple[int, bool]:
-    """Copy a table's rows; how many, and whether all of them could be read. From both ends, so that one bad page costs little."""
-    whole = True
-    width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
-    marks = ",".join("?" * width)
+def _tables(database: sqlite3.Connection) -> list[str]:
+    names = [row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
+    return sorted(names, key=lambda name: (name not in _FIRST, name))
+
+
+def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, path: Path, damaged: bool) -> list[str]:
+    """Copy what can be read, and leave out what means nothing without something that cannot. Returns what is lost."""
+    lost = []
+    gaps: dict[str, list[Gap]] = {}
     target.execute("BEGIN")
-    for order in ("ASC", "DESC"):
-        try:
-            for row in _rows(source, table, order):
-                later = [None] * (width - len(row))  # columns that an older schema has not
-                target.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*row, *later))  # noqa: S608 - names of ours
-        except sqlite3.DatabaseError:
-            whole = False
-        else:
-            break
+    for table in _tables(target):
+        gaps[table], senseless = _copy(source, target, table)
+        lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
+    if log := wal.damage(path):
+        lost.insert(0, log)
+    known = _keep_numbering(source, target)
+    lost += [f"{table}: {gap}" for table, found in gaps.items() for gap in found if table != "spool"]
+    lost += _missing_in_spool(target, known, ends=damaged)
+    lost += _end_sessions(target, gaps["flow"])
+    contents = (
+        "SELECT client, sum(queue.count) FROM queue JOIN session ON session.id = queue.session"
+        " WHERE message NOT IN (SELECT id FROM message) GROUP BY client"
+    )
+    lost += [f"queue of {client}: {count} messages, whose content is gone" for client, count in target.execute(contents)]
+    for rule in RULES:
+        count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
+        lost += [f"{rule.what}: {count}"] if count else []
     target.execute("COMMIT")
-    return target.execute(f"SELECT count(*) FROM {table}").fetchone()[0], whole  # noqa: S608 - names of ours
+    return lost
 
 
-def _keep_numbering(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Spool ids are never used twice: go on behind the last one ever given, as far as the old store still knows it."""
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> tuple[list[Gap], int]:
+    """Copy a table's rows; returns where some are missing, and how many are not what the schema asks for."""
+    width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
+    known = "REPLACE" if table == "meta" else "INSERT"  # the new store has an epoch of its own already
+    conflict = "" if table == "meta" else " ON CONFLICT DO NOTHING"
+    insert = f"{known} INTO {table} VALUES ({','.join('?' * width)}){conflict}"
+    gaps, senseless = [], 0
+    for item in read(source, table):
+        if isinstance(item, Gap):
+            gaps.append(item)
+            continue
+        later = [None] * (width - len(item))  # columns that an older schema has not
+        try:
+            target.execute(insert, (*item, *later))
+        except sqlite3.DatabaseError:
+            senseless += 1
+    return gaps, senseless
+
+
+def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> list[str]:
+    """The numbers of rows that should be there: they are given one after the other, and rows leave from the front. known: the number that
+    was given last is. ends: look before the first row and behind the last one, too."""
+    query = (
+        "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'spool'), (SELECT coalesce(max(last), 0) FROM batch WHERE landed IS NOT NULL)"
+    )
+    last, landed = target.execute(query).fetchone()
+    numbers = "SELECT id FROM spool UNION ALL SELECT ?2 + 1" if known and ends else "SELECT id FROM spool"
+    holes = target.execute(
+        "SELECT before + 1, id - 1 FROM"  # noqa: S608 - texts of ours
+        f" (SELECT id, lag(id, 1, ?1) OVER (ORDER BY id) AS before FROM ({numbers})) WHERE id > before + 1 AND ?2 > 0",
+        (landed, last),
+    ).fetchall()
+    (lowest,) = target.execute("SELECT min(id) FROM spool").fetchone()
+    found = [(first, end) for first, end in holes if ends or (lowest is not None and first > lowest)]
+    lost = [f"spool: rows {first} to {end}, {end - first + 1} of them, but for those that had landed" for first, end in found]
+    return lost if known else [*lost, "spool: which row was the last; what stood behind those that are there cannot be named"]
+
+
+def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
+    """End the sessions whose flows are gone: their packet identifiers would mean something else. The client learns it by Session Present
+    0."""
+    ended = []
+    for gap in gaps:
+        found = target.execute(
+            "SELECT id, client, (SELECT coalesce(sum(count), 0) FROM queue WHERE queue.session = session.id) FROM session"
+            " WHERE id NOT IN (SELECT session FROM flow) AND id >= ? AND id < ?",
+            (gap.first or 0, gap.after if gap.after is not None else 1 << 62),
+        ).fetchall()
+        for number, client, waiting in found:
+            ended.append(f"session {client}: its flows are gone, so it ends; {waiting} messages waited for it")
+            for statement in ("session WHERE id", "subscription WHERE session", "queue WHERE session"):
+                target.execute(f"DELETE FROM {statement} = ?", (number,))  # noqa: S608 - names of ours
+    return ended
+
+
+def _keep_numbering(source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
+    """Spool ids are never used twice: go on behind the last one ever given. Returns whether the old store still knows it; if it does not,
+    the next ones are far beyond."""
+    (seen,) = target.execute("SELECT max((SELECT coalesce(max(id), 0) FROM spool), (SELECT coalesce(max(last), 0) FROM batch))").fetchone()
     try:
-        last = source.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0] or 0
+        last = source.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
+        known = last is not None or source.execute("SELECT count(*) FROM spool").fetchone()[0] == 0
     except sqlite3.DatabaseError:
-        last = 0
-    last = max(last, target.execute("SELECT coalesce(max(last), 0) FROM batch").fetchone()[0])
-    target.execute("DELETE FROM sqlite_sequence WHERE name = 'spool' AND seq < ?", (last,))
-    if not target.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'spool'").fetchone():
-        target.execute("INSERT INTO sqlite_sequence VALUES ('spool', ?)", (last,))
-
-
-def _rows(source: sqlite3.Connection, table: str, order: str) -> Iterator[tuple[Any, ...]]:
-    keys = [row[1] for row in source.execute(f"PRAGMA table_info({table})") if row[5]]
-    by = ", ".join(f"{key} {order}" for key in keys)
-    yield from source.execute(f"SELECT * FROM {table} ORDER BY {by}")  # noqa: S608 - names of ours
+        last, known = None, False
+    target.execute("DELETE FROM sqlite_sequence WHERE name = 'spool'")
+    target.execute("INSERT INTO sqlite_sequence VALUES ('spool', ?)", (max(last or 0, seen) + (0 if known else _FAR),))
+    return known

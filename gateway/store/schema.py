@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
+from gateway.store import wal
 from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
@@ -109,7 +110,11 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     refuse_half_salvaged(folder)
     try:
         database = connect(path)
-        rewrite_log(path, database)
+        with database:
+            database.execute("BEGIN IMMEDIATE")  # nobody else appends to the log, or starts it anew
+            if damage := wal.damage(path):
+                raise StoreError(f"the store is damaged ({damage})", str(path), f"See: onceway store salvage --data {folder}")
+            rewrite_log(path)
         prepare(database, gateway)
     except OSError as error:
         raise StoreError(f"the disk does not take the store's log ({error.strerror})", str(path), "Look at the disk") from error

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from gateway.mqtt.packets import Version
-from gateway.store.salvage import check
+from gateway.store.check import check
 from gateway.store.schema import FILE, connect
 from tests.durability.clients import Client, Publisher, Subscriber, label
 from tests.durability.disk import LoopDisk

@@ -1,0 +1,90 @@
+"""Whether a store is sound: SQLite's own rules, and what has to hold between our rows.
+
+In: a data directory. Out: findings, in words. What no rule binds (a changed bit in the middle of a payload) cannot be seen.
+"""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.store import wal
+from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, salvaged
+
+_MOST_FINDINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """broken: an SQL condition that no row of `table` may meet. what: what a row is that meets it."""
+
+    table: str
+    broken: str
+    what: str
+
+
+_NO_SESSION = "session NOT IN (SELECT id FROM session)"
+
+RULES = (
+    Rule("session", "expiry NOT BETWEEN 0 AND 4294967295 OR left < 0", "a session that cannot be"),
+    Rule("message", "count < 1 OR length(body) % max(count, 1)", "a message that is not as long as it says"),
+    Rule("subscription", _NO_SESSION, "a subscription without a session"),
+    Rule("flow", _NO_SESSION, "a flow without a session"),
+    Rule("flow", "next < 1 OR length(received) % 2 OR length(sent) % 2 OR length(released) % 2", "a flow that cannot be"),
+    Rule("queue", _NO_SESSION, "a place in a queue without a session"),
+    Rule("queue", "message NOT IN (SELECT id FROM message)", "a place in a queue whose message is gone"),
+    Rule(
+        "queue",
+        "first < 1 OR count < 1 OR skip < 0 OR flags NOT BETWEEN 2 AND 5 OR EXISTS (SELECT 1 FROM message"
+        " WHERE id = queue.message AND (skip + queue.count > message.count OR size * message.count <> length(body)))",
+        "a place in a queue that cannot be",
+    ),
+    Rule(
+        "queue",
+        "EXISTS (SELECT 1 FROM queue AS other"
+        " WHERE other.session = queue.session AND other.first > queue.first AND other.first < queue.first + queue.count)",
+        "a place in a queue that reaches into the next",
+    ),
+    Rule(
+        "spool",
+        "id < 1 OR id > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spool')",
+        "a row of the spool with a number that was never given",
+    ),
+)
+"""In an order in which what one of them takes away shows in the next."""
+
+
+def check(folder: Path) -> list[str]:
+    """What is wrong with the store in a folder; empty when nothing is. StoreError when there is none."""
+    if salvaged(folder):
+        return ["a salvage was interrupted: run it again"]
+    path = existing(folder)
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            found = [row[0] for row in database.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})") if row[0] != "ok"]
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            log = wal.damage(path)
+            if not found and not 0 < version <= SCHEMA_VERSION:
+                found = [f"schema {version} is not known here"]
+            elif not found:
+                found = _broken_rules(database)
+    except sqlite3.DatabaseError as error:
+        return [str(error)]
+    return [log, *found] if log else found
+
+
+def existing(folder: Path) -> Path:
+    """The store in a folder. StoreError when there is none."""
+    path = folder / FILE
+    if not path.is_file():
+        raise StoreError("there is no store here", str(path), "Name the data directory with --data")
+    return path
+
+
+def _broken_rules(database: sqlite3.Connection) -> list[str]:
+    found = []
+    for rule in RULES:
+        (count,) = database.execute(f"SELECT count(*) FROM {rule.table} WHERE {rule.broken}").fetchone()  # noqa: S608 - names of ours
+        found += [f"{rule.what}: {count}"] if count else []
+    (names,) = database.execute("SELECT count(*) FROM meta WHERE key IN ('epoch', 'gateway')").fetchone()
+    return found if names == 2 else [*found, "the store's name or epoch is gone"]

@@ -1,0 +1,63 @@
+"""Whether the write-ahead log has lost commits that were on the disk once.
+
+In: a database that was opened, with its log. Out: what is missing, in words. SQLite reads a log up to the first frame whose checksum is
+wrong and takes the rest for a commit that a power cut tore. With synchronous=FULL only the last commit can be torn: each one is on the
+disk before the next one begins. So when more than one whole commit stands behind that frame, or the log's header is wrong, it was not a
+power cut, and promises are gone with them. The format: https://www.sqlite.org/fileformat2.html#walformat.
+"""
+
+import struct
+from pathlib import Path
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">4I")
+_FRAME_BYTES = 24
+_MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
+_LAST_FRAME = struct.Struct("=I")
+_LAST_FRAME_AT = 16
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with the log of the database at `path`, which SQLite has open; None when nothing is. Others may write meanwhile."""
+    log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+    if not (log.exists() and index.exists()):
+        return None
+    while True:
+        before = _last_frame(index)
+        found = _look(log, before)
+        if found is None or _last_frame(index) == before:
+            return found
+
+
+def _look(log: Path, frames: int) -> str | None:
+    """frames: the last one that SQLite takes for whole."""
+    with log.open("rb") as file:
+        start = file.read(_HEADER.size)
+        if len(start) < _HEADER.size:
+            return None
+        magic, _, page, _, *salt, _, _ = _HEADER.unpack(start)
+        if magic not in _MAGIC or _checksum(start[:24], _MAGIC[magic]) != _HEADER.unpack(start)[6:]:
+            return "the log's header is damaged" if file.read(_FRAME_BYTES).strip(b"\0") else None
+        commits, at = 0, _HEADER.size + frames * (page + _FRAME_BYTES)
+        while file.seek(at) and len(head := file.read(_FRAME.size)) == _FRAME.size:
+            _, size, *mark = _FRAME.unpack(head)
+            commits += mark == salt and size > 0
+            at += page + _FRAME_BYTES
+    return f"the log is damaged behind frame {frames}: {commits} commits cannot be read" if commits > 1 else None
+
+
+def _last_frame(index: Path) -> int:
+    """As SQLite has noted it for all who have the database open."""
+    with index.open("rb") as file:
+        file.seek(_LAST_FRAME_AT)
+        data = file.read(_LAST_FRAME.size)
+    return int(_LAST_FRAME.unpack(data)[0]) if len(data) == _LAST_FRAME.size else 0
+
+
+def _checksum(data: bytes, order: str) -> tuple[int, int]:
+    first = second = 0
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for left, right in zip(words[::2], words[1::2], strict=True):
+        first = (first + left + second) & 0xFFFF_FFFF
+        second = (second + right + first) & 0xFFFF_FFFF
+    return first, second
