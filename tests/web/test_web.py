@@ -22,6 +22,7 @@ from gateway.web.health import STUCK_S, problems
 from gateway.web.server import MOST_CONNECTIONS, WebServer
 from gateway.web.source import Source
 from tests.service.process import GatewayProcess, gateway
+from tests.service.test_bad_disk import build, faulty
 from tests.service.wire import wire
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -144,6 +145,28 @@ async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path
                         if answer.status == 200:
                             break
                     await asyncio.sleep(0.05)
+
+
+async def test_a_disk_that_takes_nothing_is_a_sick_gateway_until_it_does(tmp_path: Path) -> None:
+    library, plan = await asyncio.to_thread(build, "faults", tmp_path), tmp_path / "plan"
+    environment = faulty(library, plan)
+    async with gateway(*configured(tmp_path), env=environment) as running, wire(running.port, Connect("c")) as client:
+        url = await address(running)
+        await asyncio.to_thread(plan.write_text, "enospc")
+        client.send(Publish("t", b"x", 1, 1))
+        await running.logged("the store takes no data")
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{url}/healthz") as answer:
+                assert answer.status == 503
+                (problem,) = (await answer.json())["problems"]
+                assert (problem["part"], "takes no data (" in problem["what"]) == ("store", True)
+            found = await metrics(url)
+            assert value(found, "store_writable") == value(found, "healthy") == 0
+            assert value(found, "store_failures_total") >= 1
+            await asyncio.to_thread(plan.write_text, "")
+            await client.take(Puback)
+            async with session.get(f"{url}/healthz") as answer:
+                assert answer.status == 200
 
 
 async def test_a_missing_serial_port_is_named(tmp_path: Path) -> None:
