@@ -19,6 +19,18 @@ from hil.faults.line import LineTrace
 LEAST_READINGS = 4  # of a board
 
 
+class Limits(BaseModel):
+    """What a run must stay below. delay_*: seconds from sample to claim; memory_mb: of the gateway; written_per_reading: bytes to disk by
+    gateway and uplink. What is not named is not limited."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delay_p99_s: float | None = Field(default=None, gt=0)
+    delay_max_s: float | None = Field(default=None, gt=0)
+    memory_mb: float | None = Field(default=None, gt=0)
+    written_per_reading: float | None = Field(default=None, gt=0)
+
+
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. readings: of all boards together. interval_ms: between samples
     of a board. stall_s: for how long nothing may move."""
@@ -33,6 +45,7 @@ class Bench(BaseModel):
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
     fault: list[AnyKind] = []
+    limits: Limits = Limits()
 
     @model_validator(mode="after")
     def _possible(self) -> "Bench":

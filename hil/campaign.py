@@ -63,7 +63,7 @@ class Campaign:
             done = True
         finally:
             self._sum_up(done)
-        return len(self.reports) == len(self._items) and all(one["verdict"] == Verdict.HOLDS for one in self.reports.values())
+        return len(self.reports) == len(self._items) and all(_passed(one) for one in self.reports.values())
 
     def _finished(self) -> bool:
         """Whether an earlier campaign in this folder came to its end; then nothing of it counts for this one."""
@@ -92,7 +92,7 @@ class Campaign:
             report = read_json(place / JSON)
             self._console.print(f"{report['verdict']:7}  {item.name}: {_told(report)}", soft_wrap=True)
             self.reports[item.name] = report
-            if report["verdict"] == Verdict.HOLDS and not self._keep:
+            if _passed(report) and not self._keep:
                 _thin(place)
         else:
             log = place.with_suffix(".log").read_text(errors="replace").strip().splitlines()
@@ -126,10 +126,14 @@ class Campaign:
         (self._folder / JUNIT).write_text(merge_junit(self._folder / item.name / JUNIT for item in self._items))
 
 
+def _passed(report: dict[str, Any]) -> bool:
+    return report["verdict"] == Verdict.HOLDS and not report["exceeded"]
+
+
 def _told(report: dict[str, Any]) -> str:
     readings, outcomes = report["readings"], report["outcomes"]
     wrong = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count and name != "ok")
-    reasons = "; ".join(report["reasons"])
+    reasons = "; ".join([*report["reasons"], *report["exceeded"]])
     faults = sum(report["faults"]["happened"].values())
     return f"{readings['produced']} produced, {readings['arrived']} arrived, {faults} faults" + "".join(
         f" · {text}" for text in (wrong, reasons) if text

@@ -205,15 +205,18 @@ def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_i
     place = Folder(_fresh(folder))
     console = Console(highlight=False)
     result = _carry_out(name, bench, made, place, console)
-    if result.verdict is not Verdict.HOLDS or keep:
-        write(place.root, find(place.history))
+    found = find(place.history)
+    if not found.passed or keep:
+        write(place.root, found)
         console.print(f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True)
     else:
         shutil.rmtree(place.root)
+    for limit in found.exceeded:
+        console.print(limit, soft_wrap=True, style="red")
     tell(console, result)
     if result.verdict is Verdict.FAILS and shrink_it:
         _shrink(name, bench, made, place, console)
-    return 0 if result.verdict is Verdict.HOLDS else 1
+    return 0 if found.passed else 1
 
 
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Result:

@@ -55,7 +55,7 @@ class BenchItem(pytest.Item):
         seed = self.config.getoption("--bench-seed")
         folder = self.config._tmp_path_factory.mktemp(Path(self._bench).stem)  # type: ignore[attr-defined]
         found = execute(self._bench, folder, **({} if seed is None else {"seed": seed}))
-        if found.result.verdict != "holds":
+        if not found.passed:
             raise BenchDoesNotHoldError(found, folder)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
@@ -68,7 +68,8 @@ class BenchItem(pytest.Item):
         console = Console(no_color=True, highlight=False)
         with console.capture() as told:
             tell(console, excinfo.value.findings.result)
-        return f"{told.get()}The run is in {excinfo.value.folder}"
+        limits = "".join(f"{limit}\n" for limit in excinfo.value.findings.exceeded)
+        return f"{limits}{told.get()}The run is in {excinfo.value.folder}"
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name

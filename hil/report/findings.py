@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hil.checker import Outcome, Result, check
+from hil.checker import Outcome, Result, Verdict, check
 from hil.history import HOPS, Event, read
 
 PERCENTILES = (50, 90, 99, 100)
@@ -46,6 +46,8 @@ class Findings:
     seed: int | None = None
     version: str = ""
     seconds: float = 0.0
+    limits: dict[str, float] = field(default_factory=dict)
+    """Of the bench, by name (`hil.bench.Limits`)."""
     faults: dict[str, PlannedFault] = field(default_factory=dict)
     usage: dict[str, list[Usage]] = field(default_factory=lambda: defaultdict(list))
     links: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
@@ -74,6 +76,27 @@ class Findings:
         pids = {one.pid: one.written for samples in services for one in samples}  # the last sample of each process counts
         return sum(pids.values()) / len(self.result.publications) if pids and self.result.publications else None
 
+    @property
+    def exceeded(self) -> list[str]:
+        """Limits that were not kept, or not measured, told."""
+        measured = {
+            "delay_p99_s": self.percentile(99),
+            "delay_max_s": self.percentile(100),
+            "memory_mb": self.memory("gateway") / 1e6 or None,
+            "written_per_reading": self.written_per_reading,
+        }
+        found = {name: (measured[name], limit) for name, limit in self.limits.items()}
+        return [
+            f"{name} is {'unknown' if value is None else f'{value:.1f}'}, and must not exceed {limit:g}"
+            for name, (value, limit) in found.items()
+            if value is None or value > limit
+        ]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the promise holds, within the limits."""
+        return self.result.verdict is Verdict.HOLDS and not self.exceeded
+
     def to_json(self) -> dict[str, Any]:
         result = self.result
         return {
@@ -83,6 +106,7 @@ class Findings:
             "seconds": round(self.seconds, 3),
             "verdict": result.verdict,
             "reasons": result.reasons,
+            "exceeded": self.exceeded,
             "claim": result.claim,
             "readings": {"produced": result.produced, "arrived": result.rows, "statuses": result.statuses},
             "outcomes": {outcome: result.count(outcome) for outcome in Outcome},
@@ -122,6 +146,7 @@ def _take(found: Findings, event: Event, t: float) -> None:
         case "rig", "run":
             found.title, found.seed = data["bench"]["title"], data["plan"]["seed"]
             found.version = data["version"]
+            found.limits = {name: limit for name, limit in data["bench"].get("limits", {}).items() if limit is not None}
         case _, "planned":
             place = f"{data['at']} {data['counter']}" if data.get("counter") else ""
             found.faults[data["fault"]] = PlannedFault(data["fault"], data["kind"], place)

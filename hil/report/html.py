@@ -36,7 +36,7 @@ def page(found: Findings) -> str:
     head = f"{escape(found.title)} <small>seed {found.seed}</small>"
     parts = [
         f'<h1>{head}</h1><p><span class="verdict {result.verdict}">{result.verdict}</span> <strong>{escape(result.summary())}</strong></p>',
-        "".join(f"<p>{escape(reason)}</p>" for reason in result.reasons),
+        "".join(f"<p>{escape(reason)}</p>" for reason in (*result.reasons, *found.exceeded)),
         _figures(found),
         *charts(found),
         _section("Publications at each hop", _hops(found)),

@@ -1,4 +1,7 @@
-"""Findings as JUnit XML, which CI servers read. One suite a run: a case for the promise, and one for each planned fault."""
+"""Findings as JUnit XML, which CI servers read.
+
+In: findings. Out: one suite a run, with a case for the promise, one for each planned fault, and one for each limit that was not kept.
+"""
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
@@ -23,7 +26,8 @@ def _suite(root: ElementTree.Element, run: Findings) -> None:
     missing = [fault for fault in run.faults.values() if fault.t is None]
     failed = run.result.verdict is Verdict.FAILS
     errors = len(missing) + (run.result.verdict is Verdict.UNKNOWN)
-    counts = {"tests": str(1 + len(run.faults)), "failures": str(int(failed)), "errors": str(errors)}
+    failures = failed + len(run.exceeded)
+    counts = {"tests": str(1 + len(run.faults) + len(run.exceeded)), "failures": str(failures), "errors": str(errors)}
     suite = ElementTree.SubElement(root, "testsuite", {"name": name, "time": f"{run.seconds:.3f}", **counts})
     promise = ElementTree.SubElement(suite, "testcase", classname=name, name="every publication once", time=f"{run.seconds:.3f}")
     if run.result.verdict is not Verdict.HOLDS:
@@ -31,6 +35,9 @@ def _suite(root: ElementTree.Element, run: Findings) -> None:
         found = ElementTree.SubElement(promise, tag, message="; ".join(run.result.reasons), type=run.result.verdict)
         wrong = [publication for publication in run.result.publications if publication.outcome is not Outcome.OK]
         found.text = "\n".join(map(offender, wrong[:OFFENDERS_SHOWN]))
+    for limit in run.exceeded:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=limit.partition(" ")[0], time="0")
+        ElementTree.SubElement(case, "failure", message=limit, type="limit")
     for fault in run.faults.values():
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=f"{fault.id} happened", time="0")
         if fault.t is None:

@@ -26,6 +26,7 @@ lost = int(seed == 7)
 report = {
     "verdict": "fails" if lost else "holds",
     "reasons": ["1 lost"] * lost,
+    "exceeded": ["delay_p99_s is 9.0, and must not exceed 5"] * (seed == 9),
     "readings": {"produced": 10, "arrived": 10 - lost},
     "outcomes": {"ok": 10 - lost, "lost": lost, "duplicate": 0, "altered": 0},
     "faults": {"happened": {"power cut": seed}},
@@ -70,6 +71,12 @@ def test_one_that_fails_fails_all_and_stays(tmp_path: Path, started: Path) -> No
     assert not holds
     assert "fails    demo-7: 10 produced, 9 arrived, 7 faults · 1 lost" in out
     assert (tmp_path / "all" / "demo-7" / "history.jsonl").exists()
+
+
+def test_one_that_does_not_keep_a_limit_fails_all(tmp_path: Path, started: Path) -> None:
+    holds, out = run(tmp_path / "all", 9)
+    assert not holds
+    assert "holds    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, and must not exceed 5" in out
 
 
 def test_one_that_does_not_come_up_is_told(tmp_path: Path, started: Path) -> None:

@@ -131,6 +131,24 @@ def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path)
     assert len(merged.findall("testsuite")) == 2
 
 
+def test_limits_are_judged_by_what_was_measured() -> None:
+    events = run()
+    limits = {"delay_p99_s": 1.5, "delay_max_s": 2.0, "memory_mb": 50.1, "written_per_reading": 499.0}
+    events[0].data["bench"]["limits"] = {**limits, "unset": None}
+    found = findings(events)
+    told = ["delay_p99_s is 2.0, and must not exceed 1.5", "written_per_reading is 500.0, and must not exceed 499"]
+    assert found.exceeded == told
+    assert not found.passed
+    assert all(limit in page(found) for limit in told)
+    [suite] = ElementTree.fromstring(junit([found]))
+    assert (suite.get("failures"), suite.get("tests")) == ("2", "5")
+    unmeasured = [event for event in events if event.event != "usage"]
+    assert findings(unmeasured).exceeded[1:] == [
+        "memory_mb is unknown, and must not exceed 50.1",
+        "written_per_reading is unknown, and must not exceed 499",
+    ]
+
+
 def test_sums_of_a_campaign() -> None:
     one = findings(run(3)).to_json()
     one["faults"]["happened"] = {"power cut": 3, "power cut in an exchange": 2, "kill -9 of the gateway": 4}
