@@ -144,8 +144,10 @@ def import_list(
             try:
                 done.append(_import(opened, entry, f"[{number}/{len(entries)}]", hex_file, as_json, dry_run))
             except OncewayError as error:
-                hint = "Mend that and run the command again; it goes on here"
-                raise OncewayError(f"{error} (line {entry.line})", str(file), hint) from error
+                what = f"{error.where}: {error.what}" if error.where else error.what
+                again = "After that run the command again; it goes on here"
+                hint = f"{error.hint}. {again}" if error.hint else again
+                raise OncewayError(what, f"{file}:{entry.line}", hint) from error
     finally:
         if as_json:
             print(json.dumps(done, indent=2))

@@ -143,7 +143,7 @@ class Registry:
 
     def begin(self, identity: Identity, board: str, port: str, was: str | None = None) -> Work:
         """A board is about to be written. was: the name that it has, when this is to be another."""
-        work = Work(identity.name, board, identity.key, port, was, datetime.now(UTC).isoformat())
+        work = Work(identity.name, board, identity.key, port, was, _now())
         with self._writing():
             self._table("work").upsert(asdict(work), pk="name")
         return work

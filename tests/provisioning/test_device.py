@@ -304,7 +304,7 @@ async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: 
     code, out, err = await _onceway(tmp_path, *run)
     assert code == 1
     assert "there is no such port" in err
-    assert "(line 3)" in err
+    assert f"{boards}:3: " in err
     boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,{other.port}\n")
     code, out, err = await _onceway(tmp_path, *run, "--json")
     assert code == 0, err
