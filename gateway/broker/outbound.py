@@ -18,7 +18,6 @@ number (`numbers.py`), so it is the same after a power cut.
 from __future__ import annotations
 
 from collections import deque
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import DUP, PUBLISH, QOS_BITS
@@ -39,6 +38,7 @@ class Outbound:
 
     __slots__ = (
         "_asked",
+        "_unused",
         "acknowledging",
         "behind",
         "broker",
@@ -65,6 +65,7 @@ class Outbound:
         self.size = 0
         self.tail = 0
         self._asked = False
+        self._unused = 0
         self.acknowledging: dict[int, Delivery] = {}
         self.receiving: dict[int, Delivery] = {}
         self.released: dict[int, None] = {}
@@ -166,12 +167,13 @@ class Outbound:
 
     def _usable(self, number: int, count: int) -> int:
         """How many of the identifiers of these numbers can be used up to the first that is in use. One is in use when its message stayed
-        in flight while 65534 others passed it."""
-        first = next(chain(self.acknowledging, self.receiving, self.released), 0)
-        if not first or (packet_id(number) - first - 1) % IDENTIFIERS + count < IDENTIFIERS // 2:
-            return count
-        flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
-        return next((index for index, identifier in enumerate(packet_ids(number, count)) if identifier in flights), count)
+        in flight while 65534 others passed it; none below `_unused` is, so it is seldom that all must be looked at."""
+        if number + count > self._unused:
+            last = packet_id(number) - 1
+            flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
+            passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
+            self._unused = number - passed + IDENTIFIERS
+        return min(count, self._unused - number)
 
     def _skip(self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int) -> None:
         """Too large for this receiver: as if it had been sent and acknowledged [MQTT-3.1.2-25]."""

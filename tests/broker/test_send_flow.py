@@ -430,3 +430,21 @@ def test_what_is_sent_again_does_not_lean_on_an_alias_of_the_former_connection()
         publisher.publish("t", "x", qos=2)
     assert [packet.topic for packet in subscriber.take_all()] == ["t", ""]
     assert [packet.topic for packet in kept(world).take_all()] == ["t", "t"]
+
+
+def test_an_identifier_is_not_used_again_while_its_first_message_is_in_flight() -> None:
+    world = World()
+    reader = world.accepted("reader")
+    reader.subscribe("t")
+    writer = world.accepted("writer")
+    writer.publish("t", "0", qos=2)
+    reader.send(Pubrec(reader.take(Publish).packet_id))
+    stuck = reader.take(Pubrel).packet_id  # and no PUBCOMP for a long time
+    for start in range(1, 65_536, 1000):
+        writer.send(*(Publish("t", b"%d" % number, 1, number % 1000 + 1) for number in range(start, min(start + 1000, 65_536))))
+        arrived, reader.received = reader.received, []
+        reader.send(*(Puback(packet.packet_id) for packet in arrived if isinstance(packet, Publish)))
+    writer.publish("t", "65536", qos=1)
+    assert reader.received == []
+    reader.send(Pubcomp(stuck))
+    assert [packet.payload for packet in reader.take_all(Publish)] == [b"65535", b"65536"]
