@@ -1,6 +1,6 @@
 """Whether a store is sound: SQLite's own rules, and what has to hold between our rows.
 
-In: a data directory. Out: findings, in words. What no rule binds (a changed bit in the middle of a payload) cannot be seen.
+In: a data directory. Out: findings, in words. What no rule binds (a changed bit inside a payload or a number) cannot be seen.
 """
 
 import sqlite3

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +36,14 @@ def lazy_sync() -> None:
 
 
 def early_ack() -> None:
-    """Acknowledgements that do not wait for the commit."""
+    """Acknowledgements that do not wait for the commit, on a disk that takes its time."""
+    apply = writer.apply
+
+    def slowly(database: sqlite3.Connection, commit: Commit) -> float:
+        time.sleep(0.02)
+        return apply(database, commit)
+
+    writer.apply = slowly
     real = Connection.send
     Connection.send = lambda self, packets, commit=0, acknowledgements=0: real(self, packets, 0, acknowledgements)  # type: ignore[method-assign]
 

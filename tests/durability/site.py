@@ -89,7 +89,8 @@ class Site:
                 times -= 1
                 await (self.kill() if disk is None else self.cut(disk))
                 progress()
-            await self.close()
+            if not self.faults:
+                await self.close()
         finally:
             await self.abandon()
 
@@ -130,8 +131,12 @@ class Site:
         self.reached["log not empty"] += log.exists() and log.stat().st_size > 0
         if findings := check(self.data):
             self.faults.append(f"the store is damaged: {findings[0]}")
-        await self._start()
-        await self._settle()
+        try:
+            await self._start()
+        except AssertionError as error:
+            self.faults.append(f"the store does not open: {error}")
+        else:
+            await self._settle()
 
     async def _settle(self) -> None:
         """Everybody comes back, what is in flight comes to its end, and then everything has to be everywhere."""

@@ -111,13 +111,16 @@ def test_a_store_that_is_called_sound_has_every_row(
             found += 1
             after = salvage(copy)
             assert check(copy) == []
-            assert {table: set(kept) - set(whole[table]) for table, kept in rows(copy).items()} == {table: set() for table in whole}
+            strange = sum(len(set(kept) - set(whole[table])) for table, kept in rows(copy).items())
+            assert strange <= (how is flip)
             assert after.findings
             kept = {number for (number,) in rows(copy)["spool"]}
             missing = {number for (number,) in whole["spool"]} - kept
             if any("which row was the last" in line for line in after.lost):
                 missing = {number for number in missing if number < max(kept, default=0)}
             assert named(after.lost) >= missing
+        elif how is flip:  # one bit of a value may break no rule: a row may have got another key
+            assert {table: len(kept) for table, kept in rows(copy).items()} == {table: len(kept) for table, kept in whole.items()}
         else:
             assert rows(copy) == whole
     assert found > (PLACES // 20 if how is flip else PLACES // 3)
