@@ -59,9 +59,9 @@ class Control:
 
     async def start(self) -> None:
         """Listen. The caller holds the lock of the data directory: a socket that is there is one of a gateway that died."""
-        (self._folder / FILE).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            (self._folder / FILE).unlink(missing_ok=True)
             with _short(self._folder) as path:
                 listening.bind(path)
             (self._folder / FILE).chmod(0o600)  # nobody can connect before it listens

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.config import Config, split_bind
+from gateway.errors import OncewayError
 from gateway.links.endpoint import format_address
 from gateway.links.serial_port import PortStatus
 from gateway.service.control import Control
@@ -30,7 +31,10 @@ class Outside:
 
     async def start(self) -> None:
         """Open. Raises OncewayError."""
-        await self._control.start()
+        try:
+            await self._control.start()
+        except OncewayError as error:  # no reason to serve nobody
+            log.error("%s. `onceway session` and `onceway gateway status` do not reach this gateway", error)
         section = self._config.web
         if section is not None:
             from gateway.web.server import WebServer  # with aiohttp, 13 MB that a gateway without metrics does not spend

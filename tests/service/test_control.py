@@ -188,6 +188,15 @@ async def test_only_the_gateways_own_account_may_ask(tmp_path: Path) -> None:
     assert not (tmp_path / control.FILE).exists()
 
 
+async def test_without_its_control_socket_a_gateway_serves_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / control.FILE).mkdir()
+    async with gateway(tmp_path) as running:
+        assert any("cannot listen on the control socket" in line for line in running.log)
+        async with wire(running.port, Connect("c")):
+            pass
+        assert await running.end() == 0
+
+
 async def test_a_data_directory_may_lie_deep(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
