@@ -85,7 +85,7 @@ class Broker:
         self.orders: list[Order | Ask] = []
         self.starved: list[Session] = []
         self._last_committed = 0
-        self._axis_noted = float("-inf")
+        self._axis_noted = state.now
         self._waiting: dict[int, list[Connection]] = {}
         self._next_session = state.next_session
         restore(self, state)

@@ -121,6 +121,14 @@ def test_passwords_that_wait_to_be_compared_have_a_bound() -> None:
     assert world.broker.asking == 0
 
 
+def test_who_waits_for_us_to_compare_a_password_does_not_run_out_of_time() -> None:
+    world = World(connect_timeout_s=10)
+    client = world.open(policy=Policy(Slow()))
+    client.connection.receive(encode(Connect("c", username="u", password=b"p"), V5))
+    world.sleep(20)
+    assert client.take(Connack).reason == R.SUCCESS
+
+
 # -- packets
 
 
@@ -300,12 +308,26 @@ def test_qos_0_that_waits_keeps_its_place_behind_what_is_on_disk() -> None:
     client.subscribe("t")
     client.drop()
     publisher = world.accepted(answers=True)
-    for number in range(2000):
+    for number in range(1999):
         publisher.publish("t", str(number), qos=number % 3)
     client = world.durable("s", answers=True)
-    assert client.payloads == [b"%d" % number for number in range(2000)]
+    assert client.payloads == [b"%d" % number for number in range(1999)]
     assert world.broker.statistics.dropped == 0
     assert world.broker.queued == 0
+
+
+def test_qos_0_that_waits_is_dropped_in_its_turn_with_the_oldest() -> None:
+    world = World(queue=[QueueSection(full="drop the oldest", qos_0=True)], queue_messages=600, inflight=10)
+    client = world.durable("s")
+    client.subscribe("t")
+    client.drop()
+    publisher = world.accepted(answers=True)
+    for number in range(950):
+        publisher.publish("t", str(number), qos=number % 2 if 500 <= number < 600 else 1)
+    client = world.durable("s", answers=True)
+    assert client.payloads == [b"%d" % number for number in range(350, 950)]
+    assert world.broker.statistics.overflowed == 350
+    assert world.broker.statistics.dropped == 0
 
 
 def test_qos_0_that_waits_is_gone_after_a_restart_and_nothing_else_is() -> None:
