@@ -55,7 +55,7 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(strangers or [], indent=2))
     elif strangers is None:
-        print(f"no gateway runs in {opened.path.parent}")
+        print(f"no gateway runs in {opened.path.parent}; --registry DATA/registry.db names another gateway's")
     elif not strangers:
         print("no stranger asks to be let in")
     else:
