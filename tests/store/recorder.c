@@ -1,8 +1,8 @@
 /* Notes every write, truncation and sync of gateway.db and its log in the file named by ONCEWAY_RECORD, loaded with LD_PRELOAD. From the notes a
  * test can make the disk as a power cut at any moment would have left it.
  *
- * A note: begin, end (double, CLOCK_MONOTONIC), operation ('w', 't', 's'), file ('d' database, 'l' log), 6 bytes of padding, offset (uint64),
- * length (uint64), and for a write its data. */
+ * A note: begin, end (double, CLOCK_MONOTONIC), operation ('w' write, 't' truncation, 's' sync, 'f' sync that failed), file ('d' database, 'l' log),
+ * 6 bytes of padding, offset (uint64), length (uint64), and for a write its data. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -85,8 +85,8 @@ static int sync_with(const char *name, int fd)
     char file = file_of(fd);
     double begin = now();
     int result = real(fd);
-    if (file && result == 0)
-        note_down('s', file, begin, 0, NULL, 0);
+    if (file)
+        note_down(result == 0 ? 's' : 'f', file, begin, 0, NULL, 0);
     return result;
 }
 
