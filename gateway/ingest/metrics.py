@@ -1,6 +1,6 @@
 """Spark's own measures of the stream, by its listener: into the counters, for `onceway ingest report`.
 
-In: Spark's progress events, in a thread of its own. Out: the last one as `Counters.spark`.
+In: Spark's progress events, in a thread of its own. Out: the last one that had rows, as `Counters.spark`.
 """
 
 from pyspark.sql.streaming.listener import (
@@ -9,6 +9,7 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
+    StreamingQueryProgress,
 )
 
 from gateway.ingest.counters import Counters
@@ -22,18 +23,22 @@ class ProgressListener(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        progress = event.progress
-        if progress.numInputRows:
-            self._counters.spark = {
-                "micro_batch": progress.batchId,
-                "at": progress.timestamp,
-                "rows": progress.numInputRows,
-                "rows_per_s": progress.processedRowsPerSecond,
-                "ms": dict(progress.durationMs),
-            }
+        note(self._counters, event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         pass
+
+
+def note(counters: Counters, progress: StreamingQueryProgress) -> None:
+    """rows: of the micro-batch; rows_per_s: from its start to its end; ms: how long each step took, as Spark names them."""
+    if progress.numInputRows:
+        counters.spark = {
+            "micro_batch": progress.batchId,
+            "at": progress.timestamp,
+            "rows": progress.numInputRows,
+            "rows_per_s": progress.processedRowsPerSecond,
+            "ms": dict(progress.durationMs),
+        }

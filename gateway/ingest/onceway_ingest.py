@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from gateway.ingest.interval import seconds
 from gateway.ingest.job import open_sink
 from gateway.ingest.landing import Landing
-from gateway.ingest.metrics import ProgressListener
+from gateway.ingest.metrics import ProgressListener, note
 from gateway.ingest.script import run_script
 from gateway.ingest.session import open_session
 from gateway.ingest.sink import Sink
@@ -58,6 +58,7 @@ def _time(text: str) -> float:
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
     """Prepare the tables and start the query."""
     sink = open_sink(spark, options.landing, options.table)
+    spark.streams.addListener(ProgressListener(sink.counters))
     tasks = spark.sparkContext.defaultParallelism * 2
     rows = (
         spark.readStream.format("onceway")
@@ -79,7 +80,6 @@ def run(options: argparse.Namespace) -> None:
     Landing(options.landing).gateways()
     spark = open_session(is_named(options.table))
     query, sink = start(spark, options)
-    spark.streams.addListener(ProgressListener(sink.counters))
 
     # A handler that called Spark itself could do so in the middle of another call to it.
     stopping = threading.Event()
@@ -90,8 +90,15 @@ def run(options: argparse.Namespace) -> None:
                 log.info("stopping after this micro-batch")
                 query.stop()
     finally:
-        sink.save()
+        finish(query, sink)
         spark.stop()
+
+
+def finish(query: StreamingQuery, sink: Sink) -> None:
+    """Save what the next start and the report make use of. The listener may not have heard of the last micro-batch yet."""
+    for progress in query.recentProgress:
+        note(sink.counters, progress)
+    sink.save()
 
 
 if __name__ == "__main__":

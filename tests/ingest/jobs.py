@@ -95,7 +95,7 @@ class Job(Lake):
             query.awaitTermination()
         finally:
             query.stop()
-            sink.save()
+            onceway_ingest.finish(query, sink)
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.checkpoint)
