@@ -394,5 +394,6 @@ bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 
 bool ow_mqtt_settled(const struct ow_mqtt *client)
 {
-    return ow_journal_idle(&client->journal) && ow_flow_settled(client) && (client->state != OW_CONNECTED || ow_link_drained(&client->link));
+    bool quiet = client->state != OW_CONNECTED || (ow_link_drained(&client->link) && client->journal.released == 0);
+    return quiet && ow_journal_idle(&client->journal) && ow_flow_settled(client);
 }

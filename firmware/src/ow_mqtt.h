@@ -137,7 +137,7 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options);
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter);
 
-/* Nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on the line. A good moment to restart. */
+/* Nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on the line, no PUBCOMP awaited. A good moment to restart. */
 bool ow_mqtt_settled(const struct ow_mqtt *client);
 
 #endif

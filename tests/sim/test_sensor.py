@@ -32,10 +32,10 @@ def board_in(folder: Path, eeprom: bytes, seed: int = 1) -> SimulatedBoard:
     return SimulatedBoard(folder, firmware=SENSOR, speed="step", seed=seed)
 
 
-def check(board: SimulatedBoard, gateway: Gateway, eeprom: bytes) -> None:
+def check(board: SimulatedBoard, gateway: Gateway, eeprom: bytes, waiting: int = 3) -> None:
     """Each publication that became done was delivered once and unaltered, each other one at most once, and nothing else was.
 
-    eeprom: what the board held when it met this gateway.
+    eeprom: what the board held when it met this gateway. waiting: publications that may be on their way.
     """
     before, after = Ledger.from_image(eeprom), Ledger.read(board.eeprom_log, board.eeprom_image, eeprom)
     assert after.contradictions == []
@@ -50,7 +50,7 @@ def check(board: SimulatedBoard, gateway: Gateway, eeprom: bytes) -> None:
         assert says(decode(delivery.payload), expected("", truth[delivery.sequence].source))
     undelivered = [sequence for sequence in truth if sequence not in settled and sequence not in delivered]
     assert not [sequence for sequence in undelivered if after.state(sequence)[1]], "lost"
-    assert len(undelivered) <= 3, "nothing waits for ever"
+    assert len(undelivered) <= waiting, "nothing waits for ever"
 
 
 async def cut_and_recover(folder: Path, eeprom: bytes, cut: str, seed: int, gateway: Gateway | None = None) -> None:
@@ -136,6 +136,38 @@ class Hollow(Gateway):
 async def test_these_checks_can_fail(tmp_path: Path, gateway: type[Gateway], verdict: str) -> None:
     with pytest.raises(AssertionError, match=verdict):
         await cut_at_every_byte_sent(tmp_path, gateway)
+
+
+COMMANDS = (b"interval 500", b"reboot")
+
+
+async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
+    """Give a new board the commands and cut its power once. Returns EEPROM cells written and bytes sent before the cut, or at the end."""
+    eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
+    async with board_in(folder, eeprom, seed) as board:
+        await board.command(f"cut {cut}")
+        await converse(board, gateway, completed=READINGS)
+        stats = await board.stats()
+        if stats.armed == "none":
+            await board.power(True)
+        await converse(board, gateway, completed=gateway.completed + READINGS)
+        interval = int.from_bytes((await board.eeprom())[0x020:0x022])
+        reboots = board.eeprom_log.read_text().count("start watchdog")
+    assert gateway.obeyed == len(COMMANDS)
+    assert interval == 500
+    assert reboots <= 1, "obeyed twice"
+    assert reboots == 1 or stats.armed == "none", "not obeyed"
+    check(board, gateway, eeprom, waiting=12)
+    return stats.writes, stats.tx
+
+
+async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(tmp_path: Path) -> None:
+    """Each command takes effect once; in place of a reboot, the power cut will do."""
+    writes, sent = await obey(tmp_path / "uncut", "eeprom 1000000", 1)
+    for number in range(1, writes + 1):
+        await obey(tmp_path / f"torn-{number}", f"eeprom {number} torn", number)
+    for number in range(1, sent + 1):
+        await obey(tmp_path / f"tx-{number}", f"tx {number}", number)
 
 
 async def test_its_eeprom_lives_ten_years(tmp_path: Path) -> None:
