@@ -51,25 +51,31 @@ class Registry:
     def admits(self, name: str, stranger: bool) -> bool:
         """Whether this device may connect. stranger: the answer for a name that is not registered."""
         try:
-            status = self._status(name)
+            return _welcome(self._statuses("name = ?", name), name, stranger)
         except sqlite3.Error as error:
             log.error("%s: the device registry cannot be read (%s); %s is refused", self._path, error, name)
             return False
-        return stranger if status is None else status != "revoked"
 
     def knows(self, name: str) -> bool:
         """Whether the name is registered, be it revoked. A registry that cannot be read knows every name."""
         try:
-            return self._status(name) is not None
+            return name in self._statuses("name = ?", name)
         except sqlite3.Error:
             return True
 
-    def _status(self, name: str) -> str | None:
+    def statuses(self) -> dict[str, str]:
+        """Of all devices, by name. Raises sqlite3.Error when the registry cannot be read now."""
+        return self._statuses("true")
+
+    def _statuses(self, which: str, *values: str) -> dict[str, str]:
         if not self._path.exists():
-            return None
+            return {}
         with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=_LOCKED_S)) as database:
-            row = database.execute("SELECT status FROM device WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+            return dict(database.execute(f"SELECT name, status FROM device WHERE {which}", values))  # noqa: S608 - words of ours
+
+
+def _welcome(statuses: dict[str, str], name: str, stranger: bool) -> bool:
+    return stranger if name not in statuses else statuses[name] != "revoked"
 
 
 class Admission(Anonymous):
@@ -90,9 +96,17 @@ class Admission(Anonymous):
         return ReasonCode.NOT_AUTHORIZED, f"device {packet.client_id!r} is revoked, or not in the device registry"
 
     def holds(self, connection: Connection) -> bool:
-        """Whether a connection that was let in would be let in again."""
+        """Whether a connection that was let in would be let in again; yes while the registry cannot be read."""
+        try:
+            return self.still_welcome(connection, self._registry.statuses())
+        except sqlite3.Error:
+            return True
+
+    def still_welcome(self, connection: Connection, statuses: dict[str, str]) -> bool:
+        """The same by what the registry says now."""
         device = connection.peer.device
-        return (device is None or self.greets(device.name)) and (not connection.client or self.greets(connection.client))
+        names = {connection.client} | ({device.name} if device is not None else set())
+        return all(_welcome(statuses, name, self.stranger) for name in names if name)
 
 
 class Watch:
@@ -117,16 +131,22 @@ class Watch:
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         self._write_pending()
         stamp = self._registry.stamp
-        if stamp != self._stamp:
+        if stamp and stamp != self._stamp and self._dismiss():
             self._stamp = stamp
-            self._dismiss()
 
-    def _dismiss(self) -> None:
+    def _dismiss(self) -> bool:
+        """Put out who is not welcome any more. False when the registry could not be read: nobody is put out for that."""
+        try:
+            statuses = self._registry.statuses()
+        except sqlite3.Error as error:
+            log.warning("the device registry cannot be read (%s): looking again", error)
+            return False
         self._engine.begin()
         for connection in list(self._engine.broker.connections):
             access = connection.policy.access
-            if isinstance(access, Admission) and not access.holds(connection):
+            if isinstance(access, Admission) and not access.still_welcome(connection, statuses):
                 connection.disconnect(ReasonCode.NOT_AUTHORIZED, "the device was revoked")
+        return True
 
     def _write_pending(self) -> None:
         strangers = [

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.devices import FILE, pending
+from gateway.service.devices import FILE, LOOK_S, pending
 from gateway.service.devices import Registry as Admitted
 from provisioning.identity import Identity
 from provisioning.registry import Registry
@@ -148,6 +149,23 @@ async def test_a_device_that_has_only_greeted_is_put_out_too(folder: Path, lines
     async with gateway_on(lines, folder):
         board = Board(lines[0], "roof-1")
         await until(lambda: board.started)
+        Registry(folder / FILE).revoke("roof-1")
+        await until(lambda: board.refused)
+        board.power_off()
+
+
+async def test_a_registry_that_is_locked_or_away_puts_nobody_out(folder: Path, lines: list[Pty]) -> None:
+    async with gateway_on(lines, folder) as running:
+        board = await _connected(lines[0], "roof-1")
+        with sqlite3.connect(folder / FILE, isolation_level=None) as writer:
+            os.utime(folder / FILE)
+            writer.execute("BEGIN EXCLUSIVE")
+            await running.logged("cannot be read (database is locked): looking again")
+            writer.execute("ROLLBACK")
+        (folder / FILE).rename(folder / "away")
+        await asyncio.sleep(1.5 * LOOK_S)  # nothing shall happen: there is no event to wait for
+        (folder / "away").rename(folder / FILE)
+        assert board.ended == []
         Registry(folder / FILE).revoke("roof-1")
         await until(lambda: board.refused)
         board.power_off()
