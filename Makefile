@@ -55,6 +55,7 @@ soak: debian-soak firmware ## hours: power cuts and kills of the gateway under l
 	@$(BIN)/python -m tests.links.soak --device python $(ARGS)
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
+	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --jobs 2 --dir build/cuts
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py
 

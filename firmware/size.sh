@@ -1,8 +1,8 @@
 #!/bin/sh
 # Prints the size table, writes ../build/size.json (flash, ram, stack, eeprom_years of the whole program) and fails when a budget is exceeded.
-# Usage: size.sh PYTHON FOLDER; FOLDER holds size.elf, size.hex and the variants. Bytes of flash and static RAM are avr-size's.
+# Usage: size.sh PYTHON FOLDER READINGS; FOLDER holds size.elf, size.hex and the variants; EEPROM life is counted over so many readings. Bytes of flash and static RAM are avr-size's.
 set -eu
-python=$1 folder=$2
+python=$1 folder=$2 readings=$3
 
 row() {
     avr-size "$folder/$1.elf" | awk -v name="$2" 'NR == 2 {printf "%-46s %7d %7d\n", name, $1 + $2, $2 + $3}'
@@ -15,7 +15,7 @@ row size-volatile '  without persistence'
 row size-qos0 '  QoS 0 outward only, without subscribe'
 row sensor 'sensor example'
 
-measured=$(cd .. && "$python" -m hil.board.measure "${folder#../}/size.hex" --readings 180)
+measured=$(cd .. && "$python" -m hil.board.measure "${folder#../}/size.hex" --readings "$readings")
 avr-size "$folder/size.elf" | awk 'NR == 2 {print $1 + $2, $2 + $3}' | "$python" -c '
 import json, pathlib, sys
 flash, ram = map(int, sys.stdin.read().split())
@@ -23,7 +23,7 @@ measured = json.loads(sys.argv[1])
 figures = {"flash": flash, "ram": ram, "stack": measured["stack"], "eeprom_years": measured["eeprom_years"]}
 pathlib.Path("../build/size.json").write_text(json.dumps(figures) + "\n")
 budgets = {"flash": 10_240, "ram": 700, "stack": 350}
-print("stack {stack} bytes at most; the EEPROM lives {eeprom_years} years at a reading a minute".format(**figures))
+print("stack {stack} bytes at most; the EEPROM lives {eeprom_years} years at a reading a minute (counted over {readings})".format(**figures, readings=measured["readings"]))
 over = [f"{name} {figures[name]} above {limit}" for name, limit in budgets.items() if figures[name] > limit]
 over += [f"EEPROM life {figures['"'eeprom_years'"']} years below 10"] if figures["eeprom_years"] < 10 else []
 sys.exit("over budget: " + ", ".join(over) if over else 0)' "$measured"
