@@ -150,6 +150,10 @@ class Engine:
         self._turn = False
         self._write()
         self._order()
+        if self.broker.changes.urgent:
+            self._loop.call_soon(self._commit_urgent)  # what is at the sockets by then goes with it
+
+    def _commit_urgent(self) -> None:
         self._commit(self.broker.changes.urgent)
 
     def _write(self) -> None:
@@ -223,7 +227,7 @@ class Engine:
         self._on_disk(number)
         self._write()
         self._order()
-        self._commit(self.broker.changes.urgent)
+        self._commit_urgent()
 
     def _on_disk(self, number: int) -> None:
         self.broker.on_disk(number)
