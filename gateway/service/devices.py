@@ -29,6 +29,7 @@ PENDING = "pending.json"
 LOOK_S = 1.0
 _LOCKED_S = 0.5
 """A writer of the registry takes milliseconds; the event loop waits no longer for one."""
+_COUNTER_AT, _COUNTER_SIZE = 24, 4
 _MOST_TOLD = 1000
 """Names of strangers that the log tells, once each."""
 
@@ -40,13 +41,15 @@ class Registry:
         self._path = folder / FILE
 
     @property
-    def stamp(self) -> tuple[int, ...]:
-        """Differs after each change."""
+    def stamp(self) -> bytes:
+        """Differs after each change: the change counter in the file's header (SQLite's "Database File Format", section 1.3.7). Empty while
+        there is no registry."""
         try:
-            status = self._path.stat()
+            with self._path.open("rb") as file:
+                file.seek(_COUNTER_AT)
+                return file.read(_COUNTER_SIZE)
         except OSError:
-            return ()
-        return status.st_ino, status.st_mtime_ns, status.st_size
+            return b""
 
     def admits(self, name: str, stranger: bool) -> bool:
         """Whether this device may connect. stranger: the answer for a name that is not registered."""

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -157,11 +157,10 @@ async def test_a_device_that_has_only_greeted_is_put_out_too(folder: Path, lines
 async def test_a_registry_that_is_locked_or_away_puts_nobody_out(folder: Path, lines: list[Pty]) -> None:
     async with gateway_on(lines, folder) as running:
         board = await _connected(lines[0], "roof-1")
-        with sqlite3.connect(folder / FILE, isolation_level=None) as writer:
-            os.utime(folder / FILE)
-            writer.execute("BEGIN EXCLUSIVE")
+        with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as writer:
+            writer.execute("PRAGMA locking_mode = EXCLUSIVE")
+            writer.execute("UPDATE device SET port = 'elsewhere'")
             await running.logged("cannot be read (database is locked): looking again")
-            writer.execute("ROLLBACK")
         (folder / FILE).rename(folder / "away")
         await asyncio.sleep(1.5 * LOOK_S)  # nothing shall happen: there is no event to wait for
         (folder / "away").rename(folder / FILE)
