@@ -86,7 +86,7 @@ def trim(broker: Broker, session: Session) -> None:
     limits, outbound = broker.limits, session.outbound
     if session.queueing.full != "drop the oldest" or not _over(broker, session, 0, 0):
         return
-    long = outbound.messages > 4 * PAGE_ROWS
+    long = outbound.messages > PAGE_ROWS
     spare_messages, spare_bytes = (limits.queue_messages // 10, limits.queue_bytes // 10) if long else (0, 0)
     while _over(broker, session, spare_messages, spare_bytes) and _drop_oldest(broker, session):
         pass

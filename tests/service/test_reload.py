@@ -244,7 +244,7 @@ def test_check_config_looks_at_what_the_file_names(site: Site, text: str, said: 
 
 
 def test_the_example_in_the_readme_is_a_configuration(tmp_path: Path) -> None:
-    section = (Path(__file__).parents[2] / "README.md").read_text().partition("### Users, access and limits")[2].partition("\n## ")[0]
+    section = (Path(__file__).parents[2] / "README.md").read_text().partition("### Users, access and limits")[2].partition("\n##")[0]
     lines = [line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")]
     text = "\n".join(lines[next(index for index, line in enumerate(lines) if line.startswith("[[")) :])
     found = parse(tomllib.loads(text), "README.md")
