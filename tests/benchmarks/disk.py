@@ -1,11 +1,15 @@
-"""Libraries that stand between the gateway and the disk, built for a measurement: one delays each fsync, one notes when each was.
+"""The disk under the gateway: how long it takes by itself, and libraries that stand in between, one that delays each fsync and one that
+notes when each was.
 
-In: a folder to build in. Out: what `brokers.onceway` takes as `preload` and environment. The sources are the tests' own.
+In: a folder on that disk. Out: seconds; what `brokers.onceway` takes as `preload` and environment. The sources are the tests' own.
 """
 
+import os
 import struct
 import subprocess
+import time
 from pathlib import Path
+from statistics import median
 
 _SOURCES = Path(__file__).resolve().parents[1] / "store"
 _NOTE = struct.Struct("<ddcc6xQQ")
@@ -30,3 +34,20 @@ def syncs(record: Path) -> list[tuple[float, float]]:
         if operation == b"s":
             found.append((begin, end))
     return found
+
+
+def fsync_s(folder: Path, times: int = 200) -> float:
+    """Median seconds of an fsync after 16 kB were written over, as at the end of a commit."""
+    path = folder / "fsync"
+    spent = []
+    with path.open("wb") as file:
+        file.write(bytes(16_384))
+        file.flush()
+        os.fsync(file.fileno())
+        for _ in range(times):
+            os.pwrite(file.fileno(), bytes(16_384), 0)
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            spent.append(time.perf_counter() - began)
+    path.unlink()
+    return median(spent)

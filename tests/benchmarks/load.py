@@ -120,7 +120,7 @@ class Peer:
 
 
 class Publisher(Peer):
-    """sent: messages so far."""
+    """sent: messages so far. answers: what goes out with the next messages, as a client that thinks before it writes would do it."""
 
     def __init__(self, port: int, topics: Sequence[bytes], qos: int, clean: bool) -> None:
         super().__init__(port, clean)
@@ -128,14 +128,19 @@ class Publisher(Peer):
         self.packets = packets_of(qos, tuple(topics))
         self.size = len(self.packets) // IDS
         self.sent = 0
+        self.answers = b""
 
     def publish(self, count: int) -> None:
-        while count:
+        """Send the answers, and `count` messages."""
+        data, self.answers = self.answers, b""
+        while count > 0:
             start = self.sent % IDS
             step = min(count, IDS - start)
-            self.socket.sendall(self.packets[start * self.size : (start + step) * self.size])
+            data += self.packets[start * self.size : (start + step) * self.size]
             self.sent += step
             count -= step
+        if data:
+            self.socket.sendall(data)
 
     def on_readable(self) -> None:
         data = self.read()
@@ -151,7 +156,7 @@ class Publisher(Peer):
                 if data[at] == PUBREC:
                     answer = bytearray(data[at : at + 4 * count])
                     answer[::4] = bytes((PUBREL,)) * count
-                    self.socket.sendall(answer)
+                    self.answers += answer
                 else:
                     assert data[at] == PUBCOMP, data[at : at + 8].hex()
                     self.complete += count
@@ -232,15 +237,14 @@ def drive(publishers: Sequence[Publisher], subscribers: Sequence[Subscriber], se
     sent = arrived = 0
     turn: Sequence[Publisher] = publishers
     while True:
-        if time.perf_counter() < deadline:
-            slack = behind - sent + arrived // readers
-            for publisher in turn:
-                room = min(window - publisher.sent + publisher.complete if qos else window, slack)
-                if room > 0:
-                    publisher.publish(room)
-                    sent += room
-                    slack -= room
-        elif arrived == sent * readers and (not qos or all(peer.complete == peer.sent for peer in publishers)):
+        over = time.perf_counter() >= deadline
+        slack = 0 if over else behind - sent + arrived // readers
+        for publisher in turn:
+            room = max(0, min(window - publisher.sent + publisher.complete if qos else window, slack))
+            publisher.publish(room)
+            sent += room
+            slack -= room
+        if over and arrived == sent * readers and (not qos or all(peer.complete == peer.sent for peer in publishers)):
             break
         events = poll.select(STALLED_S)
         if not events:
