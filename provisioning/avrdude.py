@@ -17,7 +17,7 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 Progress = Callable[[str, float], None]
-"""Called with the stage ("connect", "wipe", "write", "verify") and the share of it that is done, 0 to 1."""
+"""Called with the stage ("connect", "wipe", "write", "verify", "greet") and the share of it that is done, 0 to 1."""
 
 _BAR = 50
 _SILENCE_S = 6.0

@@ -41,7 +41,10 @@ def add(
         job.rehearse()
         return
     done = job.write()
-    met = await_greeting(job.target.port, name, job.target.board)
+    with shown(as_json) as progress:
+        progress("greet", 0.0)
+        met = await_greeting(job.target.port, name, job.target.board)
+        progress("greet", 1.0)
     if as_json:
         print(json.dumps(done.public() | {"incarnation": met.incarnation, "next_sequence": met.next_sequence}, indent=2))
     else:

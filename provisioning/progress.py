@@ -1,4 +1,4 @@
-"""avrdude's progress for people: bars on a terminal, a line per stage elsewhere, nothing for machines."""
+"""Progress for people: bars on a terminal, a line per stage elsewhere, nothing for machines."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,13 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from provisioning import avrdude
 
-_STAGES = {"connect": "waiting for the boot loader", "wipe": "emptying the EEPROM", "write": "writing", "verify": "reading back"}
+_STAGES = {
+    "connect": "waiting for the boot loader",
+    "wipe": "emptying the EEPROM",
+    "write": "writing",
+    "verify": "reading back",
+    "greet": "waiting for its greeting",
+}
 
 
 @contextmanager
