@@ -1,12 +1,13 @@
-"""libFuzzer on the C parser of the link: `python -m tests.links.fuzz --seconds 600`.
+"""libFuzzer on what the C side reads, frames of the link and MQTT packets: `python -m tests.links.fuzz --seconds 600`.
 
-The corpus stays in build/fuzz, so that the next run goes on from there. Exit 1 when an input makes the link fail; its file is named.
+The corpus stays in build/fuzz, so that the next run goes on from there. Exit 1 when an input makes the code fail; its file is named.
 """
 
 import argparse
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.links.twin import BUFFERS, SOURCES
 
@@ -14,20 +15,37 @@ HERE = Path(__file__).parent
 WORK = HERE.parents[1] / "build" / "fuzz"
 
 
-def fuzz(buffers: tuple[int, int, int], seconds: int) -> bool:
-    """Fuzz the link with these buffers; tell whether it survived."""
-    folder = WORK / "link-{}-{}-{}".format(*buffers)
+class Target(NamedTuple):
+    """name: of its folder; files: what it is made of; sizes: the library's configuration."""
+
+    name: str
+    files: list[Path]
+    sizes: list[str]
+
+
+def _target(program: str, sources: tuple[str, ...], buffers: tuple[int, int, int]) -> Target:
+    files = [HERE / f"fuzz_{program}.c", *(SOURCES / f"ow_{name}.c" for name in sources)]
+    names = ("OW_LINK_RX_MTU", "OW_LINK_WINDOW", "OW_LINK_TX_SIZE")
+    sizes = [f"-D{name}={size}" for name, size in zip(names, buffers, strict=True)]
+    return Target("{}-{}-{}-{}".format(program, *buffers), files, sizes)
+
+
+TARGETS = [_target("link", ("link", "frame", "crc", "bytes"), buffers) for buffers in BUFFERS]
+TARGETS += [_target("packet", ("packet_read", "bytes"), BUFFERS[0])]
+
+
+def fuzz(target: Target, seconds: int) -> bool:
+    """Fuzz it; tell whether it survived."""
+    folder = WORK / target.name
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     program = folder / "fuzz"
-    files = [HERE / "fuzz_link.c", *(SOURCES / f"ow_{name}.c" for name in ("link", "frame", "crc", "bytes"))]
-    sizes = [f"-D{name}={size}" for name, size in zip(("OW_LINK_RX_MTU", "OW_LINK_WINDOW", "OW_LINK_TX_SIZE"), buffers, strict=True)]
     checks = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run(["clang", "-std=c11", "-O1", "-g", *checks, *sizes, f"-I{SOURCES}", "-o", program, *files], check=True)
+    subprocess.run(["clang", "-std=c11", "-O1", "-g", *checks, *target.sizes, f"-I{SOURCES}", "-o", program, *target.files], check=True)
     options = [f"-max_total_time={seconds}", "-max_len=4096", "-print_final_stats=1", f"-artifact_prefix={folder}/"]
     ran = subprocess.run([program, corpus, *options], capture_output=True, text=True, check=False)
     inputs = next((line.split()[-1] for line in ran.stderr.splitlines() if "number_of_executed_units" in line), "?")
-    print(f"link with buffers {buffers}: {inputs} inputs, {len(list(corpus.iterdir()))} in the corpus")
+    print(f"{target.name}: {inputs} inputs, {len(list(corpus.iterdir()))} in the corpus")
     if ran.returncode:
         print(ran.stderr[-4000:], file=sys.stderr)
     return ran.returncode == 0
@@ -35,9 +53,9 @@ def fuzz(buffers: tuple[int, int, int], seconds: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=600, help="for each set of buffers")
+    parser.add_argument("--seconds", type=int, default=600, help="for each target")
     seconds = parser.parse_args().seconds
-    return 0 if all(fuzz(buffers, seconds) for buffers in BUFFERS) else 1
+    return 0 if all(fuzz(target, seconds) for target in TARGETS) else 1
 
 
 if __name__ == "__main__":
