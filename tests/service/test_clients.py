@@ -244,6 +244,53 @@ async def test_what_a_full_queue_costs_stands_in_the_configuration(tmp_path: Pat
         assert await running.end() == 0
 
 
+@pytest.mark.parametrize("keep", [True, False])
+async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_says_so(tmp_path: Path, keep: bool) -> None:
+    queue = f'[[queue]]\nclients = "sleepy*"\nqos_0 = {str(keep).lower()}\n'
+    async with gateway(*configured(tmp_path, '[[listener]]\nbind = "127.0.0.1:0"\n', queue)) as running:
+        sub = ("mosquitto_sub", "-p", str(running.port), "-i", "sleepy-1", "-c", "-q", "1", "-t", "t")
+        assert await run(*sub, "-E") == (0, "")
+        for number in range(4):
+            pub = ("mosquitto_pub", "-p", str(running.port), "-t", "t", "-m", str(number), "-q", str(number % 2))
+            assert await run(*pub) == (0, "")
+        expected = ["0", "1", "2", "3"] if keep else ["1", "3"]
+        assert await run(*sub, "-C", str(len(expected)), "-W", "5") == (0, "\n".join([*expected, ""]))
+        assert await run(*sub, "-W", "1") == (27, "Timed out\n"), "nothing comes twice"
+        assert await running.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "refused_from", "reasons"),
+    [
+        ("connects_per_s = 1", 10, (R.CONNECTION_RATE_EXCEEDED, R.SERVER_UNAVAILABLE, R.SERVER_UNAVAILABLE)),
+        ("connections = 4", 4, (R.QUOTA_EXCEEDED, R.SERVER_UNAVAILABLE, R.SERVER_UNAVAILABLE)),
+    ],
+)
+async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
+    tmp_path: Path, limits: str, refused_from: int, reasons: tuple[R, ...]
+) -> None:
+    async with gateway(*configured(tmp_path, '[[listener]]\nbind = "127.0.0.1:0"\n', f"[limits]\n{limits}\n")) as running:
+        clients: list[Wire] = []
+
+        async def answer(version: Version) -> int:
+            client = Wire(*await asyncio.open_connection("127.0.0.1", running.port), version)
+            clients.append(client)
+            client.send(Connect(f"c{len(clients)}", version))
+            return (await client.take(Connack)).reason
+
+        assert [await answer(Version.V5) for _ in range(refused_from)] == [R.SUCCESS] * refused_from
+        for version, reason in zip((Version.V5, Version.V3_1_1, Version.V3_1), reasons, strict=True):
+            for _ in range(5):  # a second may go by, and let one more in
+                found = await answer(version)
+                if found != R.SUCCESS:
+                    break
+            assert found == reason
+        for client in clients:
+            client.writer.close()
+        assert len([line for line in running.log if "CONNECT refused" in line]) == 1
+        assert await running.end() == 0
+
+
 async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_why(tmp_path: Path) -> None:
     port = free_port()
     async with gateway(*configured(tmp_path, f'[[listener]]\nbind = ":{port}"\n[[listener]]\nbind = "127.0.0.1:0"\n')) as running:
