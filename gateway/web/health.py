@@ -5,6 +5,7 @@ A part counts as failing while devices or clients have to wait for it, or are re
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import has_magic
 from typing import Any
 
 from gateway import __version__
@@ -58,12 +59,12 @@ def _spool(source: Source) -> list[Problem]:
 
 
 def _serial(source: Source) -> list[Problem]:
-    """Sections of the configuration without any open port."""
+    """Ports of the configuration that are not open. A pattern asks for what is plugged in, so that nothing is plugged in is no fault."""
     found = []
     ports = source.ports()
     for section in source.broker.config.serial:
         mine = [port for port in ports if port.path == section.port or fnmatchcase(port.path, section.port)]
-        if any(port.is_open for port in mine):
+        if any(port.is_open for port in mine) or (has_magic(section.port) and not mine):
             continue
         why = next((port.problem for port in mine if port.problem), "no such port")
         found.append(Problem("serial", f"{section.port}: {why}"))
