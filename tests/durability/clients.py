@@ -177,7 +177,9 @@ class Publisher(Client):
     def after(self) -> None:
         fresh: list[Packet] = []
         while self.going and self.line is not None and len(self._flights) < WINDOW:
-            self._next_id = next(n for n in (*range(self._next_id + 1, 65536), *range(1, 65536)) if n not in self._flights)
+            self._next_id = self._next_id % 65535 + 1
+            if self._next_id in self._flights:
+                continue
             payload = f"{self.name}:{self.published}".encode().ljust(self.size)
             packet = self._flights[self._next_id] = Publish(f"load/{self.name}", payload, self.qos, self._next_id)
             self.published += 1

@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 SIZE = 128 * 1024 * 1024
@@ -19,18 +20,20 @@ def missing() -> str | None:
     """Why there can be no such disk here."""
     if os.geteuid():
         return "mounting a loop device needs root"
-    if not Path("/dev/loop-control").exists():
-        return "this machine has no loop devices (/dev/loop-control)"
+    for need in ("/dev/loop-control", "/dev/shm"):
+        if not Path(need).exists():
+            return f"this machine has no {need}"
     return None if shutil.which("mkfs.ext4") else "mkfs.ext4 is not installed"
 
 
 class LoopDisk:
-    """mount: where it is mounted."""
+    """mount: where it is mounted. Its image is in memory, so that other disks of this machine neither slow it nor suffer from it."""
 
     def __init__(self, folder: Path) -> None:
         self.mount = folder / "disk"
         self.mount.mkdir()
-        self._image = folder / "disk.img"
+        self._folder = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="onceway-")
+        self._image = Path(self._folder.name) / "disk.img"
         self._device = ""
         with self._image.open("wb") as file:
             file.truncate(SIZE)
@@ -41,8 +44,8 @@ class LoopDisk:
         self._device = _run("losetup", "--find", "--show", self._image).strip()
         _run("mount", "-o", "noatime", self._device, self.mount)
 
-    def _detach(self) -> None:
-        _run("umount", self.mount)
+    def _detach(self, *how: str) -> None:
+        _run("umount", *how, self.mount)
         _run("losetup", "--detach", self._device)
 
     def freeze(self) -> Path:
@@ -64,7 +67,8 @@ class LoopDisk:
         self._attach()
 
     def close(self) -> None:
-        self._detach()
+        self._detach("--lazy")  # a test that was interrupted may have left something open
+        self._folder.cleanup()
 
 
 class SmallDisk:

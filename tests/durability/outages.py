@@ -24,11 +24,14 @@ PART = 12
 async def run(kind: str, times: int, seed: int, reached: Counter[str]) -> list[str]:
     """So many outages of one kind; returns the promises that were broken."""
     done = 0
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # so that disks are unmounted
 
     def progress() -> None:
         nonlocal done
         done += 1
-        if done % PART == 0:
+        if done % 4 == 0:
             print(f"{kind}: {done} of {times}", file=sys.stderr)
 
     for first in range(0, times, PART):
@@ -56,12 +59,14 @@ def main() -> int:
     if arguments.cuts and (reason := missing()):
         print(f"no power can be cut here: {reason}", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that disks are unmounted
     started = time.monotonic()
     reached: Counter[str] = Counter()
     faults: list[str] = []
     for kind, times in (("power cuts", arguments.cuts), ("kills", arguments.kills)):
-        faults += asyncio.run(run(kind, times, arguments.seed, reached))
+        try:
+            faults += asyncio.run(run(kind, times, arguments.seed, reached))
+        except asyncio.CancelledError:
+            return 128 + signal.SIGTERM
     print(f"seed {arguments.seed}, {time.monotonic() - started:.0f} s")
     for name, count in reached.items():
         print(f"  {name:42} {count:10,}")
