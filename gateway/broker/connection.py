@@ -52,7 +52,7 @@ _ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
 _PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
 _CONNECT = 0x10
 _MOST_WAITING = 65_536
-_SMALL = 65_536
+_SMALL = 4096
 """Bytes of an incomplete packet that cost nobody the connection."""
 
 
