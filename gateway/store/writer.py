@@ -124,7 +124,8 @@ class Writer:
                 self.times.error = str(error)
                 if not tries:
                     name = getattr(error, "sqlite_errorname", "no code of SQLite")
-                    log.error("the store takes no data (%s, %s); nothing is acknowledged until it does", error, name)
+                    advice = "" if isinstance(error, sqlite3.OperationalError) else ". Stop the gateway and run: onceway store check"
+                    log.error("the store takes no data (%s, %s); nothing is acknowledged until it does%s", error, name, advice)
                 tries += 1
                 self._failed(error)
                 if self._stopping.wait(RETRY_S):
