@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [NAME ...]`: run all benchmarks, or those named (`throughput` is bench_throughput.py), one after the other.
+"""`python -m tests.benchmarks [NAME ...]`: run the benchmarks, or those named (`throughput` is bench_throughput.py), one after the other.
 
 Each is a process of its own, so that none inherits the memory of another, and prints its table. A goal that is missed is said in the table
 and in build/bench.json; it fails nothing. Exit code 1: a benchmark ended without figures.
@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.benchmarks.report import RESULTS
 
 FOLDER = Path(__file__).parent
+_ALONE = ("ingest",)
+"""Run when named only: longer than all others together."""
 
 
 def names() -> list[str]:
@@ -29,7 +31,7 @@ def main(wanted: list[str]) -> int:
         print(f"error: there is no benchmark {unknown[0]!r}; there are: {' '.join(names())}", file=sys.stderr)
         return 2
     empty = []
-    for name in wanted or names():
+    for name in wanted or [name for name in names() if name not in _ALONE]:
         print(f"\n{name}", flush=True)
         before = changed()
         environment = os.environ | {"PYTHONPATH": str(FOLDER.parents[1])}

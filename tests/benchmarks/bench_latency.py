@@ -1,12 +1,13 @@
 """How long a durable QoS 1 publish takes until its PUBACK: beyond the fsync, and with a slow disk.
 
 A persistent session subscribes, so that each message needs a commit. First one message at a time on the disk as it is; a library notes each
-fsync, and what a publish waited for one is taken off its time. Then 1,000 messages a second with 8 ms added to each fsync of the store:
-those of checkpoints too, which are not to be seen in the 99.9th percentile.
+fsync, and what a publish waited for one is taken off its time. Then 1,000 messages a second on a disk that is slow in a known way: a folder
+in memory, and 8 ms for each fsync of the store. Those of checkpoints count, too, and are not to be seen in the 99.9th percentile.
 """
 
 import select
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -56,7 +57,10 @@ def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> list[float]
     """Seconds from PUBLISH to PUBACK at a steady rate."""
     library, plan = build("faults", folder), folder / "plan"
     plan.write_text(f"delay {SLOW_MS}")
-    with onceway(folder, preload=library, ONCEWAY_FAULTS=str(plan)) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir="/dev/shm") as memory,
+        onceway(Path(memory), preload=library, ONCEWAY_FAULTS=str(plan)) as broker,
+    ):
         topics = new_topics()
         reader = Subscriber(broker.port, topics, 1, clean=False)
         publisher = Peer(broker.port, clean=False)
@@ -88,8 +92,8 @@ def measure(folder: Path, messages: int = MESSAGES, seconds: float = SECONDS, pe
     return [
         Figure("durable QoS 1 publish beyond the fsync, p50", percentile(quick, 0.5) * 1000, "ms", "≤ 1"),
         Figure("durable QoS 1 publish beyond the fsync, p99", percentile(quick, 0.99) * 1000, "ms", "≤ 5"),
-        Figure(f"durable QoS 1 publish, fsync {SLOW_MS} ms slower, p50", percentile(slow, 0.5) * 1000, "ms"),
-        Figure(f"durable QoS 1 publish, fsync {SLOW_MS} ms slower, p99.9", percentile(slow, 0.999) * 1000, "ms", "≤ 50"),
+        Figure(f"durable QoS 1 publish, fsync of {SLOW_MS} ms, p50", percentile(slow, 0.5) * 1000, "ms"),
+        Figure(f"durable QoS 1 publish, fsync of {SLOW_MS} ms, p99.9", percentile(slow, 0.999) * 1000, "ms", "≤ 50"),
     ]
 
 

@@ -41,12 +41,12 @@ def fill(folder: Path, sessions: int, each: int) -> None:
 def measure(folder: Path, sessions: int = SESSIONS, each: int = EACH, starts: int = STARTS) -> list[Figure]:
     fill(folder / "data", sessions, each)
     times = []
-    for _ in range(starts):
+    for client in range(1, starts + 1):
         with onceway(folder) as broker:
             times.append(broker.started_in)
             memory = broker.memory / 1e6
-            peer = Peer(broker.port, clean=False, client=f"away-{sessions}")
-            assert peer.expect(0x32).endswith(b"%032d" % ((sessions - 1) * each))
+            peer = Peer(broker.port, clean=False, client=f"away-{client}")
+            assert peer.expect(0x32).endswith(b"%032d" % ((client - 1) * each))
             peer.socket.close()
     name = f"start with {sessions * each:,} queued messages"
     return [Figure(name, min(times), "s", "≤ 3"), Figure(f"{name}: memory", memory, "MB")]

@@ -30,7 +30,7 @@ SMALL = {
     bench_idle: {"seconds": 0.5},
     bench_latency: {"messages": 20, "seconds": 0.5, "per_second": 100},
     bench_memory: {"clients": 20, "messages": 3},
-    bench_start: {"sessions": 2, "each": 50, "starts": 1},
+    bench_start: {"sessions": 2, "each": 50, "starts": 2},
     bench_throughput: {"seconds": 0.05, "rounds": 1},
     bench_writes: {"seconds": 0.1},
 }
