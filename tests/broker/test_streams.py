@@ -21,7 +21,7 @@ def damaged(draw: st.DrawFn, version: Version) -> bytes:
 VERSIONS = st.sampled_from(list(Version))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data(), VERSIONS, st.booleans())
 def test_the_pieces_that_bytes_come_in_make_no_difference(data: st.DataObject, version: Version, kept: bool) -> None:
     """On a disk that commits at the end, since an answer that waits for it is dropped when the client is closed meanwhile."""
@@ -30,7 +30,7 @@ def test_the_pieces_that_bytes_come_in_make_no_difference(data: st.DataObject, v
     assert feed(World(), stream, Manner(version, True, kept, singly=True, slow=True)) == whole
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data(), st.integers(0, 255))
 def test_nothing_escapes_and_the_broker_serves_on(data: st.DataObject, number: int) -> None:
     world, manner = World(), Manner.of(number)

@@ -66,7 +66,8 @@ def main() -> int:
         try:
             faults += asyncio.run(run(kind, times, arguments.seed, reached))
         except asyncio.CancelledError:
-            return 128 + signal.SIGTERM
+            faults.append("stopped before its end")
+            break
     print(f"seed {arguments.seed}, {time.monotonic() - started:.0f} s")
     for name, count in reached.items():
         print(f"  {name:42} {count:10,}")

@@ -170,7 +170,7 @@ def expected(state: dict[str, Any], now: float) -> dict[str, Any]:
     return state
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(OPERATIONS, min_size=10, max_size=40))
 def test_what_a_commit_holds_is_there_after_a_restart(operations: list[tuple[Any, ...]]) -> None:
     run = Run()

@@ -18,7 +18,7 @@ from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, StoreError, open_store
 
 SEED = 11
-PLACES = 40
+PLACES = 25
 KEYS = {"spool": "id", "message": "id", "queue": "session || '/' || first || '/' || message", "session": "id", "flow": "session"}
 
 
