@@ -13,7 +13,7 @@ from provisioning.identity import check_name
 from provisioning.options import BoardName, Json, Name, Port, RegistryFile, open_registry
 from provisioning.output import print_table
 from provisioning.progress import shown
-from provisioning.registry import Registry
+from provisioning.registry import SHOWN, Registry
 
 app = typer.Typer()
 
@@ -26,7 +26,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """
     opened = open_registry(registry)
     rows = [entry.public() for entry in opened.devices()]
-    rows += [dict.fromkeys(_COLUMNS) | stranger | {"status": "pending"} for stranger in _pending(opened) or []]
+    rows += [dict.fromkeys(SHOWN) | stranger | {"status": "pending"} for stranger in _pending(opened) or []]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -39,9 +39,6 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
             *(row[column] or "" for column in ("name", "board", "status", "port")), (row["firmware"] or "")[:12], row["flashed"] or ""
         )
     print_table(table)
-
-
-_COLUMNS = ("name", "board", "status", "port", "firmware", "created", "flashed")
 
 
 @app.command("pending")

@@ -21,6 +21,9 @@ from provisioning.schema import migrate
 _WAIT_S = 20.0
 """For another process that writes."""
 
+SHOWN = ("name", "board", "status", "port", "firmware", "created", "flashed")
+"""What may be shown of a device: everything but the key."""
+
 Rows = dict[str, list[dict[str, Any]]]
 """All rows by table."""
 
@@ -48,9 +51,8 @@ class Device:
     flashed: str | None
 
     def public(self) -> dict[str, str | None]:
-        """What may be shown: everything but the key."""
-        shown = ("name", "board", "status", "port", "firmware", "created", "flashed")
-        return {column: getattr(self, column) for column in shown}
+        """What may be shown."""
+        return {column: getattr(self, column) for column in SHOWN}
 
 
 @dataclass(frozen=True, slots=True)
