@@ -1,4 +1,6 @@
 /* What a client does beside publishing at QoS 2: messages from the gateway, other QoS, limits, wills, and what it must refuse. */
+#include <string.h>
+
 #include "check.h"
 #include "world.h"
 
@@ -392,6 +394,37 @@ static void packets_that_break_the_rules_end_the_connection(void)
     refused((const uint8_t[]){0x34, 9, 0, 2, 'c', 'm', 0, 1, 0, 0, 1, 0x34, 9, 0, 2, 'c', 'm', 0, 2, 0, 0, 2}, 22, OW_RECEIVE_MAXIMUM_EXCEEDED);
 }
 
+/* Packets that are right but for some bytes: the client takes them or refuses them, and comes back. */
+static void nonsense_harms_nothing(void)
+{
+    static const uint8_t right[][11] = {
+        {0x32, 9, 0, 2, 'c', 'm', 0, 77, 0, 0, 4},
+        {0x34, 9, 0, 2, 'c', 'm', 0, 7, 0, 0, 5},
+        {0x62, 2, 0, 7},
+        {0x50, 3, 0, 1, 0x97},
+        {0x90, 4, 0, 1, 0, 2},
+        {0xE0, 2, 0x8B, 0},
+        {0xD0, 0},
+    };
+    connect_new_device();
+    world.any_message = true;
+    for (int i = 0; i < 5000; i++) {
+        uint8_t packet[sizeof right[0]];
+        gateway.mute = false;
+        CHECK(world_until(world_online, OW_RETRY_S * 1000 + 5000));
+        gateway.mute = true; /* what the client answers to nonsense is not looked at */
+        world_produce();
+        memcpy(packet, right[board_random() % (sizeof right / sizeof right[0])], sizeof packet);
+        uint8_t length = packet[1] + 2;
+        for (uint32_t changes = board_random() % 4; changes; changes--) {
+            packet[board_random() % length] = (uint8_t)board_random();
+        }
+        gateway_send(packet, length);
+        world_run(1 + board_random() % 20);
+    }
+    CHECK(world.lost[OW_LOST_PROTOCOL] > 100 && world.lost[OW_LOST_DISCONNECTED] > 100);
+}
+
 static void refused_connack(const uint8_t *packet, bool new_device, uint8_t reason)
 {
     world_new();
@@ -459,6 +492,7 @@ int main(void)
     RUN(each_loss_of_the_connection_has_its_cause);
     RUN(the_gateways_keep_alive_counts);
     RUN(packets_that_break_the_rules_end_the_connection);
+    RUN(nonsense_harms_nothing);
     RUN(a_connack_that_breaks_the_rules_is_refused);
     RUN(answers_to_nothing_are_let_pass);
     RUN(an_unknown_pubrel_gets_0x92);

@@ -45,6 +45,9 @@ static void connection_lost(enum ow_lost cause, uint8_t reason)
 
 static void message_received(const struct ow_message *message)
 {
+    if (world.any_message) {
+        return;
+    }
     CHECK_EQUAL(message->size, 2);
     world.received[message->payload[1]]++;
     if (world.reply) {

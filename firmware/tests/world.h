@@ -26,6 +26,7 @@ struct world {
     bool session_present;
     uint32_t doubtful;      /* connections whose session may have begun after publications were released in an earlier one */
     bool subscribe;
+    bool any_message; /* they may look as they like; else they have two bytes */
     bool reply; /* publish from inside message_received */
     uint8_t reply_qos;
     const struct ow_message *will;
