@@ -30,9 +30,7 @@ class SpoolHop:
         self._history = history
         self._last = 0
         self.committed = 0
-        self.cut = 0
         self.landed = 0
-        self.unlanded = 0
 
     def look(self) -> None:
         """A database that is not there yet or that recovers just now is looked at next time."""
@@ -44,10 +42,7 @@ class SpoolHop:
                 self._history.add("spool", "publication", **_sighting(key, origin, position, payload))
                 self._last = position
             self.committed = max(self.committed, self._last, *_first(database, "SELECT seq FROM sqlite_sequence WHERE name = 'spool'"))
-            [self.cut, self.landed, self.unlanded] = _first(
-                database,
-                "SELECT count(*), coalesce(sum(rows) FILTER (WHERE landed NOT NULL), 0), count(*) FILTER (WHERE landed IS NULL) FROM batch",
-            )
+            [self.landed] = _first(database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL")
 
     def look_what_waits(self) -> None:
         """Enter what is in the spool still: the gateway owes it to the landing place."""

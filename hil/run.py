@@ -123,9 +123,16 @@ class Run:
         self._display.say(f"  {device.name} flashed and provisioned")
 
     async def _sample(self, device: Device, injector: Injector) -> None:
-        """Let a device sample, with the faults of its board, until it has the planned number of readings."""
-        await injector.run(f"{device.name} board")
-        await wait_until(lambda: device.look() >= self._plan.readings[device.name], CLOSE_LOOK_EVERY)
+        """Let a device sample, with the faults of its board, until it has the planned number of readings or breaks the rules of its ledger:
+        such a board may never come to the end."""
+        faults = asyncio.create_task(injector.run(f"{device.name} board"))
+        planned = self._plan.readings[device.name]
+        try:
+            await wait_until(lambda: device.ledger.contradictions or (faults.done() and device.look() >= planned), CLOSE_LOOK_EVERY)
+            if faults.done():
+                faults.result()  # raises what it raised
+        finally:
+            faults.cancel()
         await device.stop_sampling()
         self._display.say(f"  {device.name} has sampled {device.look()} readings and samples no more")
 

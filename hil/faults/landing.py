@@ -11,8 +11,8 @@ from hil.faults.base import Evidence, Fault, Kind
 if TYPE_CHECKING:
     from hil.rig import Rig
 
-STUCK_WITHIN = 60.0  # s in which there must be a batch that cannot land
-STUCK_S = 1.0  # for which nothing must land then; on a good day it takes milliseconds
+STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
+STUCK_S = 4.0  # for which nothing must land then: twice the age at which a batch is cut (hil/site.py)
 
 
 class LandingUnwritable(Kind):
@@ -32,13 +32,13 @@ class LandingUnwritable(Kind):
         stuck = False
         with suppress(TimeoutError):
             async with asyncio.timeout(STUCK_WITHIN):
-                await wait_until(lambda: rig.spool.unlanded)
-            landed = rig.spool.landed  # a batch that was under way when the place went has landed by now
+                await wait_until(lambda: rig.spool.committed > rig.spool.landed)
+            waiting, landed = rig.spool.committed, rig.spool.landed  # a batch that was under way when the place went has landed by now
             await asyncio.sleep(STUCK_S)
             rig.spool.look()
-            stuck = rig.spool.unlanded > 0 and rig.spool.landed == landed
+            stuck = waiting > landed == rig.spool.landed
         rig.site.landing.mount()
-        evidence = f"a batch was stuck and nothing landed for {STUCK_S:g} s, until {rig.counters['spooled']} publications"
+        evidence = f"rows waited and nothing landed for {STUCK_S:g} s, until {rig.counters['spooled']} publications"
         return Evidence(evidence) if stuck else None
 
 
