@@ -37,6 +37,9 @@ class ProcessLock:
             name = _name(self._file)
             os.close(self._file)
             raise Locked(f"already in use by {name}", str(path), "Stop it first, or use another data directory.") from None
+        if not os.geteuid():  # what root takes for a moment, the service has to be able to take later
+            owner = path.parent.stat()
+            os.fchown(self._file, owner.st_uid, owner.st_gid)
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"process {os.getpid()}\n".encode(), 0)
 

@@ -3,6 +3,7 @@
 In: a data directory. Out: a new store with every row that the old one still gives, the old file beside it, and what is lost, in words.
 """
 
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -46,6 +47,9 @@ def salvage(folder: Path) -> Salvaged:
         lost = _copy_all(source, target, path, bool(findings))
         rows = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in _tables(target)}  # noqa: S608
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = path.stat()
+    os.chown(unfinished, before.st_uid, before.st_gid)  # root may do this for the service
+    unfinished.chmod(before.st_mode)
     now = int(time.time())
     unfinished.rename(folder / f"salvaged-{now}.db")
     finish(folder)

@@ -1,0 +1,58 @@
+"""`onceway store`: what people and machines are told."""
+
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.lock import Locked, ProcessLock
+from gateway.store.cli import app
+from gateway.store.schema import FILE
+from tests.store.test_salvage import damage, filled
+
+runner = CliRunner()
+
+
+def test_a_sound_store_is_said_to_be_sound(tmp_path: Path) -> None:
+    filled(tmp_path)
+    checked = runner.invoke(app, ["check", "--data", str(tmp_path)])
+    assert (checked.exit_code, checked.output) == (0, f"{tmp_path}: the store is sound\n")
+
+
+def test_a_damaged_store_is_found_and_salvaged(tmp_path: Path) -> None:
+    filled(tmp_path)
+    damage(tmp_path, 60)
+    checked = runner.invoke(app, ["check", "--data", str(tmp_path), "--json"])
+    assert checked.exit_code == 1
+    assert json.loads(checked.output)["sound"] is False
+    salvaged = runner.invoke(app, ["salvage", "--data", str(tmp_path)])
+    assert salvaged.exit_code == 0
+    assert "Lost: spool: rows " in salvaged.output
+    assert runner.invoke(app, ["check", "--data", str(tmp_path)]).exit_code == 0
+
+
+def test_nothing_is_salvaged_while_a_gateway_runs(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(ProcessLock(tmp_path / "gateway.lock")):
+        refused = runner.invoke(app, ["salvage", "--data", str(tmp_path)])
+    assert isinstance(refused.exception, Locked)
+
+
+@pytest.mark.parametrize("command", ["check", "salvage"])
+def test_without_a_store_there_is_a_word_about_it(tmp_path: Path, command: str) -> None:
+    assert "there is no store here" in str(runner.invoke(app, [command, "--data", str(tmp_path)]).exception)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_salvages_belongs_to_the_service(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for path in (tmp_path, tmp_path / FILE):
+        os.chown(path, 4711, 4712)
+    (tmp_path / FILE).chmod(0o640)
+    assert runner.invoke(app, ["salvage", "--data", str(tmp_path)]).exit_code == 0
+    for name in (FILE, "gateway.lock", "uplink.lock"):
+        found = (tmp_path / name).stat()
+        assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4711, 4712, 0o640), name
