@@ -44,9 +44,9 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-hil: debian-hil firmware ## every bench of the rig, two at once, then a look at a report in a browser; reports in build/hil
+hil: debian-hil firmware ## every bench of the rig, two at once, then sabotaged builds and a look at a report in a browser; reports in build/hil
 	@$(BIN)/onceway hil run --jobs 2 $(ARGS)
-	@$(BIN)/python -m pytest tests/hil/look.py
+	@$(BIN)/python -m pytest tests/hil/look.py tests/hil/sabotages.py
 
 soak: debian-soak firmware ## hours: power cuts and kills of the gateway under load, fuzzing, random schedules of the link against Python and C
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100

@@ -10,8 +10,12 @@ from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from hil import cli
-from hil.bench import shipped
+from hil.bench import Bench, shipped
+from hil.checker import Result, check
 from hil.display import Display
+from hil.history import read
+from hil.plan import Plan
+from hil.site import Folder
 
 runner = CliRunner()
 
@@ -113,3 +117,34 @@ def test_a_live_footer_on_a_terminal() -> None:
     assert "✓ build" in shown
     assert re.search(r"sampled\s+[━╸╺]+\s+3", shown)
     assert re.search(r"planned faults\s+[━╸╺]+\s+1", shown)
+
+
+def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[int, int]] = []
+
+    def carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Result:
+        """Fails if the second kill of the gateway is in the plan."""
+        tried.append((len(made.faults), len(bench.fault)))
+        lost = any(fault.id == "gateway/gateway-kill-2" for fault in made.faults)
+        events = [line for line in GOOD.splitlines(keepends=True) if not (lost and '"hop":"table","event":"publication"' in line)]
+        place.history.write_text("".join(events))
+        return check(read(place.history))
+
+    monkeypatch.setattr(cli, "_carry_out", carry_out)
+    monkeypatch.setattr(cli, "_need_firmware", lambda: None)
+    done = runner.invoke(cli.app, ["run", "demo", "--shrink", "--dir", str(tmp_path / "run")])
+    assert done.exit_code == 1
+    assert tried[0] == (15, 8)
+    last = tmp_path / f"run-shrink-{max(int(path.name.rpartition('-')[2]) for path in tmp_path.glob('run-shrink-*'))}"
+    assert done.output.splitlines()[-2:] == [
+        f"fails with these 1 of 15 faults, after {len(tried) - 1} runs; the run is in {last}",
+        next(line for line in done.output.splitlines() if line.startswith("  gateway/gateway-kill-2 (kill -9 of the gateway) at ")),
+    ]
+    assert not (tmp_path / "run-shrink-1").exists() or last.name == "run-shrink-1"
+
+
+def test_shrinking_is_for_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_need_firmware", lambda: None)
+    done = runner.invoke(cli.app, ["run", "demo", "--repeat", "2", "--shrink"])
+    assert done.exit_code == 2
+    assert "--shrink is for a single run" in done.output

@@ -29,23 +29,32 @@ ACK_BEFORE_COMMIT: Sabotage = (
 NO_DEDUPLICATION: Sabotage = ("gateway/ingest/dedup.py", "        if overlap:\n", "        if overlap and False:\n")
 
 
+def sabotaged(folder: Path, *sabotages: Sabotage) -> Path:
+    """A copy of the tree with these sabotages."""
+    tree = folder / "tree"
+    for package in ("gateway", "hil", "provisioning", "firmware"):
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "build" / "firmware", tree / "build" / "firmware")
+    for name, before, after in sabotages:
+        text = (tree / name).read_text()
+        assert text.count(before) == 1, f"{name} has changed: this sabotage no longer fits"
+        (tree / name).write_text(text.replace(before, after))
+    return tree
+
+
+def start(tree: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`onceway hil …` of a copy."""
+    program = Path(sys.executable).with_name("onceway")
+    argv = [program, "hil", *arguments, "--keep", "--dir", folder / "run"]
+    return subprocess.run(argv, cwd=folder, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, text=True, check=False)
+
+
 @pytest.fixture
 def demo(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs the demo on a copy of the tree with these sabotages."""
 
     def run(seed: int, *sabotages: Sabotage) -> subprocess.CompletedProcess[str]:
-        tree = tmp_path / "tree"
-        for package in ("gateway", "hil", "provisioning"):
-            shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
-        (tree / "build").symlink_to(ROOT / "build")
-        for name, before, after in sabotages:
-            text = (tree / name).read_text()
-            assert text.count(before) == 1, f"{name} has changed: this sabotage no longer fits"
-            (tree / name).write_text(text.replace(before, after))
-        program = Path(sys.executable).with_name("onceway")
-        argv = [program, "hil", "demo", "--readings", str(READINGS), "--seed", str(seed), "--keep", "--dir", tmp_path / "run"]
-        environment = {**os.environ, "PYTHONPATH": str(tree)}
-        return subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return start(sabotaged(tmp_path, *sabotages), tmp_path, "demo", "--readings", str(READINGS), "--seed", str(seed))
 
     return run
 

@@ -1,0 +1,69 @@
+"""More sabotages than `make test` has time for (`make hil`): each must be caught by a bench that ships."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.hil.test_sabotage import Sabotage, counts, sabotaged, start
+
+pytestmark = [pytest.mark.sim, pytest.mark.timeout(600)]
+
+NO_DEDUPLICATION_IN_THE_BROKER: Sabotage = (
+    "gateway/broker/publishing.py",
+    "    if qos == 2 and not inbound.all_new(identifiers):\n",
+    "    if qos == 2 and not inbound.all_new(identifiers) and False:\n",
+)
+DELETED_BEFORE_THE_UPLOAD: Sabotage = (
+    "gateway/uplink/lander.py",
+    "    data = cutter.load(cut)\n",
+    "    data = cutter.load(cut)\n    spool.landed(cut)\n",
+)
+SEQUENCE_IN_RAM_ONLY: Sabotage = (
+    "firmware/src/ow_journal.c",
+    "if (entry.sequence >= journal->next) {",
+    "if (entry.sequence >= journal->next && journal->next > entry.sequence) {",
+)
+JOURNAL_WITHOUT_CHECK: Sabotage = (
+    "firmware/src/ow_journal.c",
+    "if (ow_crc(OW_CRC_INITIAL, record, RELEASED_AT) != 0) {",
+    "if (record[SEQUENCE_AT + 3] == 0xFF && record[CRC_AT] == 0xFF) {",
+)
+
+
+def run(tmp_path: Path, bench: str, *sabotages: Sabotage) -> subprocess.CompletedProcess[str]:
+    tree = sabotaged(tmp_path, *sabotages)
+    if any(name.startswith("firmware/") for name, _, _ in sabotages):
+        subprocess.run(["make", "-s", "-C", tree / "firmware", "../build/firmware/uno/sensor.hex"], check=True)
+    return start(tree, tmp_path, "run", bench)
+
+
+@pytest.mark.parametrize("bench", ["power-cuts", "gateway-kills", "pauses"])
+def test_the_copy_itself_holds(tmp_path: Path, bench: str) -> None:
+    done = run(tmp_path, bench)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_broker_without_deduplication_is_caught(tmp_path: Path) -> None:
+    done = run(tmp_path, "gateway-kills", NO_DEDUPLICATION_IN_THE_BROKER)
+    assert counts(done)["doubled"] > 0, done.stdout
+    assert re.search(r"duplicate: uno-\d sequence \d+, wrong from spool on", done.stdout)
+
+
+def test_a_spool_emptied_before_the_upload_is_caught(tmp_path: Path) -> None:
+    done = run(tmp_path, "pauses", DELETED_BEFORE_THE_UPLOAD)
+    assert counts(done)["lost"] > 0, done.stdout
+    assert re.search(r"lost: uno-\d sequence \d+, wrong from batch on", done.stdout)
+
+
+def test_a_sequence_kept_in_ram_only_is_caught(tmp_path: Path) -> None:
+    done = run(tmp_path, "power-cuts", SEQUENCE_IN_RAM_ONLY)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "contradicts itself: sequence" in done.stdout
+
+
+def test_a_journal_without_check_is_caught(tmp_path: Path) -> None:
+    done = run(tmp_path, "power-cuts", JOURNAL_WITHOUT_CHECK)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"fails: ", done.stdout), done.stdout
