@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 WORK = Path(__file__).parents[2] / "build" / "fuzz" / "broker"
@@ -57,12 +58,21 @@ def guided(inputs: int, seed: int) -> int:
     for number, data in enumerate(seeds()):
         (corpus / f"example-{number}").write_bytes(data)
     options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={LONGEST}", f"-artifact_prefix={WORK}/", "-print_final_stats=1", corpus]
-    ran = subprocess.run([sys.executable, "-m", "tests.broker.fuzz", "--atheris", *options], capture_output=True, text=True, check=False)
-    done = next((line.split()[-1] for line in ran.stderr.splitlines() if "number_of_executed_units" in line), "?")
+    said: deque[str] = deque(maxlen=80)
+    done = "?"
+    command = [sys.executable, "-m", "tests.broker.fuzz", "--atheris", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line)
+            if "pulse" in line:
+                print(f"broker: {line.split()[0].lstrip('#')} of {inputs}", file=sys.stderr)
+            elif "number_of_executed_units" in line:
+                done = line.split()[-1]
     print(f"broker: {done} inputs, seed {seed}, {len(list(corpus.iterdir()))} in the corpus")
-    if ran.returncode:
-        print(ran.stderr[-4000:], file=sys.stderr)
-    return 1 if ran.returncode else 0
+    if process.returncode:
+        print("".join(said), file=sys.stderr)
+    return 1 if process.returncode else 0
 
 
 def unguided(inputs: int, seed: int) -> int:
