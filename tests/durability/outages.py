@@ -1,8 +1,8 @@
 """Power cuts and kills by the hundred: `python -m tests.durability.outages --cuts 200 --kills 100 --seed 1`.
 
-Each part is a site of its own that goes down a dozen times (`site.py`). Power cuts need root and loop devices. The run ends with a table of
-what was met, so that a run in which nothing was under way at any cut does not look like a proof. Exit 1 when a promise is broken, with the
-seed that shows it (the moments depend on the machine as well: run it a few times).
+Each part is a site of its own that goes down a dozen times (`site.py`). Power cuts need root and loop devices; without, they are left
+out, and the run says so. It ends with a table of what was met, so that a run in which nothing was under way at any cut does not look like
+a proof. Exit 1 when a promise is broken, with the seed that shows it (the moments depend on the machine as well: run it a few times).
 """
 
 import argparse
@@ -57,8 +57,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.cuts and (reason := missing()):
-        print(f"no power can be cut here: {reason}", file=sys.stderr)
-        return 1
+        print(f"power cuts are left out: {reason}", file=sys.stderr)
+        arguments.cuts = 0
     started = time.monotonic()
     reached: Counter[str] = Counter()
     faults: list[str] = []
