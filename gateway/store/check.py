@@ -59,6 +59,8 @@ def check(folder: Path) -> list[str]:
     if salvaged(folder):
         return ["a salvage was interrupted: run it again"]
     path = existing(folder)
+    if orphaned := wal.orphaned(path):
+        return [orphaned]
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             found = [row[0] for row in database.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})") if row[0] != "ok"]

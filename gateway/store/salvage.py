@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway.store import wal
 from gateway.store.check import RULES, check, existing
 from gateway.store.reading import Gap, read
-from gateway.store.schema import FILE, connect, prepare, salvaged, sync_folder
+from gateway.store.schema import FILE, connect, prepare, refuse_orphaned, salvaged, sync_folder
 
 _FAR = 1_000_000_000
 _FIRST = ("meta", "spool", "batch", "batch_content")
@@ -38,6 +38,7 @@ def salvage(folder: Path) -> Salvaged:
     """
     finish(folder)
     path = existing(folder)
+    refuse_orphaned(path)
     findings = check(folder)
     unfinished = folder / "salvage.db"
     for leftover in (unfinished, *_companions(unfinished)):

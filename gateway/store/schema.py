@@ -104,10 +104,17 @@ def refuse_half_salvaged(folder: Path) -> None:
         raise StoreError("a salvage was interrupted", str(folder / FILE), f"Run it again: onceway store salvage --data {folder}")
 
 
+def refuse_orphaned(path: Path) -> None:
+    """StoreError while there is a log without its database: SQLite would delete it."""
+    if damage := wal.orphaned(path):
+        raise StoreError(f"the store is damaged ({damage})", str(path), "Bring the database back from a copy, or move the log away")
+
+
 def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     """Open the store in a folder; make it when there is none. gateway: its name. StoreError when it cannot be used."""
     path = folder / FILE
     refuse_half_salvaged(folder)
+    refuse_orphaned(path)
     try:
         database = connect(path)
         with database:

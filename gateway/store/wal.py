@@ -17,6 +17,14 @@ _LAST_FRAME = struct.Struct("=I")
 _LAST_FRAME_AT = 16
 
 
+def orphaned(path: Path) -> str | None:
+    """Whether the log has lost its database, before SQLite opens it: it would delete the log and begin an empty store."""
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
+        return "the log is there, but the database is empty or gone"
+    return None
+
+
 def damage(path: Path) -> str | None:
     """What is wrong with the log of the database at `path`, which SQLite has open; None when nothing is. Others may write meanwhile."""
     log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")

@@ -145,3 +145,20 @@ def test_a_log_that_lost_commits_is_not_taken_for_a_power_cut(
         else:
             assert len(rows(copy)["spool"]) >= len(whole["spool"]) - 10
     assert found > PLACES // 3
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["empty", "gone"])
+def test_a_log_without_its_database_is_kept(logged: Path, tmp_path: Path, gone: bool) -> None:
+    """SQLite would delete it, and the gateway would begin an empty store."""
+    copy = shutil.copytree(logged, tmp_path / "copy")
+    left = (copy / f"{FILE}-wal").read_bytes()
+    if gone:
+        (copy / FILE).unlink()
+    else:
+        (copy / FILE).write_bytes(b"")
+        assert check(copy)
+        with pytest.raises(StoreError, match="Bring the database back from a copy"):
+            salvage(copy)
+    with pytest.raises(StoreError, match="the log is there, but the database is empty or gone"):
+        open_store(copy, "site")
+    assert (copy / f"{FILE}-wal").read_bytes() == left
