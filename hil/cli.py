@@ -35,6 +35,7 @@ app = typer.Typer(help="Break everything on purpose, and check that each reading
 
 app.add_typer(trace_app, name="trace")
 
+RUNS = Path("build/hil")
 INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
 
 
@@ -83,7 +84,7 @@ def run(
     jobs: Annotated[int, typer.Option(help="So many runs at once.", min=1)] = 1,
     shrink_it: Shrink = False,
     keep: Keep = False,
-    folder: Directory = Path("build/hil"),
+    folder: Annotated[Path | None, typer.Option("--dir", help="Folder of the run, or of the campaign; else below build/hil.")] = None,
 ) -> None:
     """Run benches. Exit code 0 if every run holds. Many runs are a campaign, which goes on where it was when it is begun again.
 
@@ -97,11 +98,12 @@ def run(
     _need_firmware()
     if len(names) * repeat == 1:
         [(name, only)] = loaded.items()
-        raise typer.Exit(_run(Path(name).stem, only, plan(only), folder, keep, shrink_it))
+        place = folder or RUNS / Item(name, only.seed).name
+        raise typer.Exit(_run(Path(name).stem, only, plan(only), place, keep, shrink_it))
     if shrink_it:
         raise typer.BadParameter("--shrink is for a single run; onceway hil replay RUN --shrink shrinks one of a campaign")
     items = [Item(name, loaded[name].seed + number, readings, trace) for number in range(repeat) for name in names]
-    campaign = Campaign(items, folder.absolute(), keep, Console(highlight=False))
+    campaign = Campaign(items, (folder or RUNS).absolute(), keep, Console(highlight=False))
     try:
         holds = campaign.run(jobs)
     except KeyboardInterrupt:
@@ -113,7 +115,7 @@ def run(
 def glue(
     bench: Annotated[str, typer.Argument(help="A TOML file with faults that the glue knows.")] = "glue",
     seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
-    folder: Directory = Path("build/hil/glue"),
+    folder: Directory = RUNS / "glue",
 ) -> None:
     """The glue people use today beside ours, under the same plan of faults: sketch, serial script, mosquitto, files of JSON lines.
 
@@ -141,7 +143,7 @@ def replay(
     history: Run_,
     shrink_it: Shrink = False,
     keep: Keep = False,
-    folder: Directory = Path("build/hil/replay"),
+    folder: Directory = RUNS / "replay",
 ) -> None:
     """The same bench, seed and faults again, whatever the version of the bench's file is by now.
 
