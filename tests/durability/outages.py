@@ -74,7 +74,8 @@ def main() -> int:
     print(f"  {'broken promises':42} {len(faults):10,}")
     for fault in faults[:20]:
         print(fault, file=sys.stderr)
-    never = [name for name in ("in the middle of a publication", "log not empty") if not reached[name]]
+    never = [name for name in ("in the middle of a publication", "while the gateway started", "log not empty") if not reached[name]]
+    never = never if arguments.cuts + arguments.kills >= 50 else []  # few outages may miss some of it
     if never:
         print(f"never met: {', '.join(never)}", file=sys.stderr)
     return 1 if faults or never else 0

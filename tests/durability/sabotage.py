@@ -11,6 +11,7 @@ from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
 from gateway.cli import main
 from gateway.store import checkpoint, schema, writer
+from gateway.store.apply import apply
 
 
 def _with_synchronous(value: str) -> None:
@@ -37,13 +38,12 @@ def lazy_sync() -> None:
 
 def early_ack() -> None:
     """Acknowledgements that do not wait for the commit, on a disk that takes its time."""
-    apply = writer.apply
 
     def slowly(database: sqlite3.Connection, commit: Commit) -> float:
         time.sleep(0.02)
         return apply(database, commit)
 
-    writer.apply = slowly
+    writer.apply = slowly  # type: ignore[attr-defined]
     real = Connection.send
     Connection.send = lambda self, packets, commit=0, acknowledgements=0: real(self, packets, 0, acknowledgements)  # type: ignore[method-assign]
 

@@ -22,7 +22,9 @@ from tests.durability.ledger import Faults, Ledger
 from tests.service.process import GatewayProcess, start
 
 LONGEST_S = 1.0
-"""Load between two outages."""
+"""Of load between two outages."""
+AGAIN = 0.3
+"""Chance that an outage comes while the gateway starts after another."""
 
 
 class Site:
@@ -77,8 +79,11 @@ class Site:
         return self._gateway.port
 
     async def _start(self) -> None:
-        self._gateway = await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(self.data), program=self._program)
+        self._gateway = await self._spawn()
         await self._gateway.ready()
+
+    async def _spawn(self) -> GatewayProcess:
+        return await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(self.data), program=self._program)
 
     async def outages(self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None) -> None:
         """From the first start to a clean stop, with so many power cuts, or kills where there is no `disk`; fewer when a promise is
@@ -87,46 +92,23 @@ class Site:
             await self.open()
             while times and not self.faults:
                 times -= 1
-                await (self.kill() if disk is None else self.cut(disk))
+                await self.outage(disk)
                 progress()
             if not self.faults:
                 await self.close()
         finally:
             await self.abandon()
 
-    async def kill(self) -> None:
-        """Load, then kill -9 at some moment, and all that follows."""
+    async def outage(self, disk: LoopDisk | None) -> None:
+        """Load, then a power cut at some moment, or kill -9 where there is no `disk`; now and then another while the gateway starts."""
         await self._load()
-        await self._outage(lambda: None)
-        self.reached["kills"] += 1
-
-    async def cut(self, disk: LoopDisk) -> None:
-        """Load, then a power cut at some moment, and all that follows."""
-        await self._load()
-        assert self._gateway is not None
-        self._gateway.process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(0.01)  # what it has sent arrives: those promises count, too
-        copy = await asyncio.to_thread(disk.freeze)
-        await self._outage(lambda: disk.restart(copy))
-        self.reached["power cuts"] += 1
-
-    async def _load(self) -> None:
-        for client in (*self._present, *self._publishers):
-            if client.line is None:
-                await client.connect(self._port)
-        for publisher in self._publishers:
-            publisher.start()
-        await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
-
-    async def _outage(self, meanwhile: Callable[[], None]) -> None:
-        assert self._gateway is not None
-        for publisher in self._publishers:
-            publisher.going = False
-            self.reached["in the middle of a publication"] += publisher.flying > 0
-        for client in self._clients:
-            client.drop()
-        await self._gateway.end(signal.SIGKILL)
-        meanwhile()
+        await self._down(disk)
+        self.reached["power cuts" if disk else "kills"] += 1
+        while self._chance.random() < AGAIN:
+            self._gateway = await self._spawn()
+            await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
+            await self._down(disk)
+            self.reached["while the gateway started"] += 1
         log = self.data / f"{FILE}-wal"
         self.reached["log not empty"] += log.exists() and log.stat().st_size > 0
         if findings := check(self.data):
@@ -137,6 +119,30 @@ class Site:
             self.faults.append(f"the store does not open: {error}")
         else:
             await self._settle()
+
+    async def _load(self) -> None:
+        for client in (*self._present, *self._publishers):
+            if client.line is None:
+                await client.connect(self._port)
+        for publisher in self._publishers:
+            publisher.start()
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
+
+    async def _down(self, disk: LoopDisk | None) -> None:
+        assert self._gateway is not None
+        copy = None
+        if disk is not None:
+            self._gateway.process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.01)  # what it has sent arrives: those promises count, too
+            copy = await asyncio.to_thread(disk.freeze)
+        for publisher in self._publishers:
+            self.reached["in the middle of a publication"] += publisher.going and publisher.flying > 0
+            publisher.going = False
+        for client in self._clients:
+            client.drop()
+        await self._gateway.end(signal.SIGKILL)
+        if disk is not None and copy is not None:
+            disk.restart(copy)
 
     async def _settle(self) -> None:
         """Everybody comes back, what is in flight comes to its end, and then everything has to be everywhere."""
