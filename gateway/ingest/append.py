@@ -56,7 +56,7 @@ class Appender:
             if not claimed.new:
                 return Outcome(micro_batch.taken, 0, None, based_on, claimed.drop)
             try:
-                version = self._writer.append(micro_batch.publications(claimed.drop), based_on, note)
+                version = self._writer.append(micro_batch.addition("publications", claimed.drop), based_on, note)
             except Conflict as conflict:
                 log.warning("another writer was first (%s): trying again on top of it", conflict)
                 continue

@@ -9,6 +9,7 @@ from gateway.ingest import counters, snapshot
 from gateway.ingest.append import Appender
 from gateway.ingest.commits import CommitLog
 from gateway.ingest.lease import lease
+from gateway.ingest.microbatch import TableName
 from gateway.ingest.quarantine import QUARANTINE, Quarantine
 from gateway.ingest.readings import READINGS, Readings
 from gateway.ingest.seen import Seen
@@ -34,4 +35,5 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
         follower = Readings(readings, DeltaWriter(spark, readings_place.location, readings_commits), publications, place.id, commits)
     quarantine = Quarantine(spark, Table(spark, beside(publications.name, "quarantine"), QUARANTINE), landing)
     counted = counters.load(own, place.id) or counters.Counters(place.id)
-    return Sink(place.location, seen, Appender(seen, writer, publications.name), follower, quarantine, counted, own)
+    locations: dict[TableName, str] = {"publications": place.location, "readings": readings_place.location}
+    return Sink(locations, seen, Appender(seen, writer, publications.name), follower, quarantine, counted, own)

@@ -33,12 +33,10 @@ class ProgressListener(StreamingQueryListener):
 
 
 def note(counters: Counters, progress: StreamingQueryProgress) -> None:
-    """rows: of the micro-batch; rows_per_s: from its start to its end; ms: how long each step took, as Spark names them."""
+    """ms: how long each step took, as Spark names them. What Spark calls rows are data files here."""
     if progress.numInputRows:
         counters.spark = {
             "micro_batch": progress.batchId,
             "at": progress.timestamp,
-            "rows": progress.numInputRows,
-            "rows_per_s": progress.processedRowsPerSecond,
             "ms": dict(progress.durationMs),
         }

@@ -1,21 +1,22 @@
 """A micro-batch as the driver sees it.
 
-In: a DataFrame in the columns of `gateway.ingest.chunk`. Out: what it holds as ranges, what came from which feed, which batches are
-damaged, its rows for the table.
+In: a DataFrame in the columns of `gateway.ingest.datafile.WRITTEN`. Out: what it holds as ranges, what came from which feed, which batches
+are damaged, and for each table what a commit is to add.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
-from types import TracebackType
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.ingest.dedup import ChunkRange
-from gateway.ingest.tables import PUBLICATIONS
+from gateway.ingest.storage import Folder
 
-DROP_DDL = "chunk bigint, device string, incarnation bigint, first bigint, last bigint"
+TableName = Literal["publications", "readings"]
+
+DROP_DDL = "file string, device string, incarnation bigint, first bigint, last bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,37 +36,47 @@ class FeedCount:
     rows: int = 0
 
 
-class MicroBatch:
-    """Keeps the rows in memory (and on disk) for the length of a `with` block.
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What a commit adds to a table. actions: files that are written already, one `add` action each, as JSON; rows: to be written."""
 
-    feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: their keys as ranges, in the order of the chunks; damaged: batches that
-    gave no rows.
+    actions: list[str] = field(default_factory=list)
+    rows: DataFrame | None = None
+
+
+class MicroBatch:
+    """feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: their keys as ranges, in the order of the chunks; damaged: batches
+    that gave no rows.
     """
 
-    def __init__(self, rows: DataFrame) -> None:
-        self._rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
+        """Reads the batches and writes the files, in Spark's tasks. locations: the tables' folders."""
+        self._spark: SparkSession = written.sparkSession
+        self._locations = locations
+        self._files: dict[TableName, dict[int, dict[str, Any]]] = {"publications": {}, "readings": {}}
+        self._feeds: dict[int, list[dict[str, Any]]] = {}
         self.feeds: defaultdict[str, FeedCount] = defaultdict(FeedCount)
         self.held: list[ChunkRange] = []
         self.damaged: list[DamagedBatch] = []
-
-    def __enter__(self) -> "MicroBatch":
-        first_ones = self._rows.where("header is not null or flaw is not null").select(
-            "gateway", "epoch", "batch", "flaw", "chunk", "header"
-        )
-        for row in sorted(first_ones.toArrow().to_pylist(), key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])):
+        rows = written.toArrow().to_pylist()
+        for row in sorted(rows, key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])):
             if row["flaw"] is not None:
                 self.damaged.append(DamagedBatch(row["gateway"], row["epoch"], row["batch"], row["flaw"]))
-                continue
-            for one in row["header"]["feeds"]:
-                feed = self.feeds[f"{one['gateway']}/{one['epoch']}"]
-                feed.number = max(feed.number, one["batch"])
-                feed.taken += one["taken"]
-                feed.rows += one["rows"]
-            self.held += [(row["chunk"], one["device"], one["incarnation"], one["first"], one["last"]) for one in row["header"]["ranges"]]
-        return self
+            else:
+                self._take(row)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._rows.unpersist()
+    def _take(self, row: dict[str, Any]) -> None:
+        chunk = row["chunk"]
+        for table, files in self._files.items():
+            if row[table] is not None:
+                files[chunk] = row[table]
+        self._feeds[chunk] = row["header"]["feeds"]
+        for one in self._feeds[chunk]:
+            feed = self.feeds[f"{one['gateway']}/{one['epoch']}"]
+            feed.number = max(feed.number, one["batch"])
+            feed.taken += one["taken"]
+            feed.rows += one["rows"]
+        self.held += [(chunk, one["device"], one["incarnation"], one["first"], one["last"]) for one in row["header"]["ranges"]]
 
     @property
     def taken(self) -> int:
@@ -74,29 +85,46 @@ class MicroBatch:
 
     def new_by_feed(self, drop: list[ChunkRange]) -> dict[str, int]:
         """How many rows of each feed are not in `drop`."""
-        if not drop:
-            return {name: feed.rows for name, feed in self.feeds.items()}
-        counted = self.kept(drop).groupBy("gateway", "epoch").count().collect()
-        return dict.fromkeys(self.feeds, 0) | {f"{row['gateway']}/{row['epoch']}": row["count"] for row in counted}
+        dirty = {chunk for chunk, *_ in drop}
+        found = dict.fromkeys(self.feeds, 0)
+        for chunk, feeds in self._feeds.items():
+            for one in feeds if chunk not in dirty else ():
+                found[f"{one['gateway']}/{one['epoch']}"] += one["rows"]
+        rows = self.addition("publications", drop).rows
+        for row in rows.groupBy("gateway", "epoch").count().collect() if rows is not None else ():
+            found[f"{row['gateway']}/{row['epoch']}"] += row["count"]
+        return found
 
-    def publications(self, drop: list[ChunkRange]) -> DataFrame:
-        """The rows in the columns of `publications`, without those in `drop`."""
-        return self.kept(drop).select(*(name for name, _, _ in PUBLICATIONS.columns))
+    def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
+        """The files of chunks without a row in `drop` as they are, the other rows of the rest anew."""
+        dirty = {chunk for chunk, *_ in drop}
+        files = self._files[table]
+        actions = [one["action"] for chunk, one in files.items() if chunk not in dirty]
+        anew = [chunk for chunk in files if chunk in self._partly(drop)]
+        return Addition(actions, self._without(table, anew, drop) if anew else None)
 
-    def kept(self, drop: list[ChunkRange]) -> DataFrame:
-        """The rows, without those in `drop`."""
-        rows = self._rows.where(self._as_before())
-        if drop:
-            dropped = F.broadcast(rows.sparkSession.createDataFrame(drop, DROP_DDL)).alias("dropped")
-            same_set = [F.col(f"row.{name}") == F.col(f"dropped.{name}") for name in ("chunk", "device", "incarnation")]
-            inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
-            rows = rows.alias("row").join(dropped, [*same_set, inside], "left_anti")
-        return rows
+    def _partly(self, drop: list[ChunkRange]) -> set[int]:
+        """The chunks of which some rows are in `drop`, and not all."""
+        dropped: defaultdict[int, int] = defaultdict(int)
+        for chunk, _, _, first, last in drop:
+            dropped[chunk] += last - first + 1
+        return {chunk for chunk, count in dropped.items() if count < self._files["publications"][chunk]["rows"]}
 
-    def _as_before(self) -> Column:
-        """True for rows of whole batches. Spark reads rows again when an executor is lost; a batch that was whole and is damaged by now,
-        or the other way round, would leave the ranges wrong, so it fails the write."""
-        flawed = F.col("flaw").isNotNull()
-        known = F.concat_ws("/", "gateway", "epoch", "batch").isin([f"{one.gateway}/{one.epoch}/{one.batch}" for one in self.damaged])
-        changed = (flawed != known) if self.damaged else flawed
-        return F.when(changed, F.raise_error(F.lit("a batch changed while it was read"))).otherwise(~flawed)
+    def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:
+        names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
+        rows = self._spark.read.parquet(*(f"{self._locations[table]}/{name}" for name in names.values()))
+        columns = rows.columns
+        rows = rows.select("*", F.col("_metadata.file_name").alias("file")).alias("row")
+        gone = [(names[chunk], *one) for chunk, *one in drop if chunk in names]
+        dropped = F.broadcast(self._spark.createDataFrame(gone, DROP_DDL)).alias("dropped")
+        same = [F.col(f"row.{name}") == F.col(f"dropped.{name}") for name in ("file", "device", "incarnation")]
+        inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
+        return rows.join(dropped, [*same, inside], "left_anti").select(*(F.col(f"row.{name}") for name in columns))
+
+    def discard(self, drop: list[ChunkRange]) -> None:
+        """Delete the files that no commit names, after it."""
+        dirty = {chunk for chunk, *_ in drop}
+        for table, files in self._files.items():
+            folder = Folder(self._spark, self._locations[table])
+            for chunk in dirty & files.keys():
+                folder.delete(files[chunk]["name"])

@@ -66,6 +66,8 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         .option("rows", options.rows)
         .option("tasks", tasks)
         .option("damaged", options.damaged)
+        .option("publications", sink.locations["publications"])
+        .option("readings", sink.locations["readings"])
         .load()
     )
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", absolute(options.checkpoint)).queryName("onceway-ingest")

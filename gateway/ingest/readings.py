@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 from gateway.errors import OncewayError
 from gateway.ingest import decoded
 from gateway.ingest.commits import REWRITING, CommitLog, HistoryGone
+from gateway.ingest.microbatch import Addition
 from gateway.ingest.tables import Layout, Table, first_line
 from gateway.ingest.transaction import Conflict, DeltaWriter
 
@@ -64,11 +65,11 @@ class Readings:
         self._commits = commits
         self._version, self.covers = writer.progress(self._application)
 
-    def follow(self, until: int, rows: DataFrame | None = None, based_on: int | None = None) -> None:
+    def follow(self, until: int, rows: Addition | None = None, based_on: int | None = None) -> None:
         """Bring the table up to version `until` of `publications`.
 
-        rows: the rows of that version with their readings, when it was made from version `based_on` just now. They spare the way through
-        the table. Raises OncewayError when other writers win every time.
+        rows: the readings of that version, when it was made from version `based_on` just now. They spare the way through the
+        table. Raises OncewayError when other writers win every time.
         """
         for _ in range(TRIES):
             if self.covers is not None and self.covers >= until:
@@ -81,7 +82,7 @@ class Readings:
                 self._version, self.covers = self._writer.progress(self._application)
         raise OncewayError(f"other writers won {TRIES} times in a row", self._table.name, "Is the ingest started twice?")
 
-    def _append(self, until: int, rows: DataFrame | None, based_on: int | None) -> None:
+    def _append(self, until: int, rows: Addition | None, based_on: int | None) -> None:
         try:
             new = self._rows_since(until, rows, based_on)
             if new is not None:
@@ -95,7 +96,7 @@ class Readings:
             self._version, _ = self._writer.progress(self._application)
         self.covers = until
 
-    def _rows_since(self, until: int, rows: DataFrame | None, based_on: int | None) -> DataFrame | None:
+    def _rows_since(self, until: int, rows: Addition | None, based_on: int | None) -> Addition | None:
         """The readings of what came into `publications` after `covers`; None when they must be made anew from all of it."""
         if self.covers is None:
             return None
@@ -103,8 +104,8 @@ class Readings:
         if any(commit.operation in REWRITING for commit in before):
             return None
         if rows is not None and not any(commit.changes_data for commit in before):
-            return exploded(rows)
-        return exploded(self._decode(self._publications.inserted(self.covers, until)))
+            return rows
+        return Addition(rows=exploded(self._decode(self._publications.inserted(self.covers, until))))
 
     def _decode(self, publications: DataFrame) -> DataFrame:
         return publications.select(*_KEY, "payload", "received").mapInArrow(decoded.add_readings, _WITH_LIST)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from gateway.ingest.chunk import CHUNK
+from gateway.ingest.datafile import WRITTEN, DataFiles
 from gateway.ingest.landing import Announced, Landing
 from gateway.ingest.sink import Sink
 from gateway.ingest.source import CHUNK_ROWS, BatchList, read_batches
@@ -21,9 +21,10 @@ log = logging.getLogger("onceway.ingest")
 def release(spark: SparkSession, sink: Sink, landing: Landing) -> int:
     """Returns how many batches are still damaged."""
     still_damaged = 0
+    files = DataFiles(sink.locations["publications"], sink.locations["readings"])
     for batches in _portions(landing, sink.quarantine.open()):
-        chunks = list(read_batches(landing, BatchList(0, batches)))
-        sink(spark.createDataFrame(pa.Table.from_batches(chunks, CHUNK)) if chunks else spark.createDataFrame(CHUNK.empty_table()), 0)
+        chunks = list(map(files.put, read_batches(landing, BatchList(0, batches))))
+        sink(spark.createDataFrame(pa.Table.from_batches(chunks, WRITTEN)), 0)
         damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
         whole = [(one.feed, one.number) for one in batches if (one.feed, one.number) not in damaged]
         if whole:

@@ -112,7 +112,9 @@ def text(report: Report) -> str:
     ]
     if len(report.devices) > DEVICES_SHOWN:
         missing.append(f"missing: {len(report.devices) - DEVICES_SHOWN} more devices miss sequences (--json shows all)")
-    spark = [f"last micro-batch: {report.spark['rows']} rows, {report.spark['rows_per_s']:.0f} a second"] if report.spark else []
+    spark = (
+        [f"last micro-batch: {report.spark['ms'].get('triggerExecution', 0) / 1000:.1f} s, at {report.spark['at']}"] if report.spark else []
+    )
     return "\n".join([*table, *held, *missing, *spark])
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from gateway.ingest.append import Appender, Outcome
 from gateway.ingest.counters import Counters
 from gateway.ingest.lease import lease
-from gateway.ingest.microbatch import MicroBatch
+from gateway.ingest.microbatch import MicroBatch, TableName
 from gateway.ingest.quarantine import Quarantine
 from gateway.ingest.readings import Readings
 from gateway.ingest.seen import Seen
@@ -25,11 +25,11 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Sink:
-    """location: of the table `publications`, whose lease is held while anything is written. counters: kept in `files`."""
+    """locations: of the tables; the lease of `publications` is held while anything is committed. counters: kept in `files`."""
 
     def __init__(
         self,
-        location: str,
+        locations: dict[TableName, str],
         seen: Seen,
         appender: Appender,
         readings: Readings,
@@ -37,7 +37,7 @@ class Sink:
         counters: Counters,
         files: Folder,
     ) -> None:
-        self._location = location
+        self.locations = locations
         self._seen = seen
         self._appender = appender
         self._readings = readings
@@ -49,10 +49,12 @@ class Sink:
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         started = time.monotonic()
-        with MicroBatch(rows) as micro_batch, lease(self._location):
+        micro_batch = MicroBatch(rows, self.locations)
+        with lease(self.locations["publications"]):
             self.quarantine.add(micro_batch.damaged)
             outcome = self._append(micro_batch, {"micro_batch": batch})
             self._count(micro_batch, outcome)
+        micro_batch.discard(outcome.drop)
         version = "nothing to write" if outcome.version is None else f"version {outcome.version}"
         seconds = time.monotonic() - started
         log.info(
@@ -65,7 +67,7 @@ class Sink:
         if outcome.version is None:
             self._readings.follow(self._seen.covers)
         else:
-            self._readings.follow(outcome.version, micro_batch.kept(outcome.drop), outcome.based_on)
+            self._readings.follow(outcome.version, micro_batch.addition("readings", outcome.drop), outcome.based_on)
         return outcome
 
     def _count(self, micro_batch: MicroBatch, outcome: Outcome) -> None:

@@ -1,6 +1,7 @@
 """The landing place as a Spark Python Data Source (streaming). Offset: {"GATEWAY/EPOCH": number of the last batch taken}.
 
-In: batches (`gateway/uplink/README.md`). Out: rows in the columns of `gateway.ingest.chunk.CHUNK`; a batch is used whole or not at all.
+In: batches (`gateway/uplink/README.md`). Out: data files of the tables, and a row per file in the columns of
+`gateway.ingest.datafile.WRITTEN`. A batch is used whole or not at all.
 
 Spark runs this module in two places: one process beside the driver keeps the offsets (`latestOffset`, `partitions`), worker processes read
 (`read`). An instance is pickled on its way there, so it opens the landing place when it is first used.
@@ -18,11 +19,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from gateway.ingest import batch, chunk
+from gateway.ingest.datafile import SPARK_WRITTEN, DataFiles
 from gateway.ingest.feeds import Feeds, Offset
 from gateway.ingest.landing import Announced, Landing
 
-CHUNK_ROWS = 50_000
-"""Rows that are held in memory at once by a reading task, at least one batch."""
+CHUNK_ROWS = 125_000
+"""Rows that are held in memory at once by a reading task, and put into one file; at least one batch."""
 
 SMALL_PARTITION_ROWS = 20_000
 """Below this a micro-batch is not worth a second task."""
@@ -31,18 +33,21 @@ log = logging.getLogger("onceway.ingest")
 
 
 class LandingSource(DataSource):
-    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`)."""
+    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`),
+    publications, readings (folders of the tables).
+    """
 
     @classmethod
     def name(cls) -> str:
         return "onceway"
 
     def schema(self) -> StructType:
-        return chunk.SPARK_CHUNK
+        return SPARK_WRITTEN
 
     def streamReader(self, schema: StructType) -> "LandingReader":
+        files = (self.options["publications"], self.options["readings"])
         return LandingReader(
-            self.options["landing"], int(self.options["rows"]), int(self.options["tasks"]), self.options["damaged"] == "wait"
+            self.options["landing"], int(self.options["rows"]), int(self.options["tasks"]), self.options["damaged"] == "wait", files
         )
 
 
@@ -55,11 +60,12 @@ class BatchList(InputPartition):
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, landing: str, rows: int, tasks: int, wait: bool) -> None:
+    def __init__(self, landing: str, rows: int, tasks: int, wait: bool, tables: tuple[str, str]) -> None:
         self._url = landing
         self._rows = rows
         self._tasks = tasks
         self._wait = wait
+        self._tables = tables
         self._feeds_opened: Feeds | None = None
         self._one_pass = False
         self._ceiling: Offset | None = None
@@ -97,7 +103,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return split(self._feeds.between(start, end), self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_batches(Landing(self._url), cast(BatchList, partition))
+        return map(DataFiles(*self._tables).put, read_batches(Landing(self._url), cast(BatchList, partition)))
 
     def commit(self, end: Offset) -> None:
         self._feeds.forget(end)

@@ -97,12 +97,15 @@ class Table:
         return bool(DeltaTable.isDeltaTable(self._spark, self.name) if self._is_path else self._spark.catalog.tableExists(self.name))
 
     def place(self) -> Place:
-        """As DESCRIBE DETAIL says it, without the Spark jobs that this takes."""
+        """As DESCRIBE DETAIL says it, without the Spark jobs that this takes. Raises OncewayError for a partitioned table."""
         session = self._spark._jsparkSession
         name = self.name if self._is_path else session.sessionState().sqlParser().parseTableIdentifier(self.name)
         jvm: Any = self._spark._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
-        return Place(str(log.dataPath()), str(log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata().id()))
+        metadata = log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
+        if not metadata.partitionColumns().isEmpty():
+            raise OncewayError("the table is partitioned", self.name, "Let the ingest make its tables itself.")
+        return Place(str(log.dataPath()), str(metadata.id()))
 
     def delta(self) -> DeltaTable:
         return DeltaTable.forPath(self._spark, self.name) if self._is_path else DeltaTable.forName(self._spark, self.name)

@@ -1,6 +1,6 @@
 """A compare-and-swap on a Delta table: rows go in only if the table is still at the version that the writer knows.
 
-In: rows, and the version on which they are based. Out: the version that holds them, or Conflict.
+In: rows or files that hold them, and the version on which they are based. Out: the version that holds them, or Conflict.
 
 This is the only file that uses Delta's own transaction object instead of a DataFrame writer, for two reasons. It can say "I read the whole
 table", so that Delta's conflict check refuses the commit when anybody has added or removed a row meanwhile. And a writer's txnAppId and
@@ -23,10 +23,11 @@ from delta.exceptions import (
 )
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.commits import APPLICATION, CommitLog
+from gateway.ingest.microbatch import Addition
 
 CONFLICTS = (
     ConcurrentAppendException,
@@ -58,9 +59,11 @@ class DeltaWriter:
         self._location = location
         self._commits = commits
         self._none = jvm.scala.Option.empty()
+        self._nothing = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+        self._actions = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$")
 
-    def append(self, rows: DataFrame, based_on: int, note: dict[str, Any], progress: tuple[str, int] | None = None) -> int:
-        """Add `rows`, computed from the table's version `based_on`; returns the version that holds them.
+    def append(self, new: Addition, based_on: int, note: dict[str, Any], progress: tuple[str, int] | None = None) -> int:
+        """Add `new`, computed from the table's version `based_on`; returns the version that holds them.
 
         note: for the commit's user metadata. progress: (application id, version) to store with the commit, as one action of it.
         Raises Conflict, or what Spark raises when the rows cannot be computed or written; then nothing of them is in the table.
@@ -74,7 +77,9 @@ class DeltaWriter:
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         transaction.readWholeTable()
-        actions = transaction.writeFiles(rows._jdf)
+        actions = self._nothing if new.rows is None else transaction.writeFiles(new.rows._jdf)
+        for action in new.actions:
+            actions = actions.appended(self._actions.fromJson(action))
         if progress is not None:
             actions = actions.appended(self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(*progress, self._none))
         nonce = secrets.token_hex(8)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.ingest import chunk, onceway_ingest
+from gateway.ingest.datafile import WRITTEN, DataFiles
 from gateway.ingest.job import open_sink
 from gateway.ingest.landing import Announced
 from gateway.ingest.sink import Sink
@@ -35,11 +36,14 @@ class Lake:
     def micro_batch(self, *batches: list[Row]) -> DataFrame:
         """Batches of one gateway as the source gives them, each as a chunk of its own."""
         chunks = []
+        files = DataFiles(str(self.publications), f"{self.publications}_readings")
         for number, rows in enumerate(batches):
             self._batches += 1
             table = pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA)
-            chunks.append(chunk.build([(Announced(f"site/{EPOCH}", self._batches), table)], number))
-        return self.spark.createDataFrame(pa.Table.from_batches([one for one in chunks if one is not None], schema=chunk.CHUNK))
+            built = chunk.build([(Announced(f"site/{EPOCH}", self._batches), table)], number)
+            if built is not None:
+                chunks.append(files.put(built))
+        return self.spark.createDataFrame(pa.Table.from_batches(chunks, schema=WRITTEN))
 
     def table(self, suffix: str = "") -> DataFrame:
         return self.spark.read.format("delta").load(f"{self.publications}{suffix}")

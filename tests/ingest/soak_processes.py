@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 INGEST = "gateway.ingest"
 
 STEPS = [
-    ("after", f"{INGEST}.microbatch:MicroBatch.__enter__", 1),  # read
+    ("after", f"{INGEST}.microbatch:MicroBatch.__init__", 1),  # read
     ("after", f"{INGEST}.quarantine:Quarantine.add", 2),
     ("after", f"{INGEST}.transaction:DeltaWriter.append", 1),  # publications
     ("before", f"{INGEST}.transaction:DeltaWriter.append", 4),  # readings of the next micro-batch
@@ -39,7 +39,7 @@ STEPS = [
 class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.landing, self.table = folder / "landing", folder / "table"
+        self.landing, self.table = folder / "landing", folder / "publications"
         for number in range(1, 7):
             land(self.landing, "site", number, [row("dev", number * 10 + position) for position in range(12)])  # each overlaps the next
         damaged = self.landing / "site" / EPOCH / "000000000003.parquet"
@@ -93,7 +93,7 @@ def test_a_catalog_table_is_the_same_table_at_the_next_start(site: Site) -> None
     """Without a metastore of its own, Spark keeps one in the folder where it is started."""
     warehouse = f"spark.sql.warehouse.dir={site.folder}"
     for _ in range(2):
-        assert site.start(table="table", conf=[warehouse]).wait(timeout=300) == 0, site.said()
+        assert site.start(table="publications", conf=[warehouse]).wait(timeout=300) == 0, site.said()
         shutil.rmtree(site.folder / "checkpoint")  # so that the second start reads everything again
     site.check()
 

@@ -97,7 +97,7 @@ class MicroBatch:
             self._rows += rows
             self.held += [(number, one["device"], one["incarnation"], one["first"], one["last"]) for one in rows[0]["header"]["ranges"]]
 
-    def publications(self, drop: list[ChunkRange]) -> list[Key]:
+    def addition(self, table: str, drop: list[ChunkRange]) -> list[Key]:
         left_out = {(number, d, i, s) for number, d, i, first, last in drop for s in range(first, last + 1)}
         found = ((one["chunk"], one["device"], one["incarnation"], one["sequence"]) for one in self._rows)
         return [one[1:] for one in found if one not in left_out]

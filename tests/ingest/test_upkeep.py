@@ -49,7 +49,7 @@ def report(job: Job) -> dict[str, dict[str, object]]:
     result = CliRunner().invoke(app, ["report", "--landing", str(job.landing), "--table", str(job.publications), "--json"])
     assert result.exception is None
     made = json.loads(result.stdout)
-    assert made["spark"]["rows"] > 0
+    assert made["spark"]["ms"]["triggerExecution"] > 0
     return {one["feed"]: one for one in made["feeds"]}
 
 
