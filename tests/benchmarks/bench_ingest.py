@@ -1,0 +1,229 @@
+"""The ingest: rows per second into Delta beside Spark's own file source, the cost of a small micro-batch, and how both grow with the table.
+
+A row is what `examples/sensor` sends (SenML-CBOR, 36 bytes); ten gateways of a hundred devices each. Times are those of whole micro-
+batches as Spark measures them (planning, reading, de-duplication, both tables, checkpoint), in a session that has done the same work
+before. The peer reads the same files with Spark's file source and appends them to a Delta table without looking at them. `--history N`
+sets the size of the large table.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from gateway.ingest import command
+from gateway.ingest.feeds import Feeds
+from gateway.ingest.landing import Landing
+from gateway.uplink.batch import Manifest, Origin, encode, file_stem, sha256
+from tests.benchmarks.report import Figure, report
+from tests.uplink.readings import sensor_rows
+
+PARTS = ["throughput", "fixed", "finding", "growth"]
+GATEWAYS, DEVICES = 10, 100
+EPOCH = "00c0ffee"
+SMALL = 1_000_000
+"""Rows of the small table."""
+
+
+def land(landing: Path, count: int, rows: int, first: int = 1) -> None:
+    """`count` batches of `rows` rows from each gateway's hundred devices in turn, numbered from `first`; no key twice."""
+    template = sensor_rows(rows, devices=DEVICES)
+    step = -(-rows // DEVICES)
+    for index in range(count):
+        gateway, number = index % GATEWAYS, first + index // GATEWAYS
+        origin = Origin(f"site-{gateway}", EPOCH)
+        held = [(f"g{gateway}-{row[0]}", row[1], row[2] + number * step, *row[3:]) for row in template]
+        data = encode(held, origin, number)
+        manifest = Manifest(origin, number, rows, len(data), sha256(data))
+        (landing / origin.folder).mkdir(parents=True, exist_ok=True)
+        (landing / manifest.data_name).write_bytes(data)
+        (landing / manifest.name).write_bytes(manifest.to_json())
+
+
+class Place:
+    """A landing place and the table it goes into."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.landing, self.table, self.checkpoint = folder / "landing", folder / "table", folder / "checkpoint"
+        self.landing.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def options(self) -> list[str]:
+        return ["--landing", str(self.landing), "--table", str(self.table), "--checkpoint", str(self.checkpoint), "--available-now"]
+
+    def run(self, rows: int = 500_000) -> list[float]:
+        """One pass; seconds of each micro-batch that had rows."""
+        from gateway.ingest import onceway_ingest
+
+        query, sink = onceway_ingest.start(self.spark, onceway_ingest.parse_arguments([*self.options, "--rows", str(rows)]))
+        found = finished(query)
+        sink.save()
+        return found
+
+    def history(self, rows: int, devices: int) -> None:
+        """Fill both tables with `rows` old publications of other devices, without the way through the ingest."""
+        from pyspark.sql import functions as F
+
+        from gateway.ingest.job import open_sink
+        from gateway.ingest.microbatch import Addition
+        from gateway.ingest.tables import PUBLICATIONS
+
+        sink = open_sink(self.spark, str(self.landing), str(self.table))
+        made = {
+            "device": F.concat(F.lit("old-"), F.col("id") % devices),
+            "incarnation": F.lit(7),
+            "sequence": F.floor(F.col("id") / devices),
+            "topic": F.lit("sensors/old"),
+            "payload": F.encode(F.lit("no reading"), "utf-8"),
+            "received": F.timestamp_micros(F.lit(1_700_000_000_000_000) + F.col("id") * 1000),
+            "gateway": F.lit("old"),
+            "epoch": F.lit(EPOCH),
+        }
+        columns = [made.get(name, F.lit(None)).cast(kind).alias(name) for name, kind, _ in PUBLICATIONS.columns]
+        self.spark.range(0, rows, 1, 50).select(*columns).write.format("delta").mode("append").save(str(self.table))
+        sink._seen.catch_up()
+        sink._seen.save()
+        follower = sink._readings
+        follower._writer.append(Addition(), follower._version, {}, (follower._application, sink._seen.covers))
+
+
+def finished(query: Any) -> list[float]:
+    query.awaitTermination()
+    progress = [json.loads(one.json) for one in query.recentProgress]
+    return [one["durationMs"]["triggerExecution"] / 1000 for one in progress if one["numInputRows"]]
+
+
+def file_source(spark: Any, place: Place, files: int) -> float:
+    """Seconds that Spark's own file source takes for the same files, without any check."""
+    schema = spark.read.parquet(str(next(place.landing.rglob("*.parquet")))).schema
+    rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(str(place.landing / "*" / "*" / "*.parquet"))
+    writer = rows.writeStream.format("delta").option("checkpointLocation", str(place.folder / "peer-checkpoint"))
+    return sum(finished(writer.trigger(availableNow=True).start(str(place.folder / "peer"))))
+
+
+def throughput(spark: Any, folder: Path) -> list[Figure]:
+    figures = []
+    for count, rows, goal in ((200, 5000, "≥ 100,000"), (2000, 500, "≥ 80,000")):
+        place = Place(spark, folder / f"rate-{rows}")
+        land(place.landing, count, rows)
+        peer = file_source(spark, place, 500_000 // rows)
+        ours = sum(place.run())
+        name = f"{count:,} batches of {rows:,} rows"
+        figures += [
+            Figure(f"ingest: rows per second, {name}", count * rows / ours, "1/s", goal, count * rows / peer),
+            Figure(f"ingest: speed against Spark's file source, {name}", peer / ours, "", "≥ 1.0"),
+        ]
+        shutil.rmtree(place.folder)
+    return figures
+
+
+def fixed_cost(spark: Any, folder: Path) -> list[Figure]:
+    place = Place(spark, folder / "fixed")
+    land(place.landing, 10, 100)
+    return [Figure("ingest: a micro-batch of 100 rows", statistics.median(place.run(100)), "s", "≤ 1")]
+
+
+def medium(spark: Any, place: Place, rows: int, devices: int) -> float:
+    """Seconds of a micro-batch of 50,000 rows on top of a table of `rows` rows and `devices` devices; median of five."""
+    place.history(rows, devices)
+    land(place.landing, 60, 5000)
+    return statistics.median(place.run(50_000)[1:])
+
+
+def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
+    few = medium(spark, Place(spark, folder / "few"), SMALL, 1000)
+    many = medium(spark, Place(spark, folder / "many"), SMALL, 100_000)
+    large = medium(spark, Place(spark, folder / "large"), history, 100_000)
+    return [
+        Figure(f"ingest: a micro-batch of 50,000 rows, table of {history:,} rows and 100,000 devices", large, "s", "≤ 1.5"),
+        Figure(f"ingest: that time at {history:,} rows against {SMALL:,} rows", large / many, "", "≤ 1.2"),
+        Figure("ingest: that time with 100,000 devices in the table against 1,000", many / few, "", "≤ 1.2"),
+    ]
+
+
+def finding(folder: Path) -> list[Figure]:
+    """A pass over gateways that have nothing new. Of their old batches only the newest ones are there: nobody looks at the others."""
+    offset = {}
+    for gateway in range(10_000):
+        feed = f"site-{gateway}/{EPOCH}"
+        (folder / feed).mkdir(parents=True)
+        for number in (9_999, 10_000):
+            (folder / feed / f"{file_stem(number)}.json").touch()
+        offset[feed] = 10_000
+    feeds = Feeds(Landing(str(folder)))
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        assert feeds.advance(offset, 1) == offset
+        times.append(time.perf_counter() - begun)
+    return [Figure("ingest: a pass over 10,000 gateways with 10,000 old batches each", max(times), "s", "≤ 5")]
+
+
+def inside(folder: Path, parts: list[str], history: int) -> None:
+    """What runs under spark-submit."""
+    from gateway.ingest.session import open_session
+
+    spark = open_session()
+    warm = Place(spark, folder / "warm")
+    land(warm.landing, 100, 5000)
+    warm.run(100_000)
+    file_source(spark, warm, 20)
+    figures: list[Figure] = []
+    if "throughput" in parts:
+        figures += throughput(spark, folder)
+    if "fixed" in parts:
+        figures += fixed_cost(spark, folder)
+    if "finding" in parts:
+        figures += finding(folder / "finding")
+    if "growth" in parts:
+        figures += growth(spark, folder, history)
+    spark.stop()
+    (folder / "met").write_text(str(report(figures)))
+
+
+def restart(folder: Path) -> bool:
+    """From the start of a process to its first commit in the large table."""
+    place = Place(None, folder / "large")
+    land(place.landing, 1, 5000, first=7)
+    log = place.table / "_delta_log"
+    before = max(log.glob("*.json"))
+    begun = time.time()
+    line = command.build("onceway_ingest.py", place.options)
+    subprocess.run(line.arguments, env={**os.environ, **line.environment}, check=True, stderr=subprocess.DEVNULL)
+    first = log / f"{int(before.stem) + 1:020d}.json"
+    return report([Figure("ingest: from its start to the first commit, large table", first.stat().st_mtime - begun, "s", "≤ 30")])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--history", type=int, default=50_000_000)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.inside:
+        inside(arguments.inside, arguments.parts, arguments.history)
+        return 0
+    folder = Path(tempfile.mkdtemp(prefix="bench-ingest-"))
+    try:
+        options = ["--inside", str(folder), "--history", str(arguments.history), "--parts", *arguments.parts]
+        line = command.build(str(Path(__file__).resolve()), options)
+        subprocess.run(line.arguments, env={**os.environ, **line.environment}, check=True)
+        met = (folder / "met").read_text() == "True"
+        return not ((restart(folder) if "growth" in arguments.parts else True) and met)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
