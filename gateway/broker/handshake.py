@@ -230,7 +230,7 @@ def disconnect(connection: Connection, packet: Disconnect) -> None:
     assert session is not None  # noqa: S101 - CONNECT comes first
     expiry = (packet.properties or {}).get(_P.SESSION_EXPIRY_INTERVAL)
     if expiry is not None:
-        if expiry and not session.durable:
+        if expiry and not session.expiry:  # as this CONNECT said, whatever an earlier one did
             raise ProtocolError("DISCONNECT: a session that was to end cannot be kept any more")
         session.expiry = min(expiry, broker.limits.session_expiry_s)
     connection.end("the client disconnected", will=packet.reason == ReasonCode.DISCONNECT_WITH_WILL or packet.reason >= 0x80)

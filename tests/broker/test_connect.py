@@ -95,6 +95,16 @@ def test_disconnect_cannot_keep_a_session_that_was_to_end() -> None:
     assert client.take(Disconnect).reason == R.PROTOCOL_ERROR
 
 
+def test_disconnect_cannot_keep_a_session_that_was_resumed_to_end() -> None:
+    """Section 3.14.2.2.2: what this CONNECT said counts, not that the session was once to be kept."""
+    world = World()
+    world.durable("c").drop()
+    client = world.accepted("c", clean=False)
+    client.disconnect(R.NORMAL_DISCONNECTION, {P.SESSION_EXPIRY_INTERVAL: 5})
+    assert client.take(Disconnect).reason == R.PROTOCOL_ERROR
+    assert world.broker.sessions == {}
+
+
 def test_a_session_that_is_resumed_without_expiry_leaves_nothing_in_the_store() -> None:
     world = World()
     first = world.durable("c")
