@@ -100,9 +100,8 @@ def _publish(reader: Reader, flags: int, version: int, sender: Side) -> Publish:
     packet_id = _packet_id(reader) if qos else 0
     properties = None
     if version >= Version.V5:
-        properties = props.decode_properties(
-            reader, props.CLIENT_PUBLISH_PROPERTIES if sender is Side.CLIENT else props.SERVER_PUBLISH_PROPERTIES
-        )
+        ours, theirs = props.CLIENT_PUBLISH_PROPERTIES, props.SERVER_PUBLISH_PROPERTIES
+        properties = props.decode_properties(reader, ours, theirs) if sender is Side.CLIENT else props.decode_properties(reader, theirs)
         props.check_response_topic(properties, "PUBLISH")
     if topic or version < Version.V5:
         if problem := topic_name_problem(topic):
@@ -224,14 +223,17 @@ def _disconnect(reader: Reader, version: int, sender: Side) -> Disconnect:
     reason = _reason(reader, codes.CLIENT_DISCONNECT_CODES if client else codes.SERVER_DISCONNECT_CODES)
     if not reader.left:
         return Disconnect(reason)
-    return Disconnect(
-        reason, props.decode_properties(reader, props.CLIENT_DISCONNECT_PROPERTIES if client else props.SERVER_DISCONNECT_PROPERTIES)
-    )
+    ours, theirs = props.CLIENT_DISCONNECT_PROPERTIES, props.SERVER_DISCONNECT_PROPERTIES
+    if not client:
+        ours, theirs = theirs, ours
+    return Disconnect(reason, props.decode_properties(reader, ours, theirs))
 
 
 def _auth(reader: Reader, _: int, sender: Side) -> Auth:
     allowed = codes.CLIENT_AUTH_CODES if sender is Side.CLIENT else codes.SERVER_AUTH_CODES
-    if not reader.left and ReasonCode.SUCCESS in allowed:
+    if not reader.left:  # success, which only a server says
+        if ReasonCode.SUCCESS not in allowed:
+            raise ProtocolError("AUTH: reason code 0x00 is not allowed here")
         return Auth()
     reason = _reason(reader, allowed)
     properties = props.decode_properties(reader, props.AUTH_PROPERTIES)

@@ -154,9 +154,9 @@ SERVER_DISCONNECT_PROPERTIES: Allowed = frozenset(_ACK | {_P.SERVER_REFERENCE})
 AUTH_PROPERTIES: Allowed = frozenset(_ACK | _AUTHENTICATION)
 
 
-def decode_properties(reader: Reader, allowed: Allowed) -> Properties | None:
-    """Read a property block, its length first. MalformedPacket for a property that may not stand here, ProtocolError for a repeated one or
-    a value out of range."""
+def decode_properties(reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()) -> Properties | None:
+    """Read a property block, its length first. theirs: what the other side's packets of this type may have. MalformedPacket for a property
+    that may not stand here, ProtocolError for one that only the other side may send, a repeated one, or a value out of range."""
     length = reader.varint("property length")
     if not length:
         return None
@@ -172,6 +172,8 @@ def decode_properties(reader: Reader, allowed: Allowed) -> Properties | None:
             raise MalformedPacket(f"{block.name}: there is no property 0x{number:02X}")
         identifier, name = rule.identifier, rule.name
         if identifier not in allowed:
+            if identifier in theirs:
+                raise ProtocolError(f"{block.name}: property {name} is not this side's to send")
             raise MalformedPacket(f"{block.name}: property {name} is not allowed here")
         value = rule.read(block, name)
         if rule.number and not rule.low <= value <= rule.high:

@@ -133,7 +133,7 @@ def test_publish_that_breaks_the_protocol(version: Version, text: str, words: st
 
 @pytest.mark.mqtt("MQTT-3.3.4-6")
 def test_a_client_sends_no_subscription_identifier() -> None:
-    check_malformed(V5, CLIENT, "30 00 01 'a' 02 0B 05", "property subscription identifier is not allowed here")
+    check_protocol_error(V5, CLIENT, "30 00 01 'a' 02 0B 05", "property subscription identifier is not this side's to send")
 
 
 def test_a_subscription_identifier_is_not_0() -> None:
@@ -163,6 +163,9 @@ def test_a_subscription_identifier_is_not_0() -> None:
         pytest.param(V5, SERVER, "E0 04 00", "DISCONNECT: reason code 0x04", marks=pytest.mark.mqtt("MQTT-3.14.2-1")),
         pytest.param(V5, CLIENT, "F0 00 00", "AUTH: reason code 0x00", marks=pytest.mark.mqtt("MQTT-3.15.2-1")),
         pytest.param(V5, SERVER, "F0 19 04 15 00 01 'm'", "AUTH: reason code 0x19", marks=pytest.mark.mqtt("MQTT-3.15.2-1")),
+        pytest.param(V5, SERVER, "E0 00 05 11 00 00 00 00", "session expiry interval is not", marks=pytest.mark.mqtt("MQTT-3.14.2-2")),
+        (V5, CLIENT, "E0 00 04 1C 00 01 'x'", "DISCONNECT: property server reference is not this side's to send"),
+        (V5, CLIENT, "F0", "AUTH: reason code 0x00 is not allowed here"),
         (V5, CLIENT, "F0 18 00", "AUTH: no authentication method"),
         (V5, CLIENT, "F0 19 04 16 00 01 'd'", "AUTH: no authentication method"),
         (V5, SERVER, "90 00 07 00", "SUBACK: no reason code"),
@@ -181,10 +184,6 @@ def test_answers_that_break_the_protocol(version: Version, sender: Side, text: s
     ("version", "sender", "text", "words"),
     [
         pytest.param(V5, SERVER, "20 02 00 00", "CONNACK: acknowledge flags are 0x02", marks=pytest.mark.mqtt("MQTT-3.2.2-1")),
-        pytest.param(
-            V5, SERVER, "E0 00 05 11 00 00 00 00", "session expiry interval is not allowed here", marks=pytest.mark.mqtt("MQTT-3.14.2-2")
-        ),
-        (V5, CLIENT, "E0 00 04 1C 00 01 'x'", "DISCONNECT: property server reference is not allowed here"),
         (V5, CLIENT, "40 00 07 00 02 23 00", "PUBACK: property topic alias is not allowed here"),
         (V4, CLIENT, "40 00 07 00", "PUBACK: 1 bytes too many"),
         (V4, CLIENT, "40 07", "PUBACK: packet identifier needs 2 bytes"),
