@@ -61,10 +61,10 @@ def test_disconnect_leaves_out_its_reason_string_rather_than_be_too_large(maximu
     client = World().accepted("c", **limited(maximum))
     client.send_bytes(b"\xf0\0")
     packet = client.take(Disconnect)
-    assert packet.reason == R.MALFORMED_PACKET
+    assert packet.reason == R.PROTOCOL_ERROR
     assert client.raw.endswith(encode(packet, V5))
     assert len(encode(packet, V5)) <= maximum
-    full = encode(Disconnect(R.MALFORMED_PACKET, {P.REASON_STRING: client.connection.closing}), V5)
+    full = encode(Disconnect(R.PROTOCOL_ERROR, {P.REASON_STRING: client.connection.closing}), V5)
     assert (P.REASON_STRING in (packet.properties or {})) == (len(full) <= maximum)
 
 
