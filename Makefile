@@ -56,7 +56,7 @@ soak: debian-soak firmware ## hours: power cuts and kills of the gateway under l
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
 	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000
-	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --jobs 2 --dir build/cuts
+	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py
 
 bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json (ARGS="throughput fan")

@@ -96,7 +96,8 @@ class Campaign:
                 _thin(place)
         else:
             log = place.with_suffix(".log").read_text(errors="replace").strip().splitlines()
-            self._console.print(f"{'error':7}  {item.name}: {log[-1] if log else 'it said nothing'}", soft_wrap=True)
+            said = next((line for line in log if line.startswith("error:")), "it said nothing")
+            self._console.print(f"{'error':7}  {item.name}: {said}", soft_wrap=True)
 
     async def _start(self, item: Item, place: Path) -> None:
         argv = [onceway(), "hil", "run", item.bench, "--seed", str(item.seed), "--keep", "--dir", str(place)]

@@ -146,7 +146,8 @@ def check(events: Iterable[Event]) -> Result:
         seen.take(event)
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
-    publications = [_judge(key, way, hops, disordered, seen.waiting) for key, way in sorted(seen.ways.items())]
+    waiting = seen.waiting if seen.claim in seen.complete else None
+    publications = [_judge(key, way, hops, disordered, waiting) for key, way in sorted(seen.ways.items())]
     outcomes = Counter(publication.outcome for publication in publications)
     under_way = outcomes.pop(Outcome.UNKNOWN, 0)
     del outcomes[Outcome.OK]
@@ -165,8 +166,10 @@ def check(events: Iterable[Event]) -> Result:
 
 
 def _judge(
-    key: Key, way: dict[str, list[Sighting]], hops: tuple[str, ...], disordered: dict[str, set[Key]], waiting: set[tuple[str, Key]]
+    key: Key, way: dict[str, list[Sighting]], hops: tuple[str, ...], disordered: dict[str, set[Key]], waiting: set[tuple[str, Key]] | None
 ) -> Publication:
+    """waiting: what each hop holds; None if the claim was not read to its end, so that what is missing there proves nothing."""
+
     def first(hops: Iterable[str]) -> str:
         return next(iter(hops))
 
@@ -178,7 +181,7 @@ def _judge(
         outcome, hop = Outcome.DUPLICATE, "board"
     elif not claim:
         last = max(index for index, hop in enumerate(hops) if way[hop])
-        held = (hops[last], key) in waiting
+        held = waiting is None or (hops[last], key) in waiting
         outcome, hop = (Outcome.UNKNOWN, hops[last]) if held else (Outcome.LOST, hops[last + 1])
     elif len(claim) > 1:
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)

@@ -155,6 +155,13 @@ def test_what_a_hop_still_holds_is_unknown_and_not_lost(count: int, hop: int, da
     assert sorted(outcome for _, _, outcome, _ in wrong(both)) == [Outcome.LOST, Outcome.UNKNOWN]
 
 
+def test_an_interrupted_run_has_lost_nothing_that_is_known() -> None:
+    events = [event for event in without(run_of(3), ("batch", "table"), 2) if event.event not in ("complete", "end")]
+    result = check(events)
+    assert result.verdict is Verdict.UNKNOWN
+    assert wrong(result) == [("uno-1", 2, Outcome.UNKNOWN, "spool")]
+
+
 def test_a_hop_that_held_one_once_owes_nothing_that_has_gone_on() -> None:
     held = [Event(9, hop, "waiting", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 1}) for hop in HOPS[:3]]
     assert check([*run_of(2), *held]).verdict is Verdict.HOLDS
