@@ -102,6 +102,7 @@ class _Seen:
 
     ways: dict[Key, dict[str, list[Sighting]]] = field(default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS}))
     waiting: set[tuple[str, Key]] = field(default_factory=set)
+    again: Counter[Key] = field(default_factory=Counter)
     complete: set[str] = field(default_factory=set)
     planned: dict[str, str] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
@@ -124,6 +125,8 @@ class _Seen:
                 self.ways[key][hop].append(seen)
             case hop, "waiting":
                 self.waiting.add((hop, Key(data["device"], data["incarnation"], data["sequence"])))
+            case "board", "again":
+                self.again[Key(data["device"], data["incarnation"], data["sequence"])] += 1
             case "board", "contradiction":
                 self.contradictions.append(f"the ledger of {data['device']} contradicts itself: {data['text']}")
             case hop, "complete":
@@ -147,7 +150,8 @@ def check(events: Iterable[Event]) -> Result:
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
     waiting = seen.waiting if seen.claim in seen.complete else None
-    publications = [_judge(key, way, hops, disordered, waiting) for key, way in sorted(seen.ways.items())]
+    again = seen.again if seen.claim == "batch" else Counter[Key]()
+    publications = [_judge(key, way, hops, disordered, waiting, 1 + again[key]) for key, way in sorted(seen.ways.items())]
     outcomes = Counter(publication.outcome for publication in publications)
     under_way = outcomes.pop(Outcome.UNKNOWN, 0)
     del outcomes[Outcome.OK]
@@ -166,14 +170,21 @@ def check(events: Iterable[Event]) -> Result:
 
 
 def _judge(
-    key: Key, way: dict[str, list[Sighting]], hops: tuple[str, ...], disordered: dict[str, set[Key]], waiting: set[tuple[str, Key]] | None
+    key: Key,
+    way: dict[str, list[Sighting]],
+    hops: tuple[str, ...],
+    disordered: dict[str, set[Key]],
+    waiting: set[tuple[str, Key]] | None,
+    allowed: int,
 ) -> Publication:
-    """waiting: what each hop holds; None if the claim was not read to its end, so that what is missing there proves nothing."""
+    """waiting: what each hop holds; None if the claim was not read to its end, so that what is missing there proves nothing. allowed: how
+    often it may stand in the claim."""
 
     def first(hops: Iterable[str]) -> str:
         return next(iter(hops))
 
     board, claim = way["board"], way[hops[-1]]
+    wanted = board[0].records or () if board else ()
     outcome, hop = Outcome.OK, None
     if not board:
         outcome, hop = Outcome.PHANTOM, first(hop for hop in hops if way[hop])
@@ -183,9 +194,9 @@ def _judge(
         last = max(index for index, hop in enumerate(hops) if way[hop])
         held = waiting is None or (hops[last], key) in waiting
         outcome, hop = (Outcome.UNKNOWN, hops[last]) if held else (Outcome.LOST, hops[last + 1])
-    elif len(claim) > 1:
+    elif len(claim) > allowed:
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
-    elif not says(claim[0].records, wanted := board[0].records or ()):
+    elif not all(says(seen.records, wanted) for seen in claim):
         outcome, hop = Outcome.ALTERED, first(hop for hop in hops if not all(says(seen.records, wanted) for seen in way[hop]))
     elif key in disordered[hops[-1]]:
         outcome, hop = Outcome.OUT_OF_ORDER, first(hop for hop in hops[1:] if key in disordered[hop])
@@ -193,11 +204,14 @@ def _judge(
 
 
 def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key]:
-    """Publications that arrived at a gateway's store after a later one of the same board."""
+    """Publications that arrived at a gateway's store for the first time after a later one of the same board."""
     arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
     for key, way in ways.items():
+        first: dict[str, int] = {}
         for seen in way[hop]:
-            arrivals[seen.origin, key.device, key.incarnation].append((seen.position, key))
+            first[seen.origin] = min(seen.position, first.get(seen.origin, seen.position))
+        for origin, position in first.items():
+            arrivals[origin, key.device, key.incarnation].append((position, key))
     late = set()
     for arrived in arrivals.values():
         newest = 0

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.errors import OncewayError
 from hil import senml
 from hil.bench import Bench
-from hil.board.ledger import EEPROM_SIZE, Ledger, parse_entry
+from hil.board.ledger import EEPROM_SIZE, Ledger, Start, Write, parse_entry
 from hil.board.simulator import BUILD, SimulatedBoard
 from hil.faults.line import LineWeather
 from hil.history import History
@@ -26,6 +26,7 @@ from hil.site import COMMAND_WITHIN, Folder, onceway
 HEX = BUILD / "uno" / "sensor.hex"
 INTERVAL_AT = 0x020  # interval:u16 crc:u16, see firmware/examples/sensor
 SAMPLING_OFF = 0xFFFF
+SLOTS_AT, SLOT_SIZE, RELEASED_AT, RELEASED_MASK = 0x040, 16, 14, 0x55  # of the journal, see firmware/README.md
 FULL_SCALE_MV = 5000
 WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
 PROVISION_TRIES = 3
@@ -124,13 +125,24 @@ class Device:
             if whole:
                 self._offset += len(whole) + 1
                 for line in whole.decode().splitlines():
-                    self.ledger.apply(parse_entry(line))
+                    self._note_release_taken_back(entry := parse_entry(line))
+                    self.ledger.apply(entry)
             else:
                 self.ledger.settle()
         return self._enter(self.ledger)
 
+    def _note_release_taken_back(self, entry: Write | Start) -> None:
+        """The gateway has said that it does not know a PUBREL (0x92); the board clears the mark of it and publishes again."""
+        if not isinstance(entry, Write) or (entry.address - SLOTS_AT) % SLOT_SIZE != RELEASED_AT or not self.ledger.incarnation:
+            return
+        slot = entry.address - RELEASED_AT
+        mark, sequence = self.ledger.image[entry.address], int.from_bytes(self.ledger.image[slot : slot + 4])
+        if mark == (sequence & 0xFF) ^ RELEASED_MASK and entry.value == mark ^ 0xFF:
+            self._history.add("board", "again", device=self.name, incarnation=self.ledger.incarnation, sequence=sequence)
+
     def close_ledger(self) -> None:
         """Read the ledger once more and whole, from log and image, and enter what is missing, contradicts itself, or waits."""
+        self.look()
         self.ledger = Ledger.read(self.board.eeprom_log, self.board.eeprom_image)
         self._enter(self.ledger)
         for text in self.ledger.contradictions:

@@ -218,6 +218,20 @@ def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
     assert wrong(check(without(landed, ("batch",), 1))) == [("uno-1", 1, Outcome.LOST, "batch")]
 
 
+def test_what_a_board_had_to_publish_again_may_land_again() -> None:
+    start = Event(0, "rig", "run", {"bench": {"until": "batch"}})
+    landed = [start, *(event for event in run_of(3) if event.hop != "table"), Event(9, "batch", "complete")]
+    copies = [Event(e.t, e.hop, e.event, {**e.data, "position": 99}) for e in landed if is_of(e, 2) and e.hop in ("spool", "batch")]
+    again = Event(5, "board", "again", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2})
+    assert wrong(check([*landed, *copies])) == [("uno-1", 2, Outcome.DUPLICATE, "spool")]
+    assert check([*landed, *copies, again]).verdict is Verdict.HOLDS
+    assert wrong(check([*landed, *copies, *copies, again])) == [("uno-1", 2, Outcome.DUPLICATE, "spool")]
+    altered = [Event(e.t, e.hop, e.event, {**e.data, "payload": payload("uno-1", 1000)}) for e in copies]
+    assert wrong(check([*landed, *altered, again])) == [("uno-1", 2, Outcome.ALTERED, "spool")]
+    at_the_table = [again, *(e for e in run_of(3)), *(e for e in run_of(3) if is_of(e, 2) and e.hop == "table")]
+    assert wrong(check(at_the_table)) == [("uno-1", 2, Outcome.DUPLICATE, "table")]
+
+
 def test_two_gateways_have_no_common_order() -> None:
     events = [
         Event(e.t, e.hop, e.event, {**e.data, "origin": "other/f", "position": 1}) if is_of(e, 3) and e.hop != "board" else e
