@@ -4,6 +4,8 @@ there are any (the table is read by delta-rs, not by Spark).
 In: a folder of the run. Out: publications seen since the last look, as events of the history, and counts.
 """
 
+import hashlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -52,7 +54,7 @@ class SpoolHop:
 
 
 class LandingHop:
-    """Batches that a manifest has published at the landing place."""
+    """Batches that a manifest has published at the landing place. One that is not what its manifest says holds no publication."""
 
     def __init__(self, folder: Path, history: History) -> None:
         self._folder = folder
@@ -66,8 +68,7 @@ class LandingHop:
         for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen):
             origin = "/".join(manifest.parts[-3:-1])
             number = int(manifest.stem)
-            table = pq.read_table(manifest.with_suffix(".parquet"), columns=[*KEY, "spool_id", "payload"])
-            for row in table.to_pylist():
+            for row in _whole_rows(manifest):
                 key = [row[name] for name in KEY]
                 self._keys.setdefault((origin, number), []).append(key)
                 self._history.add("batch", "publication", **_sighting(key, origin, row["spool_id"], row["payload"]), batch=number)
@@ -106,6 +107,14 @@ class TableHop:
             origin = f"{row['gateway']}/{row['epoch']}"
             sighting = _sighting([row[name] for name in KEY], origin, row["spool_id"], row["payload"])
             self._history.add("table", "publication", t=_monotonic(written[row["__filename"]]), **sighting, batch=row["batch"])
+
+
+def _whole_rows(manifest: Path) -> list[dict[str, Any]]:
+    """Of a batch whose hash is that of its manifest; of a damaged one none."""
+    data = manifest.with_suffix(".parquet").read_bytes()
+    if hashlib.sha256(data).hexdigest() != json.loads(manifest.read_bytes())["sha256"]:
+        return []
+    return list(pq.read_table(pa.BufferReader(data), columns=[*KEY, "spool_id", "payload"]).to_pylist())
 
 
 def _rows(table: DeltaTable) -> Iterator[dict[str, Any]]:

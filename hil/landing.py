@@ -29,13 +29,18 @@ class LandingPlace:
         link.symlink_to(self._landing.name)
         os.replace(link, self._mount)
 
-    def repeat(self, origin: str, number: int, epoch: str) -> int:
-        """Land a batch again as the first of another epoch, as a gateway does whose store was set back. Returns its number of rows."""
+    def repeat(self, origin: str, number: int, epoch: str, *, damaged: bool = False) -> int:
+        """Land a batch again as the first of another epoch, as a gateway does whose store was set back. Returns its number of rows.
+
+        damaged: a byte in the middle of the copy is another, as from a disk that forgets.
+        """
         source = self._landing / origin / f"{number:012d}.parquet"
         rows, _ = decode(source.read_bytes())
         other = Origin(origin.partition("/")[0], epoch)
-        data = encode(rows, other, 1)
+        data = bytearray(encode(rows, other, 1))
         manifest = Manifest(other, 1, len(rows), len(data), hashlib.sha256(data).hexdigest())
+        if damaged:
+            data[len(data) // 2] ^= 0x55
         target = self._landing / manifest.data_name
         target.parent.mkdir()
         target.write_bytes(data)

@@ -61,6 +61,10 @@ class Folder:
         return self.root / "table" / "publications"
 
     @property
+    def quarantine(self) -> Path:
+        return self.table.with_name("publications_quarantine")
+
+    @property
     def checkpoint(self) -> Path:
         return self.root / "table" / "checkpoint"
 

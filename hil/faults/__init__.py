@@ -7,8 +7,8 @@ from pydantic import Field
 from hil.faults.base import Evidence, Fault, Kind
 from hil.faults.board import BoardBrownOut, BoardPowerCut, BoardPowerCutInExchange, BoardReset
 from hil.faults.gateway import ClockJump, DiskFull, DiskSlow, GatewayKill, GatewayPause, UplinkKill
-from hil.faults.ingest import IngestKill
-from hil.faults.landing import BatchTwice, LandingUnwritable
+from hil.faults.ingest import CheckpointLost, IngestKill
+from hil.faults.landing import BatchDamaged, BatchTwice, LandingUnwritable
 from hil.faults.line import (
     LineBursts,
     LineCut,
@@ -38,7 +38,7 @@ OfLine = (
 )
 OfBoard = BoardPowerCut | BoardPowerCutInExchange | BoardBrownOut | BoardReset
 OfGateway = GatewayKill | GatewayPause | DiskFull | DiskSlow | ClockJump
-OfWayUp = UplinkKill | LandingUnwritable | BatchTwice | IngestKill
+OfWayUp = UplinkKill | LandingUnwritable | BatchTwice | BatchDamaged | IngestKill | CheckpointLost
 
 AnyKind = Annotated[OfLine | OfBoard | OfGateway | OfWayUp, Field(discriminator="kind")]
 """One `[[fault]]` table."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,9 +27,9 @@ class IngestKill(Kind):
     kind: Literal["ingest-kill"]
 
     def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
-        """Early appends: how many there will be depends on the speed of the machine."""
+        """Early appends: how many there will be depends on the speed of the machine, and one more must come after the last place."""
         for number in range(1, self.count + 1):
-            yield number, rng.randint(0, 1)
+            yield number, number - 1
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"step": rng.choice(STEPS)}
@@ -53,3 +54,27 @@ class IngestKill(Kind):
             await wait_until(lambda: progress.appends > appends, LOOK_EVERY)
         else:
             await wait_until(lambda: progress.in_batch and progress.data_files() - files, LOOK_EVERY)
+
+
+class CheckpointLost(Kind):
+    """Spark's checkpoint is gone, and the ingest begins with the first batch of each feed again."""
+
+    text: ClassVar[str] = "checkpoint of the ingest lost"
+    part: ClassVar[str] = "ingest"
+    counter: ClassVar[str] = "appends"
+    needs_ingest: ClassVar[bool] = True
+    kind: Literal["checkpoint-lost"]
+
+    def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
+        """When there is an append that could be repeated."""
+        for number in range(1, self.count + 1):
+            yield number, 1
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        child = rig.site.running["ingest"]
+        await child.kill()
+        ended = rig.progress.ended
+        shutil.rmtree(rig.site.folder.checkpoint)
+        await asyncio.sleep(DOWN_S)
+        await rig.site.start_ingest()
+        return Evidence(f"a checkpoint of {ended + 1} micro-batches removed", {"micro_batches": ended + 1}) if ended >= 0 else None

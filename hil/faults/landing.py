@@ -1,17 +1,21 @@
-"""Faults of the landing place: away for a while, and a batch that lands twice."""
+"""Faults of the landing place: away for a while, and a batch that lands twice, or damaged."""
 
 import asyncio
+import hashlib
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
+from hil.hops import TableHop
 
 if TYPE_CHECKING:
     from hil.rig import Rig
 
 STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
+QUARANTINED_WITHIN = 180.0  # s in which the ingest must have come up and found a damaged batch
+QUARANTINE_EVERY = 1.0  # s between looks at the quarantine
 STUCK_S = 4.0  # for which nothing must land then: twice the age at which a batch is cut (hil/site.py)
 
 
@@ -42,18 +46,48 @@ class LandingUnwritable(Kind):
         return Evidence(evidence) if stuck else None
 
 
-class BatchTwice(Kind):
-    """The newest batch lands again under another epoch, as from a gateway whose store was set back."""
+class BatchCopy(Kind):
+    """The newest batch lands again as the first of another epoch."""
 
-    text: ClassVar[str] = "batch landed twice"
     part: ClassVar[str] = "landing"
     lane: ClassVar[str] = "landing copies"
     counter: ClassVar[str] = "landed"
     needs_ingest: ClassVar[bool] = True
+    damaged: ClassVar[bool] = False
+
+    async def land(self, fault: Fault, rig: "Rig") -> tuple[int, int]:
+        """Return the number of the batch copied, and of its rows."""
+        await wait_until(lambda: rig.landing.newest)
+        origin, newest = next(iter(rig.landing.newest.items()))
+        epoch = hashlib.sha256(fault.id.encode()).hexdigest()[:8]
+        return newest, rig.site.landing.repeat(origin, newest, epoch, damaged=self.damaged)
+
+
+class BatchTwice(BatchCopy):
+    """As from a gateway whose store was set back."""
+
+    text: ClassVar[str] = "batch landed twice"
     kind: Literal["batch-twice"]
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        await wait_until(lambda: rig.landing.newest)
-        origin, newest = next(iter(rig.landing.newest.items()))
-        rows = rig.site.landing.repeat(origin, newest, f"{int(fault.id.rpartition('-')[2]):08x}")
-        return Evidence(f"batch {newest} with {rows} publications", {"batch": newest, "rows": rows})
+        batch, rows = await self.land(fault, rig)
+        return Evidence(f"batch {batch} with {rows} publications", {"batch": batch, "rows": rows})
+
+
+class BatchDamaged(BatchCopy):
+    """The copy is damaged at rest: the ingest must put it into quarantine and go on."""
+
+    text: ClassVar[str] = "batch damaged at rest"
+    kind: Literal["batch-damaged"]
+    damaged: ClassVar[bool] = True
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        quarantine = TableHop(rig.site.folder.quarantine, rig.history)
+        before = quarantine.rows()
+        batch, rows = await self.land(fault, rig)
+        try:
+            async with asyncio.timeout(QUARANTINED_WITHIN):
+                await wait_until(lambda: quarantine.rows() > before, QUARANTINE_EVERY)
+        except TimeoutError:
+            return None
+        return Evidence(f"a copy of batch {batch} with {rows} publications is in quarantine", {"batch": batch, "rows": rows})

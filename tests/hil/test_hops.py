@@ -1,5 +1,6 @@
 """Looking at spool, landing place and table: each publication is entered once, and a hop that is not there yet is no error."""
 
+import hashlib
 import sqlite3
 import time
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_spool_without_a_commit(tmp_path: Path, history: History) -> None:
 def land(folder: Path, number: int, sequences: list[int], manifest: bool = True) -> None:
     rows = [("uno-1", 7, sequence, None, "t", bytes([sequence]), None, 1, 5, sequence) for sequence in sequences]
     data = encode(rows, ORIGIN, number)
-    made = Manifest(ORIGIN, number, len(rows), len(data), "")
+    made = Manifest(ORIGIN, number, len(rows), len(data), hashlib.sha256(data).hexdigest())
     (folder / made.data_name).parent.mkdir(parents=True, exist_ok=True)
     (folder / made.data_name).write_bytes(data)
     if manifest:
@@ -90,6 +91,27 @@ def test_a_batch_counts_once_its_manifest_is_there(tmp_path: Path, history: Hist
     hop.look()
     assert hop.newest == {"site/0a1b2c3d": 2}
     assert seen(history, "batch") == [(sequence, "site/0a1b2c3d", sequence, f"{sequence:02x}") for sequence in (1, 2, 3)]
+
+
+def test_a_damaged_batch_holds_nothing(tmp_path: Path, history: History) -> None:
+    land(tmp_path / "landing", 1, [1, 2])
+    data = tmp_path / "landing" / f"site/0a1b2c3d/{1:012d}.parquet"
+    data.write_bytes(data.read_bytes()[:-1] + b"?")
+    hop = LandingHop(tmp_path / "landing", history)
+    hop.look()
+    assert hop.newest == {"site/0a1b2c3d": 1}
+    assert seen(history, "batch") == []
+
+
+def test_what_is_not_taken_waits(tmp_path: Path, history: History) -> None:
+    hop = LandingHop(tmp_path / "landing", history)
+    land(tmp_path / "landing", 1, [1])
+    land(tmp_path / "landing", 2, [2, 3])
+    hop.look()
+    hop.look_what_waits({"site/0a1b2c3d": 1})
+    hop.look_what_waits({"site/0a1b2c3d": 2})
+    history.close()
+    assert [event.data["sequence"] for event in read(history.path) if event.event == "waiting"] == [2, 3]
 
 
 def append(folder: Path, sequences: list[int]) -> None:

@@ -94,6 +94,9 @@ def test_a_repeated_batch_is_whole_and_of_another_epoch(tmp_path: Path, landing:
     expected = Manifest(Origin("site", "00000001"), 1, 2, len(again), hashlib.sha256(again).hexdigest())
     assert (folder / "000000000001.json").read_bytes() == expected.to_json()
     assert decode(again)[0] == rows
+    landing.repeat("site/0a1b2c3d", 4, "00000002", damaged=True)
+    harmed = (tmp_path / "landing/site/00000002/000000000001.parquet").read_bytes()
+    assert sum(one != other for one, other in zip(harmed, encode(rows, Origin("site", "00000002"), 1), strict=True)) == 1
 
 
 def source(time: int, value: int, kind: int = 0, detail: int = 0) -> bytes:
