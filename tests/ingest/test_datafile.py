@@ -1,4 +1,4 @@
-"""What a reading task puts into the tables' folders: the rows of a chunk, readings with their keys, and actions that tell the truth of them."""
+"""What a reading task puts into the tables' folders: a chunk's rows, readings with their keys, and actions that say what is in them."""
 
 import json
 from datetime import UTC, datetime
