@@ -127,7 +127,6 @@ CASES_5 = {
     "AUTH though no method was agreed on": (0xF0, b"\x19" + properties(b"\x15" + text("x")), PROTOCOL),
     "AUTH with success": (0xF0, b"\0\0", PROTOCOL),
     "AUTH with success left out": (0xF0, b"", PROTOCOL),
-    "a server reference on DISCONNECT": (0xE0, b"\0" + properties(b"\x1c" + text("x")), PROTOCOL),
     "AUTH with a reason that does not exist": (0xF0, b"\x7f\0", PROTOCOL),
     "QoS 3 in the options": (0x82, b"\0\1\0" + text("a") + b"\3", PROTOCOL),
     "retain handling 3": (0x82, b"\0\1\0" + text("a") + b"\x30", PROTOCOL),
@@ -160,7 +159,7 @@ CASES_5 = {
     "PUBREL with a reason of another packet": (0x62, b"\0\1\x80", PROTOCOL),
     "PUBCOMP with a reason of another packet": (0x70, b"\0\1\x97", PROTOCOL),
     "DISCONNECT with a reason of a server": (0xE0, b"\x8e", PROTOCOL),
-    "DISCONNECT with a server reference": (0xE0, b"\0" + properties(b"\x1c" + text("x")), MALFORMED),
+    "DISCONNECT with a server reference": (0xE0, b"\0" + properties(b"\x1c" + text("x")), PROTOCOL),
     "a session expiry at DISCONNECT after none at CONNECT": (0xE0, b"\0" + properties(b"\x11\0\0\0\1"), PROTOCOL),
 }
 
