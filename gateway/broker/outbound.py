@@ -126,7 +126,7 @@ class Outbound:
         while pending:
             delivery = pending[0]
             if delivery.burst.expires is not None and delivery.burst.expires <= now:
-                self.broker.statistics.expired += self.discard(pending.popleft())
+                self.broker.statistics.expired += self.discard(delivery.count)
                 continue
             if not delivery.flags & QOS_BITS:
                 connection.send_qos_0(delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count)
@@ -182,12 +182,15 @@ class Outbound:
         self.broker.statistics.too_large += count
         self._done(delivery, count)
 
-    def discard(self, delivery: Delivery) -> int:
-        """Give up what has not been sent of a delivery that was taken off the front of the queue. Returns how many messages that is."""
-        count = delivery.count - delivery.sent
+    def discard(self, most: int) -> int:
+        """Give up messages of the delivery at the front of the queue that have not been sent, at most so many. Returns how many that is."""
+        delivery = self.pending[0]
+        count = min(most, delivery.count - delivery.sent)
+        delivery.sent += count
         if delivery.flags & QOS_BITS:
-            self.sent = delivery.first + delivery.count
-        delivery.sent = delivery.count
+            self.sent = delivery.first + delivery.sent
+        if delivery.sent == delivery.count:
+            self.pending.popleft()
         self._done(delivery, count)
         if delivery.kept:
             self.broker.changes.flows[self.session] = None

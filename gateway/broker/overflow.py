@@ -29,15 +29,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def is_full(broker: Broker, session: Session, burst: Burst) -> bool:
-    """Whether a session has no room for a burst."""
-    size = burst.count * (burst.size + OVERHEAD)
-    return _over(broker, session, burst.count, size) or broker.queued + size > broker.limits.memory_bytes
+def is_full(broker: Broker, session: Session, burst: Burst, count: int) -> bool:
+    """Whether a session has no room for `count` messages of a burst."""
+    size = count * (burst.size + OVERHEAD)
+    return _over(broker, session, count, size) or broker.queued + size > broker.limits.memory_bytes
 
 
 def _over(broker: Broker, session: Session, count: int, size: int) -> bool:
     outbound, limits = session.outbound, broker.limits
     return outbound.messages + count > limits.queue_messages or outbound.size + size > limits.queue_bytes
+
+
+def _excess(broker: Broker, session: Session, count: int, size: int) -> tuple[int, int]:
+    """By how many messages and bytes a queue is over its bounds, when so much more comes."""
+    outbound, limits = session.outbound, broker.limits
+    return outbound.messages + count - limits.queue_messages, outbound.size + size - limits.queue_bytes
 
 
 def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: int) -> bool:
@@ -55,7 +61,7 @@ def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: i
         if session.queueing.full == "drop the oldest" and session.outbound.tail and not session.outbound.pending:
             session.outbound.ask()  # over the bound until the oldest are at hand
             break
-        if not _give_up(broker, session):
+        if not _give_up(broker, session, *_excess(broker, session, count, size)):
             broker.statistics.overflowed += count
             return False
     while broker.queued + size > broker.limits.memory_bytes:
@@ -66,14 +72,18 @@ def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: i
         longest = max(payers, key=lambda item: item.outbound.size)
         if longest.outbound.size < size:
             longest = session
-        if not _give_up(broker, longest) and longest is session:
+        if not _give_up(broker, longest, 0, broker.queued + size - broker.limits.memory_bytes) and longest is session:
             return False
     return not session.ended
 
 
-def _drop_oldest(broker: Broker, session: Session) -> int:
+def _drop_oldest(broker: Broker, session: Session, messages: int, size: int) -> int:
+    """Drop what makes so much room, or the rest of the oldest delivery if that is less. Returns how many messages that was."""
     outbound = session.outbound
-    dropped = outbound.discard(outbound.pending.popleft()) if outbound.pending else 0
+    dropped = 0
+    if outbound.pending:
+        each = outbound.pending[0].burst.size + OVERHEAD
+        dropped = outbound.discard(max(messages, -(-size // each)))
     if dropped and broker.throttle.allows(f"queue of {session.client}"):
         text = "%s: the queue is full, its oldest messages are dropped"
         log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
@@ -88,17 +98,18 @@ def trim(broker: Broker, session: Session) -> None:
         return
     long = outbound.messages > PAGE_ROWS
     spare_messages, spare_bytes = (limits.queue_messages // 10, limits.queue_bytes // 10) if long else (0, 0)
-    while _over(broker, session, spare_messages, spare_bytes) and _drop_oldest(broker, session):
+    spare = spare_messages, spare_bytes
+    while _over(broker, session, *spare) and _drop_oldest(broker, session, *_excess(broker, session, *spare)):
         pass
     if _over(broker, session, 0, 0) and outbound.tail:
         outbound.ask()
 
 
-def _give_up(broker: Broker, session: Session) -> bool:
-    """Make some room in a session's queue; False when nothing can be given up, or the session has ended."""
+def _give_up(broker: Broker, session: Session, messages: int, size: int) -> bool:
+    """Make some room in a session's queue, for so much if need be; False when nothing can be given up, or the session has ended."""
     outbound = session.outbound
     if session.queueing.full == "drop the oldest":
-        return _drop_oldest(broker, session) > 0
+        return _drop_oldest(broker, session, messages, size) > 0
     text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
     log.warning("%s: %s, the session ends", session.client, text, extra=about(client=session.client, reason="queue_full"))
     broker.statistics.overflowed += outbound.messages

@@ -45,7 +45,10 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             return
         identity = _device_identity(connection, identifiers)
     if not qos:
-        if reason := connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst):
+        reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst)
+        if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
+            _one_by_one(connection, burst, identifiers)
+        elif reason:
             refused(connection, "publish", reason, _about(burst, reason), count)
         else:
             publish(broker, burst, session.client, identity)
@@ -67,6 +70,9 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
         _one_by_one(connection, burst, identifiers)
         return
     reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst, session.durable)
+    if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
+        _one_by_one(connection, burst, identifiers)
+        return
     if reason:
         _refuse(connection, burst, identifiers, reason)
         return
@@ -84,8 +90,10 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
 
 def _one_by_one(connection: Connection, burst: Burst, identifiers: tuple[int, ...]) -> None:
     connection.broker.statistics.received[burst.qos] -= burst.count
-    for index, identifier in enumerate(identifiers):
-        receive(connection, burst.one(index), (identifier,))
+    for index in range(burst.count):
+        if connection.closing is not None:
+            return
+        receive(connection, burst.one(index), identifiers[index : index + 1])
 
 
 def decoded(connection: Connection, packet: Publish) -> None:

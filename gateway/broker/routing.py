@@ -34,7 +34,7 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
         return ReasonCode.QUOTA_EXCEEDED
     if broker.disk_full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
         return ReasonCode.QUOTA_EXCEEDED
-    if topic.refusing and burst.qos and any(is_full(broker, session, burst) for session in topic.refusing):
+    if topic.refusing and burst.qos and any(is_full(broker, session, burst, burst.count) for session in topic.refusing):
         return ReasonCode.QUOTA_EXCEEDED
     if burst.retain and burst.size:
         size, limits = burst.size + len(topic.name) + len(burst.properties), broker.limits
@@ -106,6 +106,9 @@ def _deliver(
         return
     if not qos and outbound.tail and not session.queueing.qos_0:
         broker.statistics.dropped += count  # it cannot wait behind what is on disk
+    elif count > 1 and is_full(broker, session, burst, count):  # room is made for one after the other, as if they had come alone
+        for index in range(skip, skip + count):
+            _deliver(broker, session, burst, flags, extra, index, 1, commit, share)
     elif make_room(broker, session, burst, qos, count):
         outbound.queue(burst, flags, extra, skip, count, commit, share)
 

@@ -4,6 +4,7 @@ from typing import Literal
 
 import pytest
 
+from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import QueueSection
 from gateway.mqtt.packets import Connack, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode as R
@@ -73,6 +74,45 @@ def test_the_oldest_may_be_dropped_instead(power_cut: bool) -> None:
     else:
         assert world.broker.statistics.overflowed == 3
     assert world.durable("slow", answers=True).payloads == [b"003", b"004", b"005", b"006", b"007"]
+
+
+@pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
+@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("connected", [False, True])
+def test_of_bursts_only_the_oldest_are_dropped_and_no_more_than_must(limits: dict[str, int], power_cut: bool, connected: bool) -> None:
+    world = World(queue=full("drop the oldest"), inflight=2, **limits)
+    slow = world.durable("slow")
+    slow.subscribe("t")
+    if not connected:
+        slow.drop()
+    publisher = world.accepted(answers=True)
+    publisher.publish("t", "000", qos=1, packet_id=9)  # a topic that is known makes bursts
+    publisher.send(*(Publish("t", b"%03d" % number, 1, number) for number in range(1, 5)))
+    publisher.send(*(Publish("t", b"%03d" % number, 1, number) for number in range(5, 8)))
+    assert world.broker.statistics.overflowed == 3
+    publisher.send(*(Publish("t", b"%03d" % number, 1, number) for number in range(8, 28)))
+    assert world.broker.statistics.overflowed == 23
+    flying = [b"000", b"001"] if connected else []
+    assert slow.payloads == flying
+    if power_cut:
+        world.power_cut()
+    else:
+        slow.drop()
+    last = [b"%03d" % number for number in range(23 + len(flying), 28)]
+    assert world.durable("slow", answers=True).payloads == flying + last
+    assert world.broker.queued == 0
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_of_a_burst_as_many_are_taken_as_there_is_room_for(qos: int) -> None:
+    world = World(queue=full("refuse the publisher"), queue_messages=5, spool_bytes=1000)
+    absent(world)
+    for topic, room in ("t", 5), ("spool/t", 1000 // (60 + len("spool/t") + ROW_OVERHEAD)):
+        publisher = world.accepted()
+        publisher.send(*(Publish(topic, bytes(60), qos, number) for number in range(1, 21)))
+        answers = publisher.take_all(Pubrec if qos == 2 else Puback)
+        assert [packet.reason < R.UNSPECIFIED_ERROR for packet in answers] == [True] * room + [False] * (20 - room)
+    assert len(world.durable("slow", answers=True).payloads) == 5
 
 
 def test_what_is_in_flight_is_never_dropped() -> None:
