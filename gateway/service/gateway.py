@@ -33,6 +33,7 @@ from gateway.service.outside import Outside
 from gateway.service.users import Users
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, StoreError, make_folder, open_store
+from gateway.store.uptime import uptime
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ def _open_broker(config: Config, utc: int | None) -> Broker:
     folder = config.gateway.data
     try:
         with closing(open_store(folder, config.gateway.name)) as database:
-            return Broker(config, recover(database, utc, config.limits.inflight))
+            return Broker(config, recover(database, utc, config.limits.inflight, uptime()))
     except (sqlite3.DatabaseError, MqttError, KeyError, ValueError, struct.error) as error:
         raise StoreError(f"the store is damaged ({error})", str(folder / FILE), f"See: onceway store salvage --data {folder}") from error
 

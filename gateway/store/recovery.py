@@ -2,7 +2,7 @@
 
 In: an open store. Out: `Recovered`. What a power cut left half-way is cleaned up here: messages that no queue refers to, and rows of
 sessions that are gone. The time axis goes on from the newest time that the store knows; the time that the gateway was off counts when the
-clock was known both before and after.
+machine was up meanwhile (`uptime.py`), or the clock was known both before and after.
 """
 
 import sqlite3
@@ -10,6 +10,7 @@ import sqlite3
 from gateway.broker.recovered import Recovered
 from gateway.store.paging import DELIVERY
 from gateway.store.schema import ROW_SIZE
+from gateway.store.uptime import Uptime, axis_by_uptime, save_uptime
 
 _PART = 512
 
@@ -20,18 +21,21 @@ _BORDER = """
 """
 
 
-def recover(database: sqlite3.Connection, utc: int | None, inflight: int) -> Recovered:
+def recover(database: sqlite3.Connection, utc: int | None, inflight: int, uptime: Uptime | None = None) -> Recovered:
     """Read everything but the tails of the queues. utc: µs since 1970, None while the clock is not known. inflight: the most messages that
-    one client can have had in flight."""
+    one client can have had in flight. uptime: the machine's, None when it is not known."""
+    now = axis(database, utc, uptime)
     with database:
         database.execute("BEGIN IMMEDIATE")
         boot = _count_start(database)
+        if uptime is not None:
+            save_uptime(database, now, uptime)
         _drop_strays(database)
         references = _references(database)
     rows = database.execute
     return Recovered(
         boot=boot,
-        now=axis(database, utc),
+        now=now,
         next_session=rows("SELECT coalesce(max(id), 0) + 1 FROM session").fetchone()[0],
         next_message=rows("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0],
         next_spool=rows("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0],
@@ -80,12 +84,13 @@ def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
     return several
 
 
-def axis(database: sqlite3.Connection, utc: int | None) -> float:
+def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
     """Where the time axis goes on, in seconds, if it goes on now. `meta.axis` is `milliseconds` or `milliseconds at µs UTC`."""
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
-    if found is None:
-        return 0.0
-    stood, _, known = found[0].partition(" at ")
+    stood, _, known = found[0].partition(" at ") if found else ("0", "", "")
+    exact = axis_by_uptime(database, uptime)
+    if exact is not None:
+        return max(exact, int(stood) / 1000)
     away = max(0, utc - int(known)) / 1_000_000 if known and utc is not None else 0.0
     return int(stood) / 1000 + away
 

@@ -16,6 +16,7 @@ from gateway.broker.router import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.recovery import axis
 from gateway.store.schema import FILE, StoreError
+from gateway.store.uptime import uptime
 
 _SESSIONS = """
     SELECT id, client, expiry, left, incarnation, user,
@@ -54,7 +55,7 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
 def sessions(folder: Path, utc: int | None) -> list[SessionView]:
     """Every session, in the order in which they began. utc: µs since 1970, None while the clock is not known."""
     with _opened(folder) as database:
-        return [_session(database, row, axis(database, utc)) for row in database.execute(f"{_SESSIONS} ORDER BY id")]
+        return [_session(database, row, axis(database, utc, uptime())) for row in database.execute(f"{_SESSIONS} ORDER BY id")]
 
 
 def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None:
@@ -65,13 +66,13 @@ def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None
             return None
         found = database.execute("SELECT filter, options, identifier FROM subscription WHERE session = ? ORDER BY filter", row[:1])
         subscriptions = [asdict(subscription_view(Subscription.stored(*item))) for item in found]
-        return asdict(_session(database, row, axis(database, utc))) | {"subscriptions": subscriptions}
+        return asdict(_session(database, row, axis(database, utc, uptime()))) | {"subscriptions": subscriptions}
 
 
 def retained(folder: Path, utc: int | None) -> list[RetainedView]:
     """Every retained message, by topic. A gateway may run meanwhile."""
     with _opened(folder) as database:
-        now = axis(database, utc)
+        now = axis(database, utc, uptime())
         rows = database.execute("SELECT topic, client, qos, length(payload), expires FROM retained ORDER BY topic")
         return [
             RetainedView(topic, client, qos, size, None if expires is None else max(0, round(expires / 1000 - now)))

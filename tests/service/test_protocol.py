@@ -35,10 +35,12 @@ from tests.service.wire import Wire
 FOREVER: Properties = {P.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
-def configured(folder: Path, text: str = "") -> tuple[Path, str, str]:
-    """Data directory and arguments of a gateway that trusts the clock of this machine."""
+def configured(folder: Path, text: str = "", trust: bool = True) -> tuple[Path, str, str]:
+    """Data directory and arguments of a gateway. trust: it takes the clock of this machine for right."""
     path = folder / "gateway.toml"
-    path.write_text(f'[gateway]\ndata = "{folder / "data"}"\ntrust_clock = true\n[[listener]]\nbind = "127.0.0.1:0"\n{text}')
+    path.write_text(
+        f'[gateway]\ndata = "{folder / "data"}"\ntrust_clock = {str(trust).lower()}\n[[listener]]\nbind = "127.0.0.1:0"\n{text}'
+    )
     return folder / "data", "--config", str(path)
 
 
@@ -92,9 +94,11 @@ async def test_request_and_response_with_all_that_belongs_to_a_message(tmp_path:
         assert await running.end() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
-async def test_what_a_session_has_agreed_on_outlives_the_gateway(tmp_path: Path, number: signal.Signals) -> None:
-    arguments = configured(tmp_path)
+@pytest.mark.parametrize(
+    ("number", "trust"), [(signal.SIGTERM, True), (signal.SIGKILL, False)], ids=["stopped", "killed without knowing the time"]
+)
+async def test_what_a_session_has_agreed_on_outlives_the_gateway(tmp_path: Path, number: signal.Signals, trust: bool) -> None:
+    arguments = configured(tmp_path, trust=trust)
     async with gateway(*arguments) as running:
         client = await accepted(running.port, "c", {P.RECEIVE_MAXIMUM: 2})
         wanted = Subscription("own/#", 2, no_local=True), Subscription("kept", 1, retain_as_published=True), Subscription("#", 0)
