@@ -56,13 +56,13 @@ class Inbound:
         self.received[identifier] = True
 
     def release(self, identifiers: tuple[int, ...]) -> list[int]:
-        """Forget identifiers; returns those that were not kept."""
+        """Forget identifiers; returns the positions of those that were not kept, or not any more."""
         received = self.received
         unknown = []
-        for identifier in identifiers:
+        for position, identifier in enumerate(identifiers):
             counted = received.pop(identifier, None)
             if counted is None:
-                unknown.append(identifier)
+                unknown.append(position)
             elif not counted:
                 self._earlier -= 1
         return unknown

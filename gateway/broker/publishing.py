@@ -191,8 +191,8 @@ def release(connection: Connection, identifiers: tuple[int, ...]) -> None:
         return
     broker.statistics.unknown_releases += len(unknown)
     missing = set(unknown)
-    for identifier in identifiers:
-        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if identifier in missing else ReasonCode.SUCCESS
+    for position, identifier in enumerate(identifiers):
+        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS
         connection.answer(Pubcomp(identifier, reason), commit)
 
 

@@ -82,6 +82,14 @@ def test_known_and_unknown_identifiers_in_one_piece() -> None:
     assert publisher.take_all() == [Pubcomp(1, R.PACKET_IDENTIFIER_NOT_FOUND), Pubcomp(2), Pubcomp(3, R.PACKET_IDENTIFIER_NOT_FOUND)]
 
 
+def test_a_pubrel_that_comes_twice_in_one_piece_was_known_the_first_time() -> None:
+    publisher = World().durable("p")
+    publisher.publish("a", qos=2, packet_id=2)
+    publisher.take(Pubrec)
+    publisher.send(Pubrel(2), Pubrel(2))
+    assert publisher.take_all() == [Pubcomp(2), Pubcomp(2, R.PACKET_IDENTIFIER_NOT_FOUND)]
+
+
 @pytest.mark.mqtt("311:MQTT-4.3.3-2")
 def test_a_client_of_3_1_1_gets_its_pubcomp_for_any_pubrel() -> None:
     publisher = World().accepted("p", version=V4)
