@@ -22,13 +22,13 @@ from gateway.links.serial_port import PortStatus
 from gateway.lock import ProcessLock
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
+from gateway.notify import notify
 from gateway.service.access import Passwords
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.clock import Clock
 from gateway.service.devices import Registry, Watch
 from gateway.service.engine import Engine
 from gateway.service.listeners import Listeners
-from gateway.service.notify import notify
 from gateway.service.outside import Outside
 from gateway.service.users import Users
 from gateway.store.recovery import recover

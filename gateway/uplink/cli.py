@@ -18,7 +18,7 @@ from gateway.config import Config, LogSection, UplinkSection, parse
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
-from gateway.service.notify import notify
+from gateway.notify import notify
 from gateway.uplink.landing import open_landing
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
