@@ -387,7 +387,7 @@ class Connection:
                 raise ProtocolError("CONNECT: sent a second time")
             handshake.connect(self, packet)
         elif isinstance(packet, Pingreq):
-            self.send(b"\xd0\0")
+            self._pong()
         elif isinstance(packet, Subscribe):
             requests.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
@@ -399,6 +399,18 @@ class Connection:
         elif isinstance(packet, Auth):
             raise ProtocolError("AUTH: no authentication method was agreed on")
         return stop
+
+    def _pong(self) -> None:
+        """PINGRESP comes in its turn, but does not wait for a disk that fails: who waits for an acknowledgement would believe that we are
+        gone. CONNACK is first in any case [MQTT-3.2.0-1]."""
+        broker = self.broker
+        if broker.disk_full and self.held and self.greeted is not None and self.greeted <= broker.committed:
+            self.out.append(b"\xd0\0")
+            if not self.dirty:
+                self.dirty = True
+                broker.dirty.append(self)
+        else:
+            self.send(b"\xd0\0")
 
     def _ack(self, packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
         """An acknowledgement with a reason code or properties."""

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import QueueSection
-from gateway.mqtt.packets import Connack, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.packets import Connack, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
 
@@ -268,6 +268,27 @@ def test_qos_0_beyond_a_full_spool_is_counted() -> None:
 
 
 # -- a disk that takes nothing
+
+
+def test_who_waits_for_a_disk_that_takes_nothing_hears_that_we_are_there() -> None:
+    """PINGRESP comes behind the answers before it, unless they wait for a disk that fails; behind CONNACK in any case."""
+    world = World()
+    absent(world)
+    kept = world.durable("kept")
+    world.slow_disk = True
+    kept.publish("t", "x", qos=2, packet_id=1)
+    kept.send(Pingreq())
+    assert kept.received == []
+    world.broker.disk_full = True
+    newcomer = world.connect("newcomer", clean=False, properties=FOREVER)
+    for client in (kept, newcomer):
+        client.send(Pingreq())
+    assert kept.take_all() == [Pingresp()]
+    assert newcomer.received == []
+    world.broker.disk_full = world.slow_disk = False
+    world.commit()
+    assert [type(packet) for packet in kept.take_all()] == [Pubrec, Pingresp]
+    assert [type(packet) for packet in newcomer.take_all()] == [Connack, Pingresp]
 
 
 def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> None:
