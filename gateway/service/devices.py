@@ -81,7 +81,7 @@ def _welcome(statuses: dict[str, str], name: str, stranger: bool) -> bool:
     return stranger if name not in statuses else statuses[name] != "revoked"
 
 
-class Admission(Anonymous):
+class DeviceAccess(Anonymous):
     """The access rules of a serial port. stranger: whether a board that is not registered may connect; may change."""
 
     def __init__(self, registry: Registry, stranger: bool) -> None:
@@ -144,11 +144,12 @@ class Watch:
         except sqlite3.Error as error:
             log.warning("the device registry cannot be read (%s): looking again", error)
             return False
-        self._engine.begin()
-        for connection in list(self._engine.broker.connections):
+
+        def is_revoked(connection: Connection) -> bool:
             access = connection.policy.access
-            if isinstance(access, Admission) and not access.still_welcome(connection, statuses):
-                connection.disconnect(ReasonCode.NOT_AUTHORIZED, "the device was revoked")
+            return isinstance(access, DeviceAccess) and not access.still_welcome(connection, statuses)
+
+        self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
         return True
 
     def _write_pending(self) -> None:

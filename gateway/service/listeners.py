@@ -19,19 +19,22 @@ from gateway.config import Config, ConfigError, ListenerSection, SerialSection
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.carrier import Carrier, Receiver
+from gateway.links.endpoint import format_address
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.access import ListenerAccess, Passwords
-from gateway.service.devices import Admission, Registry
+from gateway.service.devices import DeviceAccess, Registry
 from gateway.service.engine import Engine
 
 if TYPE_CHECKING:
     from gateway.links.websocket import WebSocketListener
 
 log = logging.getLogger(__name__)
+
+_GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
 
 GreeterFor = Callable[[Callable[[str], bool]], Greeter]
 """Makes the greeter of a port. In: whether a board of this name may greet."""
@@ -85,7 +88,7 @@ class _Network(_Door):
         self.policy = Policy(self.access, section.receive_maximum)
         if section.type == "websocket":
             websocket = cast("WebSocketListener", self.listener)
-            websocket.origins, websocket.max_message = section.origins, _message(config)
+            websocket.origins, websocket.max_message = section.origins, _longest_message(config)
         if tls is not None:
             await self.listener.change_tls(tls)
 
@@ -97,18 +100,18 @@ class _Serial(_Door):
 
     def __init__(self, engine: Engine, section: SerialSection, registry: Registry) -> None:
         super().__init__(engine)
-        self._admission = Admission(registry, section.open)
+        self._access = DeviceAccess(registry, section.open)
         self.take(section)
 
     def take(self, section: SerialSection) -> None:
         """Go by this section from now on."""
         self.section = section
-        self._admission.stranger = section.open
-        self.policy = Policy(self._admission, section.receive_maximum)
+        self._access.stranger = section.open
+        self.policy = Policy(self._access, section.receive_maximum)
 
     def greets(self, name: str) -> bool:
         """Whether a board of this name may greet."""
-        return self._admission.greets(name)
+        return self._access.greets(name)
 
 
 def _place(section: ListenerSection) -> tuple[object, ...]:
@@ -168,7 +171,7 @@ class Listeners:
         try:
             for item in coming:
                 await item.listener.start()
-                log.info("listening on %s", ", ".join(f"{host}:{port}" for host, port, *_ in item.listener.addresses))
+                log.info("listening on %s", ", ".join(map(format_address, item.listener.addresses)))
         except OncewayError:
             for item in coming:
                 await item.listener.close()
@@ -196,7 +199,7 @@ class Listeners:
             sockets=given,
             tls=tls,
             origins=section.origins,
-            max_message=_message(config),
+            max_message=_longest_message(config),
         )
         return item
 
@@ -217,7 +220,8 @@ class Listeners:
                 found.listener = SerialListener(found.accept, section.port, greeter, baud=section.baud, name=section.port)
                 await found.listener.start()
                 log.info("serial ports %s at %d baud", section.port, section.baud)
-            found.take(section)
+            else:
+                found.take(section)
             self._serial.append(found)
 
     async def close(self) -> None:
@@ -228,9 +232,6 @@ class Listeners:
             await serial.listener.close()
 
 
-_GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
-
-
 def certificates(section: ListenerSection) -> Tls | None:
     """Certificates as they are now. OncewayError when they cannot be used."""
     files = section.tls
@@ -239,6 +240,6 @@ def certificates(section: ListenerSection) -> Tls | None:
     return Tls(files.certificate, files.key, client_ca=files.client_ca, client_required=files.client_required)
 
 
-def _message(config: Config) -> int:
+def _longest_message(config: Config) -> int:
     """The longest WebSocket message: a packet, however its client cuts them."""
     return config.limits.packet_bytes + 5
