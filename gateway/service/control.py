@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -165,7 +165,7 @@ def ask(folder: Path, **request: str) -> list[Row]:
             raise OncewayError(text, where, "Is its disk full? See the log") from error
 
 
-def _read(lines: Iterator[bytes] | Any, where: str) -> Iterator[Row]:
+def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
     for line in lines:
         answer = json.loads(line)
         if "row" in answer:
