@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 ROW_OVERHEAD = 64
 """Bytes that a row counts for beside topic and payload: its share of what the disk takes, so that the bound holds for small rows too."""
 
+PART = 512
+"""Rows whose size is known together: what has gone is taken off a part at a time, so the size may be too large by one part."""
+
 Identity = tuple[str, int, int]
 """device, incarnation, sequence."""
 
@@ -58,7 +61,7 @@ class Spool:
         self.next = first + burst.count
         size = _size(burst)
         self.size += size
-        if self._parts and first // 512 == self._parts[-1][0] // 512:
+        if self._parts and first // PART == self._parts[-1][0] // PART:
             size += self._parts.pop()[1]
         self._parts.append((self.next - 1, size))
         return [

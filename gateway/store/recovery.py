@@ -8,11 +8,10 @@ machine was up meanwhile (`uptime.py`), or the clock was known both before and a
 import sqlite3
 
 from gateway.broker.recovered import Recovered
+from gateway.broker.spool import PART
 from gateway.store.paging import DELIVERY
 from gateway.store.schema import ROW_SIZE
 from gateway.store.uptime import Uptime, axis_by_uptime, save_uptime
-
-_PART = 512
 
 # Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway died with the client connected.
 _BORDER = """
@@ -41,7 +40,7 @@ def recover(database: sqlite3.Connection, utc: int | None, inflight: int, uptime
         next_spool=rows("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0],
         spool=rows(
             f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
-            (_PART,),
+            (PART,),
         ).fetchall(),
         sessions=rows("SELECT * FROM session").fetchall(),
         subscriptions=rows("SELECT * FROM subscription").fetchall(),
