@@ -10,6 +10,7 @@ import typer
 from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.service.users import Users
+from gateway.store.cli import JsonOption
 
 app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_help=True)
 
@@ -18,9 +19,11 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", help="The gateway
 
 
 def _users(file: Path | None, config: Path | None) -> Users:
-    if (file is None) == (config is None):
-        raise OncewayError("which users?", hint="Name them with --config FILE, or --file FILE")
-    return Users(file if file is not None else load(config).users_file)  # type: ignore[arg-type]
+    if file is not None and config is None:
+        return Users(file)
+    if config is not None and file is None:
+        return Users(load(config).users_file)
+    raise OncewayError("which users?", hint="Name them with --config FILE, or --file FILE")
 
 
 @app.command()
@@ -42,18 +45,20 @@ def add(
 
 @app.command()
 def remove(name: str, file: FileOption = None, config: ConfigOption = None) -> None:
-    """Remove a user. Its connections stay until the gateway reads the file again."""
+    """Remove a user. Its connections stay until the gateway reads the file again.
+
+    Example: onceway user remove alice --config /etc/onceway/gateway.toml
+    """
     users = _users(file, config)
     users.remove(name)
     typer.echo(f"{name} is no longer in {users.path}")
 
 
 @app.command("list")
-def list_users(
-    file: FileOption = None,
-    config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
-) -> None:
-    """Show the names."""
+def list_users(file: FileOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show the names.
+
+    Example: onceway user list --config /etc/onceway/gateway.toml
+    """
     names = sorted(_users(file, config).hashes)
     typer.echo(json.dumps(names) if as_json else "\n".join(names))

@@ -22,9 +22,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 def folder_of(data: Path | None, config: Path | None) -> Path:
     """The data directory that the options name."""
-    if (data is None) == (config is None):
-        raise OncewayError("which store?", hint="Name it with --data DIR or --config FILE")
-    return data if data is not None else load(config).gateway.data  # type: ignore[arg-type]
+    if data is not None and config is None:
+        return data
+    if config is not None and data is None:
+        return load(config).gateway.data
+    raise OncewayError("which store?", hint="Name it with --data DIR or --config FILE")
 
 
 @app.command()
