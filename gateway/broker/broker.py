@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from gateway.broker.paging import Order
     from gateway.links.carrier import Peer
 
-
 _AXIS_S = 30.0
+"""Seconds between two notes of the time axis in the store, as long as there are commits to carry them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,9 +96,7 @@ def trim(broker: Broker, session: Session) -> None:
     limits, outbound = broker.limits, session.outbound
     if session.queueing.full != "drop the oldest" or not _over(broker, session, 0, 0):
         return
-    long = outbound.messages > PAGE_ROWS
-    spare_messages, spare_bytes = (limits.queue_messages // 10, limits.queue_bytes // 10) if long else (0, 0)
-    spare = spare_messages, spare_bytes
+    spare = (limits.queue_messages // 10, limits.queue_bytes // 10) if outbound.messages > PAGE_ROWS else (0, 0)
     while _over(broker, session, *spare) and _drop_oldest(broker, session, *_excess(broker, session, *spare)):
         pass
     if _over(broker, session, 0, 0) and outbound.tail:

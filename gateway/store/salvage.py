@@ -111,9 +111,9 @@ def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, path: Path
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> tuple[list[Gap], int]:
     """Copy a table's rows; returns where some are missing, and how many are not what the schema asks for."""
     width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
-    known = "REPLACE" if table == "meta" else "INSERT"  # the new store has an epoch of its own already
-    conflict = "" if table == "meta" else " ON CONFLICT DO NOTHING"
-    insert = f"{known} INTO {table} VALUES ({','.join('?' * width)}){conflict}"
+    # In `meta` the new store has an epoch of its own already; elsewhere a row may have been read twice.
+    verb, conflict = ("REPLACE", "") if table == "meta" else ("INSERT", " ON CONFLICT DO NOTHING")
+    insert = f"{verb} INTO {table} VALUES ({','.join('?' * width)}){conflict}"
     gaps, senseless = [], 0
     for item in read(source, table):
         if isinstance(item, Gap):
