@@ -73,7 +73,7 @@ class Registry:
     def _statuses(self, which: str, *values: str) -> dict[str, str]:
         if not self._path.exists():
             return {}
-        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=_LOCKED_S)) as database:
+        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S)) as database:
             return dict(database.execute(f"SELECT name, status FROM device WHERE {which}", values))  # noqa: S608 - words of ours
 
 

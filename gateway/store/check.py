@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.store import wal
-from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, salvaged
+from gateway.store.schema import SCHEMA_VERSION, connect_to_read, existing, salvaged
 
 _MOST_FINDINGS = 20
 
@@ -62,7 +62,7 @@ def check(folder: Path) -> list[str]:
     if orphaned := wal.orphaned(path):
         return [orphaned]
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        with closing(connect_to_read(path)) as database:
             found = [row[0] for row in database.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})") if row[0] != "ok"]
             version = database.execute("PRAGMA user_version").fetchone()[0]
             log = wal.damage(path)
@@ -73,14 +73,6 @@ def check(folder: Path) -> list[str]:
     except sqlite3.DatabaseError as error:
         return [str(error)]
     return [log, *found] if log else found
-
-
-def existing(folder: Path) -> Path:
-    """The store in a folder. StoreError when there is none."""
-    path = folder / FILE
-    if not path.is_file():
-        raise StoreError("there is no store here", str(path), "Name the data directory with --data")
-    return path
 
 
 def _broken_rules(database: sqlite3.Connection) -> list[str]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.store import wal
-from gateway.store.check import RULES, check, existing
+from gateway.store.check import RULES, check
 from gateway.store.reading import Gap, read
-from gateway.store.schema import FILE, connect, prepare, refuse_orphaned, salvaged, sync_folder
+from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged, sync_folder
 
 _FAR = 1_000_000_000
 _FIRST = ("meta", "spool", "batch", "batch_content")

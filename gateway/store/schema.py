@@ -76,6 +76,19 @@ def connect(path: Path) -> sqlite3.Connection:
     return database
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a database file for reading alone; one that is not there is not made."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def existing(folder: Path) -> Path:
+    """The database file of the store in a folder. StoreError when there is none."""
+    path = folder / FILE
+    if not path.is_file():
+        raise StoreError("there is no store here", str(path), "Name the data directory with --data")
+    return path
+
+
 def make_folder(folder: Path) -> None:
     """Make the data directory where there is none."""
     try:

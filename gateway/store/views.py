@@ -15,7 +15,7 @@ from gateway.broker.numbers import packet_id, unpack_ids
 from gateway.broker.router import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.recovery import axis
-from gateway.store.schema import FILE, StoreError
+from gateway.store.schema import StoreError, connect_to_read, existing
 from gateway.store.uptime import uptime
 
 _SESSIONS = """
@@ -41,11 +41,9 @@ class RetainedView:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    path = folder / FILE
-    if not path.exists():
-        raise StoreError("there is no store here", str(path), "Name the data directory with --data")
+    path = existing(folder)
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        with closing(connect_to_read(path)) as database:
             yield database
     except sqlite3.DatabaseError as error:
         hint = "May this account write there? SQLite's log needs it even for reading"

@@ -40,6 +40,12 @@ def test_registered_devices_are_taken_revoked_ones_never_strangers_on_open_ports
     assert answers == {"roof-1": True, "roof-2": False, "roof-3": stranger}
 
 
+def test_the_registry_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "site?mode=rwc#1%41"
+    Registry(folder / FILE).admit("roof-1")
+    assert Admitted(folder).admits("roof-1", False)
+
+
 @pytest.mark.parametrize("stranger", [True, False], ids=["open port", "closed port"])
 def test_without_a_registry_only_open_ports_take_boards(tmp_path: Path, stranger: bool) -> None:
     assert Admitted(tmp_path).admits("roof-1", stranger) is stranger

@@ -16,10 +16,13 @@ from tests.store.test_salvage import damage, filled
 runner = CliRunner()
 
 
-def test_a_sound_store_is_said_to_be_sound(tmp_path: Path) -> None:
-    filled(tmp_path)
-    checked = runner.invoke(app, ["check", "--data", str(tmp_path)])
-    assert (checked.exit_code, checked.output) == (0, f"{tmp_path}: the store is sound\n")
+@pytest.mark.parametrize("name", ["site", "site?mode=rwc#1%41"])
+def test_a_sound_store_is_said_to_be_sound_whatever_its_folder_is_called(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    filled(folder)
+    checked = runner.invoke(app, ["check", "--data", str(folder)])
+    assert (checked.exit_code, checked.output) == (0, f"{folder}: the store is sound\n")
 
 
 def test_a_damaged_store_is_found_and_salvaged(tmp_path: Path) -> None:
