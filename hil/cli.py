@@ -43,7 +43,7 @@ Seed = Annotated[int, typer.Option(help="The same seed plans the same faults.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the folder to look at. A run that does not hold always leaves it.")]
 Directory = Annotated[Path, typer.Option("--dir", help="Folder of the run; one of an earlier run is replaced.")]
 Shrink = Annotated[bool, typer.Option("--shrink", help="If the run fails, find the fewest faults that still make it fail.")]
-Run_ = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")]
 
 
 @app.command()
@@ -140,7 +140,7 @@ def glue(
 
 @app.command()
 def replay(
-    history: Run_,
+    history: RunArgument,
     shrink_it: Shrink = False,
     keep: Keep = False,
     folder: Directory = RUNS / "replay",
@@ -154,7 +154,7 @@ def replay(
 
 
 @app.command("check")
-def check_history(history: Run_) -> None:
+def check_history(history: RunArgument) -> None:
     """Judge a history again.
 
     Example: onceway hil check build/demo
@@ -166,7 +166,7 @@ def check_history(history: Run_) -> None:
 
 @app.command()
 def report(
-    history: Run_,
+    history: RunArgument,
     folder: Annotated[Path, typer.Option("--dir", help="Where to write report.html, report.json and junit.xml.")] = Path(
         "build/hil/report"
     ),
@@ -186,7 +186,7 @@ def report(
 
 
 @app.command()
-def compare(one: Run_, other: Run_, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+def compare(one: RunArgument, other: RunArgument, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
     """Two runs side by side.
 
     Example: onceway hil compare build/hil/bursts-1 build/hil/bursts-2

@@ -28,7 +28,7 @@ class SpoolHop:
     """Rows of the table `spool` in the gateway's database, and how many were ever committed and landed."""
 
     def __init__(self, database: Path, history: History) -> None:
-        self._uri = f"file:{database}?mode=ro"
+        self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._history = history
         self._last = 0
         self.committed = 0

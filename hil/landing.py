@@ -1,4 +1,4 @@
-"""Breaking the landing place: unwritable for a while, and a batch that lands twice.
+"""Breaking the landing place: unwritable for a while, and a batch that lands twice, or damaged.
 
 In: a landing folder and the uplink's way to it. Out: the same folder, harmed as networks and restored backups harm it.
 """

@@ -164,7 +164,7 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
     wire.open()
     order(wire, do="strike", action="lose", direction="down", after=10, length=5)
     order(wire, do="strike", action="duplicate", direction="up", after=0, length=2)
-    time.sleep(0.1)  # for the orders to overtake the bytes
+    # The wire reads its orders before the bytes of a turn, so these are in force.
     os.write(wire.gateway, b"0123456789abcdefghij")
     os.write(wire.board, b"xyz")
     assert read(wire.board, 15) == b"0123456789fghij"
