@@ -34,7 +34,15 @@ class BrokerProcess:
     @property
     def cpu_s(self) -> float:
         """CPU time of all its threads so far."""
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in (self._proc / "task").iterdir()) / 1e9
+        return self._scheduled(0)
+
+    @property
+    def starved_s(self) -> float:
+        """For how long its threads could have run so far and got no CPU."""
+        return self._scheduled(1)
+
+    def _scheduled(self, field: int) -> float:
+        return sum(int((task / "schedstat").read_text().split()[field]) for task in (self._proc / "task").iterdir()) / 1e9
 
     @property
     def memory(self) -> int:
