@@ -18,16 +18,9 @@ static void produce_all(uint32_t count, uint32_t limit)
     }
 }
 
-static void connect_new_device(void)
-{
-    world_new();
-    world_boot();
-    CHECK(world_until(world_online, 1000));
-}
-
 static void a_new_device_takes_an_incarnation_and_starts_clean(void)
 {
-    connect_new_device();
+    world_connect();
     world_run(200);
     CHECK(gateway.clean_start && !world.session_present);
     CHECK_EQUAL(client.journal.incarnation, gateway.incarnation);
@@ -41,7 +34,7 @@ static void a_new_device_takes_an_incarnation_and_starts_clean(void)
 
 static void publications_reach_the_gateway_once(void)
 {
-    connect_new_device();
+    world_connect();
     produce_all(200, 60000);
     world_check(1);
     CHECK_EQUAL(gateway.publishes, 200);
@@ -81,7 +74,7 @@ static void the_journal_is_the_queue_while_the_gateway_is_away(void)
 
 static void a_noisy_line_costs_time_only(void)
 {
-    connect_new_device();
+    world_connect();
     world.lose = world.corrupt = world.insert = 100;
     produce_all(300, 3000000);
     world_check(1);
@@ -101,7 +94,7 @@ static void the_gateways_receive_maximum_is_kept(void)
 
 static void a_silent_gateway_is_given_up_and_found_again(void)
 {
-    connect_new_device();
+    world_connect();
     produce_all(3, 5000);
     world.unplugged = true;
     for (int i = 0; i < 5; i++) {
@@ -120,7 +113,7 @@ static void a_silent_gateway_is_given_up_and_found_again(void)
 
 static void an_idle_connection_notices_a_dead_gateway(void)
 {
-    connect_new_device();
+    world_connect();
     world_run(70000);
     CHECK(world_online());
     gateway.mute = true; /* the link is alive, MQTT is not */
@@ -151,189 +144,6 @@ static void the_gateway_dies_again_and_again(void)
     CHECK(gateway.dups > 10 && world.produced == 400);
 }
 
-static void reconnect(void)
-{
-    uint32_t end = board.now + 5000;
-    uint32_t connected = world.connected;
-    gateway_close();
-    while (world.connected == connected) {
-        world_step();
-        CHECK(board.now < end);
-    }
-}
-
-/* The gateway forgets the MQTT session; the client comes back. */
-static void lose_session(void)
-{
-    gateway.forget_session = true;
-    reconnect();
-    CHECK(!world.session_present);
-}
-
-static void a_gateway_that_forgot_gets_everything_again(void)
-{
-    connect_new_device();
-    for (int i = 0; i < 100; i++) {
-        uint32_t steps = 1 + board_random() % 300;
-        while (steps--) {
-            world_produce();
-            world_step();
-        }
-        lose_session();
-    }
-    CHECK(world_until(world_quiet, 60000));
-    world_check(100); /* the same sequence may be there twice: the table's key catches it */
-}
-
-static bool released(void)
-{
-    struct ow_entry entry;
-    return ow_journal_idle(&client.journal) && ow_journal_find(&client.journal, client.journal.tail, &entry) && entry.released;
-}
-
-/* The mark `released` of a session that is gone must not outlive it: after one more power cut it would turn into a PUBREL for a
- * publication that the new session has never seen. */
-static void a_lost_session_takes_its_releases_along(void)
-{
-    connect_new_device();
-    while (!world_produce()) {
-        world_step();
-    }
-    CHECK(world_until(released, 1000));
-    gateway.routed[1] = 0; /* what the gateway had routed is lost as well */
-    lose_session();
-    gateway.mute = true;
-    world_run(200);
-    gateway_kill();
-    gateway.mute = false;
-    gateway_start();
-    world_boot();
-    CHECK(world_until(world_quiet, 5000));
-    CHECK(world.session_present);
-    world_check(1);
-}
-
-/* --- PUBCOMP 0x92: the gateway does not know the identifier --- */
-
-static bool published(void)
-{
-    return gateway.publishes > 0;
-}
-
-static void produce_one_and_wait(bool (*condition)(void))
-{
-    connect_new_device();
-    world_run(100);
-    while (!world_produce()) {
-        world_step();
-    }
-    CHECK(world_until(condition, 1000));
-}
-
-/* As if the gateway's disk had been replaced. */
-static void lose_everything(void)
-{
-    memset(gateway.held, 0, sizeof gateway.held);
-    memset(gateway.routed, 0, sizeof gateway.routed);
-}
-
-/* The line drops what is under way to the device, and the connection is gone. */
-static void break_connection(void)
-{
-    board.to_device_tail = board.to_device_head;
-    gateway_kill();
-    gateway_start();
-}
-
-static bool pubrel_sent(void)
-{
-    return gateway.pubrels > 0;
-}
-
-static void a_lost_pubcomp_doubles_nothing(void)
-{
-    for (int with_power_cut = 0; with_power_cut < 2; with_power_cut++) {
-        for (int breaks = 1; breaks < 4; breaks++) {
-            produce_one_and_wait(released);
-            for (int i = 0; i < breaks; i++) {
-                CHECK(world_until(pubrel_sent, 5000));
-                gateway.pubrels = 0;
-                break_connection();
-                if (with_power_cut) {
-                    world_boot();
-                }
-            }
-            CHECK(world_until(world_quiet, 5000));
-            CHECK(gateway.unknown_pubrels == (uint32_t)breaks && gateway.publishes == 1 && world.doubtful == 0);
-            world_check(1);
-        }
-    }
-}
-
-static void a_gateway_that_forgot_what_it_has_just_acknowledged_gets_it_again(void)
-{
-    produce_one_and_wait(published); /* PUBREC is on its way */
-    lose_everything();
-    CHECK(world_until(world_quiet, 1000));
-    CHECK(gateway.unknown_pubrels == 1 && gateway.publishes == 2 && gateway.dups == 0 && gateway.connects == 1);
-    world_check(1);
-}
-
-/* The gateway has begun a new session, but the device never hears of it: the next CONNACK says that the session is present. */
-static void a_lost_connack_makes_a_session_doubtful(void)
-{
-    produce_one_and_wait(released);
-    lose_everything();
-    gateway.forget_session = true;
-    uint32_t connects = gateway.connects;
-    gateway_close();
-    while (gateway.connects == connects) {
-        world_step();
-    }
-    break_connection();
-    CHECK(world_until(world_quiet, 5000));
-    CHECK(world.session_present && world.doubtful == 1);
-    CHECK_EQUAL(gateway.publishes, 2);
-    world_check(1);
-    lose_session(); /* a new session for certain ends the doubt, a known one too */
-    reconnect();
-    CHECK_EQUAL(world.doubtful, 1);
-}
-
-static bool recovery_is_cut(void)
-{
-    if (setjmp(board.cut)) {
-        return true;
-    }
-    lose_session();
-    CHECK(world_until(world_quiet, 5000));
-    return false;
-}
-
-/* The power goes while the device takes back what the lost session had released. */
-static void a_lost_session_and_a_cut_at_every_write(void)
-{
-    uint32_t cuts = 0, doubtful = 0;
-    bool cut = true;
-    for (uint32_t at = 1; cut; at++) {
-        for (int tear = 0; tear < TEARS; tear++) {
-            produce_one_and_wait(released);
-            lose_everything();
-            board.writes = 0;
-            board.tear = (enum tear)tear;
-            board.cut_at_write = at;
-            cut = recovery_is_cut();
-            cuts += cut;
-            board.cut_at_write = 0;
-            world_boot();
-            CHECK(world_until(world_quiet, 5000));
-            world_check(1);
-            doubtful += world.doubtful;
-        }
-    }
-    CHECK(cuts > 10 && doubtful > 2, "%u cuts, %u doubtful", cuts, doubtful);
-}
-
 static bool something_sent(void)
 {
     return board.sent > 0;
@@ -356,7 +166,7 @@ static void nothing_is_sent_before_the_boot_number_is_kept(void)
 
 static void a_full_spool_makes_the_device_hold(void)
 {
-    connect_new_device();
+    world_connect();
     gateway.refuse = 2;
     while (!world_produce()) {
         world_step();
@@ -505,12 +315,6 @@ int main(void)
     RUN(a_silent_gateway_is_given_up_and_found_again);
     RUN(an_idle_connection_notices_a_dead_gateway);
     RUN(the_gateway_dies_again_and_again);
-    RUN(a_gateway_that_forgot_gets_everything_again);
-    RUN(a_lost_session_takes_its_releases_along);
-    RUN(a_lost_pubcomp_doubles_nothing);
-    RUN(a_gateway_that_forgot_what_it_has_just_acknowledged_gets_it_again);
-    RUN(a_lost_connack_makes_a_session_doubtful);
-    RUN(a_lost_session_and_a_cut_at_every_write);
     RUN(nothing_is_sent_before_the_boot_number_is_kept);
     RUN(a_full_spool_makes_the_device_hold);
     RUN(a_cut_at_every_write_of_a_new_device);

@@ -181,6 +181,13 @@ bool world_produce(void)
     return client.started && ow_journal_append(&client.journal, source);
 }
 
+void world_connect(void)
+{
+    world_new();
+    world_boot();
+    CHECK(world_until(world_online, 1000));
+}
+
 bool world_quiet(void)
 {
     return client.started && ow_journal_idle(&client.journal) && client.journal.pending == 0;
