@@ -205,7 +205,8 @@ static void advance_out(struct ow_mqtt *client)
     if (client->holding && (uint8_t)((uint8_t)client->uptime - client->held) >= OW_RETRY_S) {
         client->holding = false;
     }
-    if (!client->holding && used < (OW_FLIGHTS > 1 && client->doubt && client->journal.asked ? 1 : client->receive_maximum) && client->journal.pending > used) {
+    bool one_by_one = OW_FLIGHTS > 1 && client->doubt && client->journal.asked;
+    if (!client->holding && used < (one_by_one ? 1 : client->receive_maximum) && client->journal.pending > used) {
         take(client, &out[used]);
     }
 }
