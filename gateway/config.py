@@ -6,10 +6,11 @@ keys are refused, since a misspelt key that is silently ignored is a setting tha
 
 import tomllib
 from datetime import time
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -75,6 +76,8 @@ def _check_landing(value: str) -> str:
             raise ValueError(f"there is no file system called {scheme!r}")
     if not value or (colon and not path.strip("/")):
         raise ValueError("names no place")
+    if not colon and not value.startswith("/"):
+        raise ValueError("must be a URL, such as file:///srv/landing, or an absolute path")
     return value
 
 
@@ -358,9 +361,21 @@ def _explain(problem: Any) -> str:
     """One finding of pydantic as `key = value: reason`."""
     key = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
     if problem["type"] == "extra_forbidden":
-        return f"{key}: there is no such key"
+        return f"{key}: there is no such key{_meant(problem['loc'])}"
     if problem["type"] == "missing":
         return f"{key}: is missing"
     reason = problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
     return f"{key} = {problem['input']!r}: {reason}" if key else reason
+
+
+def _meant(path: tuple[int | str, ...]) -> str:
+    """Which known key an unknown one looks like, if any."""
+    section: type[BaseModel] = Config
+    for name in path[:-1]:
+        if isinstance(name, str):
+            kinds = [section.model_fields[name].annotation]
+            kinds += [part for kind in kinds for part in get_args(kind)]
+            section = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+    near = get_close_matches(str(path[-1]), section.model_fields, 1)
+    return f", {near[0]!r} was meant?" if near else ""

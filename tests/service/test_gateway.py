@@ -116,6 +116,15 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path
     [
         ("[gateway]\nname = 'a/b'", "gateway.name = 'a/b': must be usable as a folder name"),
         ("[gateway]\ncolour = 1", "gateway.colour: there is no such key"),
+        ("[gateway]\nnam = 'site-1'", "gateway.nam: there is no such key, 'name' was meant?"),
+        (
+            "[[listener]]\nbind = ':1'\ntls = { certifcate = 'x' }",
+            "listener[1].tls.certifcate: there is no such key, 'certificate' was meant?",
+        ),
+        (
+            "[uplink]\nlanding = 'srv/landing'",
+            "uplink.landing = 'srv/landing': must be a URL, such as file:///srv/landing, or an absolute path",
+        ),
         ("[[listener]]\nbind = '127.0.0.1'", "listener[1].bind = '127.0.0.1': must be ADDRESS:PORT"),
         ("[[listener]]\nbind = ':1'\n[[listener]]\nbind = ':1'", "two sections have the bind ':1'"),
         ("[spool]\ntopics = ['a/#/b']", "spool.topics[1] = 'a/#/b': a topic filter that has a # that is not its last level"),

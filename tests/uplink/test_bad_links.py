@@ -31,7 +31,7 @@ class Bench:
     def _run(self) -> None:
         spool = Spool(self.data.path)
         try:
-            settings = UplinkSection(landing="x", batch_count=50, batch_age_s=0.05)
+            settings = UplinkSection(landing="/x", batch_count=50, batch_age_s=0.05)
             cutter = Cutter(spool, self.data.path, settings)
             Uplink(spool, cutter, settings, lambda: open_landing(*self.through), first_retry_s=0.05).run(self._stop)
         except BaseException as error:

@@ -35,7 +35,7 @@ def make(data):
     def make(**limits) -> tuple[Cutter, Spool]:
         spool = Spool(data.path)
         opened.append(spool)
-        return Cutter(spool, data.path, UplinkSection(landing="x", **limits)), spool
+        return Cutter(spool, data.path, UplinkSection(landing="/x", **limits)), spool
 
     yield make
     for spool in opened:
@@ -160,7 +160,7 @@ class Cutting(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.spool = Spool(self.data.path)
-        self.cutter = Cutter(self.spool, self.data.path, UplinkSection(landing="x", batch_count=7, batch_bytes=400))
+        self.cutter = Cutter(self.spool, self.data.path, UplinkSection(landing="/x", batch_count=7, batch_bytes=400))
 
     def teardown(self) -> None:
         self.spool.close()

@@ -246,7 +246,7 @@ def test_read_back_fetches_the_whole_file_where_the_place_would_prove_it_cheaper
     data.add(10)
     spool = Spool(data.path)
     for read_back in (True, False):
-        settings = UplinkSection(landing="x", batch_count=10, read_back=read_back)
+        settings = UplinkSection(landing="/x", batch_count=10, read_back=read_back)
         uplink = Uplink(spool, Cutter(spool, data.path, settings), settings, lambda n=read_back: Cheap(f"{tmp_path}/landing-{n}"))
         if read_back:
             with pytest.raises(Unreachable, match="does not read back the same"):

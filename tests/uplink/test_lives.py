@@ -72,7 +72,7 @@ class Lives(RuleBasedStateMachine):
     def uplink(self, landing):
         spool = Spool(self.data.path)
         try:
-            settings = UplinkSection(landing="x", batch_count=5)
+            settings = UplinkSection(landing="/x", batch_count=5)
             uplink = Uplink(spool, Cutter(spool, self.data.path, settings), settings, lambda: landing)
             try:
                 uplink.run(threading.Event(), once=True)

@@ -34,7 +34,7 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain
     drain(data, tmp_path / "landing")
     data.add(3)
     spool = Spool(data.path)
-    Cutter(spool, data.path, UplinkSection(landing="x", batch_count=2)).cut()
+    Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=2)).cut()
     spool.close()
 
     def where(device, sequence):
@@ -137,7 +137,7 @@ def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain,
     drain(data, place)
     data.add(15, device=None)
     spool = Spool(data.path)
-    Cutter(spool, data.path, UplinkSection(landing="x", batch_count=10)).cut()
+    Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()
     spool.close()
     open_store(data.path, "site-1-north").close()  # what the gateway does when it starts with the new name
     drain(data, place)

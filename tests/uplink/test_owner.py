@@ -155,7 +155,7 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, drain, p
     """pyarrow of another version writes other bytes, so the batch cannot be made again."""
     data.add(10)
     spool = Spool(data.path)
-    Cutter(spool, data.path, UplinkSection(landing="x", batch_count=10)).cut()
+    Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()
     spool.close()
     (data.path / "batches" / "000000000001.parquet").write_bytes(b"torn")
     with data.db() as db:
@@ -168,7 +168,7 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, drain, p
 def test_a_cut_batch_that_the_disk_lost_is_made_again(data, drain, place, landed):
     data.add(10)
     spool = Spool(data.path)
-    cut = Cutter(spool, data.path, UplinkSection(landing="x", batch_count=10)).cut()
+    cut = Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()
     spool.close()
     (data.path / "batches" / "000000000001.parquet").unlink()
     drain(data, place)

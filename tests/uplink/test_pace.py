@@ -29,19 +29,19 @@ from gateway.uplink.spool import Spool
     ],
 )
 def test_window(windows, moment, open_):
-    assert Pace(UplinkSection(landing="x", window=windows)).open(datetime.fromisoformat(f"2026-01-02T{moment}")) is open_
+    assert Pace(UplinkSection(landing="/x", window=windows)).open(datetime.fromisoformat(f"2026-01-02T{moment}")) is open_
 
 
 @pytest.mark.parametrize("window", ["22-", "25:00-06:00", "22:00", "22:00-06:00-07:00", "night"])
 def test_a_window_that_is_none_is_refused(window):
     with pytest.raises(ValueError, match=r"such as 22:00-06:00"):
-        UplinkSection(landing="x", window=[window])
+        UplinkSection(landing="/x", window=[window])
 
 
 def test_rate_is_kept_on_average(monkeypatch):
     now = 50.0
     monkeypatch.setattr(pace_module.time, "monotonic", lambda: now)
-    pace = Pace(UplinkSection(landing="x", bytes_per_s=1000))
+    pace = Pace(UplinkSection(landing="/x", bytes_per_s=1000))
     sent = 0
     while now < 150.0:
         assert sent <= (now - 50.0) * 1000 + 1
