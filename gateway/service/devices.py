@@ -18,6 +18,7 @@ from gateway.broker.access import Anonymous, Refusal
 from gateway.broker.connection import Connection
 from gateway.links.serial_port import PortStatus
 from gateway.lock import holder
+from gateway.logs import about
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.engine import Engine
@@ -147,7 +148,10 @@ class Watch:
 
         def is_revoked(connection: Connection) -> bool:
             access = connection.policy.access
-            return isinstance(access, DeviceAccess) and not access.still_welcome(connection, statuses)
+            revoked = isinstance(access, DeviceAccess) and not access.still_welcome(connection, statuses)
+            if revoked:
+                log.warning("%s: the device was revoked: its connection ends", connection.name, extra=about(**connection.about))
+            return revoked
 
         self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
         return True

@@ -140,11 +140,12 @@ async def test_a_revoked_device_is_not_pending(folder: Path, lines: list[Pty]) -
 @pytest.mark.parametrize("port", [0, 1], ids=["closed port", "open port"])
 async def test_a_device_that_is_revoked_is_put_out_at_once_and_stays_out(folder: Path, lines: list[Pty], port: int) -> None:
     Registry(folder / FILE).admit("roof-3")
-    async with gateway_on(lines, folder):
+    async with gateway_on(lines, folder) as running:
         other = await _connected(lines[1 - port], "roof-3")
         board = await _connected(lines[port], "roof-1")
         await _device(folder, "revoke", "roof-1")
         await until(lambda: board.refused)
+        await running.logged(f"roof-1 ({lines[port].path}): the device was revoked")
         assert len(board.started) == 1
         assert (other.ended, len(other.started)) == ([], 1), "another device stays"
         board.power_off()
