@@ -43,8 +43,3 @@ def test_the_catalogue_on_the_command_line() -> None:
     nano = rows["nano-old"]
     assert (nano["chip"], nano["clock"], nano["programmer"], nano["baud"]) == ("m328p", 16_000_000, "arduino", 57_600)
     assert all(row["usb"] for row in rows.values())
-
-
-def test_ports_on_the_command_line() -> None:
-    done = subprocess.run([ONCEWAY, "board", "ports", "--json"], capture_output=True, text=True, timeout=30, check=True)
-    assert all({"port", "stable", "boards", "description", "held_by"} == set(row) for row in json.loads(done.stdout))

@@ -1,6 +1,7 @@
-"""Ports that cannot be used: the error names the port, the reason and the way out."""
+"""What is plugged in; and ports that cannot be used: the error names the port, the reason and the way out."""
 
 import grp
+import json
 import os
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
-from provisioning import ports
+from provisioning import board_cli, ports
 from provisioning.boards import board
 from provisioning.ports import Plugged
 
@@ -106,6 +108,10 @@ def test_what_is_plugged_in_is_told_by_its_usb_ids(monkeypatch: pytest.MonkeyPat
         device, vid, pid, description = "/dev/ttyNONE0", 0x1A86, 0x7523, "USB Serial"
 
     monkeypatch.setattr(ports, "comports", lambda: [Port])
-    (found,) = ports.plugged()
-    assert (found.port, found.stable, found.held_by) == ("/dev/ttyNONE0", None, [])
-    assert found.boards == ["nano", "nano-old", "mega2560", "pro-mini"]
+    looks_like = ["nano", "nano-old", "mega2560", "pro-mini"]
+    assert ports.plugged() == [Plugged("/dev/ttyNONE0", None, looks_like, "USB Serial", [])]
+    done = CliRunner().invoke(board_cli.app, ["ports", "--json"])
+    (row,) = json.loads(done.output)
+    assert row == {"port": "/dev/ttyNONE0", "stable": None, "boards": looks_like, "description": "USB Serial", "held_by": []}
+    done = CliRunner().invoke(board_cli.app, ["ports"])
+    assert "nano, nano-old" in done.output
