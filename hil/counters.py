@@ -26,9 +26,6 @@ class Counters:
             waiting[2].set()
             self._waiting.remove(waiting)
 
-    def add(self, name: str, more: int = 1) -> None:
-        self.set(name, self[name] + more)
-
     async def reach(self, name: str, value: int) -> None:
         """Return once the count is at least `value`."""
         if self[name] >= value:

@@ -53,11 +53,6 @@ class Publication:
     source: bytes
     cycle: int | None
 
-    @property
-    def sensor(self) -> tuple[int, int, int]:
-        """The source as `examples/sensor` fills it: time, raw ADC value, channel."""
-        return int.from_bytes(self.source[:4]), int.from_bytes(self.source[4:6]), self.source[6]
-
 
 def _valid(record: bytes) -> bool:
     """Whether a record that ends in its CRC is whole. An erased one is not."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import OncewayError
-from hil.board.ledger import EEPROM_SIZE, Ledger, Publication, Start, Write, read_log
+from hil.board.ledger import EEPROM_SIZE, Ledger, Start, Write, read_log
 
 SLOTS_AT, SLOTS, SLOT_SIZE = 0x040, 60, 16
 
@@ -132,11 +132,6 @@ def test_the_boot_counter_is_the_highest_valid_cell(boot: int, damaged: int) -> 
     assert ledger.boots == boot
     ledger.apply(Write(0, 0x010 + 4 * damaged, ledger.image[0x010 + 4 * damaged] ^ 1, torn=True))
     assert ledger.boots == (boot - 1 if damaged == 0 else boot)
-
-
-def test_the_sensors_source_is_time_value_channel() -> None:
-    publication = Publication(1, bytes.fromhex("6543210001ff0300"), None)
-    assert publication.sensor == (0x65432100, 511, 3)
 
 
 def test_a_log_is_read_with_what_the_image_knows_beyond_it(tmp_path: Path) -> None:
