@@ -6,11 +6,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gateway.ingest import senml
 from gateway.ingest.landing import Announced, Landing
 from gateway.uplink.batch import SCHEMA, SCHEMA_VERSION
 
 UNPACKED_LIMIT = 1024 * 1024 * 1024
 """Bytes that a batch may take in memory."""
+
+LATEST_RECEIVED = (senml.LATEST - senml.RELATIVE) * 1_000_000
+"""Microseconds since 1970. From 1970 until then a time relative to it (RFC 8428, section 4.5.3) is in the years 1 to 9999."""
 
 
 class Damaged(Exception):
@@ -48,6 +52,7 @@ def check(data: bytes, announced: Announced) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(data))
         _check_labels(file.metadata, announced)
         table = file.read(use_threads=False)
+        table.validate(full=True)  # reading alone does not look whether strings are UTF-8
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise Damaged(f"not readable as Parquet: {str(error).splitlines()[0][:200]}") from error
     _check_table(table, announced)
@@ -80,3 +85,6 @@ def _check_table(table: pa.Table, announced: Announced) -> None:
             raise Damaged(f"null in column {field.name}")
     if table.num_rows and pc.min(table["sequence"]).as_py() < 0:
         raise Damaged("negative sequence")
+    received = pc.min_max(table["received"])
+    if received["min"].is_valid and not 0 <= received["min"].as_py() <= received["max"].as_py() <= LATEST_RECEIVED:
+        raise Damaged("a time of receipt that cannot be")

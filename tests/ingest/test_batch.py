@@ -1,6 +1,7 @@
 """A batch is used whole or not at all."""
 
 import json
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,6 +68,12 @@ def rewritten(data: bytes, change: "pa.Table | None" = None, labels: dict[str, s
     return bytes(sink.getvalue())
 
 
+def received(table: pa.Table, first: int) -> pa.Table:
+    """`table`, with the first time of receipt changed."""
+    times = pa.array([first, *table["received"].to_pylist()[1:]], pa.int64())
+    return table.set_column(table.column_names.index("received"), "received", times)
+
+
 def test_what_a_matching_checksum_does_not_excuse(tmp_path: Path) -> None:
     _, data = landed(tmp_path)
     table = pq.read_table(pa.BufferReader(data))
@@ -78,10 +85,14 @@ def test_what_a_matching_checksum_does_not_excuse(tmp_path: Path) -> None:
         "null in column device": forged(rewritten(data, table.set_column(0, "device", nulls))),
         "columns differ from the schema: extra": forged(rewritten(data, table.append_column("extra", nulls))),
         "columns differ from the schema: boot": forged(rewritten(data, table.drop_columns(["boot"]))),
+        "a time of receipt that cannot be": forged(rewritten(data, received(table, -1))),
         "negative sequence": forged(rewritten(data, table.set_column(2, "sequence", pa.array(range(-1, 19), pa.int64())))),
     }
     for expected, (altered, announced) in cases.items():
         assert reason(altered, announced) == expected
+    assert reason(*forged(rewritten(data, received(table, 2**62)))) == "a time of receipt that cannot be"
+    letters = pa.StringArray.from_buffers(20, pa.py_buffer(struct.pack("21i", *range(21))), pa.py_buffer(b"\xff" * 20))
+    assert "Invalid UTF8" in reason(*forged(rewritten(data, table.set_column(0, "device", letters))))
     assert reason(*forged(b"PAR1 no parquet PAR1")).startswith("not readable as Parquet")
 
 
