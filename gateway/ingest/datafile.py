@@ -8,9 +8,9 @@ ingest compact` after a week.
 import json
 import secrets
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import fsspec
 import pyarrow as pa
@@ -68,7 +68,12 @@ class DataFiles:
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="snappy", store_schema=False)
         data = sink.getvalue()
-        fs.pipe_file(f"{folder}/{name}", bytes(data))
+        try:
+            fs.pipe_file(f"{folder}/{name}", bytes(data))
+        except OSError:
+            with suppress(OSError):  # on a full disk its part is in the way
+                fs.rm_file(f"{folder}/{name}")
+            raise
         return {"name": name, "rows": rows.num_rows, "action": add_action(name, data.size, rows)}
 
 
@@ -103,11 +108,10 @@ def add_action(name: str, size: int, rows: pa.Table) -> str:
 
 def _stamp(moment: datetime) -> str:
     """Milliseconds, cut off: readers add one to the upper end."""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def _open(location: str) -> tuple[Any, str]:
-    parts = urlsplit(location)
-    url = unquote(parts.path) if parts.scheme in ("", "file") else location.replace("s3a://", "s3://", 1)
-    fs, folder = fsspec.core.url_to_fs(url)
+    """Spark names a folder as it is called: `#`, `?` and `%` stand for themselves."""
+    fs, folder = fsspec.core.url_to_fs(location.removeprefix("file:").replace("s3a://", "s3://", 1))
     return fs, str(folder).rstrip("/")

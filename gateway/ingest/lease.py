@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 REMIND_SECONDS = 60.0
 
@@ -37,10 +37,9 @@ def lease(location: str) -> Iterator[None]:
 
 def lock_file(location: str) -> Path | None:
     """The lock beside a local table, e.g. `/lake/.publications.lease`; None for other file systems."""
-    parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
+    if urlsplit(location).scheme not in ("", "file"):
         return None
-    table = Path(unquote(parts.path))
+    table = Path(location.removeprefix("file:"))
     return table.parent / f".{table.name}.lease"
 
 

@@ -1,6 +1,7 @@
 """What a reading task puts into the tables' folders: a chunk's rows, readings with their keys, and actions that say what is in them."""
 
 import json
+import resource
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ ROWS = [
 
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[str, Path]:
-    made = {name: tmp_path / f"a lake {name}" for name in ("publications", "readings")}
+    made = {name: tmp_path / f"a lake #1? 100%41 {name}" for name in ("publications", "readings")}
     for folder in made.values():
         folder.mkdir()
     return made
@@ -84,6 +85,29 @@ def test_the_action_names_the_file_its_size_and_the_ends_of_its_columns(folders:
         "maxValues": {"device": "c", "sequence": 7, "received": "2025-10-09T08:53:20.000Z"},  # cut off: readers add a millisecond
         "nullCount": {"device": 0, "sequence": 0, "received": 1},
     }
+
+
+def test_early_years_have_four_digits_in_an_action(folders: dict[str, Path]) -> None:
+    payload = json.dumps([{"n": "clock", "v": 1, "t": -62_135_596_800}]).encode()  # relative to 1970
+    stats = json.loads(json.loads(put(folders, [row("a", 1, payload=payload, received=0)])["readings"]["action"])["add"]["stats"])
+    assert stats["minValues"]["time"] == stats["maxValues"]["time"] == "0001-01-01T00:00:00.000Z"
+
+
+def test_a_task_that_runs_twice_never_writes_over_its_first_file(folders: dict[str, Path]) -> None:
+    names = {put(folders, ROWS)["publications"]["name"] for _ in range(2)}
+    assert {path.name for path in folders["publications"].iterdir()} == names
+    assert len(names) == 2
+
+
+def test_a_full_disk_stops_the_task_and_leaves_no_part_of_a_file(folders: dict[str, Path]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))  # no file may grow beyond 300 bytes: as if there was no room
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            put(folders, ROWS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert all(list(folder.iterdir()) == [] for folder in folders.values())
 
 
 def test_payloads_without_readings_make_no_file_of_readings(folders: dict[str, Path]) -> None:

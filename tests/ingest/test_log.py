@@ -115,7 +115,7 @@ HOLD = "import sys\nfrom gateway.ingest.lease import lease\nwith lease(sys.argv[
 
 
 def test_the_second_process_waits_and_says_who_holds_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = f"file:{tmp_path}/a%20table"
+    table = f"file:{tmp_path}/a table #1? 100%41"
     with subprocess.Popen([sys.executable, "-c", HOLD, table], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdin is not None
         assert other.stdout is not None
@@ -132,7 +132,7 @@ def test_the_second_process_waits_and_says_who_holds_the_table(tmp_path: Path, c
                 assert f"process {other.pid} on " in caplog.text
         finally:
             logging.getLogger("onceway.ingest").removeHandler(handler)
-    assert lock_file(table) == tmp_path / ".a table.lease"
+    assert lock_file(table) == tmp_path / ".a table #1? 100%41.lease"
 
 
 def test_tables_elsewhere_need_no_lease() -> None:

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gateway.ingest import landing as landing_module
+from gateway.ingest.datafile import DataFiles
 from gateway.ingest.feeds import Feeds
 from gateway.ingest.landing import Landing
 from gateway.ingest.source import BatchList, read_batches
@@ -86,6 +89,20 @@ def test_s3_with_a_wrong_secret_is_no_empty_place(s3: S3Server, monkeypatch: pyt
     as_environment(monkeypatch, "s3", {**s3.options(), "secret": "wrong"})
     with pytest.raises(OSError, match=r"."):
         Landing(s3.url()).gateways()
+
+
+def test_data_files_go_into_tables_on_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_environment(monkeypatch, "s3", s3.options())
+    tables = {name: f"s3a://{s3.BUCKET}/lake/{name}" for name in ("publications", "readings")}
+    landing = Landing(s3.url())
+    (one,) = read_batches(landing, BatchList(0, Feeds(landing).between({}, {f"site/{EPOCH}": 1})))
+    (written,) = DataFiles(**tables).put(one).to_pylist()
+    fs = fsspec.filesystem("s3", **s3.options())
+    for table in tables:
+        file = written[table]
+        data = fs.cat_file(f"{s3.BUCKET}/lake/{table}/{file['name']}")
+        assert json.loads(file["action"])["add"]["size"] == len(data)
+        assert pq.read_table(pa.BufferReader(data))["sequence"].to_pylist() == [10, 11, 12]
 
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
