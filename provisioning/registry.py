@@ -3,6 +3,7 @@
 A SQLite file (`schema.py`) that only its owner can read, since it holds keys: root, and the account that owns the folder.
 """
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -78,6 +79,8 @@ class Registry:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             path.touch(mode=0o600)
             if os.geteuid() == 0:  # the gateway's own account reads it in its own folder
                 owner = path.parent.stat()

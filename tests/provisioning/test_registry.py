@@ -115,6 +115,13 @@ def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0, "a copy made by hand holds keys, too"
 
 
+def test_a_folder_is_refused_and_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(OncewayError, match="Is a directory"):
+        Registry(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_what_root_makes_belongs_to_the_account_of_the_folder(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12346)
