@@ -23,6 +23,8 @@ def list_retained(data: DataOption = None, config: ConfigOption = None, as_json:
     if as_json:
         typer.echo(json.dumps([asdict(item) for item in found]))
         return
+    if not found:
+        typer.echo("no retained messages")
     for item in found:
         expires = "" if item.expires_s is None else f", expires in {item.expires_s} s"
         typer.echo(f"{printable(item.topic)}  QoS {item.qos}, {item.bytes} bytes from {printable(item.client)}{expires}")

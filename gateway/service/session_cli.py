@@ -46,6 +46,8 @@ def list_sessions(data: DataOption = None, config: ConfigOption = None, as_json:
     if as_json:
         typer.echo(json.dumps(found))
         return
+    if not found:
+        typer.echo("no sessions")
     for row in found:
         typer.echo(f"{printable(row['client'])}  {_state(row)}; {_queue(row)}")
 

@@ -70,8 +70,10 @@ class Users:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsersError(f"the file of users cannot be read ({error})", str(path)) from error
+        except OSError as error:
+            raise UsersError(f"the file of users cannot be read ({error.strerror})", str(path)) from error
+        except UnicodeDecodeError as error:
+            raise UsersError(f"the file of users is not UTF-8 (byte {error.start})", str(path)) from error
         for number, line in enumerate(text.splitlines(), 1):
             if line and not line.startswith("#"):
                 self._read(number, line)

@@ -23,7 +23,7 @@ def _users(file: Path | None, config: Path | None) -> Users:
         return Users(file)
     if config is not None and file is None:
         return Users(load(config).users_file)
-    raise OncewayError("which users?", hint="Name them with --config FILE, or --file FILE")
+    raise OncewayError("no file of users is named", hint="Use --config FILE for a gateway's, or --file FILE")
 
 
 @app.command()
@@ -38,9 +38,15 @@ def add(
     Example: onceway user add alice --config /etc/onceway/gateway.toml
     """
     users = _users(file, config)
-    password = sys.stdin.readline().rstrip("\n") if password_stdin else typer.prompt("Password", hide_input=True, confirmation_prompt=True)
-    users.add(name, password)
+    users.add(name, sys.stdin.readline().rstrip("\n") if password_stdin else _ask())
     typer.echo(f"{name} is in {users.path}")
+
+
+def _ask() -> str:
+    try:
+        return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+    except typer.Abort:
+        raise OncewayError("there is no password", hint="Type one at the terminal, or pipe it in with --password-stdin") from None
 
 
 @app.command()
@@ -60,5 +66,9 @@ def list_users(file: FileOption = None, config: ConfigOption = None, as_json: Js
 
     Example: onceway user list --config /etc/onceway/gateway.toml
     """
-    names = sorted(_users(file, config).hashes)
-    typer.echo(json.dumps(names) if as_json else "\n".join(names))
+    users = _users(file, config)
+    names = sorted(users.hashes)
+    if as_json:
+        typer.echo(json.dumps(names))
+    else:
+        typer.echo("\n".join(names) or f"no users in {users.path}; `onceway user add NAME` makes one")

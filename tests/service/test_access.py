@@ -224,6 +224,7 @@ async def test_a_listener_that_cannot_be_is_said_in_words(tmp_path: Path, text: 
 def test_users_are_added_listed_and_removed(tmp_path: Path) -> None:
     runner, path = CliRunner(), tmp_path / "users"
     where = ["--file", str(path)]
+    assert "no users in" in runner.invoke(app, ["list", *where]).output
     for name in ("bob", "alice"):
         assert runner.invoke(app, ["add", name, "--password-stdin", *where], input="pässword\n").exit_code == 0
     assert path.stat().st_mode & 0o777 == 0o600
@@ -236,6 +237,7 @@ def test_users_are_added_listed_and_removed(tmp_path: Path) -> None:
     assert runner.invoke(app, ["list", *where]).output == "alice\n"
     assert isinstance(runner.invoke(app, ["remove", "bob", *where]).exception, UsersError)
     assert isinstance(runner.invoke(app, ["add", "a:b", "--password-stdin", *where], input="x\n").exception, UsersError)
+    assert "--password-stdin" in str(runner.invoke(app, ["add", "carol", *where], input="").exception), "nobody is there to type one"
 
 
 @pytest.mark.parametrize("cost", ["3:8:1", "-32768:8:1", "1073741824:8:1", "32768:0:1", "32768:8:100000000", "x:8:1"])

@@ -202,6 +202,8 @@ async def test_a_data_directory_may_lie_deep(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     async with gateway(deep):
         assert await session("list", "--data", str(deep)) == []
+        assert await asyncio.to_thread(run, "session", "list", "--data", str(deep)) == "no sessions\n"
+        assert await asyncio.to_thread(run, "retained", "list", "--data", str(deep)) == "no retained messages\n"
 
 
 async def test_what_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) -> None:
