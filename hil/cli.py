@@ -64,7 +64,10 @@ def demo(
 
 @app.command("list")
 def list_benches() -> None:
-    """The benches that come with the project."""
+    """The benches that come with the project.
+
+    Example: onceway hil list
+    """
     table = Table("bench", "boards", "readings", "until", "what it breaks")
     for name in sorted(benches.shipped()):
         bench = benches.load(name)
