@@ -113,5 +113,5 @@ def _stamp(moment: datetime) -> str:
 
 def _open(location: str) -> tuple[Any, str]:
     """Spark names a folder as it is called: `#`, `?` and `%` stand for themselves."""
-    fs, folder = fsspec.core.url_to_fs(location.removeprefix("file:").replace("s3a://", "s3://", 1))
+    fs, folder = fsspec.core.url_to_fs(location.removeprefix("file:"))
     return fs, str(folder).rstrip("/")
