@@ -366,7 +366,13 @@ def _explain(problem: Any) -> str:
         return f"{key}: is missing"
     reason = problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
-    return f"{key} = {problem['input']!r}: {reason}" if key else reason
+    return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
+
+
+def _shown(path: tuple[int | str, ...], value: Any) -> str:
+    """A value for an error that ends up in a log; nothing for one that may hold a password: storage options, and URLs with a login."""
+    url = str(value)
+    return "" if path[:2] == ("uplink", "options") or ("://" in url and "@" in url) else f" = {value!r}"
 
 
 def _meant(path: tuple[int | str, ...]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from gateway.config import ConfigError, parse
 from tests.service.process import gateway, start
 
 V5 = aiomqtt.ProtocolVersion.V5
@@ -140,3 +141,13 @@ async def test_a_bad_file_is_refused_with_key_value_and_reason(tmp_path: Path, t
     assert refused.process.returncode == 2
     assert f"error: {path}: " in error.decode()
     assert said in error.decode()
+
+
+@pytest.mark.parametrize(
+    "uplink",
+    [{"landing": "ftpx://roof:hunter2@host/x"}, {"landing": "file:///x", "options": "secret=hunter2"}, "sftp://roof:hunter2@host/x"],
+)
+def test_an_error_in_the_file_repeats_no_password(uplink: object) -> None:
+    with pytest.raises(ConfigError, match="uplink") as refused:
+        parse({"uplink": uplink}, "gateway.toml")
+    assert "hunter2" not in str(refused.value)
