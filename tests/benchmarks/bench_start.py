@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from gateway.broker.changes import Commit
+from gateway.broker.commit import Commit
 from gateway.store.apply import apply
 from gateway.store.schema import make_folder, open_store
 from tests.benchmarks.brokers import onceway, scratch

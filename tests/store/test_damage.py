@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.changes import Commit
+from gateway.broker.commit import Commit
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.salvage import salvage
