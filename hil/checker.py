@@ -84,6 +84,16 @@ class Result:
     faults: Counter[str]
     """Faults that happened, by kind."""
 
+    @property
+    def offenders(self) -> list[Publication]:
+        """Publications that are not ok."""
+        return [publication for publication in self.publications if publication.outcome is not Outcome.OK]
+
+    @property
+    def start(self) -> int:
+        """When the first publication was sampled, in monotonic nanoseconds; 0 if none was."""
+        return min((seen.t for publication in self.publications for seen in publication.way["board"]), default=0)
+
     def count(self, outcome: Outcome) -> int:
         return sum(publication.outcome is outcome for publication in self.publications)
 

@@ -90,6 +90,7 @@ def run_bench(tmp_path: Path) -> RunBench:
 
 def execute(name: str, folder: Path, **changes: object) -> "Findings":
     """Run a bench in an empty folder. Raises OncewayError for a bad bench, and when a program cannot be started."""
+    # Not at the top: every pytest run that only loads the plugin would pay for Arrow and Delta.
     from hil import bench as benches
     from hil.display import Display
     from hil.plan import plan

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from hil.checker import Outcome
 from hil.history import HOPS
 from hil.report.charts import charts
 from hil.report.findings import PERCENTILES, Findings
@@ -107,8 +106,7 @@ def _lines(found: Findings) -> str:
 
 
 def _offenders(found: Findings) -> str:
-    wrong = [publication for publication in found.result.publications if publication.outcome is not Outcome.OK]
-    start = min((seen.t for one in found.result.publications for seen in one.way["board"]), default=0)
+    wrong, start = found.result.offenders, found.result.start
     told = [
         f"<details><summary>{escape(offender(one))}</summary><pre>{escape(chr(10).join(way(one, start)))}</pre></details>"
         for one in wrong[:OFFENDERS_SHOWN]

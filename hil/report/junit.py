@@ -6,7 +6,7 @@ In: findings. Out: one suite a run, with a case for the promise, one for each pl
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 
-from hil.checker import Outcome, Verdict
+from hil.checker import Verdict
 from hil.report.findings import Findings
 from hil.report.text import offender
 
@@ -33,8 +33,7 @@ def _suite(root: ElementTree.Element, run: Findings) -> None:
     if run.result.verdict is not Verdict.HOLDS:
         tag = "failure" if failed else "error"
         found = ElementTree.SubElement(promise, tag, message="; ".join(run.result.reasons), type=run.result.verdict)
-        wrong = [publication for publication in run.result.publications if publication.outcome is not Outcome.OK]
-        found.text = "\n".join(map(offender, wrong[:OFFENDERS_SHOWN]))
+        found.text = "\n".join(map(offender, run.result.offenders[:OFFENDERS_SHOWN]))
     for limit in run.exceeded:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=limit.partition(" ")[0], time="0")
         ElementTree.SubElement(case, "failure", message=limit, type="limit")

@@ -10,8 +10,7 @@ WAYS_SHOWN = 5
 
 
 def tell(console: Console, result: Result) -> None:
-    wrong = [publication for publication in result.publications if publication.outcome is not Outcome.OK]
-    start = min((seen.t for one in result.publications for seen in one.way["board"]), default=0)
+    wrong, start = result.offenders, result.start
     for number, publication in enumerate(wrong[:OFFENDERS_SHOWN]):
         console.print(offender(publication), soft_wrap=True)
         for line in way(publication, start) if number < WAYS_SHOWN else ():
