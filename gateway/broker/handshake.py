@@ -104,20 +104,20 @@ def _accept(connection: Connection, packet: Connect) -> None:
     session.outbound.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
     connection.will = will
     commit = broker.joined(session, connection.will)
-    answer: Properties = {}
+    granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
-        answer[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
+        granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
     if device is None:
-        answer[_P.MAXIMUM_PACKET_SIZE] = connection.our_limit
+        granted[_P.MAXIMUM_PACKET_SIZE] = connection.our_limit
         if connection.aliases_limit:
-            answer[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit
+            granted[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit
     if expiry != properties.get(_P.SESSION_EXPIRY_INTERVAL, 0):
-        answer[_P.SESSION_EXPIRY_INTERVAL] = expiry
+        granted[_P.SESSION_EXPIRY_INTERVAL] = expiry
     if keep_alive != packet.keep_alive:
-        answer[_P.SERVER_KEEP_ALIVE] = keep_alive
+        granted[_P.SERVER_KEEP_ALIVE] = keep_alive
     if not packet.client_id:
-        answer[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
-    connection.answer(Connack(present, ReasonCode.SUCCESS, answer), commit)
+        granted[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
+    connection.answer(Connack(present, ReasonCode.SUCCESS, granted), commit)
     connection.greeted = commit
     if present and connection.closing is None:
         _resume(connection, session)
