@@ -190,7 +190,7 @@ class Listeners:
         if section.type == "tcp":
             item.listener = TcpListener(item.accept, *section.address, name=section.name, sockets=given, tls=tls)
             return item
-        from gateway.links.websocket import WebSocketListener  # aiohttp takes 12 MB that a Pi without browsers does not spend
+        from gateway.links.websocket import WebSocketListener  # aiohttp takes 13 MB that a Pi without browsers does not spend
 
         item.listener = WebSocketListener(
             item.accept,

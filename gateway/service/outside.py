@@ -37,7 +37,7 @@ class Outside:
             log.error("%s. `onceway session` and `onceway gateway status` do not reach this gateway", error)
         section = self._config.web
         if section is not None:
-            from gateway.web.server import WebServer  # with aiohttp, 13 MB that a gateway without metrics does not spend
+            from gateway.web.server import WebServer  # with aiohttp, 15 MB that a gateway without metrics does not spend
 
             self._web = WebServer(*split_bind(section.bind), self._source)
             await self._web.start()
