@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hil.wire.strike import Command, Strike
-from hil.wire.weather import Weather
+from hil.wire.weather import Harm, Weather
 
 BITS_PER_BYTE = 10  # 8N1
 BUFFER = 4096  # bytes that wait for the line; more are left to the sender's port
@@ -114,7 +114,7 @@ class Line:
         return bytes(out)
 
 
-def _told(harm: Any) -> dict[str, Any]:
+def _told(harm: Harm) -> dict[str, Any]:
     """A harm as the history has it."""
     told = {"kind": harm.kind, "offset": harm.offset}
     return {**told, "sent": harm.sent, "arrived": harm.arrived} if harm.length == 1 else {**told, "length": harm.length}

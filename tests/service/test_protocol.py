@@ -123,7 +123,7 @@ async def test_what_a_session_has_agreed_on_outlives_the_gateway(tmp_path: Path,
             assert await ask(publisher, Publish(topic, topic.encode(), 1, packet_id, retain, properties=properties)) == R.SUCCESS
         publisher.writer.close()
         await running.end(number)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(1.5)  # the second of own/3 must pass while no gateway runs
     async with gateway(*arguments) as running:
         client = await connect(running.port, "c", {P.RECEIVE_MAXIMUM: 2})
         assert (await client.take(Connack)).session_present
