@@ -19,7 +19,11 @@
 #define USART_UDRE_vect USART0_UDRE_vect
 #endif
 
+#ifdef __AVR_ATmega2560__ /* pin 13 */
+#define LED PB7
+#else
 #define LED PB5
+#endif
 #define RX_SIZE 128u
 #define TX_SIZE 16u
 
