@@ -5,7 +5,6 @@ PUBLISH: one way. Method A, the peer's, waits for PUBREC and PUBREL: three ways.
 """
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks.brokers import BrokerProcess, free_port, scratch, side_by_side
+from tests.benchmarks.brokers import BrokerProcess, free_port, side_by_side
 from tests.benchmarks.load import PUBCOMP, PUBREC, PUBREL, Peer, new_topics, publish_packet
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 
 ONE_WAY_S = 0.2
 MESSAGES = 5
@@ -93,10 +92,5 @@ def measure(folder: Path, one_way_s: float = ONE_WAY_S, messages: int = MESSAGES
     return [Figure(name, times[0], "one-way times", "≤ 1.05", (*times, None)[1])]
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

@@ -4,13 +4,12 @@ Clean sessions, 32-byte payloads. Fan-out: window 100, and the subscribers at mo
 has one message in flight, as a sensor would; at QoS 0 each sends 20 at a time.
 """
 
-import sys
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.brokers import scratch, side_by_side
+from tests.benchmarks.brokers import side_by_side
 from tests.benchmarks.load import throughput
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 from tests.benchmarks.side import in_turns, rate_and_cost
 
 ROUNDS = 3
@@ -32,10 +31,5 @@ def measure(folder: Path, seconds: float = SECONDS, rounds: int = ROUNDS, many: 
     return figures
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

@@ -4,13 +4,12 @@ Every message goes to a topic of its own, so that nothing known about a topic he
 a wildcard. The figure is the broker's CPU time per message with many filters, as a multiple of that with few.
 """
 
-import sys
 from itertools import chain
 from pathlib import Path
 
-from tests.benchmarks.brokers import BrokerProcess, scratch, side_by_side
+from tests.benchmarks.brokers import BrokerProcess, side_by_side
 from tests.benchmarks.load import PUBACK, Peer, new_topics, publish_packet
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 from tests.benchmarks.side import in_turns
 
 FEW, MANY = 100, 100_000
@@ -63,10 +62,5 @@ def measure(folder: Path, few: int = FEW, many: int = MANY, messages: int = MESS
     return [Figure(f"publish with {many:,} filters that do not match, × with {few}", after / before, "×", "≤ 1.2", peer)]
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

@@ -1,12 +1,11 @@
 """The CPU that a broker takes when nothing happens: 100 clients with a keep alive of 60 seconds, which send PINGREQ in time."""
 
-import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.brokers import scratch, side_by_side
+from tests.benchmarks.brokers import side_by_side
 from tests.benchmarks.load import Peer
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 
 CLIENTS = 100
 KEEP_ALIVE = 60
@@ -33,10 +32,5 @@ def measure(folder: Path, seconds: float = SECONDS, clients: int = CLIENTS) -> l
     return [Figure(f"CPU with {clients} idle clients, keep alive {KEEP_ALIVE}", shares[0], "% of a core", "≤ 0.5", (*shares, None)[1])]
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

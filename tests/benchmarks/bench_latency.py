@@ -7,15 +7,14 @@ row says what that run is worth: a gateway that waits for a CPU because others u
 """
 
 import select
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.benchmarks.brokers import onceway, scratch
+from tests.benchmarks.brokers import onceway
 from tests.benchmarks.disk import build, syncs
 from tests.benchmarks.load import PUBACK, Peer, Subscriber, new_topics, publish_packet
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 
 MESSAGES = 3000
 SECONDS = 20.0
@@ -99,10 +98,5 @@ def measure(folder: Path, messages: int = MESSAGES, seconds: float = SECONDS, pe
     ]
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

@@ -4,14 +4,13 @@ Resident memory, from /proc. Both ends of the connections are on this machine; w
 """
 
 import resource
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.benchmarks.brokers import BrokerProcess, scratch, side_by_side
+from tests.benchmarks.brokers import BrokerProcess, side_by_side
 from tests.benchmarks.load import PUBREC, Peer, publish_packet
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 
 CLIENTS = 10_000
 HELD = 1000
@@ -84,10 +83,5 @@ def measure(folder: Path, clients: int = CLIENTS, messages: int = HELD) -> list[
     ]
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

@@ -4,16 +4,15 @@ The store is filled as the broker would: 20 sessions of clients that are away, w
 is from the start of the process to the first connection that it takes; then a client comes back and gets its first message.
 """
 
-import sys
 from contextlib import closing
 from pathlib import Path
 
 from gateway.broker.commit import Commit
 from gateway.store.apply import apply
 from gateway.store.schema import make_folder, open_store
-from tests.benchmarks.brokers import onceway, scratch
+from tests.benchmarks.brokers import onceway
 from tests.benchmarks.load import Peer
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 
 SESSIONS = 20
 EACH = 50_000
@@ -52,10 +51,5 @@ def measure(folder: Path, sessions: int = SESSIONS, each: int = EACH, starts: in
     return [Figure(name, min(times), "s", "≤ 3"), Figure(f"{name}: memory", memory, "MB")]
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

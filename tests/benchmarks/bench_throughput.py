@@ -9,14 +9,13 @@ With 100 messages in flight a durable broker does no more than 100 messages at Q
 how fast this disk is at this time.
 """
 
-import sys
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.brokers import scratch, side_by_side
+from tests.benchmarks.brokers import side_by_side
 from tests.benchmarks.disk import fsync_s
 from tests.benchmarks.load import throughput
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 from tests.benchmarks.side import in_turns, rate_and_cost
 
 ROUNDS = 5
@@ -38,10 +37,5 @@ def measure(folder: Path, seconds: float = SECONDS, rounds: int = ROUNDS) -> lis
     return figures
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

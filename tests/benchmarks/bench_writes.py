@@ -4,13 +4,12 @@ One publisher, one subscriber, persistent sessions, 32-byte payloads, window 100
 checkpoints and the deletion of what was delivered. The peer keeps nothing.
 """
 
-import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.brokers import onceway, scratch
+from tests.benchmarks.brokers import onceway
 from tests.benchmarks.load import throughput
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, main
 
 SECONDS = 5.0
 _SWEPT_S = 1.5
@@ -27,10 +26,5 @@ def measure(folder: Path, seconds: float = SECONDS) -> list[Figure]:
     return figures
 
 
-def main() -> bool:
-    with scratch() as folder:
-        return report(measure(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(not main())
+    main(measure)

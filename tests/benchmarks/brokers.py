@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,15 +52,6 @@ class BrokerProcess:
     def written(self) -> int:
         """Bytes that it caused to be written to the disk so far."""
         return int((self._proc / "io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder under build/, which is on a disk: /tmp may be in memory, where nothing waits for it."""
-    build = Path(__file__).resolve().parents[2] / "build"
-    build.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=build) as folder:
-        yield Path(folder)
 
 
 def has_peer() -> bool:

@@ -7,9 +7,13 @@ figures of other benchmarks stay as they are.
 import json
 import os
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -38,6 +42,20 @@ class Figure:
         if of_peer and self.peer is None:
             return None
         return bool(_RELATIONS[relation](self.value, float(bound.replace(",", "")) * (self.peer or 0.0 if of_peer else 1.0)))
+
+
+def main(measure: Callable[[Path], list[Figure]]) -> NoReturn:
+    """What a benchmark does as a program: measure in a folder of its own, and report. Exit code 1 when a goal is missed."""
+    with scratch() as folder:
+        sys.exit(not report(measure(folder)))
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder under build/, which is on a disk: /tmp may be in memory, where nothing waits for it."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=RESULTS.parent) as folder:
+        yield Path(folder)
 
 
 def report(figures: list[Figure], results: Path = RESULTS) -> bool:
