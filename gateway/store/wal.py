@@ -6,6 +6,7 @@ disk before the next one begins. So when more than one whole commit stands behin
 power cut, and promises are gone with them. The format: https://www.sqlite.org/fileformat2.html#walformat.
 """
 
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -16,8 +17,6 @@ _FRAME_BYTES = 24
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _LAST_FRAME = struct.Struct("=I")
 _LAST_FRAME_AT = 16
-_kept: dict[tuple[int, int], int] = {}
-"""Descriptors of indexes that were looked at, by device and inode."""
 
 
 def orphaned(path: Path) -> str | None:
@@ -60,16 +59,21 @@ def _look(log: Path, frames: int) -> str | None:
 def _last_frame(index: Path) -> int:
     """As SQLite has noted it for all who have the database open.
 
-    The file stays open for as long as this process runs: closing any descriptor of a file drops every lock that the process has on it
-    (fcntl(2)), and SQLite's locks are on this one. Whoever opened the database next would take it for his alone and truncate the index
-    under our feet.
+    Read through the descriptor that SQLite has: closing one of our own would drop every lock that this process has on the file (fcntl(2)),
+    and SQLite's are on this one. Whoever opened the database next would take it for his alone and truncate the index under our feet.
     """
-    about = index.stat()
-    file = _kept.get((about.st_dev, about.st_ino))
-    if file is None:
-        file = _kept[about.st_dev, about.st_ino] = os.open(index, os.O_RDONLY | os.O_CLOEXEC)
-    data = os.pread(file, _LAST_FRAME.size, _LAST_FRAME_AT)
+    data = os.pread(_descriptor(index), _LAST_FRAME.size, _LAST_FRAME_AT)
     return int(_LAST_FRAME.unpack(data)[0]) if len(data) == _LAST_FRAME.size else 0
+
+
+def _descriptor(path: Path) -> int:
+    """One by which this process has a file open (proc(5)). FileNotFoundError when it has not."""
+    wanted = path.stat()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one of this listing is gone
+            if os.path.samestat(os.fstat(int(name)), wanted):
+                return int(name)
+    raise FileNotFoundError(f"{path} is not open")
 
 
 def _checksum(data: bytes, order: str) -> tuple[int, int]:
