@@ -55,19 +55,8 @@ class Access(Protocol):
     def refuses_subscribe(self, connection: Connection, topic_filter: str) -> ReasonCode | None: ...
 
 
-class Anonymous:
-    """Takes clients without asking who they are, or takes nobody."""
-
-    def __init__(self, allowed: bool) -> None:
-        self._allowed = allowed
-
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
-        if self._allowed:
-            return None
-        return ReasonCode.NOT_AUTHORIZED, f"the listener {connection.peer.listener} takes no anonymous clients"
-
-    def holds(self, connection: Connection) -> bool:
-        return True
+class ByAcl:
+    """What clients may do, as the broker's ACL says; whom a listener lets in is for its own class to say."""
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None:
         if connection.broker.acl.may_write(connection.user, connection.client, topic.name):

@@ -9,7 +9,7 @@ import hmac
 import secrets
 from functools import partial
 
-from gateway.broker.access import Anonymous, Question, Refusal
+from gateway.broker.access import ByAcl, Question, Refusal
 from gateway.broker.connection import Connection
 from gateway.config import ListenerSection
 from gateway.mqtt.packets import Connect
@@ -53,12 +53,11 @@ class Passwords:
         return hashlib.blake2b(password, key=self._key).digest()
 
 
-class ListenerAccess(Anonymous):
+class ListenerAccess(ByAcl):
     """The rules of a network listener, as its section says them. Where there are no users at all, a user name that an anonymous client
     gives means nothing."""
 
     def __init__(self, section: ListenerSection, passwords: Passwords) -> None:
-        super().__init__(False)
         self.section = section
         self.passwords = passwords
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from gateway.broker.access import Anonymous, Refusal
+from gateway.broker.access import ByAcl, Refusal
 from gateway.broker.connection import Connection
 from gateway.links.serial_port import PortStatus
 from gateway.lock import holder
@@ -82,11 +82,10 @@ def _welcome(statuses: dict[str, str], name: str, stranger: bool) -> bool:
     return stranger if name not in statuses else statuses[name] != "revoked"
 
 
-class DeviceAccess(Anonymous):
+class DeviceAccess(ByAcl):
     """The access rules of a serial port. stranger: whether a board that is not registered may connect; may change."""
 
     def __init__(self, registry: Registry, stranger: bool) -> None:
-        super().__init__(True)
         self._registry = registry
         self.stranger = stranger
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from gateway.broker import handshake
-from gateway.broker.access import Anonymous
+from gateway.broker.access import ByAcl, Question, Refusal
 from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Load
@@ -35,6 +35,7 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.store.apply import apply
 from gateway.store.paging import collect, load
@@ -43,6 +44,19 @@ from gateway.store.schema import prepare
 
 P = TypeVar("P", bound=Packet)
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
+
+
+class Anonymous(ByAcl):
+    """Takes clients without asking who they are, or takes nobody."""
+
+    def __init__(self, allowed: bool = True) -> None:
+        self._allowed = allowed
+
+    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+        return None if self._allowed else (ReasonCode.NOT_AUTHORIZED, "takes no anonymous clients")
+
+    def holds(self, connection: Connection) -> bool:
+        return True
 
 
 class Client:
@@ -150,7 +164,7 @@ class World:
         self.config = Config(
             limits=LimitsSection(**limits), spool=SpoolSection(topics=["spool/#"], max_bytes=spool_bytes), queue=queue or [], acl=acl or []
         )
-        self.policy = Policy(Anonymous(True), receive_maximum)
+        self.policy = Policy(Anonymous(), receive_maximum)
         self.slow_disk = False
         self._turning = False
         self.commits: list[int] = []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.access import Anonymous, Question, Refusal, covers
+from gateway.broker.access import Question, Refusal, covers
 from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
 from gateway.config import AclSection
@@ -13,16 +13,13 @@ from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Version
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.topics import topic_filter_problem, topic_matches
-from tests.broker.harness import FOREVER, Client, World
+from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V4, V5 = Version.V3_1_1, Version.V5
 
 
 class Named(Anonymous):
     """Takes every user name at its word."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
         connection.user = packet.username
@@ -31,9 +28,6 @@ class Named(Anonymous):
 
 class Slow(Anonymous):
     """Needs time to find out that the password is `right`."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
         wrong = (R.BAD_USER_NAME_OR_PASSWORD, "wrong")

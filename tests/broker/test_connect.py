@@ -2,14 +2,13 @@
 
 import pytest
 
-from gateway.broker.access import Anonymous
 from gateway.broker.broker import Policy
 from gateway.links.carrier import DeviceIdentity
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Pubrec, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from tests.broker.harness import FOREVER, World
+from tests.broker.harness import FOREVER, Anonymous, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from gateway.broker.access import Anonymous, Question, Refusal
+from gateway.broker.access import Question, Refusal
 from gateway.broker.admission import origin
 from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
@@ -26,16 +26,13 @@ from gateway.mqtt.packets import (
     Will,
 )
 from gateway.mqtt.reason import ReasonCode as R
-from tests.broker.harness import FOREVER, World
+from tests.broker.harness import FOREVER, Anonymous, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 
 
 class Slow(Anonymous):
     """Needs time to find out that everybody may enter."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
         return Question("u", lambda: None)

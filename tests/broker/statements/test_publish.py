@@ -2,14 +2,13 @@
 
 import pytest
 
-from gateway.broker.access import Anonymous
 from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
 from gateway.broker.router import Topic
 from gateway.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version, Will
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from tests.broker.harness import FOREVER, Client, World
+from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
@@ -18,9 +17,6 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 class ReadOnly(Anonymous):
     """Nobody may publish to `forbidden`."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> R | None:
         return R.NOT_AUTHORIZED if topic.name == "forbidden" else None

@@ -2,13 +2,12 @@
 
 import pytest
 
-from gateway.broker.access import Anonymous
 from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
 from gateway.mqtt.packets import Puback, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription, Unsuback, Unsubscribe, Version
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from tests.broker.harness import FOREVER, Client, World
+from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
@@ -17,9 +16,6 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 class Secretive(Anonymous):
     """Nobody may subscribe to `secret`."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
 
     def refuses_subscribe(self, connection: Connection, topic_filter: str) -> R | None:
         return R.NOT_AUTHORIZED if "secret" in topic_filter else None

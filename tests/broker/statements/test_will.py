@@ -2,13 +2,12 @@
 
 import pytest
 
-from gateway.broker.access import Anonymous
 from gateway.broker.broker import Policy
 from gateway.mqtt.packets import Connack, Disconnect, Pingreq, Publish, Version, Will
 from gateway.mqtt.properties import Properties
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from tests.broker.harness import FOREVER, Client, World
+from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
