@@ -8,7 +8,9 @@ import pytest
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 
 
-@pytest.mark.parametrize("name", ["vectors", "packet", "link", "journal", "client", "flights", "forgotten", "forgotten-flights", "session", "sensor"])
+@pytest.mark.parametrize(
+    "name", ["vectors", "packet", "link", "journal", "client", "flights", "forgotten", "forgotten-flights", "session", "sensor"]
+)
 def test_unit(name: str) -> None:
     done = subprocess.run(["make", "-s", "-C", FIRMWARE, f"test-{name}"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
