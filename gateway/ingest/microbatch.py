@@ -4,19 +4,27 @@ In: a DataFrame in the columns of `gateway.ingest.datafile.WRITTEN`. Out: what i
 are damaged, and for each table what a commit is to add.
 """
 
+import logging
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.ingest.dedup import ChunkRange
 from gateway.ingest.storage import Folder
+from gateway.ingest.tables import first_line
 
 TableName = Literal["publications", "readings"]
 
 DROP_DDL = "file string, device string, incarnation bigint, first bigint, last bigint"
+
+AS_CALLED = {"__globPaths__": "false"}
+"""An option of Spark's: the characters of a path stand for themselves, `[1]` too."""
+
+log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ class MicroBatch:
 
     def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:
         names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
-        rows = self._spark.read.parquet(*(f"{self._locations[table]}/{name}" for name in names.values()))
+        rows = self._spark.read.options(**AS_CALLED).parquet(*(f"{self._locations[table]}/{name}" for name in names.values()))
         columns = rows.columns
         rows = rows.select("*", F.col("_metadata.file_name").alias("file")).alias("row")
         gone = [(names[chunk], *one) for chunk, *one in drop if chunk in names]
@@ -122,9 +130,12 @@ class MicroBatch:
         return rows.join(dropped, [*same, inside], "left_anti").select(*(F.col(f"row.{name}") for name in columns))
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Delete the files that no commit names, after it."""
+        """Delete the files that no commit names, after it. Best effort: `compact` deletes what stays."""
         dirty = {chunk for chunk, *_ in drop}
         for table, files in self._files.items():
             folder = Folder(self._spark, self._locations[table])
-            for chunk in dirty & files.keys():
-                folder.delete(files[chunk]["name"])
+            try:
+                for chunk in dirty & files.keys():
+                    folder.delete(files[chunk]["name"])
+            except Py4JError as error:
+                log.warning("files that are not used were not deleted in %s: %s", folder, first_line(error))

@@ -97,14 +97,23 @@ class Table:
         return bool(DeltaTable.isDeltaTable(self._spark, self.name) if self._is_path else self._spark.catalog.tableExists(self.name))
 
     def place(self) -> Place:
-        """As DESCRIBE DETAIL says it, without the Spark jobs that this takes. Raises OncewayError for a partitioned table."""
+        """As DESCRIBE DETAIL says it, without the Spark jobs that this takes.
+
+        Raises OncewayError for a table whose files would have to be other than reading tasks write them (`datafile.py`).
+        """
         session = self._spark._jsparkSession
         name = self.name if self._is_path else session.sessionState().sqlParser().parseTableIdentifier(self.name)
         jvm: Any = self._spark._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
         metadata = log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
-        if not metadata.partitionColumns().isEmpty():
-            raise OncewayError("the table is partitioned", self.name, "Let the ingest make its tables itself.")
+        others = {
+            "is partitioned": not metadata.partitionColumns().isEmpty(),
+            "maps its columns to other names": metadata.columnMappingMode().name() != "none",
+            "has constraints": not jvm.org.apache.spark.sql.delta.constraints.Constraints.getAll(metadata, session).isEmpty(),
+        }
+        for what, so in others.items():
+            if so:
+                raise OncewayError(f"the table {what}", self.name, "Let the ingest make its tables itself.")
         return Place(str(log.dataPath()), str(metadata.id()))
 
     def delta(self) -> DeltaTable:

@@ -28,6 +28,7 @@ STEPS = [
     ("after", f"{INGEST}.transaction:DeltaWriter.append", 1),  # publications
     ("before", f"{INGEST}.transaction:DeltaWriter.append", 4),  # readings of the next micro-batch
     ("after", f"{INGEST}.transaction:DeltaWriter.append", 4),
+    ("before", f"{INGEST}.microbatch:MicroBatch.discard", 3),  # files of rows seen before
     ("after", f"{INGEST}.counters:Counters.save", 2),
     ("after", f"{INGEST}.sink:Sink.__call__", 2),  # before Spark notes in its checkpoint that the micro-batch is done
     ("before", f"{INGEST}.sink:Sink.__call__", 2),  # after it has noted that of the first
@@ -79,6 +80,15 @@ def site(tmp_path: Path) -> Site:
 def test_killed_at_a_step_and_started_again(site: Site, when: str, step: str, count: int) -> None:
     killed = site.start(when, step, str(count))
     assert killed.wait(timeout=200) == -signal.SIGKILL, f"the step was not reached: {site.said()}"
+    assert site.start().wait(timeout=200) == 0
+    site.check()
+
+
+def test_killed_while_tasks_write_files(site: Site) -> None:
+    started = site.start()
+    wait_until(lambda: any(site.table.glob("part-*")), "the first file", timeout=200)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
     assert site.start().wait(timeout=200) == 0
     site.check()
 

@@ -5,14 +5,18 @@ import logging
 import resource
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.sql import functions as F
 
 from gateway.errors import OncewayError
 from gateway.ingest import snapshot
 from gateway.ingest.microbatch import MicroBatch
+from gateway.ingest.storage import Folder
+from gateway.ingest.tables import PUBLICATIONS, Table
 from gateway.ingest.transaction import DeltaWriter
 from gateway.uplink.batch import Row
 from tests.ingest.batches import row
@@ -27,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """One table for all; each test has devices of its own."""
-    return Lake(spark, tmp_path_factory.mktemp("lake"))
+    return Lake(spark, tmp_path_factory.mktemp("lake [1] #2? 100%41", numbered=False))
 
 
 def rows(device: str, *sequences: int) -> list[Row]:
@@ -166,6 +170,50 @@ def test_a_disk_that_is_full_stops_the_job_and_loses_nothing(lake: Lake, spark: 
     assert lake.keys("f") == []
     sink(lake.micro_batch(rows("f", 1)), 0)
     assert lake.keys("f") == keys("f", 1)
+
+
+def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket may be writable and refuse to delete."""
+
+    def refuse(folder: Folder, name: str) -> None:
+        raise Py4JError("AccessDenied")
+
+    sink = lake.open()
+    sink(lake.micro_batch(rows("g", 1, 2)), 0)
+    monkeypatch.setattr(Folder, "delete", refuse)
+    sink(lake.micro_batch(rows("g", 2, 3)), 1)
+    assert "AccessDenied" in caplog.text
+    assert lake.keys("g") == keys("g", 1, 2, 3)
+    assert lake.readings("g") == readings("g", 1, 2, 3)
+
+
+def test_times_are_found_to_the_microsecond(lake: Lake) -> None:
+    """Readers skip a file whose action says that what they look for is not in it."""
+    moment = 1_760_000_000_123_456
+    lake.open()(lake.micro_batch([row("j", 1, payload=b'[{"n":"a","v":1,"t":1500000000.654321}]', received=moment)]), 0)
+    assert lake.table().where("device = 'j'").where(F.col("received") == F.timestamp_micros(F.lit(moment))).count() == 1
+    assert lake.table("_readings").where(F.col("time") == F.timestamp_micros(F.lit(1_500_000_000_654_321))).count() == 1
+    for beyond in (F.col("received") < F.timestamp_micros(F.lit(moment)), F.col("received") > F.timestamp_micros(F.lit(moment))):
+        assert lake.table().where("device = 'j'").where(beyond).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("definition", "what"),
+    [
+        ("(device string) using delta location '{}' tblproperties ('delta.columnMapping.mode' = 'name')", "maps its columns"),
+        ("(device string not null) using delta location '{}'", "has constraints"),
+        ("(device string, sequence bigint) using delta partitioned by (device) location '{}'", "is partitioned"),
+    ],
+)
+def test_a_table_whose_files_must_be_other_than_ours_is_refused(spark: "SparkSession", tmp_path: Path, definition: str, what: str) -> None:
+    spark.sql(f"create table other {definition.format(tmp_path / 'other')}")
+    try:
+        with pytest.raises(OncewayError, match=f"the table {what}"):
+            Table(spark, str(tmp_path / "other"), PUBLICATIONS).place()
+    finally:
+        spark.sql("drop table other")
 
 
 def test_what_users_do_to_the_table(lake: Lake) -> None:
