@@ -99,13 +99,19 @@ class Readings:
     def _rows_since(self, until: int, rows: Addition | None, based_on: int | None) -> Addition | None:
         """The readings of what came into `publications` after `covers`; None when they must be made anew from all of it."""
         if self.covers is None:
-            return None
+            return rows if self._both_were_empty(based_on) else None
         before = [commit for commit in self._commits.after(self.covers) if commit.version <= (until if based_on is None else based_on)]
         if any(commit.operation in REWRITING for commit in before):
             return None
         if rows is not None and not any(commit.changes_data for commit in before):
             return rows
         return Addition(rows=exploded(self._decode(self._publications.inserted(self.covers, until))))
+
+    def _both_were_empty(self, based_on: int | None) -> bool:
+        """Whether neither table held anything before version `based_on` of `publications`: then there is nothing to make anew."""
+        if self._version > 0 or based_on is None:
+            return False
+        return not any(commit.changes_data for commit in self._commits.after(-1) if commit.version <= based_on)
 
     def _decode(self, publications: DataFrame) -> DataFrame:
         return publications.select(*_KEY, "payload", "received").mapInArrow(decoded.add_readings, _WITH_LIST)

@@ -61,8 +61,10 @@ def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(lake: Lake,
     assert lake.readings("a") == readings("a", 1, 2, 3, 4, 5)
     counts = [record.message.split(": ")[1].split(", version")[0].split(", nothing")[0] for record in caplog.records]
     assert counts == ["6 rows in, 4 new, 2 seen", "4 rows in, 1 new, 3 seen", "5 rows in, 0 new, 5 seen"]
-    used = {path.rsplit("/", 1)[-1] for path in lake.table().inputFiles()}
-    assert {path.name for path in lake.publications.glob("*.parquet")} == used  # what was written and not used is deleted
+    for suffix in ("", "_readings"):
+        used = {path.rsplit("/", 1)[-1] for path in lake.table(suffix).inputFiles()}
+        folder = lake.publications.with_name(lake.publications.name + suffix)
+        assert {path.name for path in folder.glob("*.parquet")} == used  # what was written and not used is deleted
 
 
 def test_columns_have_comments_and_undecodable_payloads_their_reason(lake: Lake) -> None:
@@ -229,6 +231,13 @@ def test_what_users_do_to_the_table(lake: Lake) -> None:
     sink(lake.micro_batch(rows("h", 2, 3)), 2)
     assert lake.keys("h") == keys("h", 1, 2, 3)  # the table is what it was then, and goes on from there
     assert lake.readings("h") == readings("h", 1, 2, 3)
+
+
+def test_readings_that_are_lost_are_made_anew(lake: Lake) -> None:
+    lake.open()(lake.micro_batch(rows("k", 1, 2)), 0)
+    shutil.rmtree(f"{lake.publications}_readings")
+    lake.open()(lake.micro_batch(rows("k", 2, 3)), 1)
+    assert lake.readings("k") == readings("k", 1, 2, 3)
 
 
 def test_a_table_that_went_back_in_time_is_not_written_to(lake: Lake) -> None:
