@@ -152,7 +152,8 @@ def ask(folder: Path, **request: str) -> list[Row]:
         try:
             with _short(folder) as path:
                 channel.connect(path)
-            channel.sendall(json.dumps(request).encode() + b"\n")
+            with suppress(BrokenPipeError):  # refused before it was asked: the answer is there
+                channel.sendall(json.dumps(request).encode() + b"\n")
             with channel.makefile("rb") as file:
                 return list(_read(file, where))
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
