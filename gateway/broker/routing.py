@@ -32,8 +32,7 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
         return topic.refused
     if topic.spooled and not broker.spool.fits(burst):
         return ReasonCode.QUOTA_EXCEEDED
-    short = broker.disk_full or broker.changes.bytes + burst.count * burst.size >= broker.disk_room
-    if short and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
+    if broker.disk_full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
         return ReasonCode.QUOTA_EXCEEDED
     if topic.refusing and burst.qos and any(is_full(broker, session, burst, burst.count) for session in topic.refusing):
         return ReasonCode.QUOTA_EXCEEDED

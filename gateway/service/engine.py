@@ -30,12 +30,6 @@ from gateway.store.writer import Writer
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-LOOK_S = 0.02
-"""So old may be what is known of the space on the disk, when a turn begins."""
-
-CALM_S = 5.0
-"""There must have been space for so long before the log says so: near the bound it comes and goes."""
-
 BACKLOG_BYTES = 16_000_000
 """Payload that may wait for the disk; beyond it publishers are not read until a commit is through."""
 
@@ -86,9 +80,6 @@ class Engine:
         self._stopped = False
         self._writing = 0
         self._submitted = 0.0
-        self._submitted_bytes = 0
-        self._looked = 0.0
-        self._short_until = 0.0
         self._writer = Writer(folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed)
         self._asker = ThreadPoolExecutor(1, "passwords")  # each takes 32 MiB for a moment: one at a time
         self._timer = self._loop.call_later(TICK_S, self._tick)
@@ -121,8 +112,6 @@ class Engine:
         if not self._turn:
             self._turn = True
             self._loop.call_soon(self._end_turn)
-            if not 0 <= self.broker.now - self._looked < LOOK_S:
-                self._look_at_space()
 
     def dismiss(self, whom: Callable[[Connection], bool], reason: ReasonCode, text: str) -> None:
         """End connections from our side; their goodbye is written at once."""
@@ -224,18 +213,16 @@ class Engine:
                 broker.seal()
                 self._on_disk(number)
             return
-        payload = broker.changes.bytes
         commit = broker.seal(sweep)
         self._writing = commit.number
         self._submitted = broker.now
-        self._submitted_bytes = payload
         self._writer.submit(commit)
 
     def _from_writer(self, number: int) -> None:
         self._loop.call_soon_threadsafe(self._written, number)
 
     def _written(self, number: int) -> None:
-        self._writing = self._submitted_bytes = 0
+        self._writing = 0
         self.broker.now = self._clock.axis(self._loop.time())
         self._on_disk(number)
         self._write()
@@ -253,19 +240,6 @@ class Engine:
         for carrier in held_back:
             carrier.resume_reading()
 
-    def _look_at_space(self) -> None:
-        broker = self.broker
-        self._looked = broker.now
-        room = self._writer.space.room()
-        broker.disk_room = max(0, room - self._submitted_bytes)
-        if room < broker.limits.packet_bytes:
-            if not self._short_until:
-                log.error("the disk is full but for a reserve; messages that find no room are refused until there is space")
-            self._short_until = broker.now + CALM_S
-        elif self._short_until and broker.now > self._short_until:
-            log.warning("there is space on the disk again")
-            self._short_until = 0.0
-
     def _on_failure(self, error: sqlite3.Error) -> None:
         self._loop.call_soon_threadsafe(setattr, self.broker, "disk_full", True)
 
@@ -277,8 +251,6 @@ class Engine:
         self.begin()
         self.broker.set_clock(self._clock.utc_start(self._loop.time()))
         self.broker.advance()
-        if self._short_until:
-            self._writer.make_space()
         if self.broker.spool.size:
             self._writer.look_for_landed()
         self._commit(self.broker.idle_work, sweep=self.broker.idle_work)

@@ -23,8 +23,7 @@ from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.paging import collect, load
 from gateway.store.recovery import save_axis
-from gateway.store.schema import BUSY_TIMEOUT_S, FILE, connect
-from gateway.store.space import Space
+from gateway.store.schema import FILE, connect
 from gateway.store.times import CommitTimes
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ RETRY_S = 1.0
 
 class Writer:
     """Callbacks, all on the writer's thread. done: a commit's number, when it is on disk. failed: a commit's error, before it is tried
-    again. landed: what is left in the spool, when it was asked for. times: of the commits so far. space: on the disk."""
+    again. landed: what is left in the spool, when it was asked for. times: of the commits so far."""
 
     def __init__(
         self,
@@ -46,8 +45,6 @@ class Writer:
         self.times = CommitTimes()
         self._database = connect(folder / FILE)
         self._database.execute("PRAGMA wal_autocheckpoint=0")
-        self.space = Space(folder)
-        self.space.count_inside(self._database)
         self._done = done
         self._failed = failed
         self._landed = landed
@@ -73,10 +70,6 @@ class Writer:
         """Ask for the oldest row in the spool; the uplink deletes rows behind our back."""
         self._orders.put(self._look)
 
-    def make_space(self) -> None:
-        """Give the disk back what the write-ahead log holds."""
-        self._orders.put(self._empty_log)
-
     def stop(self, axis: float, utc: int | None) -> None:
         """Finish what was submitted, note the time, and stop; a commit that keeps failing is given up."""
         self._stopping.set()
@@ -96,7 +89,6 @@ class Writer:
             elif self._gave_up:
                 continue  # a commit says what is new since the one before: without that one it would not be true
             elif self._write(order):
-                self.space.count_inside(self._database)
                 self._done(order.number)
                 self._checkpointer.committed()
             else:
@@ -120,13 +112,6 @@ class Writer:
                 return
             newest = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
             self._landed((newest or 0) + 1, None)
-
-    def _empty_log(self, database: sqlite3.Connection) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            database.execute("PRAGMA busy_timeout=0")  # who still reads the log keeps it; commits do not wait for that
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
-        self.space.count_inside(database)
 
     def _write(self, commit: Commit) -> bool:
         tries = 0
