@@ -116,6 +116,7 @@ static void start(struct board *board, uint8_t cause)
     uint8_t mcusr = cause & RESET_POWER_ON ? cause : chip_get(&board->chip, REG_MCUSR) | cause;
     char line[64];
     board->reset_due = 0;
+    board->hangs = false;
     chip_reset(&board->chip);
     uart_reset(&board->uart);
     eeprom_reset(&board->eeprom);
@@ -141,6 +142,8 @@ void board_reset(struct board *board, enum reset_cause cause)
     start(board, cause);
 }
 
+void board_hang(struct board *board) { board->hangs = board->chip.powered; }
+
 void board_power(struct board *board, bool on)
 {
     if (board->chip.powered == on) return;
@@ -151,6 +154,7 @@ void board_power(struct board *board, bool on)
         chip_alarm(&board->chip, ALARM_CUT, NEVER);
     }
     board->chip.powered = on;
+    board->hangs = false;
     board->chip.attention = board->power_fails = false;
     board->reset_due = 0;
     tell(board, "power", ",\"on\":%s", on ? "true" : "false");
@@ -177,7 +181,10 @@ static void fire_cut(struct board *board)
 void board_run(struct board *board, uint64_t until)
 {
     while (chip_now(&board->chip) < until) {
-        chip_run(&board->chip, until);
+        if (board->hangs)
+            chip_wait(&board->chip, until - chip_now(&board->chip));
+        else
+            chip_run(&board->chip, until);
         if (!board->chip.attention) continue;
         board->chip.attention = false;
         if (board->power_fails)

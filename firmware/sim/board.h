@@ -29,6 +29,7 @@ struct board {
 
     uint8_t reset_due; /* causes, handled when the chip has stopped at an instruction's end */
     bool power_fails;
+    bool hangs; /* the crystal has stopped */
     struct {
         enum cut kind;
         uint64_t left; /* cycles, bytes or writes */
@@ -51,6 +52,8 @@ void board_run(struct board *board, uint64_t until);
 void board_power(struct board *board, bool on);
 /* External reset (the button, or DTR) or brown-out. Nothing happens without power. */
 void board_reset(struct board *board, enum reset_cause cause);
+/* The crystal stops until the next reset: nothing moves but the watchdog, whose oscillator is its own. Nothing happens without power. */
+void board_hang(struct board *board);
 /* Cut the power `count` cycles, TX bytes or EEPROM writes from now (from the next power-on if it is off). torn: in the middle of
  * the last write. Replaces a cut armed before. */
 void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn);

@@ -66,6 +66,24 @@ static void do_reset(struct call *call)
         refuse(call, "the power is off");
 }
 
+static void do_hang(struct call *call)
+{
+    if (call->board->chip.powered)
+        board_hang(call->board);
+    else
+        refuse(call, "the power is off");
+}
+
+static void do_stick(struct call *call)
+{
+    uint64_t address, bits, value;
+    if (call->count != 4 || !number(call->words[1], CHIP_EEPROM - 1, &address) || !number(call->words[2], 255, &bits) ||
+        !number(call->words[3], 255, &value))
+        refuse(call, "stick ADDRESS BITS VALUE, address 0 to 1023, bits and value 0 to 255");
+    else
+        eeprom_stick(&call->board->eeprom, (uint16_t)address, (uint8_t)bits, (uint8_t)value);
+}
+
 static void do_cut(struct call *call)
 {
     enum cut kind = CUT_NONE;
@@ -179,6 +197,7 @@ static void do_stats(struct call *call)
         board->boots);
     put(call, ",\"tx\":%" PRIu64 ",\"rx\":%" PRIu64 ",\"overruns\":%" PRIu64, board->line.sent, board->line.received, board->uart.overruns);
     put(call, ",\"writes\":%" PRIu64 ",\"torn_writes\":%" PRIu64, board->writes, board->torn_writes);
+    put(call, ",\"stuck_writes\":%" PRIu64, board->eeprom.stuck_writes);
     put(call, ",\"armed\":\"%s\",\"left\":%" PRIu64, board_cut_name(board->cut.kind), board->cut.left);
     put(call, ",\"cuts\":{\"cycles\":%" PRIu64 ",\"tx\":%" PRIu64 ",\"eeprom\":%" PRIu64 "}", board->cuts[CUT_CYCLES],
         board->cuts[CUT_TX], board->cuts[CUT_EEPROM]);
@@ -209,6 +228,7 @@ static const struct {
     void (*run)(struct call *call);
     bool is_input; /* belongs into a recording */
 } commands[] = {
+    {"hang", do_hang, true},     {"stick", do_stick, true},
     {"power", do_power, true},   {"reset", do_reset, true}, {"brownout", do_reset, true}, {"cut", do_cut, true},
     {"cancel", do_cancel, true}, {"adc", do_adc, true},     {"baud", do_baud, true},      {"rx", do_rx, true},
     {"run", do_run, false},      {"speed", do_speed, false}, {"plug", do_plug, false},    {"unplug", do_plug, false},

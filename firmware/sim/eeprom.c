@@ -19,6 +19,9 @@ static void show(struct eeprom *eeprom)
 
 static void program(struct eeprom *eeprom, uint8_t value, bool torn)
 {
+    uint8_t stuck = eeprom->stuck[eeprom->address], meant = value;
+    value = (uint8_t)((value & ~stuck) | (eeprom->stuck_at[eeprom->address] & stuck));
+    eeprom->stuck_writes += value != meant;
     eeprom->busy = false;
     eeprom->cells[eeprom->address] = value;
     struct eeprom_write write = {.cycle = chip_now(eeprom->chip), .address = eeprom->address, .value = value, .torn = torn};
@@ -120,6 +123,12 @@ void eeprom_init(struct eeprom *eeprom, struct chip *chip, uint8_t *cells)
     chip_take_register(chip, REG_EECR, read_control, write_control, eeprom);
     chip_alarm_handler(chip, ALARM_EEPROM, on_programmed, eeprom);
     avr_irq_register_notify(eeprom->ready->irq + AVR_INT_IRQ_RUNNING, on_handler, eeprom);
+}
+
+void eeprom_stick(struct eeprom *eeprom, uint16_t address, uint8_t bits, uint8_t value)
+{
+    eeprom->stuck[address] = bits;
+    eeprom->stuck_at[address] = value;
 }
 
 void eeprom_reset(struct eeprom *eeprom)

@@ -26,6 +26,8 @@ struct eeprom {
     uint16_t address;
     uint8_t value;
     uint64_t start, end, window; /* window: until when EEPE is taken after EEMPE */
+    uint8_t stuck[CHIP_EEPROM], stuck_at[CHIP_EEPROM]; /* bits of each cell that are worn out, and what they read as */
+    uint64_t stuck_writes;                             /* that a stuck bit made another value of */
 };
 
 /* cells: CHIP_EEPROM bytes. Set the callbacks before the chip runs. */
@@ -33,6 +35,9 @@ void eeprom_init(struct eeprom *eeprom, struct chip *chip, uint8_t *cells);
 
 /* A reset does not stop a write under way (data sheet, "EEPROM write during power-down", "Preventing EEPROM corruption"). */
 void eeprom_reset(struct eeprom *eeprom);
+
+/* Wear bits of a cell out: from its next write on they read as those of `value`, whatever is written. */
+void eeprom_stick(struct eeprom *eeprom, uint16_t address, uint8_t bits, uint8_t value);
 
 /* The supply fails: a write under way stops where it is. */
 void eeprom_power_fails(struct eeprom *eeprom);

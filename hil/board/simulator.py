@@ -45,8 +45,9 @@ class Event:
 class Stats:
     """Counters since the process started, and the state now.
 
-    tx, rx: bytes on the wire; overruns: bytes the receiver lost; writes: EEPROM cells programmed, whole or torn; stack: most bytes of
-    stack since power-on; left: what an armed cut still waits for; slipped: cycles by which the board has fallen behind real time.
+    tx, rx: bytes on the wire; overruns: bytes the receiver lost; writes: EEPROM cells programmed, whole or torn; stuck_writes: those of
+    them whose value worn-out bits changed; stack: most bytes of stack since power-on; left: what an armed cut still waits for; slipped:
+    cycles by which the board has fallen behind real time.
     """
 
     cycle: int
@@ -59,6 +60,7 @@ class Stats:
     overruns: int
     writes: int
     torn_writes: int
+    stuck_writes: int
     armed: str
     left: int
     cuts: dict[str, int]
@@ -251,6 +253,14 @@ class SimulatedBoard:
     async def brownout(self) -> None:
         """A dip of the supply: a reset that keeps RAM and tears the EEPROM write under way."""
         await self.command("brownout")
+
+    async def hang(self) -> None:
+        """Stop the crystal until the next reset; the watchdog has an oscillator of its own."""
+        await self.command("hang")
+
+    async def stick(self, address: int, bits: int, value: int) -> None:
+        """Wear bits of an EEPROM cell out: from its next write on they read as those of `value`. It lasts until `stop`."""
+        await self.command(f"stick {address} {bits} {value}")
 
     async def cut(self, kind: Literal["cycles", "tx", "eeprom"], count: int, *, torn: bool = False) -> None:
         """Cut the power `count` cycles, TX bytes or EEPROM writes from now. torn: in the middle of that write. The board stays off."""

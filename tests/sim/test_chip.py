@@ -63,3 +63,18 @@ async def test_the_deepest_stack_since_power_on_is_known(board: SimulatedBoard) 
     await board.power(True)
     await listen(board, 3)
     assert (await board.stats()).stack == before
+
+
+async def test_a_stopped_crystal_hangs_a_board_whose_watchdog_is_off(board: SimulatedBoard) -> None:
+    await board.hang()
+    assert await ask(board, b"R\x00\x00", 1, 3000 * MS) == b""
+    await board.reset()
+    assert (await listen(board, 3))[:1] == b"B"
+
+
+async def test_the_watchdog_resets_a_board_whose_crystal_has_stopped(board: SimulatedBoard) -> None:
+    await board.send(b"W")  # the watchdog is on, 60 ms
+    await board.run(10 * MS)
+    await board.hang()
+    assert (await listen(board, 3, 500 * MS))[:1] == b"B"
+    assert (await board.stats()).cause == "watchdog"

@@ -103,3 +103,17 @@ async def test_a_reset_lets_a_write_finish_and_a_brown_out_tears_it(board: Simul
     await board.run(BEGIN + 100)
     await board.brownout()
     assert (await board.stats()).torn_writes == 1
+
+
+async def test_bits_that_are_worn_out_read_as_they_are_stuck_from_the_next_write_on(board: SimulatedBoard) -> None:
+    await write_cell(board, 5, 0b0000_1111)
+    await board.stick(5, 0b1000_0001, 0b1000_0000)
+    assert await read_cell(board, 5) == 0b0000_1111
+    await write_cell(board, 5, 0b0000_1111)
+    assert await read_cell(board, 5) == 0b1000_1110
+    await write_cell(board, 5, 0b1010_1010)
+    assert await read_cell(board, 5) == 0b1010_1010
+    await write_cell(board, 4, 0b0000_1111)
+    assert await read_cell(board, 4) == 0b0000_1111
+    assert [write.value for write in writes(board)] == [0b0000_1111, 0b1000_1110, 0b1010_1010, 0b0000_1111]
+    assert (await board.stats()).stuck_writes == 1
