@@ -164,6 +164,22 @@ static void set_baud(struct simulator *simulator)
     simulator->board.line.baud = baud;
 }
 
+/* Also what a program wrote just before it closed the port: a wire would have carried it by then, and the next one's boot loader
+ * would stumble over it. */
+static bool take_from_host(struct simulator *simulator)
+{
+    struct line *line = &simulator->board.line;
+    uint8_t bytes[512];
+    unsigned room = line_room(line);
+    size_t count = port_read(&simulator->port, bytes, room < sizeof bytes ? room : sizeof bytes);
+    if (count == 0) return false;
+    char command[8 + 2 * sizeof bytes] = "rx ";
+    for (size_t i = 0; i < count; i++) sprintf(command + 3 + 2 * i, "%02x", bytes[i]);
+    simulator_record(simulator, command);
+    line_to_board(line, bytes, (unsigned)count);
+    return true;
+}
+
 static bool serve_port(struct simulator *simulator)
 {
     struct line *line = &simulator->board.line;
@@ -174,21 +190,13 @@ static bool serve_port(struct simulator *simulator)
         board_reset(&simulator->board, RESET_EXTERNAL);
     }
     if (!was_open) line->to_host_count = 0; /* what was said to nobody is lost */
-    if (!simulator->port.open) return false;
-    set_baud(simulator);
-    uint8_t bytes[512];
-    unsigned room = line_room(line);
-    size_t count = port_read(&simulator->port, bytes, room < sizeof bytes ? room : sizeof bytes);
-    if (count) {
-        char command[8 + 2 * sizeof bytes] = "rx ";
-        for (size_t i = 0; i < count; i++) sprintf(command + 3 + 2 * i, "%02x", bytes[i]);
-        simulator_record(simulator, command);
-        line_to_board(line, bytes, (unsigned)count);
-    }
-    size_t taken = port_write(&simulator->port, line->to_host, line->to_host_count);
-    line->to_host_count -= (unsigned)taken;
-    memmove(line->to_host, line->to_host + taken, line->to_host_count);
-    return count || taken || line->to_board_count;
+    if (simulator->port.open) set_baud(simulator);
+    bool taken = take_from_host(simulator);
+    if (!simulator->port.open) return taken;
+    size_t given = port_write(&simulator->port, line->to_host, line->to_host_count);
+    line->to_host_count -= (unsigned)given;
+    memmove(line->to_host, line->to_host + given, line->to_host_count);
+    return taken || given || line->to_board_count;
 }
 
 static void live(struct simulator *simulator)

@@ -146,6 +146,18 @@ async def test_a_program_that_sets_hupcl_again_lets_the_next_one_reset_the_board
     os.close(port)
 
 
+async def test_what_was_written_before_the_port_was_closed_is_not_left_to_the_next_opener(uno: SimulatedBoard) -> None:
+    assert uno.pid
+    port = open_port(uno)
+    assert (await hear(port, 3))[:1] == b"B"  # through the boot loader
+    os.kill(uno.pid, signal.SIGSTOP)  # so that it sees writing and closing at once
+    os.write(port, b"NN")
+    os.close(port)
+    os.kill(uno.pid, signal.SIGCONT)
+    await eventually(uno, lambda stats: stats.rx == 2)
+    assert not (await uno.stats()).open
+
+
 async def test_pyserial_at_the_wrong_rate_hears_garbage(uno: SimulatedBoard) -> None:
     with serial.Serial(str(uno.port), 9600) as port:
         assert (await hear(port.fileno(), 1)) != b"B"
