@@ -1,4 +1,4 @@
-"""The demo must fail when the product breaks a promise: it runs on copies of the tree that break one. The product has no such switch."""
+"""Benches must fail when the product breaks a promise: they run on copies of the tree that break one. The product has no such switch."""
 
 import os
 import re
@@ -24,8 +24,13 @@ Sabotage = tuple[str, str, str]
 ACK_BEFORE_COMMIT: Sabotage = (
     "gateway/service/engine.py",
     "        self._writer.submit(commit)\n",
-    "        self._loop.call_later(1.0, self._writer.submit, commit)\n        self._on_disk(commit.number)\n        self._write()\n",
+    "        self._loop.call_later(5.0, self._writer.submit, commit)\n"
+    "        self._writing = 0\n"
+    "        self._on_disk(commit.number)\n"
+    "        self._write()\n",
 )
+"""Five seconds of whole exchanges are in memory only: whenever the gateway is killed, it takes them along."""
+
 NO_DEDUPLICATION: Sabotage = ("gateway/ingest/dedup.py", "        if overlap:\n", "        if overlap and False:\n")
 
 
@@ -77,8 +82,8 @@ def test_the_copy_itself_holds(demo: Callable[..., subprocess.CompletedProcess[s
     assert counts(done) == {"produced": READINGS, "in the table": READINGS, "lost": 0, "doubled": 0, "altered": 0}
 
 
-def test_acknowledging_before_the_commit_is_caught(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = demo(1, ACK_BEFORE_COMMIT)
+def test_acknowledging_before_the_commit_is_caught(tmp_path: Path) -> None:
+    done = start(sabotaged(tmp_path, ACK_BEFORE_COMMIT), tmp_path, "run", "gateway-kills", "--readings", str(READINGS))
     assert done.returncode == 1, done.stdout + done.stderr
     assert counts(done)["lost"] > 0, done.stdout
     assert "wrong from spool on" in done.stdout
