@@ -48,7 +48,7 @@ hil: debian-hil firmware ## every bench of the rig, two at once, then sabotaged 
 	@$(BIN)/onceway hil run --jobs 2 $(ARGS)
 	@$(BIN)/python -m pytest tests/hil/look.py tests/hil/sabotages.py
 
-soak: debian-soak firmware ## hours: power cuts and kills of the gateway under load, fuzzing, random schedules of the link against Python and C
+soak: debian-soak firmware ## hours: power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
 	@$(BIN)/python -m tests.broker.fuzz --inputs 1000000
 	@$(BIN)/python -m tests.mqtt.fuzz --inputs 1000000
@@ -56,7 +56,7 @@ soak: debian-soak firmware ## hours: power cuts and kills of the gateway under l
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
 	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000
-	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts
+	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 12 --dir build/cuts $(if $(TRACES),--trace $(TRACES))
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py
 
 bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json (ARGS="throughput fan")

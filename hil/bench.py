@@ -58,6 +58,11 @@ class Bench(BaseModel):
             raise ValueError(f"a bench that ends at the landing place has no ingest, which {behind[0]} needs")
         return self
 
+    @property
+    def replays(self) -> bool:
+        """Whether a recorded link is replayed."""
+        return any(isinstance(kind, LineTrace) for kind in self.fault)
+
     def replaying(self, trace: str) -> "Bench":
         """The same with another recorded link, if it replays one."""
         faults = [kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind for kind in self.fault]

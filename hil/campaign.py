@@ -1,13 +1,16 @@
 """Many runs: each in a process of its own, some at once, with a line for each and sums at the end.
 
-In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `junit.xml`. A run that holds leaves its report only. A
-campaign that was interrupted and is begun again in the same folder goes on with what is missing.
+In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `.md`, and `junit.xml`. A run that holds leaves its report
+only. A campaign that was interrupted and is begun again in the same folder goes on with what is missing.
 """
 
 import asyncio
 import json
+import os
+import platform
 import shutil
 import signal
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,13 +20,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gateway import __version__
 from hil.checker import Verdict
 from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
-from hil.report.findings import totals
+from hil.report.sums import Sums, markdown, sums, table
 from hil.site import onceway
 
 KEPT = (HTML, JSON, JUNIT)
 SUMS = "campaign.json"
+TABLE = "campaign.md"
 END_WITHIN = 60.0  # s in which an interrupted run has written its report
 
 
@@ -39,6 +44,11 @@ class Item:
     @property
     def name(self) -> str:
         return f"{Path(self.bench).stem}-{self.seed}"
+
+    @property
+    def row(self) -> str:
+        """What its sums are told under."""
+        return Path(self.bench).stem + (f" on {Path(self.trace).name.partition('.')[0]}" if self.trace else "")
 
 
 class Campaign:
@@ -120,11 +130,26 @@ class Campaign:
                 process.kill()
 
     def _sum_up(self, finished: bool) -> None:
-        sums = totals(self.reports.values())
-        self._console.print(" · ".join(f"{value} {name}" for name, value in sums.items()), style="bold", soft_wrap=True)
-        data = {"finished": finished, "totals": sums, "runs": {name: report["verdict"] for name, report in self.reports.items()}}
+        found = sums((item.row, self.reports[item.name]) for item in self._items if item.name in self.reports)
+        self._console.print(table(found))
+        data = {"finished": finished, "sums": found, "runs": {name: report["verdict"] for name, report in self.reports.items()}}
         (self._folder / SUMS).write_text(json.dumps(data, indent=1) + "\n")
+        (self._folder / TABLE).write_text(self._told(found))
         (self._folder / JUNIT).write_text(merge_junit(self._folder / item.name / JUNIT for item in self._items))
+
+    def _told(self, found: Sums) -> str:
+        seeds = sorted({item.seed for item in self._items})
+        ran = [f"Onceway {__version__}{_commit()}", f"seeds {seeds[0]} to {seeds[-1]}", f"{os.cpu_count()} cores ({platform.machine()})"]
+        return f"{markdown(found)}\n{', '.join(ran)}.\n"
+
+
+def _commit() -> str:
+    """From which commit the rig runs; nothing if that is not known."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    with suppress(OSError):
+        said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+        return f" at commit {said}" if said else ""
+    return ""
 
 
 def _passed(report: dict[str, Any]) -> bool:

@@ -82,7 +82,9 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
     readings: Annotated[int | None, typer.Option(help="Instead of the bench's.", min=1)] = None,
-    trace: Annotated[str | None, typer.Option(help="A recorded link instead of the one that a bench replays.")] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="A recorded link instead of the one that a bench replays, or a folder of such, taken in turn.")
+    ] = None,
     repeat: Annotated[int, typer.Option(help="So many runs of each, each with the next seed.", min=1)] = 1,
     jobs: Annotated[int, typer.Option(help="So many runs at once.", min=1)] = 1,
     shrink_it: Shrink = False,
@@ -96,16 +98,21 @@ def run(
     names = bench or sorted(benches.shipped())
     changes = {name: value for name, value in {"seed": seed, "readings": readings}.items() if value is not None}
     loaded = {name: benches.load(name, **changes) for name in names}
-    if trace:
-        loaded = {name: one.replaying(trace) for name, one in loaded.items()}
+    traces = _recordings(trace) if trace else [None]
+    if traces[0]:
+        loaded = {name: one.replaying(traces[0]) for name, one in loaded.items()}
     _need_firmware()
-    if len(names) * repeat == 1:
+    if len(loaded) * repeat == 1:
         [(name, only)] = loaded.items()
         place = folder or RUNS / Item(name, only.seed).name
         raise typer.Exit(_run(Path(name).stem, only, plan(only), place, keep, shrink_it))
     if shrink_it:
         raise typer.BadParameter("--shrink is for a single run; onceway hil replay RUN --shrink shrinks one of a campaign")
-    items = [Item(name, loaded[name].seed + number, readings, trace) for number in range(repeat) for name in names]
+    items = [
+        Item(name, one.seed + number, readings, traces[number % len(traces)] if one.replays else None)
+        for number in range(repeat)
+        for name, one in loaded.items()
+    ]
     campaign = Campaign(items, (folder or RUNS).absolute(), keep, Console(highlight=False))
     try:
         holds = campaign.run(jobs)
@@ -202,6 +209,15 @@ def compare(one: RunArgument, other: RunArgument, as_json: Annotated[bool, typer
     for row in found:
         table.add_row(*row)
     Console().print(table)
+
+
+def _recordings(trace: str) -> list[str]:
+    """The files of a folder, or the one recorded link that this is."""
+    if not Path(trace).is_dir():
+        return [trace]
+    if not (found := sorted(str(path) for path in Path(trace).iterdir() if path.is_file())):
+        raise OncewayError("there is no recording in this folder", trace)
+    return found
 
 
 def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_it: bool = False) -> int:

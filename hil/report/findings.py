@@ -3,7 +3,7 @@
 In: a history. Out: `Findings`. Times are seconds since the first event; a run that was interrupted has findings as far as it got.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,21 +169,3 @@ def _delays(result: Result) -> Iterable[float]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
-
-
-def totals(all_of_them: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Sums over the JSON of many runs, for a campaign's last line."""
-    sums: Counter[str] = Counter()
-    worst = 0.0
-    for one in all_of_them:
-        sums["runs"] += 1
-        sums[one["verdict"]] += 1
-        happened = one["faults"]["happened"]
-        sums["board cuts"] += sum(count for kind, count in happened.items() if kind.startswith("power cut"))
-        sums["gateway kills"] += happened.get("kill -9 of the gateway", 0)
-        sums["faults"] += sum(happened.values())
-        sums["readings"] += one["readings"]["produced"]
-        for name, outcome in (("lost", "lost"), ("doubled", "duplicate"), ("altered", "altered")):
-            sums[name] += one["outcomes"][outcome]
-        worst = max(worst, one["delay_s"]["p100"] or 0.0)
-    return {**sums, "worst delay (s)": round(worst, 1)}

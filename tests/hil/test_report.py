@@ -14,9 +14,10 @@ from hil.checker import Verdict
 from hil.history import Event
 from hil.report.compare import rows
 from hil.report.files import merge_junit, read_json
-from hil.report.findings import findings, totals
+from hil.report.findings import findings
 from hil.report.html import page
 from hil.report.junit import junit
+from hil.report.sums import markdown, sums
 
 runner = CliRunner()
 
@@ -151,10 +152,18 @@ def test_limits_are_judged_by_what_was_measured() -> None:
 
 def test_sums_of_a_campaign() -> None:
     one = findings(run(3)).to_json()
-    one["faults"]["happened"] = {"power cut": 3, "power cut in an exchange": 2, "kill -9 of the gateway": 4}
-    sums = totals([one, findings(run()).to_json()])
-    expected = {"runs": 2, "fails": 1, "unknown": 1, "board cuts": 5, "gateway kills": 4, "faults": 10, "readings": 20, "lost": 3}
-    assert sums == {**expected, "doubled": 0, "altered": 0, "worst delay (s)": 2.0}
+    one["faults"]["happened"] = {
+        "power cut": 3,
+        "power cut in an exchange": 2,
+        "kill -9 of the gateway": 4,
+        "power cut of the gateway": 1,
+        "kill -9 of the uplink": 7,
+    }
+    found = sums([("a", one), ("b", findings(run()).to_json())])
+    assert list(found) == ["a", "b", "all"]
+    cuts = {"runs": 2, "hold": 0, "board cuts": 5, "gateway cuts": 5, "faults": 18, "readings": 20}
+    assert found["all"] == {**cuts, "lost": 3, "doubled": 0, "altered": 0, "other": 0, "worst delay (s)": 2.0}
+    assert markdown(found).splitlines()[2].startswith("| a | 1 | 0 | 5 | 5 | 17 | 10 | 3 |")
 
 
 def test_two_runs_side_by_side() -> None:

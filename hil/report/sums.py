@@ -1,0 +1,66 @@
+"""Sums over many runs, in rows. In: reports as JSON, by the row they count for. Out: a table for people, in a terminal and as Markdown."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+
+BOARD_CUTS = ("power cut", "power cut in an exchange")
+GATEWAY_CUTS = ("kill -9 of the gateway", "power cut of the gateway")
+OTHER = ("phantom", "out of order", "unknown")
+ALL = "all"
+
+Sums = dict[str, dict[str, Any]]
+"""By row, the last of which is ALL, and by column."""
+
+
+def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
+    """A row for each name, and one for all of them."""
+    rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    everything = []
+    for name, report in reports:
+        rows[name].append(report)
+        everything.append(report)
+    return {**{name: totals(of_row) for name, of_row in rows.items()}, ALL: totals(everything)}
+
+
+def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Of some runs. other: what is wrong with publications beside these three."""
+    sums: Counter[str] = Counter()
+    worst = 0.0
+    for one in reports:
+        happened = Counter(one["faults"]["happened"])
+        outcomes = one["outcomes"]
+        sums += Counter(
+            {
+                "runs": 1,
+                "hold": one["verdict"] == "holds",
+                "board cuts": sum(count for kind, count in happened.items() if kind in BOARD_CUTS),
+                "gateway cuts": sum(count for kind, count in happened.items() if kind in GATEWAY_CUTS),
+                "faults": happened.total(),
+                "readings": one["readings"]["produced"],
+                "lost": outcomes["lost"],
+                "doubled": outcomes["duplicate"],
+                "altered": outcomes["altered"],
+                "other": sum(outcomes.get(name, 0) for name in OTHER),
+            }
+        )
+        worst = max(worst, one["delay_s"]["p100"] or 0.0)
+    columns = ("runs", "hold", "board cuts", "gateway cuts", "faults", "readings", "lost", "doubled", "altered", "other")
+    return {**{name: sums[name] for name in columns}, "worst delay (s)": round(worst, 1)}
+
+
+def table(found: Sums) -> Table:
+    """For a terminal."""
+    drawn = Table("", *found[ALL])
+    for name, row in found.items():
+        drawn.add_row(name, *map(str, row.values()), style="bold" if name == ALL else None)
+    return drawn
+
+
+def markdown(found: Sums) -> str:
+    """For a file."""
+    lines = [["", *found[ALL]], ["---", *["---:"] * len(found[ALL])]]
+    lines += [[name, *map(str, row.values())] for name, row in found.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
