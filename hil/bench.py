@@ -20,15 +20,19 @@ LEAST_READINGS = 4  # of a board
 
 
 class Limits(BaseModel):
-    """What a run must stay below. delay_*: seconds from sample to claim; memory_mb: of the gateway; written_per_reading: bytes to disk by
-    gateway and uplink. What is not named is not limited."""
+    """What a run must keep to. delay_*: at most, seconds from sample to claim; memory_mb, growth_mb: at most, of the gateway and of the
+    uplink each, and by how much they may grow in the second half of the run; written_per_reading: at most, bytes to disk by both;
+    readings_per_s, goodput: at least, of all boards together, and bytes of payload per second. What is not named is not limited."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     delay_p99_s: float | None = Field(default=None, gt=0)
     delay_max_s: float | None = Field(default=None, gt=0)
     memory_mb: float | None = Field(default=None, gt=0)
+    growth_mb: float | None = Field(default=None, gt=0)
     written_per_reading: float | None = Field(default=None, gt=0)
+    readings_per_s: float | None = Field(default=None, gt=0)
+    goodput: float | None = Field(default=None, gt=0)
 
 
 class Bench(BaseModel):

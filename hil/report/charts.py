@@ -1,6 +1,7 @@
 """The charts of a report: readings on their way, faults over time, delays, CPU and memory. In: findings. Out: SVG elements."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from hil.history import HOPS
 from hil.report.findings import Findings
@@ -22,6 +23,7 @@ def charts(found: Findings) -> Iterator[str]:
     for name, samples in found.usage.items():
         if len(samples) > 1:
             yield _memory(found, name).element()
+            yield _cpu(found, name).element()
 
 
 def _progress(found: Findings) -> Chart:
@@ -66,4 +68,16 @@ def _memory(found: Findings, name: str) -> Chart:
     samples = found.usage[name]
     chart = Chart(f"Memory of {name}", (0, found.seconds), (0, max(one.memory for one in samples) / 1e6 * 1.1), "time (s)", "MB")
     chart.dots(((one.t, one.memory / 1e6) for one in samples), "d")
+    return chart
+
+
+def _cpu(found: Findings, name: str) -> Chart:
+    """A dot for each stretch between samples of one process."""
+    samples = found.usage[name]
+    step = max(1, len(samples) // MOST_POINTS)
+    pairs = [(one, other) for one, other in pairwise(samples[::step]) if one.pid == other.pid and other.t > one.t]
+    shares = [(other.t, 100 * (other.cpu - one.cpu) / (other.t - one.t)) for one, other in pairs]
+    most = max((share for _, share in shares), default=0.0) or 1.0
+    chart = Chart(f"CPU of {name}", (0, found.seconds), (0, most * 1.1), "time (s)", "% of a core")
+    chart.dots(shares, "a")
     return chart

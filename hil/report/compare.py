@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-PLAIN = ("verdict", "title", "seed", "version", "seconds", "written_per_reading")
-GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes")
+PLAIN = ("verdict", "title", "seed", "version", "seconds", "readings_per_s", "goodput_bytes_per_s", "line_share", "written_per_reading")
+GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "growth_bytes")
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:

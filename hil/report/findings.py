@@ -7,12 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from hil.checker import Outcome, Result, Verdict, check
 from hil.history import HOPS, Event, read
 
 PERCENTILES = (50, 90, 99, 100)
+AT_LEAST = ("readings_per_s", "goodput")
+"""Limits that are a floor; the others are a ceiling."""
+HALVES = 8  # samples of a process below which nothing is said of its growth
 
 
 @dataclass(slots=True)
@@ -56,6 +60,8 @@ class Findings:
     """Of every sighting at each hop, in order of time."""
     delays: list[float] = field(default_factory=list)
     """From sample to claim, of each publication that is ok, in order of length."""
+    payload: int = 0
+    """Bytes that publications brought to the gateway's store."""
 
     def percentile(self, share: int) -> float | None:
         """Of the delays, in seconds; None if there are none."""
@@ -69,6 +75,19 @@ class Findings:
         """Most bytes resident of a service."""
         return max((one.memory for one in self.usage[name]), default=0)
 
+    def growth(self, name: str) -> float | None:
+        """Bytes by which a service was larger, in the median, in the last quarter of its longest life than in the second; None if it did
+        not live long enough to say. A leak goes on growing, a cache that fills does not."""
+        lives: defaultdict[int, list[Usage]] = defaultdict(list)
+        for one in self.usage[name]:
+            lives[one.pid].append(one)
+        longest = max(lives.values(), key=len, default=[])
+        quarter = len(longest) // 4
+        if len(longest) < HALVES:
+            return None
+        second, last = longest[quarter : 2 * quarter], longest[-quarter:]
+        return median(one.memory for one in last) - median(one.memory for one in second)
+
     @property
     def written_per_reading(self) -> float | None:
         """Bytes that gateway and uplink wrote to disk, per publication; None if that was not measured."""
@@ -77,20 +96,41 @@ class Findings:
         return sum(pids.values()) / len(self.result.publications) if pids and self.result.publications else None
 
     @property
+    def _receiving(self) -> float | None:
+        """Seconds in which the gateway's store took publications."""
+        times = self.arrivals.get("spool", [])
+        return times[-1] - times[0] if times and times[-1] > times[0] else None
+
+    @property
+    def readings_per_s(self) -> float | None:
+        """QoS 2 exchanges through the boards' lines, all together."""
+        return len(self.arrivals["spool"]) / self._receiving if self._receiving else None
+
+    @property
+    def goodput(self) -> float | None:
+        """Bytes of payload per second, of all boards together, that reached the gateway's store."""
+        return self.payload / self._receiving if self._receiving else None
+
+    @property
+    def line_share(self) -> float | None:
+        """Bytes of payload for each byte that the boards sent."""
+        sent = sum(line["up"]["sent"] for line in self.lines.values())
+        return self.payload / sent if sent else None
+
+    @property
     def exceeded(self) -> list[str]:
         """Limits that were not kept, or not measured, told."""
+        growths = [self.growth(name) for name in self.usage]
         measured = {
             "delay_p99_s": self.percentile(99),
             "delay_max_s": self.percentile(100),
-            "memory_mb": self.memory("gateway") / 1e6 or None,
+            "memory_mb": max(map(self.memory, self.usage), default=0) / 1e6 or None,
+            "growth_mb": None if not growths or None in growths else max(growth for growth in growths if growth is not None) / 1e6,
             "written_per_reading": self.written_per_reading,
+            "readings_per_s": self.readings_per_s,
+            "goodput": self.goodput,
         }
-        found = {name: (measured[name], limit) for name, limit in self.limits.items()}
-        return [
-            f"{name} is {'unknown' if value is None else f'{value:.1f}'}, and must not exceed {limit:g}"
-            for name, (value, limit) in found.items()
-            if value is None or value > limit
-        ]
+        return [told for name, limit in self.limits.items() if (told := _broken(name, measured[name], limit))]
 
     @property
     def passed(self) -> bool:
@@ -113,8 +153,12 @@ class Findings:
             "hops": {hop: len(times) for hop, times in self.arrivals.items()},
             "faults": {"planned": len(self.faults), "happened": dict(result.faults)},
             "delay_s": {f"p{share}": _rounded(self.percentile(share)) for share in PERCENTILES},
+            "readings_per_s": _rounded(self.readings_per_s),
+            "goodput_bytes_per_s": _rounded(self.goodput),
+            "line_share": _rounded(self.line_share),
             "cpu_s": {name: round(self.cpu(name), 2) for name in self.usage},
             "memory_bytes": {name: self.memory(name) for name in self.usage},
+            "growth_bytes": {name: self.growth(name) for name in self.usage},
             "written_per_reading": _rounded(self.written_per_reading),
             "lines": self.lines,
         }
@@ -152,6 +196,8 @@ def _take(found: Findings, event: Event, t: float) -> None:
             found.faults[data["fault"]] = PlannedFault(data["fault"], data["kind"], place)
         case _, "happened" if fault := found.faults.get(data["fault"]):
             fault.t, fault.evidence = t, data["evidence"]
+        case "spool", "publication":
+            found.payload += len(data["payload"]) // 2
         case service, "usage":
             found.usage[service].append(Usage(t, data["pid"], data["cpu"], data["memory"], data["written"]))
         case "wire", ("open" | "close") as turned:
@@ -165,6 +211,15 @@ def _delays(result: Result) -> Iterable[float]:
         if publication.outcome is Outcome.OK:
             way = publication.way
             yield max(0, way[result.claim][0].t - way["board"][0].t) / 1e9
+
+
+def _broken(name: str, value: float | None, limit: float) -> str | None:
+    """What is wrong with a limit; None if it was kept."""
+    if value is None:
+        return f"{name} is unknown, and the limit is {limit:g}"
+    if name in AT_LEAST:
+        return f"{name} is {value:.1f}, and must be at least {limit:g}" if value < limit else None
+    return f"{name} is {value:.1f}, and must not exceed {limit:g}" if value > limit else None
 
 
 def _rounded(value: float | None) -> float | None:

@@ -75,10 +75,20 @@ def _figures(found: Findings) -> str:
     if found.delays:
         told = [f"{'worst' if share == 100 else f'p{share}'} {found.percentile(share):.1f} s" for share in PERCENTILES]
         rows.append(("from sample to claim", ", ".join(told)))
-    rows += [(f"{name}: CPU, memory", f"{found.cpu(name):.1f} s, {found.memory(name) / 1e6:.0f} MB") for name in found.usage]
+    if found.readings_per_s is not None and found.goodput is not None:
+        share = "" if found.line_share is None else f", {found.line_share:.0%} of the bytes that the boards sent"
+        rows.append(("QoS 2 publications into the store", f"{found.readings_per_s:.1f} per second"))
+        rows.append(("goodput of all lines", f"{found.goodput:.0f} bytes of payload per second{share}"))
+    rows += [(f"{name}: CPU, memory", _used(found, name)) for name in found.usage]
     if (written := found.written_per_reading) is not None:
         rows.append(("written to disk per publication", f"{written:.0f} bytes"))
     return _table(("", ""), rows) if rows else ""
+
+
+def _used(found: Findings, name: str) -> str:
+    growth = found.growth(name)
+    grown = "" if growth is None else f", {growth / 1e6:+.1f} MB in the second half of its life"
+    return f"{found.cpu(name):.1f} s, {found.memory(name) / 1e6:.0f} MB{grown}"
 
 
 def _hops(found: Findings) -> str:

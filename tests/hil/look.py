@@ -55,7 +55,7 @@ def test_a_report_is_readable(tmp_path: Path, width: int, scheme: str) -> None:
     assert seen["verdict"] == "fails"
     assert seen["width"] <= width  # nothing to scroll sideways
     assert seen["height"] > 1000
-    assert len(seen["charts"]) == 4
+    assert len(seen["charts"]) == 5
     assert all(300 <= chart <= 800 for chart in seen["charts"])
     assert seen["marks"] > 10
     assert seen["smallest"] >= 9  # px, of letters in charts

@@ -113,7 +113,7 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(lost: int) -> None:
     assert shown.fetched == []
     assert shown.open == []
     assert not {"script", "link", "img", "iframe"} & set(shown.tags)
-    assert shown.tags.count("svg") == 4  # progress, faults, delays, memory
+    assert shown.tags.count("svg") == 5  # progress, faults, delays, memory, CPU
     assert "did not happen" in text
     assert ("lost: uno-1 sequence 10" in text) == bool(lost)
     assert 'name="viewport"' in text
@@ -145,9 +145,38 @@ def test_limits_are_judged_by_what_was_measured() -> None:
     assert (suite.get("failures"), suite.get("tests")) == ("2", "5")
     unmeasured = [event for event in events if event.event != "usage"]
     assert findings(unmeasured).exceeded[1:] == [
-        "memory_mb is unknown, and must not exceed 50.1",
-        "written_per_reading is unknown, and must not exceed 499",
+        "memory_mb is unknown, and the limit is 50.1",
+        "written_per_reading is unknown, and the limit is 499",
     ]
+
+
+def test_what_goes_through_the_lines_is_measured_and_has_a_floor() -> None:
+    events = run()
+    found = findings(events)
+    assert found.readings_per_s == pytest.approx(10 / 9)
+    assert found.goodput == pytest.approx(10 / 9 * len(PAYLOAD) / 2)
+    assert found.line_share == pytest.approx(10 * len(PAYLOAD) / 2 / 9)
+    events[0].data["bench"]["limits"] = {"readings_per_s": 1.2, "goodput": 20.0}
+    assert findings(events).exceeded == ["readings_per_s is 1.1, and must be at least 1.2"]
+    assert findings(events[:1]).exceeded == ["readings_per_s is unknown, and the limit is 1.2", "goodput is unknown, and the limit is 20"]
+
+
+def used(pid: int, *memory: int) -> list[Event]:
+    return [Event(t * SECOND, "gateway", "usage", {"pid": pid, "cpu": 0, "memory": size, "written": 0}) for t, size in enumerate(memory)]
+
+
+def test_a_leak_is_told_from_a_cache_that_fills() -> None:
+    leaking = used(1, *range(50_000_000, 90_000_000, 1_000_000))
+    filled = used(1, 50_000_000, *[80_000_000] * 39)
+    assert findings(leaking).growth("gateway") == pytest.approx(20e6)
+    assert findings(filled).growth("gateway") == 0
+    assert findings(used(1, 1, 2) + used(2, 3, 4)).growth("gateway") is None  # both were killed too soon
+    begin = Event(
+        0, "rig", "run", {"version": "1", "bench": {"title": "", "until": "batch", "limits": {"growth_mb": 5}}, "plan": {"seed": 1}}
+    )
+    assert findings([begin, *leaking]).exceeded == ["growth_mb is 20.0, and must not exceed 5"]
+    assert not findings([begin, *filled]).exceeded
+    assert findings([begin, *used(1, 1)]).exceeded == ["growth_mb is unknown, and the limit is 5"]
 
 
 def test_sums_of_a_campaign() -> None:
