@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     PHANTOM = "phantom"
     ALTERED = "altered"
     OUT_OF_ORDER = "out of order"
+    LEFT = "left behind"
+    """In the EEPROM of a board that was swapped before it could send it, and there to be read: no harm, but not in the claim either."""
     UNKNOWN = "unknown"
     """Still under way: the hop where it was seen last holds it, and owes it to the next one."""
 
@@ -86,8 +88,8 @@ class Result:
 
     @property
     def offenders(self) -> list[Publication]:
-        """Publications that are not ok."""
-        return [publication for publication in self.publications if publication.outcome is not Outcome.OK]
+        """Publications that are neither ok nor left behind."""
+        return [publication for publication in self.publications if publication.outcome not in (Outcome.OK, Outcome.LEFT)]
 
     @property
     def start(self) -> int:
@@ -101,7 +103,7 @@ class Result:
         """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; others are named when there are any."""
         parts = [f"{self.produced} produced", f"{self.rows} {CLAIMS[self.claim]}", f"{self.count(Outcome.LOST)} lost"]
         parts += [f"{self.count(Outcome.DUPLICATE)} doubled", f"{self.count(Outcome.ALTERED)} altered"]
-        rare = (Outcome.PHANTOM, Outcome.OUT_OF_ORDER, Outcome.UNKNOWN)
+        rare = (Outcome.PHANTOM, Outcome.OUT_OF_ORDER, Outcome.LEFT, Outcome.UNKNOWN)
         parts += [f"{self.count(outcome)} {outcome}" for outcome in rare if self.count(outcome)]
         return " · ".join(parts)
 
@@ -112,9 +114,11 @@ class _Seen:
 
     ways: dict[Key, dict[str, list[Sighting]]] = field(default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS}))
     waiting: set[tuple[str, Key]] = field(default_factory=set)
+    left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
     complete: set[str] = field(default_factory=set)
     planned: dict[str, str] = field(default_factory=dict)
+    impossible: dict[str, str] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     fired: set[str] = field(default_factory=set)
     contradictions: list[str] = field(default_factory=list)
@@ -135,6 +139,8 @@ class _Seen:
                 self.ways[key][hop].append(seen)
             case hop, "waiting":
                 self.waiting.add((hop, Key(data["device"], data["incarnation"], data["sequence"])))
+            case "board", "left":
+                self.left.add(Key(data["device"], data["incarnation"], data["sequence"]))
             case "board", "again":
                 self.again[Key(data["device"], data["incarnation"], data["sequence"])] += 1
             case "board", "contradiction":
@@ -143,6 +149,8 @@ class _Seen:
                 self.complete.add(hop)
             case _, "planned":
                 self.planned[data["fault"]] = data["kind"]
+            case "rig", "impossible":
+                self.impossible[data["fault"]] = f": {data['why']}"
             case _, "happened":
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += 1
@@ -161,10 +169,10 @@ def check(events: Iterable[Event]) -> Result:
     disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
     waiting = seen.waiting if seen.claim in seen.complete else None
     again = seen.again if seen.claim == "batch" else Counter[Key]()
-    publications = [_judge(key, way, hops, disordered, waiting, 1 + again[key]) for key, way in sorted(seen.ways.items())]
+    publications = [_judge(key, way, hops, disordered, waiting, seen.left, 1 + again[key]) for key, way in sorted(seen.ways.items())]
     outcomes = Counter(publication.outcome for publication in publications)
     under_way = outcomes.pop(Outcome.UNKNOWN, 0)
-    del outcomes[Outcome.OK]
+    del outcomes[Outcome.OK], outcomes[Outcome.LEFT]
     readings = [way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])]
     doubts = [f"{under_way} still under way when the run gave up waiting"] * bool(under_way) + _doubts(seen)
     return Result(
@@ -185,10 +193,11 @@ def _judge(
     hops: tuple[str, ...],
     disordered: dict[str, set[Key]],
     waiting: set[tuple[str, Key]] | None,
+    left: set[Key],
     allowed: int,
 ) -> Publication:
-    """waiting: what each hop holds; None if the claim was not read to its end, so that what is missing there proves nothing. allowed: how
-    often it may stand in the claim."""
+    """waiting: what each hop holds; None if the claim was not read to its end, so that what is missing there proves nothing. left: what
+    swapped boards hold. allowed: how often it may stand in the claim."""
 
     def first(hops: Iterable[str]) -> str:
         return next(iter(hops))
@@ -200,6 +209,8 @@ def _judge(
         outcome, hop = Outcome.PHANTOM, first(hop for hop in hops if way[hop])
     elif len(board) > 1:  # one key for two samples: the board's counter went back
         outcome, hop = Outcome.DUPLICATE, "board"
+    elif key in left and not any(way[hop] for hop in hops[1:]):
+        outcome, hop = Outcome.LEFT, "board"
     elif not claim:
         last = max(index for index, hop in enumerate(hops) if way[hop])
         held = waiting is None or (hops[last], key) in waiting
@@ -233,7 +244,8 @@ def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key
 
 
 def _doubts(seen: _Seen) -> list[str]:
-    doubts = [f"planned fault did not happen: {fault} ({seen.planned[fault]})" for fault in sorted(seen.planned.keys() - seen.fired)]
+    missing = sorted(seen.planned.keys() - seen.fired)
+    doubts = [f"planned fault did not happen: {fault} ({seen.planned[fault]}){seen.impossible.get(fault, '')}" for fault in missing]
     doubts += [f"not read to the end: {hop}" for hop in ("board", seen.claim) if hop not in seen.complete]
     if not seen.ways:
         doubts.append("nothing was produced")

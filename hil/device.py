@@ -1,6 +1,6 @@
-"""One device of a run: a simulated board, the wire to the gateway, and the board's own ledger as it grows.
+"""One device of a run: a simulated board, or one after the other under one name, and the wire to the gateway.
 
-In: a name, a folder, a bench. Out: publications of the ledger and events of the wire in the history; hands on power and interval.
+In: a name, a folder, a bench. Out: what the boards' ledgers and the wire say in the history; hands on board, power, interval and wire.
 """
 
 import asyncio
@@ -11,35 +11,31 @@ from binascii import crc_hqx
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gateway.errors import OncewayError
-from hil import senml
 from hil.bench import Bench
-from hil.board.ledger import EEPROM_SIZE, Ledger, Start, Write, parse_entry
-from hil.board.simulator import BUILD, SimulatedBoard
+from hil.board.ledger import ERASED, Ledger
+from hil.board.simulator import BUILD, OFF_S, SimulatedBoard
 from hil.faults.line import LineWeather
 from hil.history import History
 from hil.process import Child, Children
 from hil.site import COMMAND_WITHIN, Folder, onceway
+from hil.witness import Witness
 
 HEX = BUILD / "uno" / "sensor.hex"
 INTERVAL_AT = 0x020  # interval:u16 crc:u16, see firmware/examples/sensor
 SAMPLING_OFF = 0xFFFF
-SLOTS_AT, SLOT_SIZE, RELEASED_AT, RELEASED_MASK = 0x040, 16, 14, 0x55  # of the journal, see firmware/README.md
 FULL_SCALE_MV = 5000
 WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
 PROVISION_TRIES = 3
-OFF_S = 0.5  # for which a board is without power
 
 
 class Device:
-    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port. ledger: as far as `look` has read."""
+    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port."""
 
     def __init__(self, name: str, folder: Folder, bench: Bench, children: Children, history: History) -> None:
         self.name = name
-        self.board = SimulatedBoard(folder.board(name), seed=bench.seed)
-        self.ledger = Ledger()
         self.harmed: Counter[str] = Counter()
         self.opened = 0
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
@@ -47,22 +43,53 @@ class Device:
         self._bench = bench
         self._children = children
         self._history = history
-        self._offset = 0
-        self._entered = 0
+        self._boards = [self._new_board(name)]
+
+    def _new_board(self, folder: str) -> tuple[SimulatedBoard, Witness]:
+        board = SimulatedBoard(self._folder.board(folder), seed=self._bench.seed)
+        return board, Witness(self.name, board, self._history)
+
+    @property
+    def board(self) -> SimulatedBoard:
+        """The one that bears the name now."""
+        return self._boards[-1][0]
+
+    @property
+    def ledger(self) -> Ledger:
+        """That of the board, as far as `look` has read."""
+        return self._boards[-1][1].ledger
 
     async def start(self) -> None:
-        """Plug the board in: an Uno with nothing but its boot loader, whose application area asks for the bench's interval."""
-        self._write_interval(self._bench.interval_ms)
-        await self.board.start()
+        await self._plug_in(self.board)
+
+    async def _plug_in(self, board: SimulatedBoard) -> None:
+        """An Uno with nothing but its boot loader, whose application area asks for the bench's interval."""
+        write_interval(board, self._bench.interval_ms)
+        await board.start()
+
+    async def stop(self) -> None:
+        for board, _ in self._boards:
+            await board.stop()
+
+    async def swap(self, fault: str, within: float) -> None:
+        """Put a new board in the place of this one, which has lost its power, by the user's command. The old EEPROM stays as it is."""
+        board, witness = self._new_board(f"{self.name}.{len(self._boards) + 1}")
+        await self._plug_in(board)
+        await self._provision("replace", board)
+        self._boards.append((board, witness))
+        await self.strike(fault, [{"do": "swap", "board": str(self.board.port)}], within)
 
     async def provision(self) -> None:
+        await self._provision("provision", self.board)
+
+    async def _provision(self, command: Literal["provision", "replace"], board: SimulatedBoard) -> None:
         """Firmware and identity, by the user's command. On a busy machine the boot loader's second may pass before it is spoken to, so it
         is tried again, as a user would."""
-        command = [onceway(), "device", "provision", self.name, "--port", str(self.board.port)]
-        command += ["--hex", str(HEX), "--registry", str(self._folder.registry)]
+        argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
+        argv += ["--hex", str(HEX), "--registry", str(self._folder.registry)]
         for left in reversed(range(PROVISION_TRIES)):
             try:
-                await self._children.run(f"provision-{self.name}", command, COMMAND_WITHIN)
+                await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
                 return
             except OncewayError:
                 if not left:
@@ -112,79 +139,41 @@ class Device:
     async def stop_sampling(self) -> None:
         """Take the power away, tell the application to sample no more, and give the power back: what is journalled still goes out."""
         await self.board.power(False)
-        self._write_interval(SAMPLING_OFF)
+        write_interval(self.board, SAMPLING_OFF)
         await asyncio.sleep(OFF_S)
         await self.board.power(True)
 
     def look(self) -> int:
-        """Enter publications that became complete since the last look. Returns how many of all are readings."""
-        if self.board.eeprom_log.exists():
-            with self.board.eeprom_log.open("rb") as log:
-                log.seek(self._offset)
-                whole = log.read().rpartition(b"\n")[0]
-            if whole:
-                self._offset += len(whole) + 1
-                for line in whole.decode().splitlines():
-                    self._note_release_taken_back(entry := parse_entry(line))
-                    self.ledger.apply(entry)
-            else:
-                self.ledger.settle()
-        return self._enter(self.ledger)
+        """Enter publications that became complete since the last look. Returns how many readings all boards of this name have taken."""
+        return sum(witness.look() for _, witness in self._boards)
 
-    def _note_release_taken_back(self, entry: Write | Start) -> None:
-        """The gateway has said that it does not know a PUBREL (0x92); the board clears the mark of it and publishes again."""
-        if not isinstance(entry, Write) or (entry.address - SLOTS_AT) % SLOT_SIZE != RELEASED_AT or not self.ledger.incarnation:
-            return
-        slot = entry.address - RELEASED_AT
-        mark, sequence = self.ledger.image[entry.address], int.from_bytes(self.ledger.image[slot : slot + 4])
-        if mark == (sequence & 0xFF) ^ RELEASED_MASK and entry.value == mark ^ 0xFF:
-            self._history.add("board", "again", device=self.name, incarnation=self.ledger.incarnation, sequence=sequence)
+    def close_ledgers(self) -> None:
+        """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or is held."""
+        for board, witness in self._boards:
+            witness.close(swapped=board is not self.board)
 
-    def close_ledger(self) -> None:
-        """Read the ledger once more and whole, from log and image, and enter what is missing, contradicts itself, or waits."""
-        self.look()
-        self.ledger = Ledger.read(self.board.eeprom_log, self.board.eeprom_image)
-        self._enter(self.ledger)
-        for text in self.ledger.contradictions:
-            self._history.add("board", "contradiction", device=self.name, text=text)
-        for sequence in self.ledger.waiting():
-            released, _ = self.ledger.state(sequence)
-            if self.ledger.incarnation and not released:  # a released one is the gateway's
-                self._history.add("board", "waiting", device=self.name, incarnation=self.ledger.incarnation, sequence=sequence)
-
+    @property
     def waiting(self) -> int:
-        """Publications that are journalled and not done."""
-        return len(self.ledger.waiting())
+        """Publications that the board has journalled and that are not done."""
+        return self._boards[-1][1].waiting
 
-    def _enter(self, ledger: Ledger) -> int:
-        if ledger.incarnation:  # until the gateway has given one, nothing has left the board
-            for publication in ledger.publications[self._entered :]:
-                kind = "status" if senml.is_status(publication.source) else "reading"
-                self._history.add(
-                    "board",
-                    "publication",
-                    device=self.name,
-                    incarnation=ledger.incarnation,
-                    sequence=publication.sequence,
-                    kind=kind,
-                    records=senml.expected(self.name, publication.source),
-                    cycle=publication.cycle,
-                )
-            self._entered = len(ledger.publications)
-        return sum(not senml.is_status(publication.source) for publication in ledger.publications)
+    @property
+    def journalled(self) -> int:
+        """Publications of all boards of this name."""
+        return sum(len(witness.ledger.publications) for _, witness in self._boards)
 
-    def _write_interval(self, interval: int) -> None:
-        """Into the EEPROM image; the board must be off or not there yet."""
-        record = interval.to_bytes(2)
-        record += crc_hqx(record, 0xFFFF).to_bytes(2)
-        image = self.board.eeprom_image
-        if not image.exists():
-            make_erased(image)
-        with image.open("r+b") as file:
-            file.seek(INTERVAL_AT)
-            file.write(record)
+
+def write_interval(board: SimulatedBoard, interval: int) -> None:
+    """Into the EEPROM image; the board must be off or not there yet."""
+    record = interval.to_bytes(2)
+    record += crc_hqx(record, 0xFFFF).to_bytes(2)
+    if not board.eeprom_image.exists():
+        make_erased(board.eeprom_image)
+    with board.eeprom_image.open("r+b") as file:
+        file.seek(INTERVAL_AT)
+        file.write(record)
 
 
 def make_erased(image: Path) -> None:
     image.parent.mkdir(parents=True, exist_ok=True)
-    image.write_bytes(b"\xff" * EEPROM_SIZE)
+    image.write_bytes(ERASED)

@@ -25,10 +25,15 @@ class Injector:
             self._rig.history.add(
                 "rig", "planned", fault=fault.id, kind=fault.text, counter=fault.counter, at=fault.at, detail=fault.detail
             )
+            if why := self._kinds[fault.kind].impossible():
+                self._rig.history.add("rig", "impossible", fault=fault.id, why=why)
+                self._rig.display.say(f"  {fault} cannot happen here: {why}", "red")
 
     async def run(self, lane: str) -> None:
         """The faults of a lane, one after the other."""
         for fault in self.lanes.get(lane, []):
+            if self._kinds[fault.kind].impossible():
+                continue
             await self._rig.counters.reach(fault.counter, fault.at)
             await self._inject(fault)
 

@@ -1,12 +1,15 @@
 /*
- * A machine that misbehaves under one program, loaded with LD_PRELOAD (hil/machine.py). ONCEWAY_RIG_MACHINE names a file of six 64-bit integers,
+ * A machine that misbehaves under one program, loaded with LD_PRELOAD (hil/machine.py). ONCEWAY_RIG_MACHINE names a file with a `struct machine`,
  * mapped by the rig and by the program: what shall be wrong now, and how often it was. The clock that jumps is that of the day only.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +19,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SECOND_NS = 1000000000 };
+enum { SECOND_NS = 1000000000, PATTERN = 256 };
+enum { CUT_NEXT = 1, CUT_ALL = 2 };
 
 struct machine {
     int64_t full;     /* writes below `folder` fail with ENOSPC */
+    int64_t cut;      /* CUT_NEXT: the next write below `folder` is done by half; CUT_ALL, after it: all others fail with EIO */
     int64_t slow_ms;  /* fsync and fdatasync below `folder` take longer */
     int64_t clock_ns; /* added to the time of day */
-    int64_t refused, slowed, shifted; /* how often each was */
+    int64_t hold;     /* who is about to make a file whose path matches `pattern` is stopped before it */
+    int64_t refused, halved, slowed, shifted, held; /* how often each was */
+    char pattern[PATTERN];
 };
 
 static volatile struct machine *machine;
@@ -54,13 +61,48 @@ static int below_folder(int fd)
     return length > 0 && (size_t)length > wanted && memcmp(path, folder, wanted) == 0 && path[wanted] == '/';
 }
 
-static int full(int fd)
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+/* --- disk --- */
+
+/* How much of a write is done; -1: it fails. */
+static ssize_t allowed(int fd, size_t size)
 {
-    if (!machine || !machine->full || !below_folder(fd))
-        return 0;
-    count(&machine->refused);
-    errno = ENOSPC;
-    return 1;
+    if (!machine || !(machine->full || machine->cut) || !below_folder(fd))
+        return (ssize_t)size;
+    if (machine->full) {
+        count(&machine->refused);
+        errno = ENOSPC;
+        return -1;
+    }
+    int64_t next = CUT_NEXT;
+    if (size > 1 && __atomic_compare_exchange_n(&machine->cut, &next, CUT_ALL, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        count(&machine->halved);
+        return (ssize_t)(size / 2);
+    }
+    errno = EIO;
+    return -1;
+}
+
+ssize_t write(int fd, const void *data, size_t size)
+{
+    static __typeof__(&write) real;
+    if (!real)
+        real = REAL(write);
+    ssize_t some = allowed(fd, size);
+    return some < 0 ? -1 : real(fd, data, (size_t)some);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
+{
+    ssize_t some = allowed(fd, size);
+    return some < 0 ? -1 : REAL(pwrite)(fd, data, (size_t)some, offset);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
+{
+    ssize_t some = allowed(fd, size);
+    return some < 0 ? -1 : REAL(pwrite64)(fd, data, (size_t)some, offset);
 }
 
 static void slow(int fd)
@@ -71,26 +113,6 @@ static void slow(int fd)
     count(&machine->slowed);
     struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&wait, NULL);
-}
-
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-
-ssize_t write(int fd, const void *data, size_t size)
-{
-    static __typeof__(&write) real;
-    if (!real)
-        real = REAL(write);
-    return full(fd) ? -1 : real(fd, data, size);
-}
-
-ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
-{
-    return full(fd) ? -1 : REAL(pwrite)(fd, data, size, offset);
-}
-
-ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
-{
-    return full(fd) ? -1 : REAL(pwrite64)(fd, data, size, offset);
 }
 
 int fsync(int fd)
@@ -104,6 +126,56 @@ int fdatasync(int fd)
     slow(fd);
     return REAL(fdatasync)(fd);
 }
+
+/* --- files that appear --- */
+
+static void hold(const char *path)
+{
+    if (!machine || !machine->hold || !path || fnmatch((const char *)machine->pattern, path, 0) != 0)
+        return;
+    count(&machine->held);
+    raise(SIGSTOP);
+}
+
+static mode_t mode_of(int flags, va_list arguments)
+{
+    return flags & (O_CREAT | O_TMPFILE) ? (mode_t)va_arg(arguments, int) : 0;
+}
+
+#define OPENS(name)                                      \
+    int name(const char *path, int flags, ...)           \
+    {                                                    \
+        va_list arguments;                               \
+        va_start(arguments, flags);                      \
+        mode_t mode = mode_of(flags, arguments);         \
+        va_end(arguments);                               \
+        if (flags & O_CREAT) hold(path);                 \
+        return REAL(name)(path, flags, mode);            \
+    }
+
+#define OPENS_AT(name)                                           \
+    int name(int base, const char *path, int flags, ...)         \
+    {                                                            \
+        va_list arguments;                                       \
+        va_start(arguments, flags);                              \
+        mode_t mode = mode_of(flags, arguments);                 \
+        va_end(arguments);                                       \
+        if (flags & O_CREAT) hold(path);                         \
+        return REAL(name)(base, path, flags, mode);              \
+    }
+
+OPENS(open)
+OPENS(open64)
+OPENS_AT(openat)
+OPENS_AT(openat64)
+
+int rename(const char *from, const char *to)
+{
+    hold(to);
+    return REAL(rename)(from, to);
+}
+
+/* --- clock --- */
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {

@@ -1,4 +1,5 @@
-"""A machine that misbehaves under one program: disk full, slow fsync, a clock of the day that jumps. The program is the shipped one.
+"""A machine that misbehaves under one program: disk full, writes cut, slow fsync, a clock of the day that jumps, and a power switch that is
+thrown just before a certain file appears. The program is the shipped one.
 
 In: what shall be wrong, from now on. Out: an environment to start the program in, and counts of how often it met what was wrong.
 `machine.c` is loaded into the program and shares a small file with this object.
@@ -12,8 +13,9 @@ from pathlib import Path
 from gateway.errors import OncewayError
 
 SOURCE = Path(__file__).with_name("machine.c")
-FIELDS = ("full", "slow_ms", "clock_ns", "refused", "slowed", "shifted")
+FIELDS = ("full", "cut", "slow_ms", "clock_ns", "hold", "refused", "halved", "slowed", "shifted", "held")
 WORD = struct.Struct("=q")
+PATTERN_SIZE = 256
 
 
 class Machine:
@@ -25,7 +27,7 @@ class Machine:
         self._shared = work / "machine"
         self._folder = folder
         _build(self._library)
-        self._shared.write_bytes(bytes(WORD.size * len(FIELDS)))
+        self._shared.write_bytes(bytes(WORD.size * len(FIELDS) + PATTERN_SIZE))
         with self._shared.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
 
@@ -38,11 +40,22 @@ class Machine:
         }
 
     def __getitem__(self, name: str) -> int:
-        """full: 0 or 1; slow_ms; clock_ns; refused, slowed, shifted: how often so far."""
+        """What a switch is set to, or how often what it does was met so far (refused, halved, slowed, shifted, held)."""
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
+        """full, cut, hold: 0 or 1; slow_ms; clock_ns (machine.c says what each does)."""
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
+
+    def hold_before(self, pattern: str) -> None:
+        """Stop (SIGSTOP) the process that is about to make a file whose path matches this shell pattern, until `self["hold"] = 0`."""
+        data = pattern.encode() + b"\0"
+        if len(data) > PATTERN_SIZE:
+            raise ValueError(f"the pattern is longer than {PATTERN_SIZE - 1} bytes: {pattern}")
+        start = WORD.size * len(FIELDS)
+        self["hold"] = 0
+        self._map[start : start + len(data)] = data
+        self["hold"] = 1
 
 
 def _build(library: Path) -> None:

@@ -6,6 +6,7 @@ In: a bench, its plan, an empty folder. Out: configuration, databases, batches, 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from gateway import __version__
 from hil.bench import Bench
@@ -13,7 +14,9 @@ from hil.checker import Result, check
 from hil.checkpoint import IngestProgress
 from hil.counters import Counters, wait_until
 from hil.device import Device
+from hil.disk import LoopDisk, kept, missing
 from hil.display import Display
+from hil.faults.gateway import GatewayPowerCut
 from hil.history import History, read
 from hil.hops import LandingHop, SpoolHop, TableHop
 from hil.injector import Injector
@@ -56,19 +59,25 @@ class Run:
         """Raises OncewayError when a program cannot be started or ends by itself."""
         self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         try:
-            async with children(self._folder.logs) as programs:
+            with self._disk() as disk:
                 write_config(self._folder, list(self._plan.readings), self._bench)
-                site = Site(self._folder, self._bench, programs)
-                devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]
-                try:
-                    await self._drive(site, devices)
-                finally:
-                    await asyncio.gather(*(device.board.stop() for device in devices))
+                async with children(self._folder.logs) as programs:
+                    site = Site(self._folder, self._bench, programs, disk)
+                    devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]
+                    try:
+                        await self._drive(site, devices)
+                    finally:
+                        await asyncio.gather(*(device.stop() for device in devices))
             with self._display.stage("check"):
                 self._read_ends(devices)
                 return check(read(self._folder.history))
         finally:
             self._history.close()
+
+    def _disk(self) -> AbstractContextManager[LoopDisk | None]:
+        """Under the gateway's data, if the bench cuts its power and this machine can."""
+        cut = any(isinstance(kind, GatewayPowerCut) for kind in self._bench.fault) and not missing()
+        return kept(self._folder.data) if cut else nullcontext()
 
     async def _drive(self, site: Site, devices: list[Device]) -> None:
         with self._display.stage("flash and provision"):
@@ -142,7 +151,7 @@ class Run:
             site.check()
             for device in devices:
                 self._counters.set(f"sampled {device.name}", device.look())
-            self._counters.set("journalled", sum(len(device.ledger.publications) for device in devices))
+            self._counters.set("journalled", sum(device.journalled for device in devices))
             self._spool.look()
             self._counters.set("spooled", self._spool.committed)
             self._counters.set("landed", self._spool.landed)
@@ -165,7 +174,7 @@ class Run:
             await asyncio.sleep(TABLE_EVERY)
 
     def _note_movement(self, devices: list[Device]) -> None:
-        waiting = sum(device.waiting() for device in devices)
+        waiting = sum(device.waiting for device in devices)
         counts = [self._counters[name] for name in SHOWN["table"]]
         said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0  # Spark is slow to come up, but not silent
         moved = (waiting, self._progress.begun, self._progress.ended, said, *counts)
@@ -186,14 +195,14 @@ class Run:
 
     def _empty(self, devices: list[Device]) -> bool:
         """Whether every publication has left its board, every row has landed, and every batch has been taken by the ingest."""
-        on_the_way = any(device.waiting() for device in devices) or self._spool.landed < self._spool.committed
+        on_the_way = any(device.waiting for device in devices) or self._spool.landed < self._spool.committed
         taken = self._progress.taken() if self._bench.until == "table" else self._landing.newest
         return not on_the_way and all(taken.get(feed, 0) >= newest for feed, newest in self._landing.newest.items())
 
     def _read_ends(self, devices: list[Device]) -> None:
         """The truth and the claim, whole, now that nothing runs any more."""
         for device in devices:
-            device.close_ledger()
+            device.close_ledgers()
         self._history.add("board", "complete")
         self._spool.look()
         self._spool.look_what_waits()

@@ -3,15 +3,15 @@
 In: a folder, devices with their ports, a bench. Out: configuration, running gateway, uplink and ingest, and hands to kill them.
 """
 
+import asyncio
 import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from hil.bench import Bench
-from hil.faults.gateway import MachineFault
+from hil.disk import LoopDisk
 from hil.landing import LandingPlace
 from hil.machine import Machine
 from hil.process import Child, Children
@@ -105,34 +105,44 @@ def _toml(path: Path) -> str:
 
 
 class Site:
-    """Gateway, uplink and ingest as processes."""
+    """Gateway, uplink and ingest as processes. disk: under the gateway's data, if its power can be cut. hands: held by who takes processes
+    down and brings them up again, since there is one pair of them."""
 
-    def __init__(self, folder: Folder, bench: Bench, children: Children) -> None:
+    def __init__(self, folder: Folder, bench: Bench, children: Children, disk: LoopDisk | None = None) -> None:
         self.folder = folder
+        self.disk = disk
+        self.hands = asyncio.Lock()
         self._bench = bench
         self._children = children
         self.running: dict[str, Child] = {}
         self._readiness: dict[str, Readiness] = {}
+        self._machines: dict[str, Machine] = {}
         self.landing = LandingPlace(folder.landing, folder.mount)
 
-    @cached_property
-    def machine(self) -> Machine:
-        """Under the gateway, if a fault of the bench wants one that misbehaves."""
-        return Machine(self.folder.root / "machine", self.folder.data)
+    def machine(self, program: str) -> Machine:
+        """The one that misbehaves under a program, and that below what it writes."""
+        if program not in self._machines:
+            below = {"gateway": self.folder.data, "uplink": self.folder.landing, "ingest": self.folder.table.parent}[program]
+            self._machines[program] = Machine(self.folder.root / "machines" / program, below)
+        return self._machines[program]
+
+    def _env(self, program: str) -> Mapping[str, str]:
+        """Of a program, if a fault of the bench wants a machine under it."""
+        return self.machine(program).env if any(kind.machine_of == program for kind in self._bench.fault) else {}
 
     async def start_gateway(self) -> None:
-        env = self.machine.env if any(isinstance(kind, MachineFault) for kind in self._bench.fault) else {}
-        await self._start_service("gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)], env)
+        await self._start_service("gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)])
 
     async def start_uplink(self) -> None:
         await self._start_service("uplink", [onceway(), "uplink", "run", "--config", str(self.folder.config)])
 
-    async def start_ingest(self) -> None:
-        """By the very line that `onceway ingest command` prints for the user, as a stream."""
-        place = ["--landing", str(self.folder.landing), "--table", str(self.folder.table), "--checkpoint", str(self.folder.checkpoint)]
+    async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
+        """By the very line that `onceway ingest command` prints for the user, as a stream. checkpoint: not the site's own."""
+        place = ["--landing", str(self.folder.landing), "--table", str(self.folder.table)]
+        place += ["--checkpoint", str(checkpoint or self.folder.checkpoint)]
         pace = ["--every", "1s", "--rows", str(max(2, self._bench.readings // 3)), "--memory", "1g"]
-        line = await self._children.run("ingest-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN)
-        self.running["ingest"] = await self._children.start("ingest", ["/bin/sh", "-c", f"exec env {line}"])
+        line = await self._children.run(f"{name}-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN)
+        self.running[name] = await self._children.start(name, ["/bin/sh", "-c", f"exec env {line}"], env=self._env(name))
 
     def check(self) -> None:
         """Raise OncewayError if one of them has ended and nobody here ended it."""
@@ -143,7 +153,7 @@ class Site:
         for child in self.running.values():
             await child.stop()
 
-    async def _start_service(self, name: str, argv: list[str], env: Mapping[str, str] | None = None) -> None:
+    async def _start_service(self, name: str, argv: list[str]) -> None:
         self._readiness[name] = readiness = Readiness(name)
-        self.running[name] = child = await self._children.start(name, argv, env={**readiness.env, **(env or {})})
+        self.running[name] = child = await self._children.start(name, argv, env={**readiness.env, **self._env(name)})
         await readiness.wait(child, READY_WITHIN)

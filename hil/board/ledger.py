@@ -18,10 +18,13 @@ from gateway.errors import OncewayError
 
 EEPROM_SIZE = 1024
 ERASED = b"\xff" * EEPROM_SIZE
-_SLOTS_AT = 0x040
-_SLOTS = 60
-_SLOT_SIZE = 16
-_CHECKED = 14  # sequence, source and their CRC
+SLOTS_AT = 0x040
+SLOTS = 60
+SLOT_SIZE = 16
+CHECKED = 14
+"""The first bytes of a slot: sequence, source and their CRC."""
+RELEASED_AT = CHECKED
+RELEASED_MASK, _DONE_MASK = 0x55, 0xAA
 _INCARNATION_COPIES = (0x008, 0x000)
 _INCARNATION_SIZE = 6
 _BOOT_CELLS = range(0x010, 0x020, 4)
@@ -104,7 +107,7 @@ class Ledger:
     def from_image(cls, image: bytes) -> Self:
         """What an image alone shows: the publications that are still in it, by sequence."""
         ledger = cls(image=bytearray(image))
-        found = [publication for slot in range(_SLOTS) if (publication := ledger._publication(slot, None))]
+        found = [publication for slot in range(SLOTS) if (publication := ledger._publication(slot, None))]
         for publication in sorted(found, key=lambda one: one.sequence):
             ledger._enter(publication)
         ledger._note_incarnation()
@@ -123,8 +126,8 @@ class Ledger:
 
     def apply(self, entry: Write | Start) -> None:
         """Take the next entry of the log. A torn write is one like any other: what counts is what the cells hold."""
-        slot, offset = divmod(entry.address - _SLOTS_AT, _SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
-        being_written = slot if slot >= 0 and offset < _CHECKED else None
+        slot, offset = divmod(entry.address - SLOTS_AT, SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
+        being_written = slot if slot >= 0 and offset < CHECKED else None
         if self._unsettled and self._unsettled[0] != being_written:
             self.settle()
         if isinstance(entry, Start):
@@ -148,23 +151,29 @@ class Ledger:
 
     def state(self, sequence: int) -> tuple[bool, bool]:
         """Whether a publication that is still in the image is released (PUBREC came) and done (PUBCOMP came)."""
-        for slot in range(_SLOTS):
+        for slot in range(SLOTS):
             publication = self._publication(slot, None)
             if publication and publication.sequence == sequence:
                 return self._marks(slot, sequence)
         raise KeyError(sequence)
 
+    @property
+    def newest_slot(self) -> int:
+        """Where the newest publication in the image is; -1 if there is none."""
+        held = [(one.sequence, slot) for slot in range(SLOTS) if (one := self._publication(slot, None))]
+        return max(held)[1] if held else -1
+
     def waiting(self) -> list[int]:
         """Sequences that are in the image and not done, by slot."""
-        held = ((slot, publication.sequence) for slot in range(_SLOTS) if (publication := self._publication(slot, None)))
+        held = ((slot, publication.sequence) for slot in range(SLOTS) if (publication := self._publication(slot, None)))
         return [sequence for slot, sequence in held if not self._marks(slot, sequence)[1]]
 
     def _marks(self, slot: int, sequence: int) -> tuple[bool, bool]:
-        released, done = self.image[_SLOTS_AT + slot * _SLOT_SIZE + _CHECKED :][:2]
-        return released == (sequence & 0xFF) ^ 0x55, done == (sequence & 0xFF) ^ 0xAA
+        released, done = self.image[SLOTS_AT + slot * SLOT_SIZE + RELEASED_AT :][:2]
+        return released == (sequence & 0xFF) ^ RELEASED_MASK, done == (sequence & 0xFF) ^ _DONE_MASK
 
     def _record(self, slot: int) -> bytes:
-        return bytes(self.image[_SLOTS_AT + slot * _SLOT_SIZE :][:_CHECKED])
+        return bytes(self.image[SLOTS_AT + slot * SLOT_SIZE :][:CHECKED])
 
     def _publication(self, slot: int, cycle: int | None) -> Publication | None:
         record = self._record(slot)

@@ -22,6 +22,8 @@ from hil.board.images import write_flash
 BUILD = Path(__file__).resolve().parents[2] / "build" / "firmware"
 HZ = 16_000_000
 """Board time is counted in cycles of this clock."""
+OFF_S = 0.5
+"""For so long the rig leaves a board without power."""
 
 _START_SECONDS = 20.0
 _ANSWER_SECONDS = 20.0

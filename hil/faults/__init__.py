@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from hil.faults.base import Evidence, Fault, Kind
-from hil.faults.board import BoardBrownOut, BoardPowerCut, BoardPowerCutInExchange, BoardReset
-from hil.faults.gateway import ClockJump, DiskFull, DiskSlow, GatewayKill, GatewayPause, UplinkKill
-from hil.faults.ingest import CheckpointLost, IngestKill
+from hil.faults.board import BoardBrownOut, BoardEepromWorn, BoardPowerCut, BoardPowerCutInExchange, BoardReset, BoardSwapped, BoardWatchdog
+from hil.faults.gateway import GatewayKill, GatewayPause, GatewayPowerCut, UplinkKill
+from hil.faults.ingest import CheckpointLost, IngestKill, IngestTwice
 from hil.faults.landing import BatchDamaged, BatchTwice, LandingUnwritable
 from hil.faults.line import (
     LineBursts,
@@ -22,6 +22,7 @@ from hil.faults.line import (
     LineWrongBaud,
     PortUnplugged,
 )
+from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
 
 OfLine = (
     LineNoise
@@ -36,11 +37,12 @@ OfLine = (
     | LineWrongBaud
     | PortUnplugged
 )
-OfBoard = BoardPowerCut | BoardPowerCutInExchange | BoardBrownOut | BoardReset
-OfGateway = GatewayKill | GatewayPause | DiskFull | DiskSlow | ClockJump
-OfWayUp = UplinkKill | LandingUnwritable | BatchTwice | BatchDamaged | IngestKill | CheckpointLost
+OfBoard = BoardPowerCut | BoardPowerCutInExchange | BoardBrownOut | BoardReset | BoardWatchdog | BoardEepromWorn | BoardSwapped
+OfGateway = GatewayKill | GatewayPause | GatewayPowerCut | DiskFull | DiskSlow | ClockJump
+OfUplink = UplinkKill | LandingUnwritable | LandingSlow | LandingRefuses | UploadCut | BatchTwice | BatchDamaged
+OfIngest = IngestKill | IngestTwice | CheckpointLost
 
-AnyKind = Annotated[OfLine | OfBoard | OfGateway | OfWayUp, Field(discriminator="kind")]
+AnyKind = Annotated[OfLine | OfBoard | OfGateway | OfUplink | OfIngest, Field(discriminator="kind")]
 """One `[[fault]]` table."""
 
 __all__ = ["AnyKind", "Evidence", "Fault", "Kind"]

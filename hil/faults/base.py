@@ -60,6 +60,9 @@ class Kind(BaseModel, ABC):
     needs_ingest: ClassVar[bool] = False
     """Whether it breaks the ingest, or leaves something that only the ingest mends."""
 
+    machine_of: ClassVar[str | None] = None
+    """The program under which it needs a machine that misbehaves (hil/machine.py)."""
+
     kind: str
     count: int = Field(default=1, ge=0)
     between: tuple[float, float] = (0.05, 0.95)
@@ -96,6 +99,10 @@ class Kind(BaseModel, ABC):
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         """What else is drawn for a fault at this place. total: readings of the run."""
         return {}
+
+    def impossible(self) -> str | None:
+        """Why it cannot happen on this machine."""
+        return None
 
     @abstractmethod
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:

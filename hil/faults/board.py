@@ -1,12 +1,15 @@
-"""Faults of a board: its power goes at a counted point, or it is reset."""
+"""Faults of a board: its power goes at a counted point, it is reset, its EEPROM wears out, or another board takes its place."""
 
 import asyncio
 import random
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hil.board.simulator import Event, SimulatedBoard
+from hil.board.ledger import CHECKED, SLOT_SIZE, SLOTS, SLOTS_AT
+from hil.board.simulator import OFF_S, Event, SimulatedBoard
+from hil.counters import LOOK_EVERY, wait_until
 from hil.faults.base import Evidence, Fault, Kind
 
 if TYPE_CHECKING:
@@ -15,9 +18,10 @@ if TYPE_CHECKING:
 
 SLOT_WRITES = 20  # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
 PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
-OFF_S = 0.5  # for which a board is without power
 CUT_WITHIN = 60.0  # s in which an armed cut must come
 RESTART_WITHIN = 10.0  # s
+WORN_WITHIN = 60.0  # s in which a worn slot must have its turn
+MET_WITHIN = 60.0  # s in which a new board must have met the gateway
 
 
 class BoardPowerCut(Kind):
@@ -67,7 +71,15 @@ class Cut:
 
 
 async def cut_power(device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> Cut | None:
-    """Cut the power after `count` of `unit`, look at the ledger, and give the power back. None if the cut did not come."""
+    """Cut the power after `count` of `unit`, and give it back. None if the cut did not come."""
+    if cut := await power_goes(device, unit, count, torn):
+        await asyncio.sleep(OFF_S)
+        await device.board.power(True)
+    return cut
+
+
+async def power_goes(device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> Cut | None:
+    """Cut the power after `count` of `unit`, and look at the ledger. None if the cut did not come."""
     events = await device.board.subscribe()
     await device.board.cut(unit, count, torn=torn)
     try:
@@ -78,10 +90,7 @@ async def cut_power(device: "Device", unit: Literal["tx", "eeprom"], count: int,
     finally:
         events.close()
     device.look()
-    waiting = device.waiting()
-    await asyncio.sleep(OFF_S)
-    await device.board.power(True)
-    return Cut(event, waiting)
+    return Cut(event, device.waiting)
 
 
 class BoardBrownOut(Kind):
@@ -106,6 +115,72 @@ class BoardReset(Kind):
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         device = rig.device(fault)
         return await restart(device.board, device.strike(fault.id, [{"do": "reset"}], RESTART_WITHIN), "external")
+
+
+class BoardWatchdog(Kind):
+    """The board hangs, and its watchdog resets it. RAM stays."""
+
+    text: ClassVar[str] = "reset by the watchdog"
+    part: ClassVar[str] = "board"
+    kind: Literal["board-watchdog"]
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        board = rig.device(fault).board
+        return await restart(board, board.hang(), "watchdog")
+
+
+class BoardEepromWorn(Kind):
+    """A bit of each cell of a slot of the journal is stuck at 1, as erased, for good; the slot's turn comes a few publications later."""
+
+    text: ClassVar[str] = "EEPROM worn"
+    part: ClassVar[str] = "board"
+    kind: Literal["board-eeprom-worn"]
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"ahead": rng.randint(2, 4), "bit": rng.randrange(8)}  # the next slot may be half written already
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        device = rig.device(fault)
+        slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
+        before = (await device.board.stats()).stuck_writes
+        for cell in range(CHECKED):
+            await device.board.stick(SLOTS_AT + slot * SLOT_SIZE + cell, 1 << fault.detail["bit"], 0xFF)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WORN_WITHIN):
+                while True:
+                    if changed := (await device.board.stats()).stuck_writes - before:
+                        return Evidence(f"slot {slot} took {changed} bytes otherwise than they were written", {"slot": slot})
+                    await asyncio.sleep(LOOK_EVERY)
+        return None
+
+
+class BoardSwapped(Kind):
+    """The board dies after N more bytes sent, and another one takes its name (`onceway device replace`). What the old one holds is
+    accounted for."""
+
+    text: ClassVar[str] = "board swapped"
+    part: ClassVar[str] = "board"
+    kind: Literal["board-swapped"]
+    between: tuple[float, float] = (0.3, 0.7)
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"after_tx": rng.randint(1, PUBLISH_BYTES)}
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        device = rig.device(fault)
+        died = await power_goes(device, "tx", fault.detail["after_tx"])
+        if died is None:
+            return None
+        old = device.ledger.incarnation
+        await device.swap(fault.id, MET_WITHIN)
+        try:
+            async with asyncio.timeout(MET_WITHIN):
+                await wait_until(lambda: device.look() and device.ledger.incarnation)
+        except TimeoutError:
+            return None
+        new = device.ledger.incarnation
+        text = f"incarnation {old:08x} with {died.waiting} publication(s) not done gave way to {new:08x}"
+        return Evidence(text, {"old": old, "new": new, "held": died.waiting}) if new != old else None
 
 
 async def restart(board: SimulatedBoard, make: Awaitable[object], cause: str) -> Evidence | None:

@@ -1,20 +1,20 @@
-"""Faults of the gateway's processes, and of the machine under the gateway."""
+"""Faults of the gateway's processes, and of the power under them."""
 
 import asyncio
-import random
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from hil.counters import wait_until
+from hil.disk import missing
 from hil.faults.base import Evidence, Fault, Kind
 
 if TYPE_CHECKING:
     from hil.rig import Rig
 
 DOWN_S = 0.5  # from a kill to the next start; systemd waits a second
-MET_WITHIN = 30.0  # s in which the gateway must have met what is wrong with its machine
 
 
 class GatewayKill(Kind):
@@ -23,9 +23,7 @@ class GatewayKill(Kind):
     kind: Literal["gateway-kill"]
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        evidence = await kill(rig, "gateway")
-        await rig.site.start_gateway()
-        return evidence
+        return await restart(rig, "gateway", rig.site.start_gateway)
 
 
 class GatewayPause(Kind):
@@ -55,79 +53,51 @@ class UplinkKill(Kind):
     kind: Literal["uplink-kill"]
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        evidence = await kill(rig, "uplink")
-        await rig.site.start_uplink()
-        return evidence
+        return await restart(rig, "uplink", rig.site.start_uplink)
 
 
-class MachineFault(Kind):
-    """Something is wrong with the machine for some seconds, beginning at a place. It happened when the gateway met it (hil/machine.py)."""
+class GatewayPowerCut(Kind):
+    """Gateway and uplink are gone, and start again on what the disk under their data holds: what only the kernel had is gone, too."""
 
+    text: ClassVar[str] = "power cut of the gateway"
     part: ClassVar[str] = "gateway"
-    switch: ClassVar[str]
-    counter_of: ClassVar[str]
-    seconds: float = Field(default=3.0, gt=0, le=60)
+    kind: Literal["gateway-power-cut"]
 
-    def value(self, fault: Fault) -> int:
-        """What the switch is set to."""
-        return 1
+    def impossible(self) -> str | None:
+        return missing()
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        machine = rig.site.machine
-        before = machine[self.counter_of]
-        machine[self.switch] = self.value(fault)
-        try:
-            await asyncio.sleep(self.seconds)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(MET_WITHIN):
-                    await wait_until(lambda: machine[self.counter_of] > before)
-        finally:
-            machine[self.switch] = 0
-        met = machine[self.counter_of] - before
-        return Evidence(f"{self.counter_of} {met} times", {"times": met, "value": self.value(fault)}) if met else None
+        site = rig.site
+        assert site.disk is not None  # noqa: S101
+        async with site.hands:
+            victims = [site.running[name] for name in ("gateway", "uplink")]
+            for child in victims:
+                child.pause()
+            await wait_until(lambda: all(child.paused for child in victims))
+            written = contents(site.folder.data)
+            copy = await asyncio.to_thread(site.disk.freeze)
+            for child in victims:
+                await child.kill()
+            site.disk.restart(copy)  # at once, so that nothing of ours is open on it
+            lost = [name for name, data in contents(site.folder.data).items() if written.get(name) != data]
+            place = rig.counters["spooled"]
+            await asyncio.sleep(DOWN_S)
+            await site.start_gateway()
+            await site.start_uplink()
+        text = f"started on the disk's copy at {place} publications in the store; {len(lost)} file(s) were older on it"
+        return Evidence(text, {"older": sorted(lost)})
 
 
-class DiskFull(MachineFault):
-    """Every write below the gateway's data folder fails with ENOSPC."""
-
-    text: ClassVar[str] = "disk full"
-    switch: ClassVar[str] = "full"
-    counter_of: ClassVar[str] = "refused"
-    kind: Literal["disk-full"]
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-class DiskSlow(MachineFault):
-    """Every fsync below the gateway's data folder takes so many milliseconds more."""
-
-    text: ClassVar[str] = "slow fsync"
-    switch: ClassVar[str] = "slow_ms"
-    counter_of: ClassVar[str] = "slowed"
-    kind: Literal["disk-slow"]
-    ms: int = Field(default=800, ge=1, le=10_000)
-
-    def value(self, fault: Fault) -> int:
-        return self.ms
-
-
-class ClockJump(MachineFault):
-    """The gateway's clock of the day jumps, forward or back, and jumps home again."""
-
-    text: ClassVar[str] = "clock jump"
-    switch: ClassVar[str] = "clock_ns"
-    counter_of: ClassVar[str] = "shifted"
-    kind: Literal["clock-jump"]
-    hours: float = Field(default=24 * 30, gt=0)
-
-    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        return {"sign": rng.choice((-1, 1))}
-
-    def value(self, fault: Fault) -> int:
-        return int(fault.detail["sign"] * self.hours * 3600) * 10**9
-
-
-async def kill(rig: "Rig", name: str) -> Evidence:
-    child = rig.site.running[name]
-    await child.kill()
-    evidence = Evidence(f"process {child.pid} killed at {rig.counters['spooled']} publications in the store", {"pid": child.pid})
-    await asyncio.sleep(DOWN_S)
-    return evidence
+async def restart(rig: "Rig", name: str, start: Callable[[], Awaitable[None]]) -> Evidence:
+    """kill -9, and a new start a little later."""
+    async with rig.site.hands:
+        child = rig.site.running[name]
+        await child.kill()
+        evidence = Evidence(f"process {child.pid} killed at {rig.counters['spooled']} publications in the store", {"pid": child.pid})
+        await asyncio.sleep(DOWN_S)
+        await start()
+        return evidence

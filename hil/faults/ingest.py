@@ -4,77 +4,103 @@ import asyncio
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from hil.checkpoint import IngestProgress
 from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.gateway import restart
 
 if TYPE_CHECKING:
     from hil.rig import Rig
 
-STEPS = ("data files written", "appended")
-LOOK_EVERY = 0.002  # s: these moments are over soon
-DOWN_S = 0.5
+STEPS = {
+    "its offset is noted": "*/checkpoint/offsets/*",
+    "its rows are written": "*/publications/part-*.parquet",
+    "its readings are written": "*/publications_readings/part-*.parquet",
+    "its rows are appended": "*/publications/_delta_log/*.json*",
+    "its readings are appended": "*/publications_readings/_delta_log/*.json*",
+    "its counts are saved": "*/publications/_onceway/*",
+    "its end is noted": "*/checkpoint/commits/*",
+}
+"""Steps of a micro-batch, in their order, by the first file that each makes (gateway/ingest/README.md, and Spark's checkpoint)."""
+SECOND = "second ingest"
+SECOND_WITHIN = 180.0  # s from the start of a second ingest to the end of its first micro-batch
 
 
-class IngestKill(Kind):
-    """In a micro-batch, at a step drawn for it; one that ended just before the kill is no hit, and the next is tried."""
+class IngestFault(Kind):
+    """Comes when there is an append that could be repeated; how many there will be depends on the speed of the machine."""
 
-    text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"
     part: ClassVar[str] = "ingest"
     counter: ClassVar[str] = "appends"
     needs_ingest: ClassVar[bool] = True
-    kind: Literal["ingest-kill"]
 
     def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
-        """Early appends: how many there will be depends on the speed of the machine, and one more must come after the last place."""
-        for number in range(1, self.count + 1):
-            yield number, number - 1
-
-    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        return {"step": rng.choice(STEPS)}
-
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        while True:
-            await self._step(fault.detail["step"], rig)
-            child = rig.site.running["ingest"]
-            await child.kill()
-            hit, number = rig.progress.in_batch, rig.progress.begun
-            await asyncio.sleep(DOWN_S)
-            await rig.site.start_ingest()
-            if hit:
-                measured = {"micro_batch": number, "appends": rig.progress.appends, "step": fault.detail["step"]}
-                return Evidence(f"process {child.pid} killed in micro-batch {number}, {fault.detail['step']}", measured)
-
-    async def _step(self, step: str, rig: "Rig") -> None:
-        """Return when a micro-batch that begins from now on has come to this step."""
-        progress = rig.progress
-        files, appends = progress.data_files(), progress.appends
-        if step == "appended":
-            await wait_until(lambda: progress.appends > appends, LOOK_EVERY)
-        else:
-            await wait_until(lambda: progress.in_batch and progress.data_files() - files, LOOK_EVERY)
-
-
-class CheckpointLost(Kind):
-    """Spark's checkpoint is gone, and the ingest begins with the first batch of each feed again."""
-
-    text: ClassVar[str] = "checkpoint of the ingest lost"
-    part: ClassVar[str] = "ingest"
-    counter: ClassVar[str] = "appends"
-    needs_ingest: ClassVar[bool] = True
-    kind: Literal["checkpoint-lost"]
-
-    def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
-        """When there is an append that could be repeated."""
         for number in range(1, self.count + 1):
             yield number, 1
 
+
+class IngestKill(IngestFault):
+    """Between two steps of a micro-batch: the process is stopped when it is about to begin the second one, and killed there. Each fault has
+    the step after that of the one before; the first is drawn."""
+
+    text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"
+    machine_of: ClassVar[str] = "ingest"
+    kind: Literal["ingest-kill"]
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        steps = list(STEPS)
+        for number, fault in enumerate(super().faults(seed, readings), seed):
+            yield replace(fault, detail={"before": steps[number % len(steps)]})
+
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        child = rig.site.running["ingest"]
-        await child.kill()
-        ended = rig.progress.ended
-        shutil.rmtree(rig.site.folder.checkpoint)
-        await asyncio.sleep(DOWN_S)
-        await rig.site.start_ingest()
+        machine, step = rig.site.machine("ingest"), fault.detail["before"]
+        held = machine["held"]
+        machine.hold_before(STEPS[step])
+        await wait_until(lambda: machine["held"] > held)
+        begun, appends = rig.progress.begun, rig.progress.appends
+        machine["hold"] = 0
+        killed = await restart(rig, "ingest", rig.site.start_ingest)
+        measured: dict[str, Any] = {**killed.data, "micro_batch": begun, "appends": appends}
+        return Evidence(f"process {killed.data['pid']} killed before {step}, at micro-batch {begun} and append {appends}", measured)
+
+
+class CheckpointLost(IngestFault):
+    """Spark's checkpoint is gone, and the ingest begins with the first batch of each feed again."""
+
+    text: ClassVar[str] = "checkpoint of the ingest lost"
+    kind: Literal["checkpoint-lost"]
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        ended = -1
+
+        async def start() -> None:
+            nonlocal ended
+            ended = rig.progress.ended
+            shutil.rmtree(rig.site.folder.checkpoint)
+            await rig.site.start_ingest()
+
+        await restart(rig, "ingest", start)
         return Evidence(f"a checkpoint of {ended + 1} micro-batches removed", {"micro_batches": ended + 1}) if ended >= 0 else None
+
+
+class IngestTwice(IngestFault):
+    """A second ingest, with a checkpoint of its own, works on the same table for a while."""
+
+    text: ClassVar[str] = "two ingests at once"
+    kind: Literal["ingest-twice"]
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        checkpoint = rig.site.folder.checkpoint.with_name("second checkpoint")
+        await rig.site.start_ingest(SECOND, checkpoint)
+        second, progress = rig.site.running[SECOND], IngestProgress(checkpoint, rig.site.folder.table)
+        try:
+            async with asyncio.timeout(SECOND_WITHIN):
+                await wait_until(lambda: progress.ended >= 0)
+        except TimeoutError:
+            return None
+        finally:
+            await second.stop()
+        taken = sum(progress.taken().values())
+        return Evidence(f"process {second.pid} has taken {taken} batches as well", {"pid": second.pid, "batches": taken})

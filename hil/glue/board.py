@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-OFF_S = 0.5  # for which a cut leaves it without power
+from hil.board.simulator import OFF_S
 
 
 def main(

@@ -1,7 +1,8 @@
 """The loop of a wire: bytes from port to port over two lines, and orders while it runs.
 
 In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields of a `Command` (strike.py),
-`{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for so long), `{"do": "reset", "fault"}` (an edge of DTR at the board).
+`{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for so long), `{"do": "reset", "fault"}` (an edge of DTR at the board),
+`{"do": "swap", "fault", "board"}` (another board's port; the gateway's goes away for a moment).
 Out: JSON Lines on standard output that say what happened (hil/README.md). When the gateway opens its port the board's is opened anew, so
 the board sees the DTR edge that resets an Uno.
 """
@@ -23,6 +24,7 @@ from hil.wire.strike import Command
 TICK = 0.002  # s between releases of bytes that wait for the line
 CLOSED_POLL = 0.01  # s between looks at a port that nobody has open: the kernel reports its hang-up without end
 DTR_LOW = 0.05  # s for which the board's port stays closed when the gateway opens its own
+SWAP = 0.5  # s for which the gateway's port is away while a board is swapped
 REPORT_EVERY = 0.5  # s between counts
 
 
@@ -114,6 +116,12 @@ class Wire:
             case "reset":
                 self._edge()
                 emit({"event": "struck", "fault": order["fault"], "action": "reset"})
+            case "swap":
+                self._unplug(now + SWAP)
+                self._up.clear()
+                self._board_path = Path(order["board"])
+                self._edge()
+                emit({"event": "struck", "fault": order["fault"], "action": "swap"})
 
     def _unplug(self, plug_at: float) -> None:
         if self._port:

@@ -15,7 +15,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from tests.durability.disk import LoopDisk, missing
+from hil.disk import LoopDisk, missing
 from tests.durability.site import Site
 
 PART = 12
@@ -38,7 +38,7 @@ async def run(kind: str, times: int, seed: int, reached: Counter[str]) -> list[s
         with tempfile.TemporaryDirectory() as name:
             folder, count = Path(name), min(PART, times - first)
             if kind == "power cuts":
-                with closing(LoopDisk(folder)) as disk:
+                with closing(LoopDisk(folder / "disk")) as disk:
                     site = Site(disk.mount / "data", seed + first)
                     await site.outages(count, disk, progress)
             else:

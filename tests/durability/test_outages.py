@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durability.disk import LoopDisk, missing
+from hil.disk import LoopDisk, missing
 from tests.durability.site import Site
 
 SEED = 4
@@ -15,7 +15,7 @@ SEED = 4
 def disk(tmp_path: Path) -> Iterator[LoopDisk]:
     if reason := missing():
         pytest.skip(reason)
-    made = LoopDisk(tmp_path)
+    made = LoopDisk(tmp_path / "disk")
     yield made
     made.close()
 

@@ -260,3 +260,19 @@ def test_a_failure_outweighs_a_doubt() -> None:
     result = check(without(run_of(3, fault=False), ("table",), 1))
     assert result.verdict is Verdict.FAILS
     assert result.reasons == ["1 lost", "planned fault did not happen: gateway/kill-1 (kill)"]
+
+
+def test_what_a_swapped_board_never_sent_is_left_behind_and_not_lost() -> None:
+    left = Event(9, "board", "left", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2})
+    unsent = check([*without(run_of(3), HOPS[1:], 2), left])
+    assert (unsent.verdict, unsent.offenders) == (Verdict.HOLDS, [])
+    assert wrong(unsent) == [("uno-1", 2, Outcome.LEFT, "board")]
+    assert unsent.summary() == "6 produced · 5 in the table · 0 lost · 0 doubled · 0 altered · 1 left behind"
+    assert wrong(check([*without(run_of(3), HOPS[2:], 2), left])) == [("uno-1", 2, Outcome.LOST, "batch")]
+    assert check([*run_of(3), left]).verdict is Verdict.HOLDS
+
+
+def test_a_fault_that_cannot_happen_on_this_machine_says_why() -> None:
+    result = check([*run_of(2, fault=False), Event(1, "rig", "impossible", {"fault": "gateway/kill-1", "why": "it needs root"})])
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons == ["planned fault did not happen: gateway/kill-1 (kill): it needs root"]

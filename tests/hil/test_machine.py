@@ -49,3 +49,66 @@ def test_a_bad_machine_is_bad_below_its_folder(machine: Machine, tmp_path: Path)
     assert run(machine, tmp_path / "elsewhere") == ["written", "False", "True"]
     machine["full"] = machine["slow_ms"] = machine["clock_ns"] = 0
     assert run(machine, tmp_path / "data" / "file") == ["written", "False", "False"]
+
+
+HALVES = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+print(os.write(file, b"0123456789"))
+for _ in range(2):
+    try:
+        os.write(file, b"x")
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_an_upload_is_cut_half_way_and_the_line_is_dead_then(machine: Machine, tmp_path: Path) -> None:
+    def upload(file: Path) -> list[str]:
+        argv = [sys.executable, "-c", HALVES, str(file)]
+        done = subprocess.run(argv, env={**os.environ, **machine.env}, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    machine["cut"] = 1
+    assert upload(tmp_path / "elsewhere") == ["10"]
+    assert upload(tmp_path / "data" / "file") == ["5", "Input/output error", "Input/output error"]
+    assert (tmp_path / "data" / "file").read_bytes() == b"01234"
+    assert machine["halved"] == 1
+    machine["cut"] = 0
+    assert upload(tmp_path / "data" / "other") == ["10"]
+
+
+APPEARS = """
+import os, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+(folder / "a.json").write_text("a")
+(folder / "b.tmp").write_text("b")
+if sys.argv[2] == "rename":
+    os.rename(folder / "b.tmp", folder / "b.json")
+else:
+    (folder / "b.json").write_text("b")
+"""
+
+
+@pytest.mark.parametrize("way", ["rename", "open"])
+def test_a_program_is_stopped_just_before_a_file_appears(machine: Machine, tmp_path: Path, way: str) -> None:
+    machine.hold_before("*/data/b*.json")
+    process = subprocess.Popen([sys.executable, "-c", APPEARS, str(tmp_path / "data"), way], env={**os.environ, **machine.env})
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    assert machine["held"] == 1
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["a.json", "b.tmp"]
+    process.kill()
+    assert process.wait(30) == -9
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["a.json", "b.tmp"]
+
+
+def test_a_program_goes_on_that_is_held_no_more(machine: Machine, tmp_path: Path) -> None:
+    machine.hold_before("*/data/b.json")
+    machine["hold"] = 0
+    argv = [sys.executable, "-c", APPEARS, str(tmp_path / "data"), "rename"]
+    subprocess.run(argv, env={**os.environ, **machine.env}, check=True, timeout=60)
+    assert machine["held"] == 0
+    with pytest.raises(ValueError, match="longer than 255 bytes"):
+        machine.hold_before("x" * 256)

@@ -207,6 +207,29 @@ def test_a_reset_is_an_edge_of_dtr(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         os.close(fd)
 
 
+def test_another_board_takes_the_place_of_a_dead_one(rig: Callable[..., Rig]) -> None:
+    wire = rig()
+    wire.open()
+    new, slave = os.openpty()
+    tty.setraw(slave)
+    order(wire, do="swap", board=os.ttyname(slave))
+    assert wire.expect("struck")["action"] == "swap"
+    os.close(slave)
+    assert os.read(wire.gateway, 1) == b""  # the gateway sees its port go away
+    os.close(wire.gateway)
+    wire.gateway = -1
+    while not wire.port.exists():
+        time.sleep(0.01)
+    wire.open()
+    os.write(wire.board, b"old")
+    os.write(new, b"new")
+    os.write(wire.gateway, b"welcome")
+    assert read(wire.gateway, 3) == b"new"
+    assert read(new, 7) == b"welcome"
+    wire.end()
+    os.close(new)
+
+
 def test_a_board_that_goes_away(rig: Callable[..., Rig], tmp_path: Path) -> None:
     wire = rig()
     os.close(wire.board)

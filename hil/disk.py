@@ -1,0 +1,91 @@
+"""A disk whose power can be cut: an ext4 of its own on a loop device. It needs root; `missing` says what this machine lacks.
+
+In: an empty folder to mount it on. Out: a power cut, which is what the block device held at one moment, mounted anew: pages that the kernel
+had not written to the device by then are gone, as they would be.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SIZE = 128 * 1024 * 1024
+MEMORY = "/dev/shm"  # noqa: S108 - a file system, and the folder made in it has a name that nobody can guess
+_WRITES, _IN_FLIGHT = 4, 8
+"""Places in /sys/block/loopN/stat: writes that are complete, …, requests under way."""
+
+
+def missing() -> str | None:
+    """Why there can be no such disk here."""
+    if os.geteuid():
+        return "mounting a loop device needs root"
+    for need in ("/dev/loop-control", MEMORY):
+        if not Path(need).exists():
+            return f"this machine has no {need}"
+    return None if shutil.which("mkfs.ext4") else "mkfs.ext4 is not installed"
+
+
+class LoopDisk:
+    """mount: where it is mounted. Its image is in memory, so that other disks of this machine neither slow it nor suffer from it."""
+
+    def __init__(self, mount: Path) -> None:
+        self.mount = mount
+        self.mount.mkdir()
+        self._folder = tempfile.TemporaryDirectory(dir=MEMORY, prefix="onceway-")
+        self._image = Path(self._folder.name) / "disk.img"
+        self._device = ""
+        with self._image.open("wb") as file:
+            file.truncate(SIZE)
+        _run("mkfs.ext4", "-q", "-F", "-J", "size=4", self._image)
+        self._attach()
+
+    def _attach(self) -> None:
+        self._device = _run("losetup", "--find", "--show", self._image).strip()
+        _run("mount", "-o", "noatime", self._device, self.mount)
+
+    def _detach(self, *how: str) -> None:
+        _run("umount", *how, self.mount)
+        _run("losetup", "--detach", self._device)
+
+    def freeze(self) -> Path:
+        """A copy of what the device holds. Nobody may write to the files meanwhile; the kernel may, and then the copy is made again."""
+        copy = self._image.with_name("cut.img")
+        while True:
+            before = self._written()
+            _run("cp", "--sparse=always", self._image, copy)
+            if self._written() == before and before[_IN_FLIGHT - _WRITES] == "0":
+                return copy
+
+    def _written(self) -> list[str]:
+        return Path(f"/sys/block/{Path(self._device).name}/stat").read_text().split()[_WRITES : _IN_FLIGHT + 1]
+
+    def restart(self, copy: Path) -> None:
+        """Go on with a copy that `freeze` made. Nothing may be open on the disk."""
+        self._detach()
+        copy.replace(self._image)
+        self._attach()
+
+    def close(self) -> None:
+        self._detach("--lazy")  # whoever was interrupted may have left something open
+        self._folder.cleanup()
+
+
+@contextmanager
+def kept(mount: Path) -> Iterator[LoopDisk]:
+    """A disk at this folder; its files are in the folder itself afterwards."""
+    disk = LoopDisk(mount)
+    try:
+        yield disk
+    finally:
+        copy = mount.with_name(mount.name + ".copy")
+        shutil.copytree(mount, copy, ignore=shutil.ignore_patterns("lost+found"))
+        disk.close()
+        mount.rmdir()
+        copy.rename(mount)
+
+
+def _run(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout

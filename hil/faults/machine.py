@@ -1,0 +1,124 @@
+"""Faults of the machine under a program: under the gateway (disk and clock), and under the uplink (how the landing place answers)."""
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hil.counters import wait_until
+from hil.faults.base import Evidence, Fault, Kind
+
+if TYPE_CHECKING:
+    from hil.rig import Rig
+
+MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its machine
+
+
+class MachineFault(Kind):
+    """Something is wrong with the machine for some seconds, beginning at a place. It happened when the program met it (hil/machine.py)."""
+
+    part: ClassVar[str] = "gateway"
+    switch: ClassVar[str]
+    met: ClassVar[str]
+    """The machine's count of how often."""
+    seconds: float = Field(default=3.0, gt=0, le=60)
+
+    def value(self, fault: Fault) -> int:
+        """What the switch is set to."""
+        return 1
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        assert self.machine_of  # noqa: S101
+        machine = rig.site.machine(self.machine_of)
+        before = machine[self.met]
+        machine[self.switch] = self.value(fault)
+        try:
+            await asyncio.sleep(self.seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MET_WITHIN):
+                    await wait_until(lambda: machine[self.met] > before)
+        finally:
+            machine[self.switch] = 0
+        times = machine[self.met] - before
+        return Evidence(f"{self.met} {times} times", {"times": times, "value": self.value(fault)}) if times else None
+
+
+class DiskFull(MachineFault):
+    """Every write below the gateway's data folder fails with ENOSPC."""
+
+    text: ClassVar[str] = "disk full"
+    machine_of: ClassVar[str] = "gateway"
+    switch: ClassVar[str] = "full"
+    met: ClassVar[str] = "refused"
+    kind: Literal["disk-full"]
+
+
+class DiskSlow(MachineFault):
+    """Every fsync below the gateway's data folder takes so many milliseconds more."""
+
+    text: ClassVar[str] = "slow fsync"
+    machine_of: ClassVar[str] = "gateway"
+    switch: ClassVar[str] = "slow_ms"
+    met: ClassVar[str] = "slowed"
+    kind: Literal["disk-slow"]
+    ms: int = Field(default=800, ge=1, le=10_000)
+
+    def value(self, fault: Fault) -> int:
+        return self.ms
+
+
+class ClockJump(MachineFault):
+    """The gateway's clock of the day jumps, forward or back, and jumps home again."""
+
+    text: ClassVar[str] = "clock jump"
+    machine_of: ClassVar[str] = "gateway"
+    switch: ClassVar[str] = "clock_ns"
+    met: ClassVar[str] = "shifted"
+    kind: Literal["clock-jump"]
+    hours: float = Field(default=24 * 30, gt=0)
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"sign": rng.choice((-1, 1))}
+
+    def value(self, fault: Fault) -> int:
+        return int(fault.detail["sign"] * self.hours * 3600) * 10**9
+
+
+class LandingFault(MachineFault):
+    """The landing place does not do as it should, while the uplink runs."""
+
+    part: ClassVar[str] = "landing"
+    machine_of: ClassVar[str] = "uplink"
+
+
+class LandingSlow(LandingFault):
+    """It takes so many milliseconds to say that a file is safe."""
+
+    text: ClassVar[str] = "landing place slow"
+    switch: ClassVar[str] = "slow_ms"
+    met: ClassVar[str] = "slowed"
+    kind: Literal["landing-slow"]
+    ms: int = Field(default=1500, ge=1, le=10_000)
+
+    def value(self, fault: Fault) -> int:
+        return self.ms
+
+
+class LandingRefuses(LandingFault):
+    """It is there, and takes nothing (ENOSPC)."""
+
+    text: ClassVar[str] = "landing place refuses"
+    switch: ClassVar[str] = "full"
+    met: ClassVar[str] = "refused"
+    kind: Literal["landing-refuses"]
+
+
+class UploadCut(LandingFault):
+    """Half of an upload arrives, then the connection is dead (EIO) for some seconds."""
+
+    text: ClassVar[str] = "upload cut half-way"
+    switch: ClassVar[str] = "cut"
+    met: ClassVar[str] = "halved"
+    kind: Literal["upload-cut"]

@@ -1,0 +1,219 @@
+"""Faults, without a run: what is drawn for them, and that one which did not happen is never said to have happened."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.board.ledger import SLOT_SIZE, SLOTS_AT
+from hil.board.simulator import Event
+from hil.checker import Verdict, check
+from hil.faults import Evidence, Fault
+from hil.faults.board import BoardEepromWorn, BoardSwapped, BoardWatchdog
+from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
+from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
+from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
+from hil.history import History, read
+from hil.injector import Injector
+from hil.plan import Plan
+
+READINGS = {"uno-1": 50, "uno-2": 50}
+
+
+def fault(kind: str, **detail: object) -> Fault:
+    return Fault(f"uno-1/{kind}-1", kind, "lane", kind, "spooled", 1, detail)
+
+
+class Machine(dict[str, int]):
+    """One whose program meets what is wrong `times` times."""
+
+    def __init__(self, met: str, times: int) -> None:
+        super().__init__({met: 5})
+        self._met, self._times = met, times
+        self.set_to: list[int] = []
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.set_to.append(value)
+        super().__setitem__(self._met, self[self._met] + (self._times if value else 0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "value"),
+    [
+        (DiskFull(kind="disk-full", seconds=0.01), "gateway", 1),
+        (LandingSlow(kind="landing-slow", seconds=0.01, ms=700), "uplink", 700),
+        (LandingRefuses(kind="landing-refuses", seconds=0.01), "uplink", 1),
+        (UploadCut(kind="upload-cut", seconds=0.01), "uplink", 1),
+    ],
+)
+async def test_a_machine_misbehaves_under_its_program_until_it_was_met(
+    kind: MachineFault, program: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hil.faults.machine.MET_WITHIN", 0.05)
+    for times in (0, 3):
+        machine = Machine(kind.met, times)
+        rig: Any = SimpleNamespace(site=SimpleNamespace(machine={program: machine}.__getitem__))
+        evidence = await kind.inject(fault(kind.kind), rig)
+        assert machine.set_to == [value, 0]
+        assert (evidence.data["times"] if evidence else 0) == times
+
+
+@given(seed=st.integers(0, 2**32))
+def test_as_many_kills_as_steps_of_the_ingest_hit_each_of_them(seed: int) -> None:
+    made = list(IngestKill(kind="ingest-kill", count=len(STEPS)).faults(seed, READINGS))
+    assert {one.detail["before"] for one in made} == set(STEPS)
+    assert {one.at for one in made} == {1}
+
+
+class Stream:
+    """Events of a board, and then silence."""
+
+    def __init__(self, *events: Event) -> None:
+        self._events = list(events)
+
+    async def __aiter__(self) -> Any:
+        for event in self._events:
+            yield event
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        pass
+
+
+def rig_of(**device: Any) -> Any:
+    return SimpleNamespace(device=lambda _: SimpleNamespace(**device))
+
+
+async def nothing(*_: object, **__: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(("cause", "happened"), [("watchdog", True), ("external", False)])
+async def test_a_watchdog_must_have_been_the_cause_of_the_start(cause: str, happened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hil.faults.board.RESTART_WITHIN", 0.05)
+
+    async def subscribe() -> Stream:
+        return Stream(Event("reset", 1, {"cause": cause}), Event("boot", 2, {"cause": cause}))
+
+    board = SimpleNamespace(subscribe=subscribe, hang=nothing)
+    evidence = await BoardWatchdog(kind="board-watchdog").inject(fault("board-watchdog"), rig_of(board=board))
+    assert (evidence is not None) is happened
+
+
+@pytest.mark.parametrize("counts", [[4, 4, 4, 5], [4, 4]])
+async def test_a_worn_slot_must_have_changed_what_was_written(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hil.faults.board.WORN_WITHIN", 0.3)
+    left = iter(counts)
+    stuck: list[tuple[int, int, int]] = []
+
+    async def stats() -> Any:
+        return SimpleNamespace(stuck_writes=next(left, counts[-1]))
+
+    async def stick(*cell: int) -> None:
+        stuck.append(cell)  # type: ignore[arg-type]
+
+    board = SimpleNamespace(stats=stats, stick=stick)
+    rig = rig_of(board=board, ledger=SimpleNamespace(newest_slot=58))
+    evidence = await BoardEepromWorn(kind="board-eeprom-worn").inject(fault("board-eeprom-worn", ahead=3, bit=2), rig)
+    assert stuck == [(SLOTS_AT + 1 * SLOT_SIZE + cell, 4, 0xFF) for cell in range(14)]  # the slots are used in turn
+    assert (evidence is not None) is (counts[-1] > counts[0])
+
+
+@pytest.mark.parametrize(("new", "happened"), [(0xBEEF, True), (0xC0FFEE, False), (0, False)])
+async def test_a_new_board_must_have_met_the_gateway_as_another_one(new: int, happened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hil.faults.board.MET_WITHIN", 0.1)
+    ledger = SimpleNamespace(incarnation=0xC0FFEE)
+    swapped: list[str] = []
+
+    async def subscribe() -> Any:
+        async def wait_for(*_: object) -> Event:
+            return Event("cut", 7, {"writing": None, "tx": 1, "writes": 1})
+
+        return SimpleNamespace(wait_for=wait_for, close=lambda: None)
+
+    async def swap(name: str, within: float) -> None:
+        swapped.append(name)
+        ledger.incarnation = new
+
+    rig = rig_of(board=SimpleNamespace(subscribe=subscribe, cut=nothing), swap=swap, look=lambda: 1, waiting=2, ledger=ledger)
+    evidence = await BoardSwapped(kind="board-swapped").inject(fault("board-swapped", after_tx=3), rig)
+    assert swapped == ["uno-1/board-swapped-1"]
+    assert (evidence is not None) is happened
+    if evidence:
+        assert evidence.data == {"old": 0xC0FFEE, "new": 0xBEEF, "held": 2}
+
+
+async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
+    """Else a power cut could start an uplink that a kill has started already."""
+    order: list[str] = []
+
+    def child(name: str) -> Any:
+        async def kill() -> None:
+            order.append(f"{name} down")
+
+        return SimpleNamespace(pid=1, kill=kill)
+
+    def start(name: str) -> Callable[[], Any]:
+        async def started() -> None:
+            order.append(f"{name} up")
+
+        return started
+
+    site = SimpleNamespace(hands=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")})
+    rig: Any = SimpleNamespace(site=site, counters={"spooled": 9})
+    await asyncio.gather(*(restart(rig, name, start(name)) for name in ("gateway", "uplink")))
+    assert order == ["gateway down", "gateway up", "uplink down", "uplink up"]
+
+
+@pytest.mark.parametrize("ended", [-1, 3])
+async def test_a_checkpoint_of_nothing_was_none_to_lose(tmp_path: Path, ended: int) -> None:
+    (tmp_path / "checkpoint").mkdir()
+
+    async def start_ingest() -> None:
+        assert not (tmp_path / "checkpoint").exists()
+
+    child = SimpleNamespace(pid=1, kill=nothing)
+    folder = SimpleNamespace(checkpoint=tmp_path / "checkpoint")
+    site = SimpleNamespace(hands=asyncio.Lock(), running={"ingest": child}, folder=folder, start_ingest=start_ingest)
+    rig: Any = SimpleNamespace(site=site, counters={"spooled": 9}, progress=SimpleNamespace(ended=ended))
+    evidence = await CheckpointLost(kind="checkpoint-lost").inject(fault("checkpoint-lost"), rig)
+    assert (evidence.data if evidence else None) == ({"micro_batches": 4} if ended == 3 else None)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    made = History(tmp_path / "history.jsonl")
+    yield made
+    made.close()
+
+
+async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hil.faults.gateway.missing", lambda: "mounting a loop device needs root")
+    monkeypatch.setattr("hil.faults.gateway.restart", lambda *_: done())
+
+    async def done() -> Evidence:
+        return Evidence("done")
+
+    async def reach(*_: object) -> None:
+        pass
+
+    kinds = [GatewayPowerCut(kind="gateway-power-cut"), GatewayKill(kind="gateway-kill")]
+    plan = Plan(1, READINGS, tuple(one for kind in kinds for one in kind.faults(1, READINGS)))
+    said: list[str] = []
+    display = SimpleNamespace(say=lambda text, style: said.append(text), fault=lambda text: None)
+    site = SimpleNamespace(start_gateway=None)
+    rig: Any = SimpleNamespace(history=history, display=display, counters=SimpleNamespace(reach=reach), site=site)
+    injector = Injector(plan, kinds, rig)
+    injector.announce()
+    await injector.run("gateway")
+    result = check(read(history.path))
+    assert result.verdict is Verdict.UNKNOWN
+    cannot = "gateway/gateway-power-cut-1 (power cut of the gateway)"
+    assert f"planned fault did not happen: {cannot}: mounting a loop device needs root" in result.reasons
+    assert said == [f"  {cannot} cannot happen here: mounting a loop device needs root"]
+    assert result.faults == {"kill -9 of the gateway": 1}
