@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from gateway.errors import OncewayError
 from hil.faults import AnyKind
 from hil.faults.line import LineTrace
+from hil.mistakes import explain
+from hil.traces import recording
 
 LEAST_READINGS = 4  # of a board
 
@@ -70,7 +72,15 @@ class Bench(BaseModel):
     def replaying(self, trace: str) -> "Bench":
         """The same with another recorded link, if it replays one."""
         faults = [kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind for kind in self.fault]
-        return self.model_copy(update={"fault": faults})
+        changed = self.model_copy(update={"fault": faults})
+        changed.check_trace()
+        return changed
+
+    def check_trace(self) -> None:
+        """Raises OncewayError if a recorded link to replay cannot be read."""
+        for kind in self.fault:
+            if isinstance(kind, LineTrace):
+                recording.load(kind.trace)
 
 
 def shipped() -> dict[str, Traversable]:
@@ -82,18 +92,14 @@ def load(name: str, **changes: object) -> Bench:
     """A shipped bench by its name, or any by its path; `changes` replace top-level keys. Raises OncewayError."""
     source = shipped().get(name) or Path(name)
     try:
-        data = tomllib.loads(source.read_text(encoding="utf-8"))
-        return Bench.model_validate({**data, **changes})
+        text = source.read_text(encoding="utf-8")
+        bench = Bench.model_validate({**tomllib.loads(text), **changes})
     except OSError as error:
         known = ", ".join(sorted(shipped()))
         raise OncewayError(f"cannot read the bench ({error.strerror})", name, f"Benches that come with the project: {known}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OncewayError(f"the bench is not TOML ({error})", name) from error
     except ValidationError as error:
-        problems = "; ".join(_problem(item["loc"], item["input"], item["msg"]) for item in error.errors())
-        raise OncewayError(problems, name) from error
-
-
-def _problem(loc: tuple[int | str, ...], value: object, reason: str) -> str:
-    reason = reason.removeprefix("Value error, ")
-    return f"{'.'.join(map(str, loc))} = {value!r}: {reason}" if loc else reason
+        raise OncewayError(explain(error, Bench, text, changes), name, "Kinds of faults and their keys are in hil/README.md") from error
+    bench.check_trace()
+    return bench
