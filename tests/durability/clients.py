@@ -5,6 +5,7 @@ In: a port. Out: what was published, what was promised (PUBACK, PUBREC) and what
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from gateway.mqtt.encode import encode
@@ -60,7 +61,7 @@ class Line(asyncio.Protocol):
             self._transport.abort()
 
 
-class Client:
+class Client(ABC):
     """A client with a session that never expires. known: the gateway has promised to keep the session. changed: set when something came."""
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:
@@ -95,8 +96,7 @@ class Client:
                 answers += self._accepted(packet)
             else:
                 answers += self.take(packet)
-        self.line.send(answers)
-        self.after()
+        self.line.send(answers + self.more())
         self.changed.set()
 
     def _accepted(self, packet: Connack) -> list[Packet]:
@@ -114,12 +114,13 @@ class Client:
         """What to send first on a new connection."""
         return []
 
+    @abstractmethod
     def take(self, packet: Packet) -> list[Packet]:
         """The answers to a packet."""
-        raise NotImplementedError
 
-    def after(self) -> None:
-        """All packets of one piece have been taken."""
+    def more(self) -> list[Packet]:
+        """What to send when all packets of one piece have been taken."""
+        return []
 
 
 class Publisher(Client):
@@ -141,8 +142,9 @@ class Publisher(Client):
         return len(self._flights)
 
     def start(self) -> None:
+        assert self.line is not None
         self.going = True
-        self.after()
+        self.line.send(self.more())
 
     def resume(self) -> list[Packet]:
         return [
@@ -174,9 +176,9 @@ class Publisher(Client):
         assert sent is not None
         asyncio.get_running_loop().call_later(0.05, lambda: line.send([sent]) if line is self.line and line is not None else None)
 
-    def after(self) -> None:
+    def more(self) -> list[Packet]:
         fresh: list[Packet] = []
-        while self.going and self.line is not None and len(self._flights) < WINDOW:
+        while self.going and len(self._flights) < WINDOW:
             self._next_id = self._next_id % 65535 + 1
             if self._next_id in self._flights:
                 continue
@@ -184,8 +186,7 @@ class Publisher(Client):
             packet = self._flights[self._next_id] = Publish(f"load/{self.name}", payload, self.qos, self._next_id)
             self.published += 1
             fresh.append(packet)
-        if self.line is not None:
-            self.line.send(fresh)
+        return fresh
 
 
 class Subscriber(Client):
