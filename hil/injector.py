@@ -11,10 +11,11 @@ from hil.rig import Rig
 
 
 class Injector:
-    """Carries out one plan: announce it, then run every lane at once."""
+    """Carries out one plan: announce it, then run every lane at once. awaited: how many faults are under way that end by themselves."""
 
     def __init__(self, plan: Plan, kinds: Sequence[Kind], rig: Rig) -> None:
         self.lanes = plan.lanes()
+        self.awaited = 0
         self._plan = plan
         self._kinds = {kind.kind: kind for kind in kinds}
         self._rig = rig
@@ -38,7 +39,10 @@ class Injector:
             await self._inject(fault)
 
     async def _inject(self, fault: Fault) -> None:
-        evidence = await self._kinds[fault.kind].inject(fault, self._rig)
+        kind = self._kinds[fault.kind]
+        self.awaited += kind.bounded
+        evidence = await kind.inject(fault, self._rig)
+        self.awaited -= kind.bounded
         if evidence is None:
             return
         self._rig.history.add(fault.target, "happened", fault=fault.id, kind=fault.text, evidence=evidence.text, **evidence.data)

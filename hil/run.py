@@ -119,7 +119,9 @@ class Run:
             if self._bench.until == "table":
                 async with asyncio.timeout(SPARK_WITHIN):
                     await wait_until(lambda: self._progress.started)
-            await self._until(lambda: self._empty(devices) and (all(task.done() for task in faults) or self._still() > IDLE_S))
+            await self._until(
+                lambda: self._empty(devices) and (all(task.done() for task in faults) or (self._still() > IDLE_S and not injector.awaited))
+            )
         for task in (*always, *faults, *sampling):
             task.cancel()
         await site.stop()

@@ -90,11 +90,12 @@ class Folder:
 
 
 def write_config(folder: Folder, devices: list[str], bench: Bench) -> None:
-    """Small batches, so that a run has many of them to break."""
+    """Small batches, so that a run has many of them to break, and short waits in an outage."""
     lines = ["[gateway]", 'name = "site"', f"data = {_toml(folder.data)}", "trust_clock = true", ""]
     for device in devices:
         lines += ["[[serial]]", f"port = {_toml(folder.port(device))}", ""]
-    lines += ["[uplink]", f'landing = "file://{folder.mount}"', f"batch_count = {max(2, bench.readings // 20)}", "batch_age_s = 2", ""]
+    lines += ["[uplink]", f'landing = "file://{folder.mount}"', f"batch_count = {max(2, bench.readings // 20)}", "batch_age_s = 2"]
+    lines += ["retry_s = 2", ""]
     folder.config.write_text("\n".join(lines))
     for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
         made.mkdir(parents=True, exist_ok=True)
@@ -106,7 +107,7 @@ def _toml(path: Path) -> str:
 
 class Site:
     """Gateway, uplink and ingest as processes. disk: under the gateway's data, if its power can be cut. hands: held by who takes processes
-    down and brings them up again, since there is one pair of them."""
+    down and brings them up again, or works on the gateway's disk, since there is one pair of them."""
 
     def __init__(self, folder: Folder, bench: Bench, children: Children, disk: LoopDisk | None = None) -> None:
         self.folder = folder

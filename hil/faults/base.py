@@ -60,6 +60,8 @@ class Kind(BaseModel, ABC):
     needs_ingest: ClassVar[bool] = False
     """Whether it breaks the ingest, or leaves something that only the ingest mends."""
 
+    bounded: ClassVar[bool] = False
+    """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself."""
     machine_of: ClassVar[str | None] = None
     """The program under which it needs a machine that misbehaves (hil/machine.py)."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SLOT_WRITES = 20  # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
 PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
 CUT_WITHIN = 60.0  # s in which an armed cut must come
-RESTART_WITHIN = 10.0  # s
+RESTART_WITHIN = 30.0  # s; the watchdog alone takes two
 WORN_WITHIN = 60.0  # s in which a worn slot must have its turn
 MET_WITHIN = 60.0  # s in which a new board must have met the gateway
 
@@ -172,7 +172,8 @@ class BoardSwapped(Kind):
         if died is None:
             return None
         old = device.ledger.incarnation
-        await device.swap(fault.id, MET_WITHIN)
+        async with rig.site.hands:  # the registry is on the gateway's disk
+            await device.swap(fault.id, MET_WITHIN)
         try:
             async with asyncio.timeout(MET_WITHIN):
                 await wait_until(lambda: device.look() and device.ledger.incarnation)

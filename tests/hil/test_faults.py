@@ -86,7 +86,7 @@ class Stream:
 
 
 def rig_of(**device: Any) -> Any:
-    return SimpleNamespace(device=lambda _: SimpleNamespace(**device))
+    return SimpleNamespace(device=lambda _: SimpleNamespace(**device), site=SimpleNamespace(hands=asyncio.Lock()))
 
 
 async def nothing(*_: object, **__: object) -> None:
@@ -217,3 +217,30 @@ async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(his
     assert f"planned fault did not happen: {cannot}: mounting a loop device needs root" in result.reasons
     assert said == [f"  {cannot} cannot happen here: mounting a loop device needs root"]
     assert result.faults == {"kill -9 of the gateway": 1}
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+async def test_the_run_waits_for_what_ends_by_itself(history: History, bounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second ingest takes long to come up, and nothing else may move meanwhile."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def take_long(*_: object) -> Evidence:
+        begun.set()
+        await end.wait()
+        return Evidence("done")
+
+    monkeypatch.setattr(GatewayKill, "bounded", bounded)
+    monkeypatch.setattr("hil.faults.gateway.restart", take_long)
+    kind = GatewayKill(kind="gateway-kill")
+    plan = Plan(1, READINGS, tuple(kind.faults(1, READINGS)))
+    display = SimpleNamespace(fault=lambda text: None)
+    rig: Any = SimpleNamespace(
+        history=history, display=display, counters=SimpleNamespace(reach=nothing), site=SimpleNamespace(start_gateway=None)
+    )
+    injector = Injector(plan, [kind], rig)
+    running = asyncio.create_task(injector.run("gateway"))
+    await begun.wait()
+    assert injector.awaited == int(bounded)
+    end.set()
+    await running
+    assert injector.awaited == 0
