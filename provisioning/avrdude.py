@@ -22,6 +22,8 @@ Progress = Callable[[str, float], None]
 _BAR = 50
 _SILENCE_S = 6.0
 """A board that is there makes progress every second; a boot loader answers within two."""
+_OUT_OF_STEP = re.compile(r"protocol expects (?:sync|OK) byte")
+"""An answer that came later than avrdude waits for it is taken for that to its next question."""
 
 
 def write(board: Board, port: str, image: Path, progress: Progress) -> None:
@@ -49,6 +51,18 @@ def _run(board: Board, port: str, operation: list[str], progress: Progress, comm
     if program is None:
         raise OncewayError("avrdude is not installed", hint="On Debian: apt-get install avrdude")
     command = [program, "-p", board.chip, "-c", board.programmer, "-b", str(board.baud), "-P", port, *operation]
+    follower, silent, code = _follow(command, commands, progress)
+    if code != 0 and follower.stage == "connect" and _OUT_OF_STEP.search(follower.output):
+        follower, silent, code = _follow(command, commands, progress)  # opening the port resets the board: all begins anew
+    if silent and follower.stage != "connect":
+        raise OncewayError("the board fell silent in the middle", port, "Did it lose its power? Run the same command again")
+    if silent or code != 0:
+        raise _explain(follower.output, board, port, silent)
+    return follower.output
+
+
+def _follow(command: list[str], commands: str, progress: Progress) -> tuple["_Follower", bool, int]:
+    """Run avrdude once. Returns what it said, whether it fell silent and was ended, and its exit code."""
     process = subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, bufsize=0)
     with suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as terminal:  # broken: it has ended already, and says why
         terminal.write(commands.encode())
@@ -59,11 +73,7 @@ def _run(board: Board, port: str, operation: list[str], progress: Progress, comm
         if process.poll() is None:
             process.terminate()  # silent, or we are being interrupted ourselves
         code = process.wait()
-    if silent and follower.stage != "connect":
-        raise OncewayError("the board fell silent in the middle", port, "Did it lose its power? Run the same command again")
-    if silent or code != 0:
-        raise _explain(follower.output, board, port, silent)
-    return follower.output
+    return follower, silent, code
 
 
 class _Follower:

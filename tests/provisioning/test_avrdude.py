@@ -1,0 +1,43 @@
+"""What comes of avrdude's words: with a stand-in for it that says them."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from provisioning import avrdude
+from provisioning.boards import board
+
+OUT_OF_STEP = "avrdude error: protocol expects OK byte 0x10 but got 0x14"
+PAGE = "7d80  4f 57 31 |OW1|"
+
+
+def _says(folder: Path, monkeypatch: pytest.MonkeyPatch, *runs: tuple[str, int]) -> None:
+    """Each run of avrdude from now on says the next of these and ends with that code."""
+    for number, (said, code) in enumerate(runs):
+        (folder / str(number)).write_text(f"cat <<'END' >&2\n{said}\nEND\nexit {code}\n")
+    program = folder / "avrdude"
+    program.write_text(f'#!/bin/sh\ncd {folder}\nset -- [0-9]*\nmv "$1" now\n. ./now\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def _read() -> bytes:
+    return avrdude.read(board("uno"), "/dev/ttyACM0", 0x7D80, 3, lambda stage, share: None)
+
+
+def test_a_boot_loader_that_answered_late_is_asked_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _says(tmp_path, monkeypatch, (OUT_OF_STEP, 1), (PAGE, 0))
+    assert _read() == b"OW1"
+
+
+def test_and_no_more_than_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _says(tmp_path, monkeypatch, (OUT_OF_STEP, 1), (OUT_OF_STEP, 1), (PAGE, 0))
+    with pytest.raises(OncewayError, match="avrdude failed: protocol expects OK byte"):
+        _read()
+
+
+def test_what_has_begun_to_write_is_not_begun_again_behind_the_users_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _says(tmp_path, monkeypatch, (f"Writing | ##\n{OUT_OF_STEP}", 1), (PAGE, 0))
+    with pytest.raises(OncewayError, match="avrdude failed: protocol expects OK byte"):
+        _read()
