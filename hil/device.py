@@ -17,6 +17,7 @@ from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.board.ledger import ERASED, Ledger
 from hil.board.simulator import BUILD, OFF_S, SimulatedBoard
+from hil.counters import wait_until
 from hil.faults.line import LineWeather
 from hil.history import History
 from hil.process import Child, Children
@@ -137,11 +138,24 @@ class Device:
             await asyncio.sleep(WEATHER_EVERY)
 
     async def stop_sampling(self) -> None:
-        """Take the power away, tell the application to sample no more, and give the power back: what is journalled still goes out."""
+        """Take the power away, tell the application to sample no more, and give the power back: what is journalled still goes out.
+
+        Returns when the board has journalled that it has started, which is the last that it has to say.
+        """
         await self.board.power(False)
         write_interval(self.board, SAMPLING_OFF)
         await asyncio.sleep(OFF_S)
+        witness = self._boards[-1][1]
+        witness.look()
+        witness.look()  # settles what the first found last
+        before = witness.reports
         await self.board.power(True)
+
+        def started() -> bool:
+            witness.look()
+            return witness.reports > before or bool(witness.ledger.contradictions)
+
+        await wait_until(started)
 
     def look(self) -> int:
         """Enter publications that became complete since the last look. Returns how many readings all boards of this name have taken."""

@@ -27,6 +27,11 @@ class Witness:
         """Publications that are journalled and not done."""
         return len(self.ledger.waiting())
 
+    @property
+    def reports(self) -> int:
+        """Status messages that the board has journalled: one after each start."""
+        return sum(senml.is_status(publication.source) for publication in self.ledger.publications)
+
     def look(self) -> int:
         """Enter publications that became complete since the last look. Returns how many of all are readings."""
         if self._board.eeprom_log.exists():
@@ -42,7 +47,7 @@ class Witness:
                 self.ledger.settle()
         if self.ledger.incarnation:  # until the gateway has given one, nothing has left the board
             self._enter()
-        return sum(not senml.is_status(publication.source) for publication in self.ledger.publications)
+        return len(self.ledger.publications) - self.reports
 
     def close(self, *, swapped: bool = False) -> None:
         """Read the ledger once more and whole, from log and image, and enter what is missing, contradicts itself, or is held.
