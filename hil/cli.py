@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -243,11 +244,19 @@ def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_i
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Result:
     try:
         with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, len(made.faults), console) as display:
-            return asyncio.run(Run(bench, made, place, display).go())
-    except KeyboardInterrupt:
+            return asyncio.run(_until_told(Run(bench, made, place, display)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
         write(place.root, find(place.history))
         console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+async def _until_told(run: Run) -> Result:
+    """Ended by SIGTERM as by Ctrl-C."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await run.go()
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:

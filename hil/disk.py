@@ -76,15 +76,21 @@ class LoopDisk:
 @contextmanager
 def kept(mount: Path) -> Iterator[LoopDisk]:
     """A disk at this folder; its files are in the folder itself afterwards."""
-    disk = LoopDisk(mount)
+    disk, copy = LoopDisk(mount), mount.with_name(mount.name + ".copy")
     try:
         yield disk
     finally:
-        copy = mount.with_name(mount.name + ".copy")
-        shutil.copytree(mount, copy, ignore=shutil.ignore_patterns("lost+found"))
-        disk.close()
+        try:
+            shutil.copytree(mount, copy, ignore=_not_kept)
+        finally:
+            disk.close()
         mount.rmdir()
         copy.rename(mount)
+
+
+def _not_kept(folder: str, names: list[str]) -> list[str]:
+    """Sockets of a program that was killed, and ext4's own folder."""
+    return [name for name in names if name == "lost+found" or not ((path := Path(folder, name)).is_file() or path.is_dir())]
 
 
 def _run(*command: str | Path) -> str:

@@ -36,7 +36,8 @@ def running(folder: Path) -> list[str]:
     return found
 
 
-def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path, told: signal.Signals) -> None:
     (tmp_path / "long.toml").write_text(BENCH)
     folder = tmp_path / "run"
     program = Path(sys.executable).with_name("onceway")
@@ -47,7 +48,7 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path) -> No
         if "journalled" in line and " 0 journalled" not in line:
             break
     assert len(running(folder)) >= 5  # two boards, two wires, gateway, uplink
-    process.send_signal(signal.SIGINT)
+    process.send_signal(told)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130, out
     assert "interrupted; everything that was started has ended" in out
