@@ -244,14 +244,14 @@ def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_i
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Result:
     try:
         with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, len(made.faults), console) as display:
-            return asyncio.run(_until_told(Run(bench, made, place, display)))
+            return asyncio.run(until_told(Run(bench, made, place, display)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         write(place.root, find(place.history))
         console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
-async def _until_told(run: Run) -> Result:
+async def until_told(run: Run) -> Result:
     """Ended by SIGTERM as by Ctrl-C."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101

@@ -1,5 +1,6 @@
 """Ctrl-C leaves a report of what ran, and no process behind."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hil.cli import until_told
 from hil.report.files import read_json
 
 pytestmark = [pytest.mark.sim, pytest.mark.timeout(120)]
@@ -36,8 +38,7 @@ def running(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path, told: signal.Signals) -> None:
+def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(BENCH)
     folder = tmp_path / "run"
     program = Path(sys.executable).with_name("onceway")
@@ -48,7 +49,7 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path, told:
         if "journalled" in line and " 0 journalled" not in line:
             break
     assert len(running(folder)) >= 5  # two boards, two wires, gateway, uplink
-    process.send_signal(told)
+    process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130, out
     assert "interrupted; everything that was started has ended" in out
@@ -57,3 +58,19 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path, told:
     assert report["verdict"] != "holds"
     assert "the history breaks off" in report["reasons"]
     assert (folder / "report.html").exists()
+
+
+def test_sigterm_ends_a_run_like_ctrl_c() -> None:
+    ended = []
+
+    class Run:
+        async def go(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("what was started")
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(until_told(Run()))  # type: ignore[arg-type]
+    assert ended == ["what was started"]
