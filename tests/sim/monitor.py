@@ -44,7 +44,7 @@ async def write_cell(board: SimulatedBoard, address: int, value: int, mode: int 
     return 4 * int.from_bytes(answer[1:])
 
 
-async def eventually(board: SimulatedBoard, condition: Callable[[Stats], bool], seconds: float = 5.0) -> None:
+async def eventually(board: SimulatedBoard, condition: Callable[[Stats], bool], seconds: float = 20.0) -> None:
     """Wait, in real time, until the board's counters are so."""
     async with asyncio.timeout(seconds):
         while not condition(await board.stats()):  # noqa: ASYNC110

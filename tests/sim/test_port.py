@@ -28,7 +28,7 @@ async def uno(tmp_path: Path, monitor_hex: Path) -> AsyncIterator[SimulatedBoard
         yield board
 
 
-async def hear(port: int, length: int, seconds: float = 4.0) -> bytes:
+async def hear(port: int, length: int, seconds: float = 20.0) -> bytes:
     """Read `length` bytes from the port."""
     os.set_blocking(port, False)
     loop, heard, ready = asyncio.get_running_loop(), b"", asyncio.Event()
@@ -208,7 +208,7 @@ asyncio.run(main())
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(tmp_path))
     assert await process.wait() == -signal.SIGKILL
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (tmp_path / "tty").is_symlink():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -1,6 +1,5 @@
 """A recording of timed inputs, replayed, gives the same bytes at the same cycles."""
 
-import asyncio
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 import serial
 
-from hil.board.simulator import BUILD, SimulatedBoard
+from hil.board.simulator import BUILD, SimulatedBoard, Stats
 from tests.sim.monitor import eventually
 
 pytestmark = pytest.mark.sim
@@ -24,6 +23,18 @@ def replay(recorded: SimulatedBoard, images: Path, folder: Path) -> None:
     subprocess.run(command, cwd=folder, check=True, timeout=60)
 
 
+async def hear(board: SimulatedBoard, port: serial.Serial, length: int) -> None:
+    """Wait until so many bytes have come."""
+    heard = b""
+
+    def enough(_: Stats) -> bool:
+        nonlocal heard
+        heard += port.read(length - len(heard))
+        return len(heard) == length
+
+    await eventually(board, enough)
+
+
 async def test_a_life_with_resets_cuts_and_traffic_repeats_to_the_cycle(tmp_path: Path, monitor_hex: Path) -> None:
     images = tmp_path / "images"
     prepared = SimulatedBoard(images, firmware=monitor_hex, off=True)
@@ -35,17 +46,18 @@ async def test_a_life_with_resets_cuts_and_traffic_repeats_to_the_cycle(tmp_path
             events = await board.subscribe()
             await events.wait_for("boot")
             await board.adc(2, 1234)
+            await hear(board, port, 3)
             for round_number in range(3):
-                await eventually(board, lambda _: port.read(100) != b"")
                 for cell in range(4):
                     port.write(b"E\x00\x00%c%cA\x02" % (cell, round_number))
-                    await asyncio.sleep(0.013)
+                    await hear(board, port, 6)
                 await board.cut("eeprom", 1, torn=True)
                 port.write(b"E\x00\x00\x05%c" % round_number)
                 await events.wait_for("cut")
                 await board.power(True)
+                await hear(board, port, 3)
             port.write(b"T" + bytes(range(5, 255)))
-            await asyncio.sleep(0.15)
+            await hear(board, port, 100)
     for name in ("first", "second"):
         replay(board, images, tmp_path / name)
         for file in ("tx.log", "eeprom.log", "eeprom.bin", "flash.bin"):
