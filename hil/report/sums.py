@@ -6,8 +6,13 @@ from typing import Any
 
 from rich.table import Table
 
-BOARD_CUTS = ("power cut", "power cut in an exchange")
-GATEWAY_CUTS = ("kill -9 of the gateway", "power cut of the gateway")
+BOARD_CUTS = (
+    "power cut",
+    "power cut in an exchange",
+    "power cut at a byte of the exchange",
+    "power cut at an EEPROM write of the exchange",
+)
+GATEWAY_CUTS = ("kill -9 of the gateway", "kill -9 of the gateway within a commit", "power cut of the gateway")
 OTHER = ("phantom", "out of order", "unknown")
 ALL = "all"
 

@@ -2,8 +2,8 @@
 
 In: the bytes of one direction, a trace, a pace, a seed. Out: the bytes of the frames that arrive, and one harm per frame lost. A frame
 ends with a zero byte (gateway/links/README.md) and goes or stays as a whole. Frame by frame, each of ours has the fate of the next one
-recorded; at a pace, the fate of the one recorded at that moment, and in an outage none arrives. The recording begins at a place drawn
-from the seed and starts over at its end.
+recorded; at a pace, the fate of the one recorded at that moment, and in an outage none arrives. The recording begins a little before one
+of its losses, drawn from the seed, since most recordings lose nothing for long; it starts over at its end.
 """
 
 import random
@@ -14,6 +14,7 @@ from hil.traces.trace import Trace
 from hil.wire.weather import Harm
 
 DELIMITER = b"\0"
+MOST_BEFORE = 100  # frames from the begin to a loss
 
 
 class Fading:
@@ -29,7 +30,10 @@ class Fading:
         self._arrived = [arrived for _, arrived in fates]
         self._silences = [(outage.t, outage.t + outage.seconds) for outage in trace.outages()]
         self._pace = pace
-        self._frame = random.Random(seed).randrange(len(fates))
+        rng = random.Random(seed)
+        losses = [frame for frame, arrived in enumerate(self._arrived) if not arrived]
+        loss = rng.choice(losses) if losses else len(fates)
+        self._frame = (loss - rng.randint(1, MOST_BEFORE)) % len(fates)
         self._begin = self._times[self._frame]
         self._start: float | None = None
         self._passed = 0

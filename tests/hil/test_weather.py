@@ -41,6 +41,13 @@ def test_pieces_do_not_matter(make: Callable[[str], Weather], sent: list[bytes],
     assert (got, harms) == expected
 
 
+@pytest.mark.parametrize("seed", "abcdef")
+def test_a_recording_that_loses_little_loses_it_soon(seed: str) -> None:
+    rare = Trace("rare", tuple(Frame(float(number), number, lost=int(number == 500)) for number in range(1000)))
+    _, harms = Fading(rare, None, seed).feed(b"frame\0" * 200, 0.0)
+    assert len(harms) == 1
+
+
 @given(data=st.binary(max_size=3000), seed=st.text(max_size=5))
 def test_bytes_outside_of_bursts_arrive_as_they_were(data: bytes, seed: str) -> None:
     arrived, harms = make_bursts(seed).feed(data, 0.0)
