@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway import __version__
-from hil.checker import Verdict
+from hil.checker import BREAKS_OFF, Verdict
 from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
 from hil.report.sums import Sums, markdown, sums, table
 from hil.site import onceway
@@ -96,7 +96,7 @@ class Campaign:
 
     async def _one(self, item: Item) -> None:
         place = self._folder / item.name
-        if not (place / JSON).exists():
+        if not _ended(place):
             await self._start(item, place)
         if (place / JSON).exists():
             report = read_json(place / JSON)
@@ -150,6 +150,11 @@ def _commit() -> str:
         said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
         return f" at commit {said}" if said else ""
     return ""
+
+
+def _ended(place: Path) -> bool:
+    """Whether there is a run that nobody interrupted."""
+    return (place / JSON).exists() and BREAKS_OFF not in read_json(place / JSON)["reasons"]
 
 
 def _passed(report: dict[str, Any]) -> bool:

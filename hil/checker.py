@@ -15,6 +15,8 @@ from hil.history import HOPS, Event
 from hil.senml import Record, decode, says
 
 CLAIMS = {"table": "in the table", "batch": "landed"}
+BREAKS_OFF = "the history breaks off"
+"""The doubt about a run that was interrupted."""
 
 
 class Outcome(StrEnum):
@@ -250,5 +252,5 @@ def _doubts(seen: _Seen) -> list[str]:
     if not seen.ways:
         doubts.append("nothing was produced")
     if not seen.ended:
-        doubts.append("the history breaks off")
+        doubts.append(BREAKS_OFF)
     return doubts

@@ -21,9 +21,9 @@ with open("STARTED", "a") as started:
     print(seed, file=started)
 if seed == 13:
     sys.exit("error: bad luck")
-folder.mkdir()
+folder.mkdir(exist_ok=True)
 (folder / "history.jsonl").write_text("much")
-(folder / "logs").mkdir()
+(folder / "logs").mkdir(exist_ok=True)
 lost = int(seed == 7)
 report = {
     "verdict": "fails" if lost else "holds",
@@ -98,7 +98,9 @@ def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path, start
     run(tmp_path / "all", 1, 2)
     sums = tmp_path / "all" / "campaign.json"
     sums.write_text(json.dumps({**json.loads(sums.read_text()), "finished": False}))
+    interrupted = tmp_path / "all" / "demo-2" / "report.json"
+    interrupted.write_text(json.dumps({**json.loads(interrupted.read_text()), "verdict": "unknown", "reasons": ["the history breaks off"]}))
     holds, out = run(tmp_path / "all", 1, 2, 3)
     assert holds
     assert re.search(r"│ all +│ 3 ", out)
-    assert sorted(started.read_text().split()) == ["1", "2", "3"]
+    assert sorted(started.read_text().split()) == ["1", "2", "2", "3"]
