@@ -27,6 +27,7 @@ struct machine {
     int64_t cut;      /* CUT_NEXT: the next write below `folder` is done by half; CUT_ALL, after it: all others fail with EIO */
     int64_t slow_ms;  /* fsync and fdatasync below `folder` take longer */
     int64_t clock_ns; /* added to the time of day */
+    int64_t steps;    /* after so many steps, who takes it is stopped: before a write below `folder`, or after a sync */
     int64_t hold;     /* who is about to make a file whose path matches `pattern` is stopped before it */
     int64_t refused, halved, slowed, shifted, held; /* how often each was */
     char pattern[PATTERN];
@@ -84,23 +85,34 @@ static ssize_t allowed(int fd, size_t size)
     return -1;
 }
 
+static void step(int fd)
+{
+    if (!machine || machine->steps <= 0 || !below_folder(fd) || __atomic_sub_fetch(&machine->steps, 1, __ATOMIC_SEQ_CST) != 0)
+        return;
+    count(&machine->held);
+    raise(SIGSTOP);
+}
+
 ssize_t write(int fd, const void *data, size_t size)
 {
     static __typeof__(&write) real;
     if (!real)
         real = REAL(write);
+    step(fd);
     ssize_t some = allowed(fd, size);
     return some < 0 ? -1 : real(fd, data, (size_t)some);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 {
+    step(fd);
     ssize_t some = allowed(fd, size);
     return some < 0 ? -1 : REAL(pwrite)(fd, data, (size_t)some, offset);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
 {
+    step(fd);
     ssize_t some = allowed(fd, size);
     return some < 0 ? -1 : REAL(pwrite64)(fd, data, (size_t)some, offset);
 }
@@ -118,13 +130,17 @@ static void slow(int fd)
 int fsync(int fd)
 {
     slow(fd);
-    return REAL(fsync)(fd);
+    int result = REAL(fsync)(fd);
+    step(fd);
+    return result;
 }
 
 int fdatasync(int fd)
 {
     slow(fd);
-    return REAL(fdatasync)(fd);
+    int result = REAL(fdatasync)(fd);
+    step(fd);
+    return result;
 }
 
 /* --- files that appear --- */

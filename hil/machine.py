@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway.errors import OncewayError
 
 SOURCE = Path(__file__).with_name("machine.c")
-FIELDS = ("full", "cut", "slow_ms", "clock_ns", "hold", "refused", "halved", "slowed", "shifted", "held")
+FIELDS = ("full", "cut", "slow_ms", "clock_ns", "steps", "hold", "refused", "halved", "slowed", "shifted", "held")
 WORD = struct.Struct("=q")
 PATTERN_SIZE = 256
 
@@ -44,7 +44,7 @@ class Machine:
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
-        """full, cut, hold: 0 or 1; slow_ms; clock_ns (machine.c says what each does)."""
+        """full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (machine.c says what each does)."""
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 
     def hold_before(self, pattern: str) -> None:

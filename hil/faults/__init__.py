@@ -23,6 +23,7 @@ from hil.faults.line import (
     PortUnplugged,
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
+from hil.faults.sweep import BoardPowerCutAtEachByte, BoardPowerCutAtEachWrite, GatewayKillAtEachStep
 
 OfLine = (
     LineNoise
@@ -41,8 +42,9 @@ OfBoard = BoardPowerCut | BoardPowerCutInExchange | BoardBrownOut | BoardReset |
 OfGateway = GatewayKill | GatewayPause | GatewayPowerCut | DiskFull | DiskSlow | ClockJump
 OfUplink = UplinkKill | LandingUnwritable | LandingSlow | LandingRefuses | UploadCut | BatchTwice | BatchDamaged
 OfIngest = IngestKill | IngestTwice | CheckpointLost
+OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
-AnyKind = Annotated[OfLine | OfBoard | OfGateway | OfUplink | OfIngest, Field(discriminator="kind")]
+AnyKind = Annotated[OfLine | OfBoard | OfExchange | OfGateway | OfUplink | OfIngest, Field(discriminator="kind")]
 """One `[[fault]]` table."""
 
 __all__ = ["AnyKind", "Evidence", "Fault", "Kind"]

@@ -112,3 +112,17 @@ def test_a_program_goes_on_that_is_held_no_more(machine: Machine, tmp_path: Path
     assert machine["held"] == 0
     with pytest.raises(ValueError, match="longer than 255 bytes"):
         machine.hold_before("x" * 256)
+
+
+@pytest.mark.parametrize(("steps", "size"), [(1, 0), (2, 1), (3, 1)])  # before the first write, before the second, after the sync
+def test_who_has_taken_so_many_steps_is_stopped(machine: Machine, tmp_path: Path, steps: int, size: int) -> None:
+    machine["steps"] = steps
+    file = tmp_path / "data" / "file"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], env={**os.environ, **machine.env}, stdout=subprocess.PIPE)
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        assert (file.stat().st_size, machine["steps"]) == (size, 0)
+    finally:
+        process.kill()
+        process.communicate()

@@ -51,6 +51,16 @@ def test_a_bench_without_faults_plans_none() -> None:
     assert plan(Bench(title="t")).faults == ()
 
 
+@pytest.mark.parametrize(("name", "steps"), [("every-byte", 1), ("every-write", 2), ("every-commit", 1)])
+def test_a_sweep_has_every_point_once_shared_out_among_the_boards(name: str, steps: int) -> None:
+    made = plan(load(name))
+    count = len(made.faults)
+    assert sorted(fault.detail["steps"] for fault in made.faults) == sorted(1 + point // steps for point in range(count))
+    boards = [faults for lane, faults in made.lanes().items() if lane.endswith(" board")]
+    assert sum(map(len, boards)) == count
+    assert {len(faults) for faults in boards} == {count // len(made.readings)}
+
+
 def test_all_shipped_benches_load() -> None:
     assert "demo" in shipped()
     for name in shipped():

@@ -1,0 +1,137 @@
+"""Cuts at every point of a QoS 2 exchange, one after the other. Each is counted from a moment at which nothing is under way, so that the
+Nth falls N steps into the next exchange.
+
+In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, shared out among the boards. They are the boards'
+faults, also where the gateway is killed: a board samples until all of its own have happened. The last fault has happened only if there was
+no point beyond it, so that a run that holds has been cut everywhere.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from hil.counters import LOOK_EVERY, wait_until
+from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.board import cut_power
+from hil.faults.gateway import restart
+
+if TYPE_CHECKING:
+    from hil.device import Device
+    from hil.rig import Rig
+
+QUIET_WITHIN = 60.0  # s in which a board must have nothing under way, or something
+MET_WITHIN = 60.0  # s in which a step of the gateway must come
+MEASURED = 5  # exchanges, the shortest of which counts: a slow machine may run two into one
+MANY = 10**9  # steps, which never come
+
+
+class Sweep(Kind):
+    part: ClassVar[str] = "board"
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        low, high = self.between
+        for first, (device, total) in enumerate(readings.items(), 1):
+            for point in range(first, self.count + 1, len(readings)):
+                at = max(1, round((low + (high - low) * point / self.count) * (total - 2)))
+                steps, torn = self.place(point)
+                detail = {"steps": steps, "torn": torn}
+                yield Fault(f"{device}/{self.kind}-{point}", self.kind, f"{device} board", self.text, f"sampled {device}", at, detail)
+
+    def place(self, point: int) -> tuple[int, bool]:
+        """After how many steps the Nth point is, and whether it is in the middle of the last of them."""
+        return point, False
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        try:
+            await _quiet(rig.device(fault))
+            evidence = await self.cut(fault, rig)
+            if evidence is None or fault.detail["steps"] < self.place(self.count)[0]:
+                return evidence
+            steps = min([await self._whole(fault, rig) for _ in range(MEASURED)])
+        except TimeoutError:
+            return None
+        text = f"{evidence.text}; a whole exchange has {steps} steps"
+        return Evidence(text, {**evidence.data, "whole": steps}) if steps <= fault.detail["steps"] else None
+
+    async def _whole(self, fault: Fault, rig: "Rig") -> int:
+        """How many steps an exchange has that is not cut."""
+        device = rig.device(fault)
+        await _quiet(device)
+        begin, before = await self.steps(fault, rig), device.journalled
+        async with asyncio.timeout(QUIET_WITHIN):
+            await wait_until(lambda: device.journalled > before)
+        await _quiet(device)
+        return await self.steps(fault, rig) - begin
+
+    @abstractmethod
+    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        """Now that nothing is under way."""
+
+    @abstractmethod
+    async def steps(self, fault: Fault, rig: "Rig") -> int:
+        """A count of them that only grows."""
+
+
+async def _quiet(device: "Device") -> None:
+    """Raises TimeoutError if the board always has something under way."""
+    async with asyncio.timeout(QUIET_WITHIN):
+        await wait_until(lambda: not device.waiting)
+
+
+class BoardPowerCutAtEachByte(Sweep):
+    """Of those that the board sends: its PUBLISH, its PUBREL, and what the link adds."""
+
+    text: ClassVar[str] = "power cut at a byte of the exchange"
+    kind: Literal["board-power-cut-at-each-byte"]
+
+    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        cut = await cut_power(rig.device(fault), "tx", fault.detail["steps"])
+        return cut.evidence if cut else None
+
+    async def steps(self, fault: Fault, rig: "Rig") -> int:
+        return (await rig.device(fault).board.stats()).tx
+
+
+class BoardPowerCutAtEachWrite(Sweep):
+    """Of the cells of its EEPROM: in the middle of each write, and after it."""
+
+    text: ClassVar[str] = "power cut at an EEPROM write of the exchange"
+    kind: Literal["board-power-cut-at-each-write"]
+
+    def place(self, point: int) -> tuple[int, bool]:
+        return (point + 1) // 2, point % 2 == 1
+
+    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        cut = await cut_power(rig.device(fault), "eeprom", fault.detail["steps"], fault.detail["torn"])
+        return cut.evidence if cut else None
+
+    async def steps(self, fault: Fault, rig: "Rig") -> int:
+        return (await rig.device(fault).board.stats()).writes
+
+
+class GatewayKillAtEachStep(Sweep):
+    """Of those that the gateway's commits are made of: before each write, and after each sync."""
+
+    text: ClassVar[str] = "kill -9 of the gateway within a commit"
+    machine_of: ClassVar[str] = "gateway"
+    kind: Literal["gateway-kill-at-each-step"]
+
+    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        machine, child = rig.site.machine("gateway"), rig.site.running["gateway"]
+        machine["steps"] = fault.detail["steps"]
+        try:
+            async with asyncio.timeout(MET_WITHIN):
+                await wait_until(lambda: child.paused, LOOK_EVERY / 10)
+        except TimeoutError:
+            machine["steps"] = 0
+            return None
+        rig.spool.look()
+        seen = await restart(rig, "gateway", rig.site.start_gateway)
+        return Evidence(f"stopped at the step, {seen.text}", seen.data)
+
+    async def steps(self, fault: Fault, rig: "Rig") -> int:
+        machine = rig.site.machine("gateway")
+        if not machine["steps"]:
+            machine["steps"] = MANY
+        return MANY - machine["steps"]
