@@ -72,12 +72,14 @@ def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 def seed_with(step: str) -> int:
-    """A seed whose plan kills the ingest at this step."""
-    return next(seed for seed in range(100) if plan(load("demo", seed=seed, readings=READINGS)).lanes()["ingest"][0].detail["step"] == step)
+    """A seed whose plan kills the ingest before this step."""
+    return next(
+        seed for seed in range(100) if plan(load("demo", seed=seed, readings=READINGS)).lanes()["ingest"][0].detail["before"] == step
+    )
 
 
 def test_the_copy_itself_holds(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = demo(seed_with("appended"))
+    done = demo(seed_with("its readings are appended"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert counts(done) == {"produced": READINGS, "in the table": READINGS, "lost": 0, "doubled": 0, "altered": 0}
 
@@ -90,7 +92,7 @@ def test_acknowledging_before_the_commit_is_caught(tmp_path: Path) -> None:
 
 
 def test_an_ingest_without_deduplication_is_caught(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = demo(seed_with("appended"), NO_DEDUPLICATION)
+    done = demo(seed_with("its readings are appended"), NO_DEDUPLICATION)
     assert done.returncode == 1, done.stdout + done.stderr
     assert counts(done)["doubled"] > 0, done.stdout
     assert re.search(r"duplicate: uno-\d sequence \d+, wrong from (batch|table) on", done.stdout)
