@@ -5,9 +5,7 @@ import json
 import logging
 import re
 import threading
-import time
 from contextlib import suppress
-from itertools import pairwise
 
 import fsspec
 import pytest
@@ -131,49 +129,43 @@ def test_a_full_landing_place_is_an_outage_that_heals(data, drain, faults, caplo
     assert read_back() == list(range(1, 11))
 
 
-FIRST_RETRY_S = 0.6
-
-
-def test_read_only_after_a_while_waits_between_tries(data, faults, monkeypatch, caplog):
+def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
     """A connection that worked dies once without a word; a place that answers but takes nothing is an outage with pauses."""
     caplog.set_level(logging.INFO)
-    writes: list[float] = []
+    tries = 0
     broken = False
+    pauses: list[tuple[int, float]] = []
 
     def read_only(operation, path, content):
+        nonlocal tries
         if operation == "write" and broken:
-            writes.append(time.monotonic())
+            tries += 1
             raise PermissionError("Permission denied")
         return content
 
+    class Conductor(threading.Event):
+        """No time passes when the uplink waits; the place breaks when it is idle, and is mended after five tries."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal broken
+            if broken:
+                pauses.append((tries, timeout))
+                broken = tries < 5
+            elif not data.spool_ids() and tries == 0:
+                broken = True
+                data.add(10)
+            elif not data.spool_ids():
+                self.set()
+            return self.is_set()
+
     faults(read_only)
+    data.add(10)
     spool = Spool(data.path)
-    settings = UplinkSection(landing=URL, batch_count=10, batch_age_s=0.01)
-    stop = threading.Event()
-    uplink = Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL), first_retry_s=FIRST_RETRY_S)
-
-    def conduct():
-        nonlocal broken
-        data.add(10)
-        while data.spool_ids():
-            time.sleep(0.02)
-        broken = True
-        data.add(10)
-        while len(writes) < 5:
-            time.sleep(0.02)
-        broken = False
-        while data.spool_ids():
-            time.sleep(0.02)
-        stop.set()
-
-    thread = threading.Thread(target=conduct)
-    thread.start()
-    uplink.run(stop)
-    thread.join()
+    settings = UplinkSection(landing=URL, batch_count=10)
+    Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL)).run(Conductor())
     spool.close()
-    pauses = [after - before for before, after in pairwise(writes)]
-    assert pauses[0] < 0.75 * FIRST_RETRY_S  # the new connection, at once
-    assert [pause > 0.75 * FIRST_RETRY_S * 2**n for n, pause in enumerate(pauses[1:])] == [True] * len(pauses[1:])
+    assert [tried for tried, _ in pauses] == [2, 3, 4, 5], "the new connection is tried at once"
+    assert all(0.75 <= pause / 2**n <= 1.25 for n, (_, pause) in enumerate(pauses))
     lines = [record.message for record in caplog.records if record.message.startswith("outage")]
     assert len(lines) == 2
     assert "Permission denied" in lines[0]
@@ -187,9 +179,13 @@ def test_an_outage_shows_in_the_status_until_it_is_over(data, drain, faults, onc
     spool = Spool(data.path)
     settings = UplinkSection(landing=URL, batch_count=10)
     stop = threading.Event()
-    faults(lambda operation, path, content: (_ for _ in ()).throw(OSError("cable pulled")))
-    uplink = Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL), first_retry_s=0.01)
-    threading.Timer(0.3, stop.set).start()
+
+    def pulled(operation, path, content):
+        stop.set()
+        raise OSError("cable pulled")
+
+    faults(pulled)
+    uplink = Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL))
     uplink.run(stop)
     status = look(spool, data.path)
     assert "cable pulled" in status.outage["error"]
