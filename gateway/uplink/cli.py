@@ -4,11 +4,12 @@ import json
 import logging
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Annotated, cast
 
 import typer
@@ -132,6 +133,7 @@ def run(
     Example: onceway uplink run --config /etc/onceway/gateway.toml
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
+    sys.modules.setdefault("numpy", cast(ModuleType, None))  # Arrow takes it along where it is installed: 11 MB that nothing here uses
     from gateway.uplink.cutter import Cutter
     from gateway.uplink.runner import Uplink
 

@@ -5,6 +5,7 @@ and a real server, both ways, without TLS and TCP headers. `--rows N` sets the s
 """
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gateway.config import UplinkSection
 from gateway.store.schema import open_store
@@ -28,6 +30,7 @@ from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
 from tests.uplink.servers import FaultProxy, s3_server, sftp_server
 
+PARTS = ["sizes", "wire", "speed", "memory"]
 ORIGIN = Origin("site-1", "00c0ffee")
 
 
@@ -58,9 +61,11 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-def config(path: Path, count: int) -> Path:
-    text = f'[gateway]\nname = "site-1"\ndata = "{path}/data"\n[uplink]\nlanding = "file://{path}/landing"\nbatch_count = {count}\n'
-    (path / "gateway.toml").write_text(text)
+def config(path: Path, count: int, landing: str = "", options: dict[str, Any] | None = None) -> Path:
+    lines = ["[gateway]", 'name = "site-1"', f'data = "{path}/data"', "[uplink]", f"batch_count = {count}"]
+    lines += [f'landing = "{landing or f"file://{path}/landing"}"', "[uplink.options]"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in (options or {}).items() if value is not None]
+    (path / "gateway.toml").write_text("\n".join(lines))
     return path / "gateway.toml"
 
 
@@ -107,19 +112,32 @@ def speed() -> list[Figure]:
 
 def memory(rows: int) -> list[Figure]:
     """Resident memory of the process while the spool drains: its highest value, and how much it grew over the second half."""
+    figures = []
     with folder() as path:
-        fill(path / "data", rows)
-        process = start(config(path, 5000))
-        samples: list[float] = []
-        while process.poll() is None:
-            samples.append(int(Path(f"/proc/{process.pid}/statm").read_text().split()[1] or 0) * os.sysconf("SC_PAGE_SIZE") / 1e6)
-            time.sleep(0.05)
-        assert process.wait() == 0
-    half = samples[len(samples) // 2 :]
-    return [
-        Figure(f"uplink: memory while {rows:,} readings drain", max(samples), "MB", "≤ 120"),
-        Figure("uplink: growth of memory over the second half of that", max(half) - half[0], "MB", "≤ 2"),
-    ]
+        (path / "sshd").mkdir()
+        (path / "weed").mkdir()
+        fill(path / "full", rows)
+        with sftp_server(path / "sshd") as sftp, s3_server(path / "weed") as s3:
+            for name, url, options in (("a folder", "", None), ("SFTP", sftp.url(), sftp.options), ("S3", s3.url(), s3.options())):
+                shutil.copytree(path / "full", path / "data")
+                samples = resident(start(config(path, 5000, url, options)))
+                shutil.rmtree(path / "data")
+                half = samples[len(samples) // 2 :]
+                figures += [
+                    Figure(f"uplink: memory while {rows:,} readings drain to {name}", max(samples), "MB", "≤ 120"),
+                    Figure(f"uplink: growth of memory over the second half of that, {name}", max(half) - half[0], "MB", "≤ 2"),
+                ]
+    return figures
+
+
+def resident(process: subprocess.Popen[bytes]) -> list[float]:
+    """MB of memory that a process had resident, 20 times a second until its end."""
+    samples = []
+    while process.poll() is None:
+        samples.append(int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        time.sleep(0.05)
+    assert process.wait() == 0
+    return [sample for sample in samples if sample]  # 0 in the moment of its end
 
 
 def wire() -> list[Figure]:
@@ -164,5 +182,7 @@ def wire() -> list[Figure]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     arguments = parser.parse_args()
-    sys.exit(not report([*sizes(), *wire(), *speed(), *memory(arguments.rows)]))
+    parts = {"sizes": sizes, "wire": wire, "speed": speed, "memory": lambda: memory(arguments.rows)}
+    sys.exit(not report([figure for part in arguments.parts for figure in parts[part]()]))

@@ -6,6 +6,8 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
+
 
 def wait_for(condition, timeout=30):
     deadline = time.monotonic() + timeout
@@ -26,6 +28,23 @@ def test_once_lands_everything_and_empties_the_spool(data, onceway, landed, tmp_
     assert data.spool_ids() == []
     assert [(number, rows, done) for number, _, _, rows, _, _, done in data.batches()] == [(1, 500, 1), (2, 500, 1), (3, 203, 1)]
     assert list((data.path / "batches").iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["file", "s3"])
+def test_it_loads_nothing_large_that_it_does_not_need(data, onceway, s3, tmp_path, place):
+    """numpy is 11 MB and pandas 45 MB, and pyarrow takes them along wherever they are installed."""
+    data.add(10)
+    url, options = (s3.url(), s3.options()) if place == "s3" else (f"file://{tmp_path}/landing", {})
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding = "{url}"\n[uplink.options]\n')
+    with config.open("a") as file:
+        file.writelines(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
+    process = onceway.start("uplink", "run", "--once", "--config", config, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    _, said = process.communicate(timeout=60)
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in said.splitlines() if line.startswith("import time:")}
+    assert process.returncode == 0
+    assert "pyarrow" in loaded
+    assert not loaded & {"numpy", "pandas"}
 
 
 def test_runs_from_the_gateway_s_config_until_sigterm(data, onceway, landed, tmp_path):

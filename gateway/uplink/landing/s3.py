@@ -9,8 +9,21 @@ import hashlib
 from typing import Any
 
 import s3fs
+from aiobotocore.session import AioSession
+from botocore.loaders import Loader
 
 from gateway.uplink.landing.base import Landing, only_epochs, patience
+
+_SERVICES = ("s3", "sts", "oidc", "portal.sso")
+"""Of AWS: where batches go, and where credentials come from."""
+
+
+def _small_loader() -> Any:
+    """Botocore keeps a list of all endpoints of all services, 13 MB, as long as a client lives. A loader keeps what it has read."""
+    loader = Loader()
+    for partition in loader.load_data("endpoints")["partitions"]:
+        partition["services"] = {name: partition["services"][name] for name in _SERVICES if name in partition["services"]}
+    return loader
 
 
 class S3Landing(Landing):
@@ -19,10 +32,11 @@ class S3Landing(Landing):
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         super().__init__(url)
         config = {"connect_timeout": 10, "read_timeout": patience(), "retries": {"total_max_attempts": 1}, "user_agent": "onceway"}
+        session = AioSession(profile=options.get("profile"))
+        session.register_component("data_loader", _small_loader())
+        ours = {"session": session, "skip_instance_cache": True, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
         with self.attempt("connect"):
-            self._fs = s3fs.S3FileSystem(
-                **{**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}, "skip_instance_cache": True}
-            )
+            self._fs = s3fs.S3FileSystem(**{**options, **ours})
             self._fs.retries = 1  # the uplink itself waits and tries again
             self._bucket, self._prefix, _ = self._fs.split_path(url.rstrip("/"))
 
