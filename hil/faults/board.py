@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SLOT_WRITES = 20  # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
 PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
 CUT_WITHIN = 60.0  # s in which an armed cut must come
+CLOSE_LOOK_EVERY = 0.002  # s: an exchange takes a few hundredths of a second
 RESTART_WITHIN = 30.0  # s; the watchdog alone takes two
 WORN_WITHIN = 60.0  # s in which a worn slot must have its turn
 MET_WITHIN = 60.0  # s in which a new board must have met the gateway
@@ -40,7 +41,7 @@ class BoardPowerCut(Kind):
 
 
 class BoardPowerCutInExchange(Kind):
-    """After N more bytes sent, while a publication is under way. A cut that fell outside of an exchange is made again."""
+    """After N more bytes sent, while a publication is under way. A cut that fell outside of an exchange is made again, in the next one."""
 
     text: ClassVar[str] = "power cut in an exchange"
     part: ClassVar[str] = "board"
@@ -50,9 +51,16 @@ class BoardPowerCutInExchange(Kind):
         return {"after_tx": rng.randint(1, PUBLISH_BYTES)}
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        while cut := await cut_power(rig.device(fault), "tx", fault.detail["after_tx"]):
+        device = rig.device(fault)
+
+        def under_way() -> int:
+            device.look()
+            return device.waiting
+
+        while cut := await cut_power(device, "tx", fault.detail["after_tx"]):
             if cut.waiting:
                 return cut.evidence
+            await wait_until(under_way, CLOSE_LOOK_EVERY)  # else the next cut would fall into the board's greeting, and so on for ever
         return None
 
 

@@ -14,7 +14,7 @@ from hil.board.ledger import SLOT_SIZE, SLOTS_AT
 from hil.board.simulator import Event
 from hil.checker import Verdict, check
 from hil.faults import Evidence, Fault
-from hil.faults.board import BoardEepromWorn, BoardSwapped, BoardWatchdog
+from hil.faults.board import BoardEepromWorn, BoardPowerCutInExchange, BoardSwapped, BoardWatchdog
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
@@ -146,6 +146,37 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(new: int, ha
     assert (evidence is not None) is happened
     if evidence:
         assert evidence.data == {"old": 0xC0FFEE, "new": 0xBEEF, "held": 2}
+
+
+async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_each_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A board greets with more bytes than it may send before the cut; it publishes a moment after it was let go on."""
+    monkeypatch.setattr("hil.faults.board.OFF_S", 0)
+
+    class Device:
+        def __init__(self) -> None:
+            self.board, self.waiting, self.cuts, self.looks = self, 0, 0, 0
+
+        async def subscribe(self) -> Any:
+            async def wait_for(*_: object) -> Event:
+                self.cuts += 1
+                return Event("cut", self.cuts, {"writing": None, "tx": 1, "writes": 1})
+
+            return SimpleNamespace(wait_for=wait_for, close=lambda: None)
+
+        cut = power = nothing
+
+        def look(self) -> int:
+            self.looks += 1
+            self.waiting = int(self.looks > 5)
+            return 9
+
+    device = Device()
+    kind = BoardPowerCutInExchange(kind="board-power-cut-in-exchange")
+    rig: Any = SimpleNamespace(device=lambda _: device)
+    async with asyncio.timeout(30):
+        evidence = await kind.inject(fault("board-power-cut-in-exchange", after_tx=9), rig)
+    assert evidence is not None
+    assert (device.cuts, evidence.data["cycle"]) == (2, 2)
 
 
 async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
