@@ -266,15 +266,22 @@ async def test_what_is_not_there_is_said(tmp_path: Path, path: str, method: str,
         assert answer.status == status
 
 
-async def test_those_who_connect_and_say_nothing_are_few_and_soon_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.web.server.LIFETIME_S", 1.0)
+async def test_those_who_connect_and_say_nothing_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.server.LIFETIME_S", 1000.0)
     async with served(a_source(tmp_path)) as (host, port):
         silent = [await asyncio.open_connection(host, port) for _ in range(MOST_CONNECTIONS)]
         reader, writer = await asyncio.open_connection(host, port)
-        assert await asyncio.wait_for(reader.read(), 0.9) == b""
-        writer.close()
-        for reader, writer in silent:
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        for _, kept in (*silent, (reader, writer)):
+            kept.close()
+
+
+async def test_those_who_connect_and_say_nothing_are_soon_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.server.LIFETIME_S", 0.2)
+    async with served(a_source(tmp_path)) as (host, port):
+        for reader, writer in [await asyncio.open_connection(host, port) for _ in range(MOST_CONNECTIONS)]:
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-                await asyncio.wait_for(reader.readexactly(1), 10)
+                await asyncio.wait_for(reader.readexactly(1), 20)
             writer.close()
+        monkeypatch.undo()
         assert value(await metrics(f"http://{host}:{port}"), "healthy") == 1
