@@ -24,7 +24,7 @@ def alive(pid: int) -> bool:
 
 
 async def gone(pid: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while alive(pid):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
-START_S = 15
+START_S = 30
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -52,14 +52,14 @@ class GatewayProcess:
 
     async def logged(self, text: str) -> None:
         """Wait until a line with this text was logged."""
-        async with asyncio.timeout(10), self._more:
+        async with asyncio.timeout(30), self._more:
             await self._more.wait_for(lambda: any(text in line for line in self.log))
 
     async def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit code."""
         if self.process.returncode is None:
             self.process.send_signal(number)
-        code = await asyncio.wait_for(self.process.wait(), 10)
+        code = await asyncio.wait_for(self.process.wait(), 30)
         if self._reader is not None:
             await self._reader
         return code

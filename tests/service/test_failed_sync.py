@@ -60,7 +60,7 @@ def spooled_after_a_cut(notes: list[Note], moment: float, folder: Path, chance: 
         return {payload for (payload,) in database.execute("SELECT payload FROM spool")}
 
 
-async def publish(client: Wire, identifier: int, payload: bytes, within: float = 10) -> float:
+async def publish(client: Wire, identifier: int, payload: bytes, within: float = 30) -> float:
     """Returns when PUBREC came."""
     client.send(Publish("t", payload, 2, identifier))
     packet = await client.take(Pubrec, within)

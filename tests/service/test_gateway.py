@@ -31,7 +31,7 @@ def client(port: int, identifier: str | None = None, version: aiomqtt.ProtocolVe
 
 async def collect(subscriber: aiomqtt.Client, count: int) -> list[aiomqtt.Message]:
     messages: list[aiomqtt.Message] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for message in subscriber.messages:
             messages.append(message)
             if len(messages) == count:

@@ -23,7 +23,7 @@ class Wire:
     def send(self, *packets: Packet) -> None:
         self.writer.write(b"".join(encode(packet, self.version) for packet in packets))
 
-    async def take(self, kind: type[P], within: float = 10) -> P:
+    async def take(self, kind: type[P], within: float = 30) -> P:
         """The next packet, which must be of this kind."""
         async with asyncio.timeout(within):
             while not self._packets:

@@ -110,7 +110,7 @@ async def test_how_long_the_oldest_reading_has_waited_is_known_after_a_restart(t
         database.execute("DELETE FROM spool WHERE id = 1")
     async with gateway(*arguments) as running:
         url = await address(running)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 found = await metrics(url)
                 if ("onceway_spool_oldest_seconds", ()) in found:
@@ -139,7 +139,7 @@ async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path
             assert value(await metrics(url), "refused_total", request="publish", reason="quota_exceeded") == 1
             with closing(sqlite3.connect(tmp_path / "data" / "gateway.db")) as database, database:
                 database.execute("DELETE FROM spool")  # as the uplink does
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while True:
                     async with session.get(f"{url}/healthz") as answer:
                         if answer.status == 200:
