@@ -205,14 +205,14 @@ static void advance_out(struct ow_mqtt *client)
     if (client->holding && (uint8_t)((uint8_t)client->uptime - client->held) >= OW_RETRY_S) {
         client->holding = false;
     }
-    bool one_by_one = OW_FLIGHTS > 1 && client->doubt && client->journal.asked;
-    if (!client->holding && used < (one_by_one ? 1 : client->receive_maximum) && client->journal.pending > used) {
+    /* What were released meanwhile would be doubtful as well if the connection broke; so one at a time until the EEPROM has it settled. */
+    bool unsettled = OW_FLIGHTS > 1 && client->doubt && client->journal.asked;
+    if (!client->holding && used < (unsettled ? 1 : client->receive_maximum) && client->journal.pending > used) {
         take(client, &out[used]);
     }
 }
 
-/* An answer to something that we did not send is let pass: it changes nothing. */
-static void take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, uint8_t reason)
+static uint8_t take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, uint8_t reason)
 {
     for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
         struct ow_flight *flight = &client->ids.out[i];
@@ -228,8 +228,9 @@ static void take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, uint8
         } else {
             hold(client, flight, reason);
         }
-        return;
+        return OW_SUCCESS;
     }
+    return OW_PROTOCOL_ERROR; /* to nothing that we sent */
 }
 
 /* --- inward --- */
@@ -289,10 +290,10 @@ uint8_t ow_flow_ack(struct ow_mqtt *client, enum ow_packet_type type, uint16_t i
     if (type == OW_PUBREL) {
         return OW_SUBSCRIPTIONS ? take_pubrel(&client->ids, id) : OW_PROTOCOL_ERROR;
     }
-    if (OW_PUBLICATIONS) {
-        take_answer(client, id, type == OW_PUBACK ? WAIT_PUBACK : type == OW_PUBREC ? WAIT_PUBREC : WAIT_PUBCOMP, reason);
+    if (!OW_PUBLICATIONS) {
+        return OW_PROTOCOL_ERROR;
     }
-    return OW_SUCCESS;
+    return take_answer(client, id, type == OW_PUBACK ? WAIT_PUBACK : type == OW_PUBREC ? WAIT_PUBREC : WAIT_PUBCOMP, reason);
 }
 
 void ow_flow_advance(struct ow_mqtt *client)

@@ -269,7 +269,7 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     if (!ow_journal_idle(journal)) {
         return false;
     }
-    if (journal->pending && journal->head == journal->tail && ow_journal_find(journal, journal->tail, &oldest) && oldest.slot == journal->head) {
+    if (ow_journal_find(journal, journal->tail, &oldest) && oldest.slot == journal->head) {
         return false;
     }
     uint8_t *record = journal->record;

@@ -41,11 +41,11 @@ static bool expired(const struct ow_link *link, uint16_t now)
     return link->timer_on && (uint16_t)(now - link->timer_start) >= link->timeout;
 }
 
-/* 0.75 … 1.22 of it, so that boards that were switched on together do not stay in step. */
+/* 0.75 … 1.25 of it, so that boards that were switched on together do not stay in step. */
 static uint16_t jittered(struct ow_link *link, uint16_t wait)
 {
     link->random = ow_crc_byte(link->random, link->attempt);
-    return (uint16_t)(wait - (wait >> 2) + (wait >> 5) * (link->random & 15u));
+    return (uint16_t)(wait - (wait >> 2) + (link->random & (wait >> 1)));
 }
 
 static uint16_t retransmission_timeout(const struct ow_link *link)

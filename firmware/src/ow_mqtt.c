@@ -202,36 +202,58 @@ static void advance(struct ow_mqtt *client)
 
 /* --- packets that come in --- */
 
-static uint8_t take_session_packet(struct ow_mqtt *client, uint8_t type, uint8_t flags)
+static uint8_t take_publish(struct ow_mqtt *client, uint8_t flags)
 {
-    uint8_t error;
+    struct ow_message message;
+    uint16_t id;
+    uint8_t error = ow_read_publish(flags, client->packet, client->have, &message, &id);
+    return error ? error : ow_flow_publish(client, &message, id);
+}
+
+/* The identifier of a SUBSCRIBE is odd, that of an UNSUBSCRIBE even; both are far from every publication in the journal. */
+static uint16_t subscription_id(const struct ow_mqtt *client, enum ow_packet_type type)
+{
+    uint16_t id = (uint16_t)client->journal.next ^ 0x8000u;
+    return type == OW_SUBSCRIBE ? id | 1 : (id | 3) - 1;
+}
+
+static uint8_t take_answer(struct ow_mqtt *client, enum ow_packet_type type)
+{
     uint8_t reason;
     uint16_t id;
-    struct ow_message message;
+    uint8_t error = ow_read_ack(type, client->packet, client->have, &id, &reason);
+    if (error) {
+        return error;
+    }
+    if (type < OW_SUBSCRIBE) {
+        return ow_flow_ack(client, type, id, reason);
+    }
+    if (id != client->ids.subscription || type != (id & 1 ? OW_SUBACK : OW_UNSUBACK)) {
+        return OW_PROTOCOL_ERROR;
+    }
+    client->ids.subscription = 0;
+    if (client->application->answered) {
+        client->application->answered(type - 1, id, reason);
+    }
+    return OW_SUCCESS;
+}
+
+static uint8_t take_session_packet(struct ow_mqtt *client, uint8_t type, uint8_t flags)
+{
     switch (type) {
     case OW_PUBLISH:
-        if (!OW_SUBSCRIPTIONS) {
-            return OW_PROTOCOL_ERROR;
-        }
-        error = ow_read_publish(flags, client->packet, client->have, &message, &id);
-        return error ? error : ow_flow_publish(client, &message, id);
+        return OW_SUBSCRIPTIONS ? take_publish(client, flags) : OW_PROTOCOL_ERROR;
     case OW_PUBACK:
     case OW_PUBREC:
     case OW_PUBREL:
     case OW_PUBCOMP:
-        error = ow_read_ack(type, client->packet, client->have, &id, &reason);
-        return error ? error : ow_flow_ack(client, type, id, reason);
     case OW_SUBACK:
     case OW_UNSUBACK:
-        error = ow_read_ack(type, client->packet, client->have, &id, &reason);
-        if (!error && id == client->ids.subscription) {
-            client->ids.subscription = 0;
-            if (client->application->answered) {
-                client->application->answered(type - 1, id, reason);
-            }
-        }
-        return error;
+        return take_answer(client, type);
     case OW_PINGRESP:
+        if (!client->ping_open || client->have) {
+            return OW_PROTOCOL_ERROR;
+        }
         client->ping_open = false;
         return OW_SUCCESS;
     default:
@@ -360,13 +382,6 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
     return client->state == OW_CONNECTED ? ow_flow_send(client, &copy, 0) : OW_OFFLINE;
 }
 
-/* Far from every publication in the journal. */
-static uint16_t subscription_id(const struct ow_mqtt *client)
-{
-    uint16_t id = (uint16_t)client->journal.next ^ 0x8000u;
-    return id ? id : 1;
-}
-
 static bool may_subscribe(const struct ow_mqtt *client)
 {
     return client->state == OW_CONNECTED && !client->ids.subscription;
@@ -374,7 +389,7 @@ static bool may_subscribe(const struct ow_mqtt *client)
 
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options)
 {
-    uint16_t id = subscription_id(client);
+    uint16_t id = subscription_id(client, OW_SUBSCRIBE);
     if (!may_subscribe(client) || !ow_send_subscribe(&client->link, id, filter, options)) {
         return false;
     }
@@ -384,7 +399,7 @@ bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t optio
 
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 {
-    uint16_t id = subscription_id(client);
+    uint16_t id = subscription_id(client, OW_UNSUBSCRIBE);
     if (!may_subscribe(client) || !ow_send_unsubscribe(&client->link, id, filter)) {
         return false;
     }

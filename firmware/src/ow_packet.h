@@ -83,7 +83,7 @@ bool ow_send_disconnect(struct ow_link *link, uint8_t reason);
 uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack *connack);
 uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id);
 
-/* PUBACK, PUBREC, PUBREL, PUBCOMP, whose properties are not looked at; also SUBACK and UNSUBACK of one filter. */
+/* PUBACK, PUBREC, PUBREL, PUBCOMP; also SUBACK and UNSUBACK of one filter. */
 uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason);
 
 #endif

@@ -2,20 +2,27 @@
 
 #include "ow_bytes.h"
 
-/* Reading stops at the end: what is missing reads as zero and sets `bad`. */
+/* Reading stops at what is wrong, or missing: `error` is the first such reason, and what comes after it reads as zero. */
 struct reader {
     const uint8_t *at;
     uint8_t left;
-    bool bad;
+    uint8_t error;
 };
+
+static void fail(struct reader *reader, uint8_t error)
+{
+    if (!reader->error) {
+        reader->error = error;
+    }
+    reader->left = 0;
+}
 
 static const uint8_t *take(struct reader *reader, uint16_t length)
 {
-    static const uint8_t zeros[4];
+    static const uint8_t zeros[2];
     const uint8_t *at = reader->at;
     if (length > reader->left) {
-        reader->bad = true;
-        reader->left = 0;
+        fail(reader, OW_MALFORMED_PACKET);
         return zeros;
     }
     reader->at += length;
@@ -33,168 +40,212 @@ static uint16_t take_u16(struct reader *reader)
     return ow_get_u16(take(reader, 2));
 }
 
-/* A Variable Byte Integer (section 1.5.5), at most 0xFFFF: a length beyond it cannot fit the packet, and other values do not matter here. */
-static uint16_t take_varint(struct reader *reader)
+/* A packet identifier [MQTT-2.2.1-3], or a limit that must not be 0. */
+static uint16_t take_positive(struct reader *reader)
 {
-    uint16_t value = 0;
-    for (uint8_t shift = 0; shift < 28; shift += 7) {
-        uint8_t byte = take_u8(reader);
-        if (shift <= 7) {
-            value |= (uint16_t)((uint16_t)(byte & 0x7F) << shift);
-        } else if (byte & 0x7F) {
-            value = 0xFFFF;
-        }
-        if (byte < 0x80) {
-            return value;
+    uint16_t value = take_u16(reader);
+    if (value == 0) {
+        fail(reader, OW_PROTOCOL_ERROR);
+    }
+    return value;
+}
+
+static bool take_flag(struct reader *reader)
+{
+    uint8_t value = take_u8(reader);
+    if (value > 1) {
+        fail(reader, OW_PROTOCOL_ERROR);
+    }
+    return value;
+}
+
+/* Binary Data or a string (sections 1.5.4, 1.5.6). Returns its length. */
+static uint8_t take_string(struct reader *reader)
+{
+    uint16_t length = take_u16(reader);
+    take(reader, length);
+    return (uint8_t)length;
+}
+
+/* A Topic Name: [MQTT-3.3.2-2], [MQTT-3.3.2-14], [MQTT-4.7.3-2]. */
+static uint8_t take_topic(struct reader *reader)
+{
+    const uint8_t *at = reader->at + 2;
+    uint8_t length = take_string(reader);
+    for (uint8_t i = 0; i < length && !reader->error; i++) {
+        if (at[i] == '\0' || at[i] == '+' || at[i] == '#') {
+            fail(reader, OW_MALFORMED_PACKET);
         }
     }
-    reader->bad = true;
-    return 0;
+    return length;
 }
 
-static const uint8_t *take_string(struct reader *reader, ow_size *length)
-{
-    uint16_t announced = take_u16(reader);
-    const uint8_t *at = take(reader, announced);
-    *length = (ow_size)(reader->bad ? 0 : announced);
-    return at;
-}
+/* Properties by which the gateway sets its limits, and those that need a rule of their own (table 2-4). */
+enum {
+    RESPONSE_TOPIC = 0x08,
+    SERVER_KEEP_ALIVE = 0x13,
+    REASON_STRING = 0x1F,
+    RECEIVE_MAXIMUM = 0x21,
+    TOPIC_ALIAS_MAXIMUM = 0x22,
+    TOPIC_ALIAS = 0x23,
+    MAXIMUM_QOS = 0x24,
+    RETAIN_AVAILABLE = 0x25,
+    USER_PROPERTY = 0x26,
+    MAXIMUM_PACKET_SIZE = 0x27,
+};
 
-enum { SERVER_KEEP_ALIVE = 0x13, RECEIVE_MAXIMUM = 0x21, TOPIC_ALIAS_MAXIMUM = 0x22, TOPIC_ALIAS = 0x23, MAXIMUM_QOS = 0x24, RETAIN_AVAILABLE = 0x25, MAXIMUM_PACKET_SIZE = 0x27 };
+/* From which identifier to which they may stand in a packet; User Property may everywhere. */
+enum { PUBLISH_FIRST = 0x01, PUBLISH_LAST = 0x09, CONNACK_FIRST = 0x11, CONNACK_LAST = 0x2A, ACK_ONLY = REASON_STRING };
 
-/* Takes one property (section 2.2.2.2) and returns its identifier; an integer goes to `value`, 0xFFFF for more than that. */
-static uint8_t take_property(struct reader *reader, uint16_t *value)
+/* The value of one property. */
+static void take_property(struct reader *reader, uint8_t id, struct ow_connack *limits)
 {
-    ow_size length;
-    uint8_t id = take_u8(reader);
     switch (id) {
-    case 0x01: case 0x17: case 0x19: case 0x24: case 0x25: case 0x28: case 0x29: case 0x2A:
-        *value = take_u8(reader);
+    case SERVER_KEEP_ALIVE:
+        limits->keep_alive = take_u16(reader);
         break;
-    case 0x02: case 0x11: case 0x18: case 0x27:
+    case TOPIC_ALIAS_MAXIMUM:
+        limits->topic_alias_maximum = take_u16(reader);
+        break;
+    case MAXIMUM_PACKET_SIZE:
+        limits->maximum_packet_size = 0xFFFF;
         if (take_u16(reader)) {
             take_u16(reader);
-            *value = 0xFFFF;
-            break;
+        } else {
+            limits->maximum_packet_size = take_positive(reader);
         }
-        /* fall through */
-    case 0x13: case 0x21: case 0x22: case 0x23:
-        *value = take_u16(reader);
         break;
-    case 0x0B:
-        *value = take_varint(reader);
+    case RECEIVE_MAXIMUM:
+        limits->receive_maximum = take_positive(reader);
         break;
-    case 0x26:
-        take_string(reader, &length);
+    case MAXIMUM_QOS:
+        limits->maximum_qos = take_flag(reader);
+        break;
+    case RETAIN_AVAILABLE:
+        limits->retain_available = take_flag(reader);
+        break;
+    case 0x01: case 0x28: case 0x29: case 0x2A:
+        take_flag(reader);
+        break;
+    case 0x02: case 0x11:
+        take(reader, 4);
+        break;
+    case RESPONSE_TOPIC:
+        take_topic(reader);
+        break;
+    case USER_PROPERTY:
+        take_string(reader);
         /* fall through */
-    case 0x03: case 0x08: case 0x09: case 0x12: case 0x15: case 0x16: case 0x1A: case 0x1C: case 0x1F:
-        take_string(reader, &length);
+    case 0x03: case 0x09: case 0x12: case 0x1C: case REASON_STRING:
+        take_string(reader);
+        break;
+    case TOPIC_ALIAS: /* we announced a Topic Alias Maximum of 0 */
+        fail(reader, OW_TOPIC_ALIAS_INVALID);
+        break;
+    case 0x0B: case 0x15: case 0x16: case 0x1A: /* Subscription Identifier, authentication, Response Information: we asked for none */
+        fail(reader, OW_PROTOCOL_ERROR);
         break;
     default:
-        reader->bad = true;
+        fail(reader, OW_MALFORMED_PACKET);
     }
-    return id;
 }
 
-/* The properties' own reader; the packet's goes on behind them. */
-static struct reader take_properties(struct reader *reader)
+/* Properties (section 2.2.2), each once; the limits that a CONNACK sets go to `limits`. A length of more than one byte is longer than the packet. */
+static void take_properties(struct reader *reader, uint8_t first, uint8_t last, struct ow_connack *limits)
 {
-    uint16_t length = take_varint(reader);
-    struct reader properties = {take(reader, length), (uint8_t)length, false};
-    if (reader->bad) {
-        properties.left = 0;
+    bool seen[CONNACK_LAST + 1] = {false};
+    uint8_t length = take_u8(reader);
+    uint8_t rest = (uint8_t)(reader->left - length);
+    if (length > reader->left) {
+        fail(reader, OW_MALFORMED_PACKET);
     }
-    return properties;
-}
-
-static uint8_t verdict(const struct reader *reader)
-{
-    return reader->bad ? OW_MALFORMED_PACKET : OW_SUCCESS;
+    while (reader->left > rest) {
+        uint8_t id = take_u8(reader);
+        take_property(reader, id, limits);
+        if (reader->error) {
+            return;
+        }
+        if (id == USER_PROPERTY) {
+            continue;
+        }
+        if (id < first || id > last) {
+            fail(reader, OW_MALFORMED_PACKET);
+        }
+        if (seen[id]) {
+            fail(reader, OW_PROTOCOL_ERROR);
+        }
+        seen[id] = true;
+    }
+    if (reader->left != rest) {
+        fail(reader, OW_MALFORMED_PACKET);
+    }
 }
 
 uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack *connack)
 {
-    struct reader reader = {bytes, length, false};
+    struct reader reader = {bytes, length, OW_SUCCESS};
     uint8_t flags = take_u8(&reader);
     connack->reason = take_u8(&reader);
-    connack->session_present = flags & 1;
+    connack->session_present = flags;
     connack->maximum_qos = 2;
     connack->retain_available = true;
     connack->receive_maximum = 0xFFFF;
     connack->topic_alias_maximum = 0;
     connack->maximum_packet_size = 0xFFFF;
-    struct reader properties = take_properties(&reader);
-    while (properties.left) {
-        uint16_t value = 0;
-        switch (take_property(&properties, &value)) {
-        case SERVER_KEEP_ALIVE:
-            connack->keep_alive = value;
-            break;
-        case RECEIVE_MAXIMUM:
-            connack->receive_maximum = value;
-            break;
-        case TOPIC_ALIAS_MAXIMUM:
-            connack->topic_alias_maximum = value;
-            break;
-        case MAXIMUM_QOS:
-            connack->maximum_qos = (uint8_t)value;
-            break;
-        case RETAIN_AVAILABLE:
-            connack->retain_available = value;
-            break;
-        case MAXIMUM_PACKET_SIZE:
-            connack->maximum_packet_size = value;
-            break;
-        default:
-            break;
-        }
+    take_properties(&reader, CONNACK_FIRST, CONNACK_LAST, connack);
+    if (flags > 1 || reader.left) {
+        fail(&reader, OW_MALFORMED_PACKET);
     }
-    if (flags > 1 || reader.left || properties.bad) {
-        return OW_MALFORMED_PACKET;
+    if (flags && connack->reason) { /* [MQTT-3.2.2-6] */
+        fail(&reader, OW_PROTOCOL_ERROR);
     }
-    if (connack->receive_maximum == 0 || connack->maximum_packet_size == 0 || connack->maximum_qos > 2) {
-        return OW_PROTOCOL_ERROR;
-    }
-    return verdict(&reader);
+    return reader.error;
 }
 
 uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id)
 {
-    struct reader reader = {bytes, length, false};
+    struct reader reader = {bytes, length, OW_SUCCESS};
+    struct ow_connack none;
     message->dup = flags & 8;
     message->qos = (flags >> 1) & 3;
     message->retain = flags & 1;
     message->alias = 0;
-    message->topic = (const char *)take_string(&reader, &message->topic_length);
-    *id = message->qos ? take_u16(&reader) : 0;
-    struct reader properties = take_properties(&reader);
-    while (properties.left) {
-        uint16_t value = 0;
-        if (take_property(&properties, &value) == TOPIC_ALIAS) {
-            return OW_TOPIC_ALIAS_INVALID; /* we announced a Topic Alias Maximum of 0 */
-        }
+    message->topic = (const char *)bytes + 2;
+    message->topic_length = take_topic(&reader);
+    *id = 0;
+    if (message->qos) {
+        *id = take_positive(&reader);
     }
+    take_properties(&reader, PUBLISH_FIRST, PUBLISH_LAST, &none);
     message->payload = reader.at;
     message->size = reader.left;
-    if (message->qos == 3 || (message->qos == 0 && message->dup) || properties.bad) { /* [MQTT-3.3.1-4], [MQTT-3.3.1-2] */
-        return OW_MALFORMED_PACKET;
+    if (message->qos == 3 || (message->qos == 0 && message->dup)) { /* [MQTT-3.3.1-4], [MQTT-3.3.1-2] */
+        fail(&reader, OW_MALFORMED_PACKET);
     }
-    if (!reader.bad && (message->topic_length == 0 || (message->qos && *id == 0))) {
-        return OW_PROTOCOL_ERROR;
+    if (message->topic_length == 0) {
+        fail(&reader, OW_PROTOCOL_ERROR);
     }
-    return verdict(&reader);
+    return reader.error;
 }
 
 uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason)
 {
-    struct reader reader = {bytes, length, false};
-    *id = take_u16(&reader);
+    struct reader reader = {bytes, length, OW_SUCCESS};
+    struct ow_connack none;
+    bool listed = type == OW_SUBACK || type == OW_UNSUBACK; /* the reason codes stand behind the properties */
+    *id = take_positive(&reader);
     *reason = OW_SUCCESS;
-    if (type == OW_SUBACK || type == OW_UNSUBACK) {
-        take_properties(&reader);
-        *reason = take_u8(&reader);
-    } else if (reader.left) {
+    if (listed) {
+        take_properties(&reader, ACK_ONLY, ACK_ONLY, &none);
+    }
+    if (listed || reader.left) {
         *reason = take_u8(&reader);
     }
-    return verdict(&reader);
+    if (!listed && reader.left) {
+        take_properties(&reader, ACK_ONLY, ACK_ONLY, &none);
+    }
+    if (reader.left) {
+        fail(&reader, OW_MALFORMED_PACKET);
+    }
+    return reader.error;
 }

@@ -153,6 +153,39 @@ static void a_lost_connack_makes_a_session_doubtful(void)
     CHECK_EQUAL(world.doubtful, 1);
 }
 
+static bool in_doubt(void)
+{
+    return world_online() && client.doubt && client.journal.asked;
+}
+
+/* Else a connection lost meanwhile would make more publications doubtful than those that were. */
+static void nothing_new_is_sent_before_a_doubt_is_settled(void)
+{
+    produce_one_and_wait(released);
+    gateway.forget_session = true;
+    uint32_t connects = gateway.connects;
+    gateway_close();
+    while (gateway.connects == connects) {
+        world_step();
+    }
+    board.to_device_tail = board.to_device_head; /* CONNACK is lost */
+    gateway_kill();
+    while (client.journal.next < 8) {
+        world_produce();
+        world_step();
+    }
+    world.delay = 20;
+    gateway_start();
+    CHECK(world_until(in_doubt, 5000));
+    while (in_doubt()) {
+        CHECK_EQUAL(gateway.publishes, 1);
+        world_step();
+    }
+    CHECK(world_until(world_quiet, 5000));
+    world_check(2); /* the doubtful one */
+    CHECK_EQUAL(gateway.publishes, 8);
+}
+
 static bool recovery_is_cut(void)
 {
     if (setjmp(board.cut)) {
@@ -194,6 +227,7 @@ int main(void)
     RUN(a_lost_pubcomp_doubles_nothing);
     RUN(a_gateway_that_forgot_what_it_has_just_acknowledged_gets_it_again);
     RUN(a_lost_connack_makes_a_session_doubtful);
+    RUN(nothing_new_is_sent_before_a_doubt_is_settled);
     RUN(a_lost_session_and_a_cut_at_every_write);
     return 0;
 }

@@ -136,10 +136,54 @@ static void connack_packets(void)
     CHECK_EQUAL(connack((const uint8_t[]){0, 0, 0xFF, 0xFF, 0xFF, 0xFF}, 6, &out), OW_MALFORMED_PACKET);
 }
 
+static void what_a_connack_must_not_have(void)
+{
+    const struct {
+        uint8_t error, bytes[12], length;
+    } refused[] = {
+        {OW_PROTOCOL_ERROR, {0, 0, 6, 0x21, 0, 1, 0x21, 0, 1}, 9},         /* twice, 3.2.2.3.3 */
+        {OW_PROTOCOL_ERROR, {0, 0, 4, 0x24, 1, 0x24, 1}, 7},               /* twice, 3.2.2.3.4 */
+        {OW_PROTOCOL_ERROR, {0, 0, 8, 0x1F, 0, 1, 'r', 0x1F, 0, 1, 'r'}, 11}, /* twice, 3.2.2.3.9 */
+        {OW_PROTOCOL_ERROR, {0, 0, 2, 0x24, 2}, 5},                        /* Maximum QoS 2, 3.2.2.3.4 */
+        {OW_PROTOCOL_ERROR, {0, 0, 2, 0x25, 2}, 5},                        /* Retain Available 2, 3.2.2.3.5 */
+        {OW_PROTOCOL_ERROR, {0, 0, 2, 0x2A, 9}, 5},                        /* Shared Subscription Available 9, 3.2.2.3.13 */
+        {OW_PROTOCOL_ERROR, {0, 0, 5, 0x27, 0, 0, 0, 0}, 8},               /* Maximum Packet Size 0, 3.2.2.3.6 */
+        {OW_PROTOCOL_ERROR, {0, 0, 4, 0x1A, 0, 1, 'r'}, 7},                /* Response Information that was not asked for [MQTT-3.1.2-28] */
+        {OW_PROTOCOL_ERROR, {0, 0, 4, 0x15, 0, 1, 'm'}, 7},                /* Authentication Method that we did not give, 4.12 */
+        {OW_PROTOCOL_ERROR, {1, 0x87, 0}, 3},                              /* a session beside a refusal [MQTT-3.2.2-6] */
+        {OW_MALFORMED_PACKET, {0, 0, 2, 0x01, 1}, 5},                      /* Payload Format Indicator is PUBLISH's, 2.2.2.2 */
+        {OW_MALFORMED_PACKET, {0, 0, 2, 0x17, 1}, 5},                      /* Request Problem Information is CONNECT's */
+        {OW_MALFORMED_PACKET, {0, 0, 5, 0x21, 0, 1, 0x21, 0}, 8},          /* beyond their length */
+    };
+    struct ow_connack out;
+    for (unsigned i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        uint8_t error = connack(refused[i].bytes, refused[i].length, &out);
+        CHECK(error == refused[i].error, "case %u gives %02x", i, error);
+    }
+    /* User Property may stand more than once, 3.2.2.3.10 */
+    CHECK_EQUAL(connack((const uint8_t[]){0, 0, 10, 0x26, 0, 0, 0, 0, 0x26, 0, 0, 0, 0}, 13, &out), 0);
+}
+
 static uint8_t publish(uint8_t flags, const uint8_t *bytes, unsigned length, struct ow_message *out, uint16_t *id, uint8_t **copy)
 {
     *copy = exact(bytes, length);
     return ow_read_publish(flags, *copy, (uint16_t)length, out, id);
+}
+
+/* Every property that a PUBLISH from a server may have. */
+static void publish_with_properties(void)
+{
+    static const uint8_t bytes[] = {0,    1, 'a', 28,  0x01, 1, 0x02, 0, 0,    0, 9, 0x03, 0,    1, 't', 0x08, 0,
+                                    1,    'r', 0x09, 0, 1, 0,    0x26, 0, 0,    0, 0, 0x26, 0,    0, 0,   0,    'x'};
+    struct ow_message out;
+    uint16_t id;
+    uint8_t *copy;
+    uint8_t full[sizeof bytes];
+    memcpy(full, bytes, sizeof bytes);
+    full[3] = sizeof bytes - 5;
+    CHECK_EQUAL(publish(0, full, sizeof full, &out, &id, &copy), 0);
+    CHECK(out.size == 1 && out.payload[0] == 'x');
+    free(copy);
 }
 
 static void publish_in(void)
@@ -160,13 +204,24 @@ static void publish_in(void)
     }
 
     const struct {
-        uint8_t flags, error, bytes[8], length;
+        uint8_t flags, error, bytes[20], length;
     } refused[] = {
         {6, OW_MALFORMED_PACKET, {0, 1, 'a', 0, 1, 0}, 6},             /* QoS 3 [MQTT-3.3.1-4] */
         {8, OW_MALFORMED_PACKET, {0, 1, 'a', 0}, 4},                   /* DUP at QoS 0 [MQTT-3.3.1-2] */
         {2, OW_PROTOCOL_ERROR, {0, 1, 'a', 0, 0, 0}, 6},               /* id 0 [MQTT-2.2.1-3] */
         {0, OW_PROTOCOL_ERROR, {0, 0, 0}, 3},                          /* no topic */
         {0, OW_TOPIC_ALIAS_INVALID, {0, 1, 'a', 3, 0x23, 0, 1}, 7},    /* an alias, though we allow none [MQTT-3.3.2-11] */
+        {0, OW_TOPIC_ALIAS_INVALID, {0, 0, 3, 0x23, 0, 1}, 6},
+        {0, OW_MALFORMED_PACKET, {0, 1, '#', 0}, 4},                   /* a wildcard [MQTT-3.3.2-2] */
+        {0, OW_MALFORMED_PACKET, {0, 3, 'a', '/', '+', 0}, 6},
+        {0, OW_MALFORMED_PACKET, {0, 2, 'a', 0, 0}, 5},                /* U+0000 [MQTT-4.7.3-2] */
+        {0, OW_PROTOCOL_ERROR, {0, 1, 'a', 4, 0x01, 1, 0x01, 1}, 8},   /* twice, 3.3.2.3.2 */
+        {0, OW_PROTOCOL_ERROR, {0, 1, 'a', 10, 0x02, 0, 0, 0, 9, 0x02, 0, 0, 0, 9}, 14}, /* twice, 3.3.2.3.3 */
+        {0, OW_PROTOCOL_ERROR, {0, 1, 'a', 2, 0x01, 2}, 6},            /* Payload Format Indicator 2 */
+        {0, OW_PROTOCOL_ERROR, {0, 1, 'a', 2, 0x0B, 1}, 6},            /* a Subscription Identifier that no subscription has */
+        {0, OW_MALFORMED_PACKET, {0, 1, 'a', 4, 0x08, 0, 1, '#'}, 8},  /* [MQTT-3.3.2-14] */
+        {0, OW_MALFORMED_PACKET, {0, 1, 'a', 3, 0x21, 0, 1}, 7},       /* Receive Maximum is CONNACK's, 2.2.2.2 */
+        {0, OW_MALFORMED_PACKET, {0, 1, 'a', 2, 0x24, 1}, 6},          /* Maximum QoS, too */
     };
     for (unsigned i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         uint8_t error = publish(refused[i].flags, refused[i].bytes, refused[i].length, &out, &id, &copy);
@@ -190,6 +245,12 @@ static void acks_in(void)
     CHECK_EQUAL(ow_read_ack(OW_PUBREL, (const uint8_t[]){1}, 1, &id, &reason), OW_MALFORMED_PACKET);
     CHECK_EQUAL(ow_read_ack(OW_SUBACK, (const uint8_t[]){0, 7, 0}, 3, &id, &reason), OW_MALFORMED_PACKET);
     CHECK_EQUAL(ow_read_ack(OW_SUBACK, (const uint8_t[]){0, 7, 9, 2}, 4, &id, &reason), OW_MALFORMED_PACKET);
+    CHECK_EQUAL(ow_read_ack(OW_SUBACK, (const uint8_t[]){0, 7, 0, 2, 2}, 5, &id, &reason), OW_MALFORMED_PACKET); /* one filter, one code [MQTT-3.8.4-6] */
+    CHECK_EQUAL(ow_read_ack(OW_PUBACK, (const uint8_t[]){0, 0}, 2, &id, &reason), OW_PROTOCOL_ERROR);            /* [MQTT-2.2.1-3] */
+    CHECK_EQUAL(ow_read_ack(OW_PUBCOMP, (const uint8_t[]){1, 2, 0, 0, 0}, 5, &id, &reason), OW_MALFORMED_PACKET); /* too long */
+    CHECK_EQUAL(ow_read_ack(OW_PUBACK, (const uint8_t[]){1, 2, 0, 2, 0x24, 1}, 6, &id, &reason), OW_MALFORMED_PACKET); /* CONNACK's property */
+    CHECK_EQUAL(ow_read_ack(OW_PUBACK, (const uint8_t[]){1, 2, 0, 6, 0x1F, 0, 0, 0x1F, 0, 0}, 10, &id, &reason), OW_PROTOCOL_ERROR); /* 3.4.2.2.2 */
+    CHECK_EQUAL(ow_read_ack(OW_SUBACK, (const uint8_t[]){1, 2, 6, 0x1F, 0, 0, 0x1F, 0, 0, 2}, 10, &id, &reason), OW_PROTOCOL_ERROR); /* 3.9.2.1.2 */
 }
 
 int main(void)
@@ -200,6 +261,8 @@ int main(void)
     RUN(packets_above_127_bytes_have_two_length_bytes);
     RUN(small_packets);
     RUN(connack_packets);
+    RUN(what_a_connack_must_not_have);
+    RUN(publish_with_properties);
     RUN(publish_in);
     RUN(acks_in);
     return 0;

@@ -188,6 +188,15 @@ void world_connect(void)
     CHECK(world_until(world_online, 1000));
 }
 
+void world_subscribe(void)
+{
+    world_new();
+    world.subscribe = true;
+    world_boot();
+    CHECK(world_until(world_online, 1000));
+    world_run(200);
+}
+
 bool world_quiet(void)
 {
     return client.started && ow_journal_idle(&client.journal) && client.journal.pending == 0;

@@ -44,6 +44,7 @@ void world_run(uint32_t milliseconds);
 bool world_until(bool (*condition)(void), uint32_t limit);
 
 void world_connect(void); /* a new device starts, and is connected */
+void world_subscribe(void); /* the same, and its subscription is answered */
 bool world_produce(void); /* one publication into the journal; false: not possible now */
 bool world_quiet(void);   /* everything produced is done */
 bool world_online(void);

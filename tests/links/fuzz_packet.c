@@ -29,8 +29,9 @@ static void read_connack(const uint8_t *bytes, uint8_t length)
 {
     struct ow_connack connack = {.keep_alive = 60};
     uint8_t error = ow_read_connack(bytes, length, &connack);
-    assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR);
+    assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR || error == OW_TOPIC_ALIAS_INVALID);
     assert(error || (connack.receive_maximum && connack.maximum_packet_size && connack.maximum_qos <= 2));
+    assert(error || !connack.session_present || connack.reason == OW_SUCCESS);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -50,8 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_connack(bytes, length);
     } else {
         uint8_t error = ow_read_ack(type, bytes, length, &id, &reason);
-        assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET);
-        assert(error || length >= 2);
+        assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR || error == OW_TOPIC_ALIAS_INVALID);
+        assert(error || (length >= 2 && id));
     }
     free(bytes);
     return 0;
