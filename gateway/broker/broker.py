@@ -9,6 +9,7 @@ dirty at the end of each turn of the event loop, and seals whenever the disk is 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,10 +54,10 @@ class Policy:
 
 class Broker:
     """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to write
-    to. disk_full: a commit failed; new publications that need the disk are refused until one succeeds. queued: bytes in all queues;
-    partial: in packets that have not come whole. nameless: connections without an accepted CONNECT, the oldest first. asking: passwords
-    being compared. orders: to be carried out by the store (`paging.py`), or on another thread (`handshake.Ask`). starved: sessions whose
-    next page was not committed yet."""
+    to. disk_full: the store takes no more messages; new publications that need the disk are refused. disk_room: bytes of messages that
+    the open changes may hold; what goes beyond is refused, too. queued: bytes in all queues; partial: in packets that have not come whole.
+    nameless: connections without an accepted CONNECT, the oldest first. asking: passwords being compared. orders: to be carried out by the
+    store (`paging.py`), or on another thread (`handshake.Ask`). starved: sessions whose next page was not committed yet."""
 
     def __init__(self, config: Config, state: Recovered) -> None:
         self.config = config
@@ -80,6 +81,7 @@ class Broker:
         self.queued = 0
         self.partial = 0
         self.disk_full = False
+        self.disk_room = sys.maxsize
         self.changes = Changes(1)
         self.rows = Rows(state.next_message, state.references)
         self.orders: list[Order | Ask] = []

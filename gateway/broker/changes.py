@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """Open changes. number: of the commit they will be. urgent: somebody waits for it. bytes: payload in it, for back-pressure."""
+    """Open changes. number: of the commit they will be. urgent: somebody waits for it. bytes: of messages in it, as rows."""
 
     __slots__ = (
         "bytes",

@@ -90,9 +90,9 @@ class Outbound:
             self.next += count
             if session.durable:
                 delivery.kept = True
+                broker.changes.bytes += OVERHEAD if burst.message else OVERHEAD + burst.count * burst.size
                 broker.rows.refer(burst)
                 broker.changes.deliveries.append(delivery)
-                broker.changes.bytes += size
                 if self.tail or self._page_is_full():
                     self.tail = self.tail or delivery.first
                     return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gateway.broker.burst import RETAIN, Burst
 from gateway.broker.overflow import is_full, make_room
 from gateway.broker.retained import Retained
+from gateway.broker.spool import ROW_OVERHEAD
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
         return topic.refused
     if topic.spooled and not broker.spool.fits(burst):
         return ReasonCode.QUOTA_EXCEEDED
-    if broker.disk_full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
+    full = broker.disk_full or broker.changes.bytes + burst.count * burst.size > broker.disk_room
+    if full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
         return ReasonCode.QUOTA_EXCEEDED
     if topic.refusing and burst.qos and any(is_full(broker, session, burst, burst.count) for session in topic.refusing):
         return ReasonCode.QUOTA_EXCEEDED
@@ -51,7 +53,7 @@ def publish(broker: Broker, burst: Burst, client: str, identity: Identity | None
         broker.router.match(topic)
     if topic.spooled:
         broker.changes.spool += broker.spool.rows(burst, client, identity, broker.monotonic, broker.utc)
-        broker.changes.bytes += burst.count * burst.size
+        broker.changes.bytes += burst.count * (burst.size + ROW_OVERHEAD)
         commit = broker.promise()
     qos = burst.qos
     if qos and not commit and topic.durable:
@@ -120,6 +122,7 @@ def _retain(broker: Broker, burst: Burst, client: str) -> int:
         message = Retained(name, client, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires)
         broker.retained.put(message)
         broker.changes.retained[name] = message
+        broker.changes.bytes += burst.size + ROW_OVERHEAD
     elif broker.retained.remove(name):
         broker.changes.retained[name] = None
     else:

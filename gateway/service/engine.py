@@ -30,8 +30,6 @@ from gateway.store.writer import Writer
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-BACKLOG_BYTES = 16_000_000
-"""Payload that may wait for the disk; beyond it publishers are not read until a commit is through."""
 
 
 class _Link:
@@ -53,7 +51,7 @@ class _Link:
             log.exception("%s: connection closed after an internal error", self._connection.name, extra=about(**self._connection.about))
             self._connection.lost("internal error")
             self._carrier.abort()
-        if engine.broker.changes.bytes > BACKLOG_BYTES:
+        if engine.has_backlog:
             engine.hold_back(self._carrier)
 
     def lost(self, reason: str) -> None:
@@ -81,6 +79,7 @@ class Engine:
         self._writing = 0
         self._submitted = 0.0
         self._writer = Writer(folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed)
+        self._see_space()
         self._asker = ThreadPoolExecutor(1, "passwords")  # each takes 32 MiB for a moment: one at a time
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
@@ -137,6 +136,11 @@ class Engine:
             self._awaited.append((broker.promise(), on_disk))
             await on_disk
         return True
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether enough waits for the disk. When it takes no messages, publishers are read all the same: they are refused."""
+        return not self.broker.disk_full and self.broker.changes.bytes > self._writer.space.backlog
 
     def hold_back(self, carrier: Carrier) -> None:
         """Read nothing more from a publisher until a commit is through."""
@@ -213,6 +217,7 @@ class Engine:
                 broker.seal()
                 self._on_disk(number)
             return
+        self._see_space(broker.changes.bytes)
         commit = broker.seal(sweep)
         self._writing = commit.number
         self._submitted = broker.now
@@ -231,17 +236,29 @@ class Engine:
 
     def _on_disk(self, number: int) -> None:
         self.broker.on_disk(number)
-        self.broker.disk_full = False
+        self._see_space()
         while self._awaited and self._awaited[0][0] <= number:
             _, on_disk = self._awaited.pop(0)
             if not on_disk.done():
                 on_disk.set_result(None)
+        self._read_on()
+
+    def _read_on(self) -> None:
         held_back, self._held_back = self._held_back, []
         for carrier in held_back:
             carrier.resume_reading()
 
+    def _see_space(self, under_way: int = 0) -> None:
+        """What the writer has seen when it had written the last commit. under_way: bytes of messages on their way to it since."""
+        space = self._writer.space
+        self.broker.disk_full, self.broker.disk_room = space.short, max(0, space.room - under_way)
+
     def _on_failure(self, error: sqlite3.Error) -> None:
-        self._loop.call_soon_threadsafe(setattr, self.broker, "disk_full", True)
+        self._loop.call_soon_threadsafe(self._refuse)
+
+    def _refuse(self) -> None:
+        self.broker.disk_full = True
+        self._read_on()
 
     def _on_landed(self, lowest: int, oldest: Oldest | None) -> None:
         self._loop.call_soon_threadsafe(self.broker.spool.landed, lowest, oldest)
@@ -253,6 +270,9 @@ class Engine:
         self.broker.advance()
         if self.broker.spool.size:
             self._writer.look_for_landed()
+        if not self._writing:
+            self._see_space()
+            self._writer.look_for_space()
         self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
 
     async def stop(self) -> None:

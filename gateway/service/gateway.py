@@ -32,7 +32,8 @@ from gateway.service.listeners import Listeners
 from gateway.service.outside import Outside
 from gateway.service.users import Users
 from gateway.store.recovery import recover
-from gateway.store.schema import FILE, StoreError, make_folder, open_store
+from gateway.store.schema import make_folder, open_store, unusable
+from gateway.store.space import release
 from gateway.store.uptime import uptime
 
 log = logging.getLogger(__name__)
@@ -126,13 +127,14 @@ class Gateway:
 
 
 def _open_broker(config: Config, utc: int | None) -> Broker:
-    """A broker with everything that the store holds. StoreError when the store is damaged."""
+    """A broker with everything that the store holds. StoreError when the store is damaged, or its disk full."""
     folder = config.gateway.data
+    release(folder)  # on a full disk a start needs some of it
     try:
         with closing(open_store(folder, config.gateway.name)) as database:
             return Broker(config, recover(database, utc, config.limits.inflight, uptime()))
     except (sqlite3.DatabaseError, MqttError, KeyError, ValueError, struct.error) as error:
-        raise StoreError(f"the store is damaged ({error})", str(folder / FILE), f"See: onceway store salvage --data {folder}") from error
+        raise unusable(folder, error) from error
 
 
 async def serve(config: Config, read: Callable[[], Config] | None = None) -> None:

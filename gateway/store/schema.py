@@ -73,6 +73,7 @@ def connect(path: Path) -> sqlite3.Connection:
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
     database.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
+    database.execute("PRAGMA secure_delete=FAST")  # Debian's default writes each page of a deleted message once more, as zeros
     return database
 
 
@@ -138,12 +139,17 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
         prepare(database, gateway)
     except OSError as error:
         raise StoreError(f"the disk does not take the store's log ({error.strerror})", str(path), "Look at the disk") from error
-    except sqlite3.OperationalError as error:
-        hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
-        raise StoreError(f"the store cannot be opened ({error})", str(path), hint) from error
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"the store is damaged ({error})", str(path), f"See: onceway store salvage --data {folder}") from error
+        raise unusable(folder, error) from error
     return database
+
+
+def unusable(folder: Path, error: Exception) -> StoreError:
+    """What a start says when it cannot read or write the store in a folder."""
+    if isinstance(error, sqlite3.OperationalError):
+        hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
+        return StoreError(f"the store cannot be opened ({error})", str(folder / FILE), hint)
+    return StoreError(f"the store is damaged ({error})", str(folder / FILE), f"See: onceway store salvage --data {folder}")
 
 
 def prepare(database: sqlite3.Connection, gateway: str) -> None:

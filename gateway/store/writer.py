@@ -1,8 +1,8 @@
 """The one thread that writes the store while a gateway runs.
 
-In: commits, in order. Out: a callback when each is on disk. The thread holds no state of the broker. A commit that fails (disk full,
-input/output error) is tried again until it succeeds or the writer is stopped: whoever waits for it goes on waiting, and no
-acknowledgement is forged.
+In: commits, in order. Out: a callback when each is on disk. The thread holds no state of the broker. A commit that finds the disk full is
+written into the reserve (`space.py`). One that fails for good (no reserve is left, input/output error) is tried again until it succeeds or
+the writer is stopped: whoever waits for it goes on waiting, and no acknowledgement is forged.
 """
 
 import contextlib
@@ -24,16 +24,18 @@ from gateway.store.checkpoint import Checkpointer
 from gateway.store.paging import collect, load
 from gateway.store.recovery import save_axis
 from gateway.store.schema import FILE, connect
+from gateway.store.space import Space
 from gateway.store.times import CommitTimes
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+_NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
 class Writer:
     """Callbacks, all on the writer's thread. done: a commit's number, when it is on disk. failed: a commit's error, before it is tried
-    again. landed: what is left in the spool, when it was asked for. times: of the commits so far."""
+    again. landed: what is left in the spool, when it was asked for. times: of the commits so far. space: on the disk."""
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Writer:
         self.times = CommitTimes()
         self._database = connect(folder / FILE)
         self._database.execute("PRAGMA wal_autocheckpoint=0")
+        self.space = Space(folder, self._database)
         self._done = done
         self._failed = failed
         self._landed = landed
@@ -70,6 +73,10 @@ class Writer:
         """Ask for the oldest row in the spool; the uplink deletes rows behind our back."""
         self._orders.put(self._look)
 
+    def look_for_space(self) -> None:
+        """Ask how much space there is on the disk; others use it, too."""
+        self._orders.put(lambda _: self.space.look())
+
     def stop(self, axis: float, utc: int | None) -> None:
         """Finish what was submitted, note the time, and stop; a commit that keeps failing is given up."""
         self._stopping.set()
@@ -89,6 +96,7 @@ class Writer:
             elif self._gave_up:
                 continue  # a commit says what is new since the one before: without that one it would not be true
             elif self._write(order):
+                self.space.look()
                 self._done(order.number)
                 self._checkpointer.committed()
             else:
@@ -121,6 +129,8 @@ class Writer:
                 self.times.sync.observe(apply(self._database, commit))
             except sqlite3.Error as error:
                 self.times.failures += 1
+                if getattr(error, "sqlite_errorcode", None) in _NO_SPACE and self.space.release():
+                    continue
                 self.times.error = str(error)
                 self._failed(error)
                 if not tries:

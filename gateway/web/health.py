@@ -41,7 +41,7 @@ def problems(source: Source) -> list[Problem]:
 
 def _store(source: Source) -> list[Problem]:
     if source.broker.disk_full:
-        return [Problem("store", f"the store takes no data ({source.times.error or 'the last commit failed'})")]
+        return [Problem("store", f"the store takes no data ({source.times.error or 'the disk is full but for a reserve'})")]
     if (waits := source.waits_s()) > STUCK_S:
         return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]
     return []

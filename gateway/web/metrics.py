@@ -126,7 +126,7 @@ def _store(source: Source) -> Iterator[Metric]:
     yield _histogram("store_commit_seconds", "Time of a commit, from its first row to the disk", times.commit)
     yield _histogram("store_fsync_seconds", "Time of a commit's last step: write the log, wait for fsync", times.sync)
     yield _counter("store_failures", "Commits that failed and were tried again", times.failures)
-    yield _gauge("store_writable", "0 while commits fail", not source.broker.disk_full)
+    yield _gauge("store_writable", "0 while commits fail, or the disk has no room for more messages", not source.broker.disk_full)
     path = source.folder / FILE
     sizes = {"database": _size(f"{path}"), "log": _size(f"{path}-wal")}
     yield _gauges("store_bytes", "Size of the store's files", "file", sizes)

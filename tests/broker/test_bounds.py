@@ -309,6 +309,25 @@ def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> N
     assert world.durable("slow", answers=True).payloads == [b"before"]
 
 
+def test_what_goes_beyond_the_room_on_the_disk_is_refused_until_a_commit_is_through() -> None:
+    """A message counts once, however many queues refer to it."""
+    world = World()
+    for name in ("first", "second"):
+        absent(world, name)
+    publisher = world.accepted("publisher")
+    world.slow_disk = True
+    world.broker.disk_room = 1000
+    publisher.publish("t", bytes(700), qos=1, packet_id=1)
+    publisher.publish("t", bytes(700), qos=1, packet_id=2)
+    publisher.publish("nobody keeps it", bytes(700), qos=1, packet_id=3)
+    assert 700 < world.broker.changes.bytes < 1000
+    world.slow_disk = False
+    world.commit()
+    publisher.publish("t", bytes(700), qos=1, packet_id=4)
+    world.commit()
+    assert [packet.reason for packet in publisher.take_all()] == [R.SUCCESS, R.QUOTA_EXCEEDED, R.SUCCESS, R.SUCCESS]
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(kept: bool) -> None:
     """Room for the first one is made at the cost of the second, whose turn is still to come."""

@@ -4,19 +4,21 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.packets import Connect, Puback, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription, Version
+from gateway.mqtt.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
+from gateway.store.schema import FILE, connect
 from tests.durability.disk import SmallDisk
 from tests.service.process import gateway, start
 from tests.service.test_gateway import client, collect
 from tests.service.wire import Wire, wire
 
-SIZE = 8 << 20
+SIZE = 48 << 20
 FOREVER = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
@@ -37,18 +39,26 @@ def arguments(disk: SmallDisk, tmp_path: Path) -> tuple[str, str]:
     return "--config", str(config)
 
 
-async def publish_until_stuck(publisher: Wire) -> list[bytes]:
-    """The payloads that were acknowledged before one was not."""
-    promised: list[bytes] = []
-    while True:
-        payload = b"%05d" % len(promised) + bytes(20_000)
+async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]:
+    """Publish until one message is refused, or so many were taken. Returns those that were taken, and the last answer."""
+    taken: list[bytes] = []
+    while len(taken) < count:
+        payload = b"%05d" % len(taken) + bytes(100_000)
         publisher.send(Publish("spool/kept", payload, 1, 1))
-        try:
-            answer = await publisher.take(Puback, within=1.5)
-        except TimeoutError:
-            return promised
-        assert answer.reason == ReasonCode.SUCCESS
-        promised.append(payload)
+        if reason := (await publisher.take(Puback)).reason:
+            return taken, reason
+        taken.append(payload)
+    return taken, ReasonCode.SUCCESS
+
+
+async def publish_until_taken(publisher: Wire, packet: Publish) -> None:
+    """Publish again and again until it is not refused."""
+    async with asyncio.timeout(10):
+        reason = ReasonCode.QUOTA_EXCEEDED
+        while reason == ReasonCode.QUOTA_EXCEEDED:
+            publisher.send(packet)
+            reason = (await publisher.take(Puback)).reason
+    assert reason == ReasonCode.SUCCESS
 
 
 async def test_a_full_disk_refuses_and_recovers_and_loses_nothing(disk: SmallDisk, arguments: tuple[str, str]) -> None:
@@ -56,41 +66,59 @@ async def test_a_full_disk_refuses_and_recovers_and_loses_nothing(disk: SmallDis
         async with client(running.port, "away", expiry=1000) as subscriber:
             await subscriber.subscribe("spool/kept", qos=2)
         async with (
-            wire(running.port, Connect("stuck")) as stuck,
-            wire(running.port, Connect("refused", properties=FOREVER)) as refused,
+            wire(running.port, Connect("alone", properties=FOREVER)) as alone,
             wire(running.port, Connect("before 5", Version.V3_1_1)) as before_5,
             wire(running.port, Connect("needs no disk")) as other,
         ):
             other.send(Subscribe(1, [Subscription("elsewhere", 2)]))
             await other.take(Suback)
+            alone.send(Publish("spool/kept", b"first", 2, 9))
+            assert (await alone.take(Pubrec)).reason == ReasonCode.SUCCESS
             disk.fill()
-            promised = await publish_until_stuck(stuck)
-            refused.send(Publish("spool/kept", b"refused", 1, 9), Publish("spool/kept", b"refused", 2, 10))
-            assert (await refused.take(Puback)).reason == ReasonCode.QUOTA_EXCEEDED
-            assert (await refused.take(Pubrec)).reason == ReasonCode.QUOTA_EXCEEDED
+            promised, reason = await publish(alone, 1000)
+            assert reason == ReasonCode.QUOTA_EXCEEDED
+            alone.send(Publish("spool/kept", b"refused", 2, 10), Pubrel(9))
+            assert (await alone.take(Pubrec)).reason == ReasonCode.QUOTA_EXCEEDED
+            await alone.take(Pubcomp)
             before_5.send(Publish("spool/kept", b"refused", 2, 9))
             with pytest.raises(AssertionError, match="the gateway closed the connection"):
                 await before_5.take(Pubrec)
-            stuck_still = asyncio.create_task(stuck.take(Puback))
             other.send(Publish("elsewhere", b"goes on", 1, 3))
             assert {type(await other.take(Publish | Puback)) for _ in range(2)} == {Publish, Puback}  # type: ignore[arg-type]
-            assert not stuck_still.done()
+            async with wire(running.port, Connect("comes now", properties=FOREVER)) as late:
+                late.send(Subscribe(1, [Subscription("elsewhere", 2)]))
+                await late.take(Suback)
             disk.free()
-            assert (await stuck_still).reason == ReasonCode.SUCCESS
-            await running.logged("the store takes data again")
-            refused.send(Publish("spool/kept", b"after", 2, 9))
-            assert (await refused.take(Pubrec)).reason == ReasonCode.SUCCESS
-            refused.send(Pubrel(9))
+            await publish_until_taken(alone, Publish("spool/kept", b"after", 1, 1))
         await running.end(signal.SIGKILL)
     async with gateway(disk.mount, *arguments) as running, client(running.port, "away", expiry=1000) as subscriber:
         messages = [message.payload for message in await collect(subscriber, len(promised) + 2)]
-        assert messages[:-2] == promised
-        assert messages[-1] == b"after"
+        assert sorted(messages) == sorted([b"first", *promised, b"after"])
         assert await running.end() == 0
 
 
-async def test_a_gateway_that_starts_on_a_full_disk_says_so(disk: SmallDisk, arguments: tuple[str, str]) -> None:
+async def test_a_disk_that_messages_fill_takes_them_again_when_they_are_gone(disk: SmallDisk, arguments: tuple[str, str]) -> None:
+    async with gateway(disk.mount, *arguments) as running, wire(running.port, Connect("fast")) as fast:
+        async with client(running.port, "away", expiry=1000) as subscriber:
+            await subscriber.subscribe("spool/kept", qos=1)
+        for first in ([], [b"again"]):
+            promised, reason = await publish(fast, 1000)
+            assert (len(promised) > 10, reason) == (True, ReasonCode.QUOTA_EXCEEDED)
+            expected = first + promised
+            async with client(running.port, "away", expiry=1000) as subscriber:
+                assert [message.payload for message in await collect(subscriber, len(expected))] == expected
+            with closing(connect(disk.mount / "data" / FILE)) as database:
+                database.execute("DELETE FROM spool WHERE id > 0")  # as the uplink does
+            await publish_until_taken(fast, Publish("spool/kept", b"again", 1, 1))
+        assert not any("takes no data" in line for line in running.log)
+
+
+async def test_a_gateway_starts_on_a_full_disk_with_its_reserve_and_without_it_says_so(disk: SmallDisk, arguments: tuple[str, str]) -> None:
     async with gateway(disk.mount, *arguments) as running:
+        await running.end(signal.SIGKILL)
+    disk.fill()
+    async with gateway(disk.mount, *arguments) as running, wire(running.port, Connect("c", properties=FOREVER)) as connected:
+        assert await publish(connected, 1) == ([], ReasonCode.QUOTA_EXCEEDED)
         await running.end(signal.SIGKILL)
     disk.fill()
     for _ in range(2):

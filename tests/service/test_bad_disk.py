@@ -2,13 +2,17 @@
 
 import asyncio
 import signal
+import sqlite3
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from gateway.config import parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.gateway import Gateway
+from gateway.store.schema import StoreError
 from tests.service.process import gateway, start
 from tests.service.test_gateway import client, collect
 from tests.service.test_power_cut import read_notes
@@ -102,3 +106,12 @@ async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(tmp_path:
     _, error = await asyncio.wait_for(refused.process.communicate(), 20)
     assert refused.process.returncode == 3
     assert "the disk does not take the store's log (Input/output error)" in error.decode()
+
+
+def test_a_disk_that_is_full_when_the_store_is_read_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def recover(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("gateway.service.gateway.recover", recover)
+    with pytest.raises(StoreError, match="Is the disk full"):
+        asyncio.run(Gateway(parse({"gateway": {"data": str(tmp_path)}}, "here")).run())

@@ -1,0 +1,97 @@
+"""Room on the disk, where the file system says what the test wants."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.store.schema import FILE, open_store
+from gateway.store.space import NAME, RESERVE, Space, release
+
+
+class Disk:
+    """free: bytes that `statvfs` says are free, without the reserve."""
+
+    def __init__(self, folder: Path) -> None:
+        self.free = 0
+        self._reserve = folder / NAME
+
+    def statvfs(self, path: Path) -> SimpleNamespace:
+        held = self._reserve.stat().st_blocks * 512 if self._reserve.exists() else 0
+        left = max(0, self.free - held)
+        return SimpleNamespace(f_frsize=1, f_blocks=100 * RESERVE, f_bfree=left, f_bavail=left)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk(tmp_path)
+    monkeypatch.setattr(os, "statvfs", disk.statvfs)
+    return disk
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_store(tmp_path, "test")) as database:
+        yield database
+
+
+def test_a_disk_with_plenty_of_space_keeps_no_reserve(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+    disk.free = 50 * RESERVE
+    space = Space(tmp_path, database)
+    assert (space.short, space.room > RESERVE, (tmp_path / NAME).exists()) == (False, True, False)
+
+
+def test_messages_are_refused_before_the_reserve_is_touched(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+    disk.free = 4 * RESERVE
+    space = Space(tmp_path, database)
+    assert (tmp_path / NAME).stat().st_size == RESERVE
+    assert 0 < space.room * 2 <= 2 * RESERVE
+    disk.free = 2 * RESERVE
+    space.look()
+    assert (space.short, space.room, (tmp_path / NAME).exists()) == (True, 0, True)
+    disk.free = 4 * RESERVE
+    space.look()
+    assert (space.short, space.room > 0) == (False, True)
+
+
+def test_a_disk_that_something_else_fills_gets_the_reserve_back(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+    disk.free = 4 * RESERVE
+    space = Space(tmp_path, database)
+    disk.free = RESERVE
+    space.look()
+    assert (space.short, (tmp_path / NAME).exists()) == (True, False)
+    assert not release(tmp_path)
+    disk.free = 3 * RESERVE
+    space.look()
+    assert (space.short, (tmp_path / NAME).exists()) == (False, True)
+
+
+def test_what_was_deleted_is_room_for_others(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+    disk.free = 2 * RESERVE
+    space = Space(tmp_path, database)
+    assert space.short
+    with database:
+        database.execute("CREATE TABLE filler (data BLOB)")
+        database.execute("INSERT INTO filler VALUES (zeroblob(?))", (2 * RESERVE,))
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    space.look()
+    assert space.short
+    database.execute("DELETE FROM filler")
+    space.look()
+    assert (space.short, space.room > 0) == (False, True)
+
+
+def test_the_log_is_copied_before_it_needs_more_than_there_is(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+    disk.free = 4 * RESERVE
+    space = Space(tmp_path, database)
+    database.execute("PRAGMA wal_autocheckpoint=0")
+    with database:
+        database.execute("CREATE TABLE filler (data BLOB)")
+        database.execute("INSERT INTO filler VALUES (zeroblob(?))", (RESERVE // 2,))
+    space.look()
+    assert (tmp_path / FILE).stat().st_size > RESERVE // 2
+    assert (tmp_path / f"{FILE}-wal").stat().st_size == 0
