@@ -203,6 +203,13 @@ class World:
         """An accepted client whose session outlives its connections."""
         return self.accepted(client_id, clean=clean, properties=FOREVER | (properties or {}), **more)
 
+    def absent(self, *client_ids: str, topic: str = "t") -> None:
+        """Sessions that are subscribed to a topic and whose clients are away."""
+        for client_id in client_ids:
+            client = self.durable(client_id)
+            client.subscribe(topic)
+            client.drop()
+
     def open(
         self, version: Version = Version.V5, *, answers: bool = False, device: DeviceIdentity | None = None, policy: Policy | None = None
     ) -> Client:

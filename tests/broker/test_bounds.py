@@ -17,12 +17,6 @@ def full(what: Literal["end the session", "drop the oldest", "refuse the publish
     return [QueueSection(clients="slow*", full=what)]
 
 
-def absent(world: World, name: str = "slow") -> None:
-    client = world.durable(name)
-    client.subscribe("t")
-    client.drop()
-
-
 def fill(world: World, count: int, qos: int = 2, client: Client | None = None, size: int = 3) -> list[R]:
     """Publish one by one; returns the reasons."""
     publisher = client or world.durable("p")
@@ -41,8 +35,8 @@ def fill(world: World, count: int, qos: int = 2, client: Client | None = None, s
 @pytest.mark.parametrize("burst", [False, True])
 def test_an_absent_session_whose_queue_is_full_ends_and_its_client_learns_so(limits: dict[str, int], burst: bool) -> None:
     world = World(queue=full("end the session"), **limits)
-    absent(world)
-    absent(world, "other")
+    world.absent("slow")
+    world.absent("other")
     if burst:
         world.accepted(answers=True).send(*(Publish("t", b"%03d" % number, 2, number) for number in range(1, 7)))
     else:
@@ -67,7 +61,7 @@ def test_a_client_that_does_not_acknowledge_is_told_0x97() -> None:
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_the_oldest_may_be_dropped_instead(power_cut: bool) -> None:
     world = World(queue=full("drop the oldest"), queue_messages=5)
-    absent(world)
+    world.absent("slow")
     assert set(fill(world, 8)) == {R.SUCCESS}
     if power_cut:
         world.power_cut()
@@ -106,7 +100,7 @@ def test_of_bursts_only_the_oldest_are_dropped_and_no_more_than_must(limits: dic
 @pytest.mark.parametrize("qos", [1, 2])
 def test_of_a_burst_as_many_are_taken_as_there_is_room_for(qos: int) -> None:
     world = World(queue=full("refuse the publisher"), queue_messages=5, spool_bytes=1000)
-    absent(world)
+    world.absent("slow")
     for topic, room in ("t", 5), ("spool/t", 1000 // (60 + len("spool/t") + ROW_OVERHEAD)):
         publisher = world.accepted()
         publisher.send(*(Publish(topic, bytes(60), qos, number) for number in range(1, 21)))
@@ -129,7 +123,7 @@ def test_what_is_in_flight_is_never_dropped() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_publisher_may_be_refused_instead(qos: int) -> None:
     world = World(queue=full("refuse the publisher"), queue_messages=3)
-    absent(world)
+    world.absent("slow")
     other = world.accepted(answers=True)
     other.subscribe("t")
     assert fill(world, 5, qos) == [R.SUCCESS] * 3 + [R.QUOTA_EXCEEDED] * 2
@@ -144,7 +138,7 @@ def test_the_publisher_may_be_refused_instead(qos: int) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_refused_client_of_3_1_1_is_disconnected_without_an_answer(qos: int) -> None:
     world = World(queue=full("refuse the publisher"), queue_messages=3)
-    absent(world)
+    world.absent("slow")
     publisher = world.accepted("p", version=V4, clean=False)
     fill(world, 3, qos, publisher)
     publisher.publish("t", "x", qos, packet_id=9)
@@ -158,9 +152,9 @@ def test_a_refused_client_of_3_1_1_is_disconnected_without_an_answer(qos: int) -
 
 def test_all_queues_together_have_a_bound_and_the_longest_pays() -> None:
     world = World(memory_bytes=3000)
-    absent(world, "long")
+    world.absent("long")
     fill(world, 10, size=100)
-    absent(world, "short")
+    world.absent("short")
     fill(world, 10, size=100)
     sessions = world.broker.sessions
     assert "long" not in sessions
@@ -171,7 +165,7 @@ def test_all_queues_together_have_a_bound_and_the_longest_pays() -> None:
 def test_the_sum_of_all_queues_is_right_after_everything_was_delivered() -> None:
     world = World()
     for name in ("a", "b"):
-        absent(world, name)
+        world.absent(name)
     fill(world, 5)
     world.power_cut()
     assert world.broker.queued == 2 * 5 * 67
@@ -186,7 +180,7 @@ def test_the_sum_of_all_queues_is_right_after_everything_was_delivered() -> None
 @pytest.mark.parametrize("keep", [False, True])
 def test_qos_0_waits_for_an_absent_session_if_wanted(keep: bool) -> None:
     world = World(queue=[QueueSection(qos_0=keep)], queue_messages=4)
-    absent(world)
+    world.absent("slow")
     publisher = world.accepted(answers=True)
     for number in range(6):
         publisher.publish("t", str(number), qos=number % 2)
@@ -200,7 +194,7 @@ def test_qos_0_waits_for_an_absent_session_if_wanted(keep: bool) -> None:
 
 def test_qos_0_that_waited_keeps_its_place() -> None:
     world = World(queue=[QueueSection(qos_0=True)])
-    absent(world)
+    world.absent("slow")
     publisher = world.accepted(answers=True)
     for number in range(6):
         publisher.publish("t", str(number), qos=number % 3)
@@ -273,7 +267,7 @@ def test_qos_0_beyond_a_full_spool_is_counted() -> None:
 def test_who_waits_for_a_disk_that_takes_nothing_hears_that_we_are_there() -> None:
     """PINGRESP comes behind the answers before it, unless they wait for a disk that fails; behind CONNACK in any case."""
     world = World()
-    absent(world)
+    world.absent("slow")
     kept = world.durable("kept")
     world.slow_disk = True
     kept.publish("t", "x", qos=2, packet_id=1)
@@ -293,7 +287,7 @@ def test_who_waits_for_a_disk_that_takes_nothing_hears_that_we_are_there() -> No
 
 def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> None:
     world = World()
-    absent(world)
+    world.absent("slow")
     kept, loose = world.durable("kept"), world.accepted("loose")
     world.slow_disk = True
     kept.publish("t", "before", qos=2, packet_id=1)
@@ -313,7 +307,7 @@ def test_what_goes_beyond_the_room_on_the_disk_is_refused_until_a_commit_is_thro
     """A message counts once, however many queues refer to it."""
     world = World()
     for name in ("first", "second"):
-        absent(world, name)
+        world.absent(name)
     publisher = world.accepted("publisher")
     world.slow_disk = True
     world.broker.disk_room = 1000
@@ -332,7 +326,7 @@ def test_what_goes_beyond_the_room_on_the_disk_is_refused_until_a_commit_is_thro
 def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(kept: bool) -> None:
     """Room for the first one is made at the cost of the second, whose turn is still to come."""
     world = World(memory_bytes=3000)
-    absent(world, "first")
+    world.absent("first")
     second = world.durable("second") if kept else world.accepted("second")
     second.subscribe("u")
     if kept:

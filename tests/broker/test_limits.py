@@ -233,9 +233,7 @@ def test_a_burst_of_refusals_is_logged_once_for_each_client_and_again_after_a_pa
 
 def test_other_rules_for_queues_count_for_sessions_that_are_there() -> None:
     world = World(queue_messages=2)
-    client = world.durable("s")
-    client.subscribe("t")
-    client.drop()
+    world.absent("s")
     publisher = world.accepted(answers=True)
     reasons = []
     ways: list[Literal["drop the oldest", "refuse the publisher", "end the session"]]
@@ -284,9 +282,7 @@ def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connecti
 @pytest.mark.parametrize("version", [V3, V4])
 def test_before_mqtt_5_a_full_queue_of_another_that_refuses_ends_the_connection(version: Version) -> None:
     world = World(queue=[QueueSection(clients="slow", full="refuse the publisher")], queue_messages=3)
-    slow = world.durable("slow")
-    slow.subscribe("t")
-    slow.drop()
+    world.absent("slow")
     client = world.connect("c", version=version)
     client.take(Connack)
     for number in range(1, 6):
@@ -301,9 +297,7 @@ def test_before_mqtt_5_a_full_queue_of_another_that_refuses_ends_the_connection(
 
 def test_qos_0_that_waits_keeps_its_place_behind_what_is_on_disk() -> None:
     world = World(queue=[QueueSection(qos_0=True)], inflight=10)
-    client = world.durable("s")
-    client.subscribe("t")
-    client.drop()
+    world.absent("s")
     publisher = world.accepted(answers=True)
     for number in range(1999):
         publisher.publish("t", str(number), qos=number % 3)
@@ -315,9 +309,7 @@ def test_qos_0_that_waits_keeps_its_place_behind_what_is_on_disk() -> None:
 
 def test_qos_0_that_waits_is_dropped_in_its_turn_with_the_oldest() -> None:
     world = World(queue=[QueueSection(full="drop the oldest", qos_0=True)], queue_messages=600, inflight=10)
-    client = world.durable("s")
-    client.subscribe("t")
-    client.drop()
+    world.absent("s")
     publisher = world.accepted(answers=True)
     for number in range(950):
         publisher.publish("t", str(number), qos=number % 2 if 500 <= number < 600 else 1)
@@ -330,9 +322,7 @@ def test_qos_0_that_waits_is_dropped_in_its_turn_with_the_oldest() -> None:
 
 def test_qos_0_that_waits_is_gone_after_a_restart_and_nothing_else_is() -> None:
     world = World(queue=[QueueSection(qos_0=True)])
-    client = world.durable("s")
-    client.subscribe("t")
-    client.drop()
+    world.absent("s")
     publisher = world.accepted(answers=True)
     for number in range(1000):
         publisher.publish("t", str(number), qos=number % 2)
@@ -346,9 +336,7 @@ def test_qos_0_that_waits_is_gone_after_a_restart_and_nothing_else_is() -> None:
 
 def test_a_session_that_ends_with_qos_0_behind_its_tail_leaves_nothing() -> None:
     world = World(queue=[QueueSection(qos_0=True)], inflight=10)
-    client = world.durable("s")
-    client.subscribe("t")
-    client.drop()
+    world.absent("s")
     publisher = world.accepted(answers=True)
     for number in range(2000):
         publisher.publish("t", str(number), qos=number % 2)

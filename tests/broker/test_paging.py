@@ -11,13 +11,6 @@ from tests.broker.harness import FOREVER, Client, World
 POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
-def absent(world: World, *names: str, topic: str = "t") -> None:
-    for name in names:
-        client = world.durable(name)
-        client.subscribe(topic)
-        client.drop()
-
-
 def publish(world: World, count: int, topic: str = "t", start: int = 0) -> None:
     publisher = world.accepted(answers=True)
     for number in range(start, start + count):
@@ -36,7 +29,7 @@ def empty(world: World) -> bool:
 @POWER_CUT
 def test_a_long_queue_of_an_absent_client_takes_no_memory_and_arrives_in_order(power_cut: bool) -> None:
     world = World()
-    absent(world, "s")
+    world.absent("s")
     publish(world, 3000)
     if power_cut:
         world.power_cut()
@@ -63,7 +56,7 @@ def test_a_slow_client_holds_a_page_in_memory() -> None:
 
 def test_what_comes_while_the_tail_is_read_goes_behind_it() -> None:
     world = World(inflight=10)
-    absent(world, "s")
+    world.absent("s")
     publish(world, 1000)
     client = world.durable("s")
     received = []
@@ -80,7 +73,7 @@ def test_what_comes_while_the_tail_is_read_goes_behind_it() -> None:
 
 def test_a_tail_that_is_not_committed_yet_is_read_after_the_commit() -> None:
     world = World()
-    absent(world, "s")
+    world.absent("s")
     world.slow_disk = True
     publish(world, 10)
     client = world.connect("s", clean=False, properties=FOREVER, answers=True)
@@ -94,7 +87,7 @@ def test_a_tail_that_is_not_committed_yet_is_read_after_the_commit() -> None:
 @POWER_CUT
 def test_a_message_for_several_sessions_is_stored_once_and_stays_as_long_as_one_needs_it(power_cut: bool) -> None:
     world = World()
-    absent(world, "a", "b", "c")
+    world.absent("a", "b", "c")
     publish(world, 500)
     assert world.rows("SELECT count(*) FROM message") == [(500,)]
     for name in ("b", "a", "c"):
@@ -110,7 +103,7 @@ def test_a_message_for_several_sessions_is_stored_once_and_stays_as_long_as_one_
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_session_with_a_tail_ends_and_the_others_keep_theirs(power_cut: bool, slow: bool) -> None:
     world = World()
-    absent(world, "a", "b")
+    world.absent("a", "b")
     world.slow_disk = slow
     publish(world, 500)
     world.slow_disk = False
@@ -128,7 +121,7 @@ def test_a_session_with_a_tail_ends_and_the_others_keep_theirs(power_cut: bool, 
 @POWER_CUT
 def test_the_tail_of_a_shared_subscription_goes_to_the_others_when_its_session_ends(power_cut: bool) -> None:
     world = World()
-    absent(world, "a", topic="$share/g/t")
+    world.absent("a", topic="$share/g/t")
     publish(world, 500)
     if power_cut:
         world.power_cut()
@@ -142,7 +135,7 @@ def test_the_tail_of_a_shared_subscription_goes_to_the_others_when_its_session_e
 
 def test_the_oldest_of_a_tail_are_dropped_after_they_were_read() -> None:
     world = World(queue=[QueueSection(full="drop the oldest")], queue_messages=1000)
-    absent(world, "s")
+    world.absent("s")
     publish(world, 3000)
     outbound = world.broker.sessions["s"].outbound
     assert 890 <= outbound.messages <= 1001
@@ -155,7 +148,7 @@ def test_the_oldest_of_a_tail_are_dropped_after_they_were_read() -> None:
 
 def test_messages_of_a_tail_expire() -> None:
     world = World()
-    absent(world, "s")
+    world.absent("s")
     publisher = world.accepted(answers=True)
     for number in range(1000):
         publisher.publish("t", b"%05d" % number, qos=2, properties={P.MESSAGE_EXPIRY_INTERVAL: 10 if number < 900 else 100})
