@@ -194,12 +194,20 @@ def test_properties_of_mqtt_5_stay_behind_for_older_clients_and_come_from_them_e
     assert [packet.properties for packet in new.take_all(Publish)][1] is None
 
 
+def converse(client: Client, *exchanges: tuple[str, str]) -> None:
+    """Each is what the client sends and what it is answered, in hexadecimal."""
+    for sent, answered in exchanges:
+        before = len(client.raw)
+        client.send_bytes(bytes.fromhex(sent))
+        assert client.raw[before:] == bytes.fromhex(answered), sent
+
+
 @pytest.mark.mqtt("311:MQTT-7.0.0-2", "311:MQTT-3.1.4-4", "311:MQTT-3.2.2-3", "311:MQTT-3.12.4-1")
 def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
     """Nothing but what the standard prints: no extension, no property, no option of ours."""
-    world = World()
-    client = world.open(V4)
-    for sent, answered in (
+    client = World().open(V4)
+    converse(
+        client,
         ("10 0D 0004 4D515454 04 02 003C 0001 61", "20 02 00 00"),
         ("82 06 000A 0001 74 02", "90 03 000A 02"),
         ("30 05 0001 74 6869", "30 05 0001 74 6869"),
@@ -212,10 +220,7 @@ def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
         ("A2 05 000B 0001 74", "B0 02 000B"),
         ("C0 00", "D0 00"),
         ("E0 00", ""),
-    ):
-        before = len(client.raw)
-        client.send_bytes(bytes.fromhex(sent))
-        assert client.raw[before:] == bytes.fromhex(answered), sent
+    )
     assert client.closed
 
 
@@ -223,7 +228,8 @@ def test_a_plain_conversation_in_mqtt_5_byte_by_byte() -> None:
     """The same in MQTT 5, where CONNACK tells our limits."""
     world = World(receive_maximum=65535, topic_aliases=0, packet_bytes=1000)
     client = world.open(V5)
-    for sent, answered in (
+    converse(
+        client,
         ("10 0E 0004 4D515454 05 02 003C 00 0001 61", "20 08 00 00 05 27000003E8"),
         ("82 07 000A 00 0001 74 02", "90 04 000A 00 02"),
         ("30 06 0001 74 00 6869", "30 06 0001 74 00 6869"),
@@ -236,10 +242,7 @@ def test_a_plain_conversation_in_mqtt_5_byte_by_byte() -> None:
         ("A2 06 000B 00 0001 74", "B0 04 000B 00 00"),
         ("C0 00", "D0 00"),
         ("E0 02 00 00", ""),
-    ):
-        before = len(client.raw)
-        client.send_bytes(bytes.fromhex(sent))
-        assert client.raw[before:] == bytes.fromhex(answered), sent
+    )
     assert client.closed
 
 
