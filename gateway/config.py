@@ -123,17 +123,18 @@ class GatewaySection(Section):
 
 class TlsSection(Section):
     """TLS 1.2 and up. Files in PEM format. client_ca: authorities whose client certificates are taken; the common name in one is the user
-    name. client_required: no entry without a certificate."""
+    name. client_crl: the authorities' list of revoked certificates. client_required: no entry without a certificate."""
 
     certificate: FilePath
     key: FilePath
     client_ca: FilePath | None = None
+    client_crl: FilePath | None = None
     client_required: bool = False
 
     @model_validator(mode="after")
     def _has_authority(self) -> "TlsSection":
-        if self.client_required and self.client_ca is None:
-            raise ValueError("client_required needs client_ca: whose certificates are to be taken?")
+        if self.client_ca is None and (self.client_required or self.client_crl is not None):
+            raise ValueError("client_required and client_crl need client_ca: whose certificates are to be taken?")
         return self
 
 

@@ -1,30 +1,49 @@
 """TLS for the TCP and WebSocket listeners: 1.2 and up, with client certificates if wanted.
 
-In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's certificate.
+In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's certificate. A handshake that fails is
+in the log, once per burst; the event loop would keep it to itself.
 """
 
+import logging
 import ssl
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gateway.broker.throttle import Throttle
 from gateway.errors import OncewayError
+
+log = logging.getLogger(__name__)
 
 
 class Tls:
     """What a listener shows its clients.
 
-    client_ca: authorities whose client certificates are taken. client_required: no entry without one.
+    client_ca: authorities whose client certificates are taken; client_crl: their list of those that they have revoked. client_required: no
+    entry without one. name: the listener's, for the log.
     """
 
-    def __init__(self, certificate: Path, key: Path, *, client_ca: Path | None = None, client_required: bool = False) -> None:
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path,
+        *,
+        client_ca: Path | None = None,
+        client_crl: Path | None = None,
+        client_required: bool = False,
+        name: str = "tls",
+    ) -> None:
         """Read the files. Raises OncewayError: a file is missing or unreadable, or they do not fit each other."""
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.options |= ssl.OP_NO_RENEGOTIATION
+        self.context.sslobject_class = _reporting(name)
         _load_pair(self.context, certificate, key)
         if client_ca is not None:
             _load_authorities(self.context, client_ca)
+            if client_crl is not None:
+                _load_revoked(self.context, client_crl)
             self.context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
 
 
@@ -32,6 +51,25 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     """Return the common name in a verified peer certificate, as `SSLObject.getpeercert` gives it."""
     subject = (certificate or {}).get("subject", ())
     return next((value for part in subject for key, value in part if key == "commonName"), None)
+
+
+def _reporting(listener: str) -> type[ssl.SSLObject]:
+    """What the context makes of each connection; its handshake says why it fails. Neither side knows the client's address here."""
+    throttle = Throttle(time.monotonic)
+
+    class Reporting(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except ssl.SSLError as error:
+                reason = getattr(error, "verify_message", None) or (error.reason or str(error)).lower().replace("_", " ")
+                if throttle.allows(reason):
+                    log.warning("%s: a TLS handshake failed: %s", listener, reason)
+                raise
+
+    return Reporting
 
 
 def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
@@ -56,6 +94,17 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise OncewayError("holds no certificate in PEM format", str(path)) from error
+
+
+def _load_revoked(context: ssl.SSLContext, path: Path) -> None:
+    _check_readable(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise OncewayError("holds no revocation list in PEM format", str(path)) from error
+    if not context.cert_store_stats()["crl"]:
+        raise OncewayError("holds no revocation list in PEM format", str(path))
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _check_readable(path: Path) -> None:

@@ -237,7 +237,14 @@ def certificates(section: ListenerSection) -> Tls | None:
     files = section.tls
     if files is None:
         return None
-    return Tls(files.certificate, files.key, client_ca=files.client_ca, client_required=files.client_required)
+    return Tls(
+        files.certificate,
+        files.key,
+        client_ca=files.client_ca,
+        client_crl=files.client_crl,
+        client_required=files.client_required,
+        name=section.name,
+    )
 
 
 def _longest_message(config: Config) -> int:

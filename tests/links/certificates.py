@@ -35,6 +35,19 @@ class Authority:
         paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection))
         return paths
 
+    def revoke(self, *certificates: Path) -> Path:
+        """Return a list that revokes these certificates."""
+        now = datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self._name).last_update(now - _DAY).next_update(now + _DAY)
+        for path in certificates:
+            serial = x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+            builder = builder.add_revoked_certificate(
+                x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - _DAY).build()
+            )
+        path = self._folder / "revoked.crl"
+        path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        return path
+
     def _build(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number(), now - _DAY, now + _DAY)

@@ -62,6 +62,27 @@ async def test_a_client_certificate_names_its_owner(broker: Broker, authority: A
         writer.close()
 
 
+async def test_a_revoked_certificate_opens_nothing_and_the_log_says_so_once(
+    broker: Broker, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, good, bad = authority.issue("gateway"), authority.issue("good"), authority.issue("bad")
+    tls = Tls(*own, client_ca=authority.path, client_crl=authority.revoke(bad[0]), client_required=True, name="0.0.0.0:8883")
+    async with listening(broker, tls) as port:
+        for _ in range(3):
+            context = client_context(authority)
+            context.load_cert_chain(*bad)
+            with contextlib.suppress(ssl.SSLError, ConnectionError):
+                reader, _ = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+                assert await reader.read() == b""
+        assert not broker.connections
+        context = client_context(authority)
+        context.load_cert_chain(*good)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        await until(lambda: broker.connections)
+        writer.close()
+    assert caplog.messages == ["0.0.0.0:8883: a TLS handshake failed: certificate revoked"]
+
+
 async def test_without_a_required_certificate_or_with_a_stranger_s_nobody_gets_in(
     broker: Broker, authority: Authority, tmp_path: Path
 ) -> None:
@@ -91,7 +112,9 @@ def test_the_lowest_version_is_1_2(authority: Authority) -> None:
     assert tls.context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-async def test_plain_bytes_on_a_tls_port_reach_nobody(broker: Broker, authority: Authority) -> None:
+async def test_plain_bytes_on_a_tls_port_reach_nobody_and_are_logged(
+    broker: Broker, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(broker, Tls(*authority.issue("gateway"))) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c")
@@ -99,6 +122,7 @@ async def test_plain_bytes_on_a_tls_port_reach_nobody(broker: Broker, authority:
             await reader.read()
         assert not broker.connections
         writer.close()
+    assert [message.partition(" failed: ")[0] for message in caplog.messages] == ["tls: a TLS handshake"]
 
 
 async def test_renewed_files_serve_new_connections_on_the_same_port(broker: Broker, authority: Authority) -> None:
@@ -131,6 +155,8 @@ def test_what_is_wrong_with_the_files_is_said(authority: Authority, tmp_path: Pa
     garbage.write_text("no certificate")
     with pytest.raises(OncewayError, match=r"absent.pem: cannot be read: No such file"):
         Tls(tmp_path / "absent.pem", key)
+    with pytest.raises(OncewayError, match="holds no revocation list"):
+        Tls(certificate, key, client_ca=authority.path, client_crl=authority.path)
     with pytest.raises(OncewayError, match="not in PEM format"):
         Tls(garbage, key)
     with pytest.raises(OncewayError, match="does not belong to the certificate"):

@@ -205,7 +205,7 @@ async def test_a_socket_from_systemd_is_served(tmp_path: Path) -> None:
         ("[[listener]]\n", "needs either bind = ADDRESS:PORT or systemd = NAME"),
         ('[[listener]]\nsystemd = "mqtt"\n', "systemd hands over no socket named 'mqtt'"),
         (LISTENER + 'origins = ["https://x"]\n', "origins are for listeners with type = 'websocket'"),
-        (LISTENER + 'tls = { certificate = "/c", key = "/k", client_required = true }\n', "client_required needs client_ca"),
+        (LISTENER + 'tls = { certificate = "/c", key = "/k", client_required = true }\n', "client_required and client_crl need client_ca"),
         (LISTENER + 'tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n', "/nowhere/c: cannot be read"),
         (LISTENER + '[[acl]]\nread = ["a/#/b"]\n', "acl[1].read[1] = 'a/#/b': a topic filter that"),
     ],
