@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from hil.rig import Rig
 
 STEPS = {
-    "its offset is noted": "*/checkpoint/offsets/*",
+    "its offset is noted": "*/checkpoint/offsets/[0-9]*",
     "its rows are written": "*/publications/part-*.parquet",
     "its readings are written": "*/publications_readings/part-*.parquet",
-    "its rows are appended": "*/publications/_delta_log/*.json*",
-    "its readings are appended": "*/publications_readings/_delta_log/*.json*",
-    "its counts are saved": "*/publications/_onceway/*",
-    "its end is noted": "*/checkpoint/commits/*",
+    "its rows are appended": "*/publications/_delta_log/*.json",
+    "its readings are appended": "*/publications_readings/_delta_log/*.json",
+    "its counts are saved": "*/publications/_onceway/report.json",
+    "its end is noted": "*/checkpoint/commits/[0-9]*",
 }
-"""Steps of a micro-batch, in their order, by the first file that each makes (gateway/ingest/README.md, and Spark's checkpoint)."""
+"""Steps of a micro-batch, in their order, by the file that each makes (gateway/ingest/README.md, and Spark's checkpoint). The
+patterns leave out temporary files and checksums, which also appear after a step."""
 SECOND = "second ingest"
 SECOND_WITHIN = 150.0  # s from the start of a second ingest to the end of its first micro-batch
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +69,29 @@ def test_as_many_kills_as_steps_of_the_ingest_hit_each_of_them(seed: int) -> Non
     made = list(IngestKill(kind="ingest-kill", count=len(STEPS)).faults(seed, READINGS))
     assert {one.detail["before"] for one in made} == set(STEPS)
     assert {one.at for one in made} == {1}
+
+
+@pytest.mark.parametrize(
+    ("made", "step"),
+    [
+        ("checkpoint/offsets/12", "its offset is noted"),
+        ("checkpoint/offsets/.12.0c61.tmp", None),
+        ("checkpoint/offsets/.12.crc", None),
+        ("publications/part-00ff.parquet", "its rows are written"),
+        ("publications_readings/part-00ff.parquet", "its readings are written"),
+        ("publications/_delta_log/00000000000000000002.json", "its rows are appended"),
+        ("publications/_delta_log/.00000000000000000002.json.0c61.tmp", None),
+        ("publications/_delta_log/.00000000000000000002.json.crc", None),
+        ("publications_readings/_delta_log/00000000000000000002.json", "its readings are appended"),
+        ("publications_quarantine/_delta_log/00000000000000000002.json", None),
+        ("publications/_onceway/report.json", "its counts are saved"),
+        ("publications/_onceway/.report.json.new", None),
+        ("checkpoint/commits/12", "its end is noted"),
+        ("checkpoint/metadata", None),
+    ],
+)
+def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_after(made: str, step: str | None) -> None:
+    assert [name for name, pattern in STEPS.items() if fnmatch(f"/run/table/{made}", pattern)] == ([step] if step else [])
 
 
 class Stream:
