@@ -49,8 +49,15 @@ def early_ack() -> None:
 
 
 def forgotten_identifiers() -> None:
-    """Packet identifiers of received messages that are in memory only."""
+    """Packet identifiers of received messages that are in memory only; and acknowledgements so slow that a kill meets some on their way."""
     real = Changes.seal
+
+    def slowly(database: sqlite3.Connection, commit: Commit) -> float:
+        seconds = apply(database, commit)
+        time.sleep(0.1)
+        return seconds
+
+    writer.apply = slowly  # type: ignore[attr-defined]
 
     def seal(self: Changes, boot: int) -> Commit:
         commit = real(self, boot)

@@ -33,18 +33,18 @@ async def test_kill_9_costs_nothing_that_was_acknowledged(tmp_path: Path) -> Non
     assert site.faults == []
 
 
-def sabotaged(data: Path, fault: str) -> Site:
-    return Site(data, SEED, program=("-m", "tests.durability.sabotage", fault), patience=2)
+def sabotaged(data: Path, fault: str, patience: float) -> Site:
+    return Site(data, SEED, program=("-m", "tests.durability.sabotage", fault), patience=patience)
 
 
 @pytest.mark.parametrize("fault", ["no sync", "early ack"])
 async def test_the_checker_finds_a_gateway_that_breaks_its_promises_at_a_power_cut(disk: LoopDisk, fault: str) -> None:
-    site = sabotaged(disk.mount / "data", fault)
+    site = sabotaged(disk.mount / "data", fault, patience=2)
     await site.outages(10, disk)
     assert site.faults
 
 
 async def test_the_checker_finds_a_gateway_that_delivers_twice(tmp_path: Path) -> None:
-    site = sabotaged(tmp_path / "data", "forgotten identifiers")
+    site = sabotaged(tmp_path / "data", "forgotten identifiers", patience=10)
     await site.outages(10, None)
     assert any("twice" in fault for fault in site.faults)
