@@ -1,4 +1,4 @@
-"""The rig in pytest: `pytest -p hil.plugin --bench NAME` runs benches as tests, and a fixture runs one in a test of the user's own.
+"""The rig in pytest: `pytest --bench NAME` runs benches as tests, and a fixture runs one in a test of the user's own.
 
     def test_my_lines(run_bench):
         found = run_bench("my-lines.toml", readings=200)
@@ -50,6 +50,8 @@ class BenchItem(pytest.Item):
     def __init__(self, *, bench: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._bench = bench
+        if self.config.pluginmanager.hasplugin("timeout"):
+            self.add_marker(pytest.mark.timeout(0))  # a run ends by itself: when nothing moves for the bench's stall_s
 
     def runtest(self) -> None:
         seed = self.config.getoption("--bench-seed")
