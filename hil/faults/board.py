@@ -21,6 +21,7 @@ PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent fa
 CUT_WITHIN = 60.0  # s in which an armed cut must come
 CLOSE_LOOK_EVERY = 0.002  # s: an exchange takes a few hundredths of a second
 RESTART_WITHIN = 30.0  # s; the watchdog alone takes two
+HANGS = 3  # tries to hang a board whose watchdog is on
 WORN_WITHIN = 60.0  # s in which a worn slot must have its turn
 MET_WITHIN = 60.0  # s in which a new board must have met the gateway
 
@@ -126,7 +127,8 @@ class BoardReset(Kind):
 
 
 class BoardWatchdog(Kind):
-    """The board hangs, and its watchdog resets it. RAM stays."""
+    """The board hangs, and its watchdog resets it. RAM stays. One that hung before its program had turned the watchdog on is made to start
+    again by hand."""
 
     text: ClassVar[str] = "reset by the watchdog"
     part: ClassVar[str] = "board"
@@ -134,7 +136,12 @@ class BoardWatchdog(Kind):
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         board = rig.device(fault).board
-        return await restart(board, board.hang(), "watchdog")
+        for _ in range(HANGS):
+            await spoken(board)
+            if evidence := await restart(board, board.hang(), "watchdog"):
+                return evidence
+            await board.reset()
+        return None
 
 
 class BoardEepromWorn(Kind):
@@ -190,6 +197,15 @@ class BoardSwapped(Kind):
         new = device.ledger.incarnation
         text = f"incarnation {old:08x} with {died.waiting} publication(s) not done gave way to {new:08x}"
         return Evidence(text, {"old": old, "new": new, "held": died.waiting}) if new != old else None
+
+
+async def spoken(board: SimulatedBoard) -> None:
+    """Return when the board sends something, so that its program runs, or after RESTART_WITHIN."""
+    sent = (await board.stats()).tx
+    with suppress(TimeoutError):
+        async with asyncio.timeout(RESTART_WITHIN):
+            while (await board.stats()).tx == sent:
+                await asyncio.sleep(LOOK_EVERY)
 
 
 async def restart(board: SimulatedBoard, make: Awaitable[object], cause: str) -> Evidence | None:

@@ -124,9 +124,19 @@ async def test_a_watchdog_must_have_been_the_cause_of_the_start(cause: str, happ
     async def subscribe() -> Stream:
         return Stream(Event("reset", 1, {"cause": cause}), Event("boot", 2, {"cause": cause}))
 
-    board = SimpleNamespace(subscribe=subscribe, hang=nothing)
+    sent = iter(range(1000))
+    resets: list[int] = []
+
+    async def stats() -> Any:
+        return SimpleNamespace(tx=next(sent) // 2)
+
+    async def reset() -> None:
+        resets.append(1)
+
+    board = SimpleNamespace(subscribe=subscribe, hang=nothing, stats=stats, reset=reset)
     evidence = await BoardWatchdog(kind="board-watchdog").inject(fault("board-watchdog"), rig_of(board=board))
     assert (evidence is not None) is happened
+    assert len(resets) == (0 if happened else 3)  # none is left hanging
 
 
 @pytest.mark.parametrize("counts", [[4, 4, 4, 5], [4, 4]])
