@@ -3,13 +3,14 @@
 In: a data directory. Out: findings, in words. What no rule binds (a changed bit inside a payload or a number) cannot be seen.
 """
 
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.store import wal
-from gateway.store.schema import SCHEMA_VERSION, connect_to_read, existing, salvaged
+from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
 
 _MOST_FINDINGS = 20
 
@@ -55,7 +56,7 @@ RULES = (
 
 
 def check(folder: Path) -> list[str]:
-    """What is wrong with the store in a folder; empty when nothing is. StoreError when there is none."""
+    """What is wrong with the store in a folder; empty when nothing is. StoreError when there is none, or this account may not look."""
     if salvaged(folder):
         return ["a salvage was interrupted: run it again"]
     path = existing(folder)
@@ -71,6 +72,9 @@ def check(folder: Path) -> list[str]:
             elif not found:
                 found = _broken_rules(database)
     except sqlite3.DatabaseError as error:
+        if not (os.access(path, os.R_OK) and os.access(folder, os.W_OK)):
+            hint = "SQLite's log needs the right to write, even for reading"
+            raise StoreError(f"this account may not look at the store ({error})", str(path), hint) from error
         return [str(error)]
     return [log, *found] if log else found
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from gateway.lock import Locked, ProcessLock
 from gateway.store.cli import app
-from gateway.store.schema import FILE
+from gateway.store.schema import FILE, StoreError, connect_to_read
 from tests.store.test_salvage import damage, filled
 
 runner = CliRunner()
@@ -59,3 +59,13 @@ def test_what_root_salvages_belongs_to_the_service(tmp_path: Path) -> None:
     for name in (FILE, "gateway.lock", "uplink.lock"):
         found = (tmp_path / name).stat()
         assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4711, 4712, 0o640), name
+
+
+def test_a_store_that_this_account_may_not_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+    monkeypatch.setattr("gateway.store.check.connect_to_read", lambda path: connect_to_read(path / "hidden"))
+    assert runner.invoke(app, ["check", "--data", str(tmp_path)]).output == "unable to open database file\n"
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    found = runner.invoke(app, ["check", "--data", str(tmp_path)]).exception
+    assert isinstance(found, StoreError)
+    assert "this account may not look at the store" in str(found)
