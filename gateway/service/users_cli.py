@@ -2,6 +2,8 @@
 
 import json
 import sys
+import warnings
+from getpass import GetPassWarning
 from pathlib import Path
 from typing import Annotated
 
@@ -44,8 +46,10 @@ def add(
 
 def _ask() -> str:
     try:
-        return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
-    except typer.Abort:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", GetPassWarning)  # no terminal: what is typed would be seen
+            return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+    except (typer.Abort, GetPassWarning):
         raise OncewayError("there is no password", hint="Type one at the terminal, or pipe it in with --password-stdin") from None
 
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import sqlite3
 import ssl
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -238,6 +239,12 @@ def test_users_are_added_listed_and_removed(tmp_path: Path) -> None:
     assert isinstance(runner.invoke(app, ["remove", "bob", *where]).exception, UsersError)
     assert isinstance(runner.invoke(app, ["add", "a:b", "--password-stdin", *where], input="x\n").exception, UsersError)
     assert "--password-stdin" in str(runner.invoke(app, ["add", "carol", *where], input="").exception), "nobody is there to type one"
+
+
+def test_without_a_terminal_no_password_is_asked_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gateway", "user", "add", "carol", "--file", str(tmp_path / "users")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True, timeout=60)
+    assert (done.returncode, "GetPassWarning" in done.stderr, "--password-stdin" in done.stderr) == (1, False, True)
 
 
 @pytest.mark.parametrize("cost", ["3:8:1", "-32768:8:1", "1073741824:8:1", "32768:0:1", "32768:8:100000000", "x:8:1"])
