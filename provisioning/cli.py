@@ -12,7 +12,7 @@ from provisioning import batch, boards, device, listing_cli, plans, ports
 from provisioning.contact import await_greeting
 from provisioning.device import Target
 from provisioning.firmware import hex_for
-from provisioning.options import BoardName, DryRun, Hex, Json, KnownBoard, Name, Port, RegistryFile, open_registry
+from provisioning.options import BoardName, DryRun, Hex, Json, KnownBoard, Name, Port, RegistryFile, existing_registry, open_registry
 from provisioning.plans import Plan
 from provisioning.progress import shown
 from provisioning.registry import Device, Registry
@@ -84,7 +84,7 @@ def flash(
 
     Example: onceway device flash greenhouse-1 --port /dev/ttyACM0 --hex build/firmware/uno/sensor.hex
     """
-    opened = open_registry(registry)
+    opened = existing_registry(registry)
     plan = plans.flash(opened, name)
     Job("flashed", opened, plan, _known(opened, name, board, port, hex_file), as_json).run(dry_run)
 
@@ -103,7 +103,7 @@ def replace(
 
     Example: onceway device replace greenhouse-1 --port /dev/ttyACM0
     """
-    opened = open_registry(registry)
+    opened = existing_registry(registry)
     plan = plans.replace(opened, name)
     Job("given to a new board", opened, plan, _known(opened, name, board, port, hex_file), as_json).run(dry_run)
 
@@ -123,7 +123,7 @@ def rename(
 
     Example: onceway device rename greenhouse-1 roof-1 --port /dev/ttyACM0
     """
-    opened = open_registry(registry)
+    opened = existing_registry(registry)
     plan = plans.rename(opened, name, new_name)
     Job(f"(was {name}) renamed", opened, plan, _known(opened, name, board, port, hex_file), as_json).run(dry_run)
 

@@ -10,7 +10,7 @@ from gateway.errors import OncewayError
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
 from provisioning.identity import check_name
-from provisioning.options import BoardName, Json, Name, Port, RegistryFile, open_registry
+from provisioning.options import BoardName, Json, Name, Port, RegistryFile, existing_registry, open_registry
 from provisioning.output import print_table
 from provisioning.progress import shown
 from provisioning.registry import SHOWN, Registry
@@ -24,7 +24,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
 
     Example: onceway device list --json
     """
-    opened = open_registry(registry)
+    opened = existing_registry(registry)
     rows = [entry.public() for entry in opened.devices()]
     rows += [dict.fromkeys(SHOWN) | stranger | {"status": "pending"} for stranger in _pending(opened) or []]
     if as_json:
@@ -91,7 +91,7 @@ def revoke(name: Name, registry: RegistryFile = None, as_json: Json = False) -> 
 
     Example: onceway device revoke greenhouse-1
     """
-    opened = open_registry(registry)
+    opened = existing_registry(registry)
     opened.revoke(name)
     print(json.dumps(opened.get(name).public(), indent=2) if as_json else f"{name} revoked")
 
@@ -102,7 +102,7 @@ def show(name: Name, registry: RegistryFile = None, as_json: Json = False) -> No
 
     Example: onceway device show greenhouse-1
     """
-    entry = open_registry(registry).get(name).public()
+    entry = existing_registry(registry).get(name).public()
     print(json.dumps(entry, indent=2) if as_json else "\n".join(f"{column:9} {value or '-'}" for column, value in entry.items()))
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.errors import OncewayError
 from provisioning.registry import Registry, default_path
 
 Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT client identifier.")]
@@ -22,4 +23,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 def open_registry(path: Path | None) -> Registry:
+    """The registry that is named, or the usual one; made when missing."""
     return Registry(path or default_path())
+
+
+def existing_registry(path: Path | None) -> Registry:
+    """The same for commands that enter nothing: one that is named must be there."""
+    if path is not None and not path.exists():
+        raise OncewayError("there is no such registry", str(path), "`onceway device add` makes one")
+    return open_registry(path)

@@ -14,7 +14,7 @@ import typer
 
 from gateway.errors import OncewayError
 from provisioning.backup import open_sealed, seal
-from provisioning.options import Json, RegistryFile, open_registry
+from provisioning.options import Json, RegistryFile, existing_registry, open_registry
 
 PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
 
@@ -31,7 +31,7 @@ def export_registry(
 
     Example: onceway registry export backup.owreg
     """
-    rows = open_registry(registry).dump()
+    rows = existing_registry(registry).dump()
     _write(file, seal(rows, _passphrase(twice=True)))
     _say(as_json, len(rows["device"]), f"written to {file}", file)
 

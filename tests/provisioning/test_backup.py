@@ -117,3 +117,10 @@ def test_the_passphrase_does_not_go_on_the_command_line(registry: Registry, tmp_
     empty = _run(tmp_path, "export", "backup", "--registry", str(registry.path), passphrase="")
     assert (empty.returncode, empty.stderr) == (1, "error: the passphrase is empty\n")
     assert not (tmp_path / "backup").exists()
+
+
+def test_a_misspelt_registry_is_not_made(tmp_path: Path) -> None:
+    done = _run(tmp_path, "export", "backup", "--registry", "typo.db", passphrase="x")
+    assert (done.returncode, done.stderr) == (1, "error: typo.db: there is no such registry. `onceway device add` makes one\n")
+    listed = subprocess.run([ONCEWAY, "device", "list", "--registry", "typo.db"], capture_output=True, cwd=tmp_path, timeout=60)
+    assert (listed.returncode, list(tmp_path.iterdir())) == (1, [])
