@@ -1,0 +1,120 @@
+"""What the client takes from a gateway and what it refuses, against the gateway's own decoder: the same packets, the same verdict.
+
+The two may differ only where the client knows more, for it asked for nothing that these properties answer, or looks less close: it does not
+check that strings are UTF-8, nor that a reason code is one of its packet's.
+"""
+
+import ctypes
+import subprocess
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.decode import decode
+from gateway.mqtt.errors import MqttError
+from gateway.mqtt.packets import Packet, PacketType, Side, Suback, Unsuback, Version
+from gateway.mqtt.properties import PropertyId, encode_properties
+
+SOURCES = Path(__file__).parents[2] / "firmware" / "src"
+NOT_ASKED_FOR = {
+    PropertyId.TOPIC_ALIAS,
+    PropertyId.SUBSCRIPTION_IDENTIFIER,
+    PropertyId.AUTHENTICATION_METHOD,
+    PropertyId.AUTHENTICATION_DATA,
+    PropertyId.RESPONSE_INFORMATION,
+}
+NOT_LOOKED_AT = ("is not UTF-8", "contains U+0000", "reason code 0x")
+VALUES: dict[int, object] = {
+    **dict.fromkeys(PropertyId, 1),
+    **dict.fromkeys((3, 8, 18, 21, 26, 28, 31), "t"),
+    **dict.fromkeys((9, 22), b"t"),
+    PropertyId.USER_PROPERTY: [("t", "t")],
+    PropertyId.SUBSCRIPTION_IDENTIFIER: [300],
+}
+PROPERTIES = [encode_properties({identifier: VALUES[identifier]})[1:] for identifier in PropertyId]
+"""Each property there is, as bytes."""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    library = tmp_path_factory.mktemp("reader") / "reader.so"
+    files = [SOURCES / f"ow_{name}.c" for name in ("packet_read", "bytes")]
+    subprocess.run(["gcc", "-std=c11", "-O1", "-shared", "-fPIC", "-fshort-enums", f"-I{SOURCES}", "-o", library, *files], check=True)
+    loaded = ctypes.CDLL(str(library))
+    for name in ("connack", "publish", "ack"):
+        getattr(loaded, f"ow_read_{name}").restype = ctypes.c_uint8
+    return loaded
+
+
+def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
+    """The reason code that the client refuses the packet with, 0 when it takes it."""
+    room = ctypes.create_string_buffer(64)
+    match PacketType(first >> 4):
+        case PacketType.CONNACK:
+            return int(client.ow_read_connack(body, len(body), room))
+        case PacketType.PUBLISH:
+            return int(client.ow_read_publish(first & 15, body, len(body), room, ctypes.byref(ctypes.c_uint16())))
+        case kind:
+            return int(client.ow_read_ack(kind, body, len(body), ctypes.byref(ctypes.c_uint16()), ctypes.byref(ctypes.c_uint8())))
+
+
+def knows_better(packet: Packet) -> bool:
+    """The client asked for nothing that has this property, or subscribes to one filter at a time."""
+    properties = getattr(packet, "properties", None) or {}
+    return bool(NOT_ASKED_FOR & properties.keys()) or (isinstance(packet, Suback | Unsuback) and len(packet.reasons) != 1)
+
+
+def bodies(properties: bytes) -> Iterator[tuple[int, bytes]]:
+    """First byte and body of one packet of each kind with this property block."""
+    block = bytes([len(properties)]) + properties
+    yield 0x20, b"\x00\x00" + block
+    yield 0x20, b"\x01\x00" + block
+    for flags in range(16):
+        identifier = b"\x12\x34" if flags & 6 else b""
+        yield 0x30 | flags, b"\x00\x01t" + identifier + block + b"payload"
+    for kind in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP):
+        yield kind << 4 | (2 if kind is PacketType.PUBREL else 0), b"\x12\x34\x00" + block
+    yield 0x90, b"\x12\x34" + block + b"\x02"
+    yield 0xB0, b"\x12\x34" + block + b"\x00"
+
+
+def damaged(body: bytes) -> Iterator[bytes]:
+    """The body cut off, with a byte too many, and with each byte changed."""
+    yield from (body[:length] for length in range(len(body)))
+    yield body + b"\x00"
+    for at, byte in enumerate(body):
+        for value in {0, 1, 2, ord("+"), ord("#"), 0x7F, 0x80, 0xFF, (byte + 1) & 0xFF, byte - 1 & 0xFF}:
+            yield body[:at] + bytes([value]) + body[at + 1 :]
+
+
+def verdict(first: int, body: bytes) -> Packet | MqttError:
+    """Of the gateway's decoder."""
+    try:
+        return decode(first, body, Version.V5, Side.SERVER)
+    except MqttError as error:
+        return error
+
+
+def check(client: ctypes.CDLL, first: int, body: bytes) -> bool:
+    """Compare the verdicts; return whether the client has taken the packet."""
+    code = refusal(client, first, body)
+    theirs = verdict(first, body)
+    if isinstance(theirs, MqttError):
+        assert code or any(text in str(theirs) for text in NOT_LOOKED_AT), f"{first:02x} {body.hex(' ')} is taken; the gateway: {theirs}"
+    else:
+        assert not code or knows_better(theirs), f"{first:02x} {body.hex(' ')} is refused with 0x{code:02x}"
+    return not code
+
+
+def test_alone_and_in_pairs_properties_stand_where_they_may(client: ctypes.CDLL) -> None:
+    blocks = [b"", *PROPERTIES, *(one + other for one, other in product(PROPERTIES, repeat=2))]
+    taken = sum(check(client, *packet) for block in blocks for packet in bodies(block))
+    assert taken > 500
+
+
+def test_damaged_packets(client: ctypes.CDLL) -> None:
+    packets = [packet for block in (b"", *PROPERTIES) for packet in bodies(block)]
+    taken = sum(check(client, first, body) for first, whole in packets for body in damaged(whole))
+    assert taken > 5000
