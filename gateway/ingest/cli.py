@@ -171,7 +171,10 @@ def _check_landing(landing: str) -> None:
 
 
 def _execute(command: Command) -> None:
-    """Replace this process. Raises OncewayError when there is no Java."""
-    if shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin") + os.pathsep + os.environ.get("PATH", "")) is None:
+    """Replace this process. Raises OncewayError when there is no Java; spark-submit looks for it in JAVA_HOME, then in PATH."""
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(f"{home}/bin/java", os.X_OK):
+        raise OncewayError("JAVA_HOME names no Java", home, "Correct it, or unset it: then the `java` of PATH is taken")
+    if not home and shutil.which("java") is None:
         raise OncewayError("Spark needs Java 17, and there is no `java` here", hint="On Debian: apt-get install openjdk-17-jre-headless")
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606

@@ -47,7 +47,7 @@ class Status:
         lines = [
             f"gateway   {self.gateway}, epoch {self.epoch}",
             f"uplink    {self.running or 'not running'}",
-            f"spool     {self.rows:,} readings, {self.bytes:,} bytes; {self.waiting:,} readings in no batch yet",
+            f"spool     readings: {self.rows:,}, bytes: {self.bytes:,}, readings in no batch yet: {self.waiting:,}",
             f"batches   {self.cut:,} cut, {self.landed:,} landed{when}",
         ]
         if self.clockless:

@@ -31,6 +31,11 @@ def test_a_missing_java_names_its_package(tmp_path: Path, monkeypatch: pytest.Mo
     assert "apt-get install openjdk-17-jre-headless" in str(_run(tmp_path))
 
 
+def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert f"{tmp_path / 'jdk'}: JAVA_HOME names no Java" in str(_run(tmp_path))
+
+
 @pytest.mark.parametrize(("text", "value"), [("30s", 30), ("5m", 300), ("1h", 3600), ("250ms", 0.25), ("1.5s", 1.5), ("90d", 7_776_000)])
 def test_times_as_people_type_them(text: str, value: float) -> None:
     assert seconds(text) == value
