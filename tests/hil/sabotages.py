@@ -52,7 +52,7 @@ def run(tmp_path: Path, bench: str, *sabotages: Sabotage) -> subprocess.Complete
     return start(tree, tmp_path, "run", bench)
 
 
-@pytest.mark.parametrize("bench", ["every-commit", "every-write", "pauses"])
+@pytest.mark.parametrize("bench", ["every-commit", "every-write", "bad-uplink"])
 def test_the_copy_itself_holds(tmp_path: Path, bench: str) -> None:
     done = run(tmp_path, bench)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -73,7 +73,7 @@ def test_a_broker_without_deduplication_is_caught(tmp_path: Path) -> None:
 
 
 def test_a_spool_emptied_before_the_upload_is_caught(tmp_path: Path) -> None:
-    done = run(tmp_path, "pauses", DELETED_BEFORE_THE_UPLOAD)
+    done = run(tmp_path, "bad-uplink", DELETED_BEFORE_THE_UPLOAD)
     assert counts(done)["lost"] > 0, done.stdout
     assert re.search(r"lost: uno-\d sequence \d+, wrong from batch on", done.stdout)
 
