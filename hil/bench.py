@@ -13,7 +13,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import OncewayError
-from hil.faults import AnyKind
+from hil.commander import Commands
+from hil.faults import AnyKind, Kind
 from hil.faults.line import LineTrace
 from hil.mistakes import explain
 from hil.traces import recording
@@ -39,7 +40,7 @@ class Limits(BaseModel):
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. readings: of all boards together. interval_ms: between samples
-    of a board. stall_s: for how long nothing may move."""
+    of a board. stall_s: for how long nothing may move. commands: to the boards, through the gateway."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,6 +51,7 @@ class Bench(BaseModel):
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
+    commands: Commands | None = None
     fault: list[AnyKind] = []
     limits: Limits = Limits()
 
@@ -60,9 +62,16 @@ class Bench(BaseModel):
         kinds = [kind.kind for kind in self.fault]
         if doubled := [kind for kind in kinds if kinds.count(kind) > 1]:
             raise ValueError(f"there are two tables [[fault]] of the kind {doubled[0]}; one with a count will do")
+        if self.commands and "board-swapped" in kinds:
+            raise ValueError("a board that is swapped has not obeyed what was sent to the one before; leave out commands or board-swapped")
         if self.until == "batch" and (behind := [kind.kind for kind in self.fault if kind.needs_ingest]):
             raise ValueError(f"a bench that ends at the landing place has no ingest, which {behind[0]} needs")
         return self
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """All that stands in the plan."""
+        return [*self.fault, *([self.commands] if self.commands else [])]
 
     @property
     def replays(self) -> bool:

@@ -85,6 +85,8 @@ class Result:
     claim: str
     statuses: int
     """Publications of the boards about themselves; they are judged like readings and counted apart."""
+    commands: int
+    """Sent to the boards."""
     faults: Counter[str]
     """Faults that happened, by kind."""
 
@@ -124,6 +126,9 @@ class _Seen:
     happened: Counter[str] = field(default_factory=Counter)
     fired: set[str] = field(default_factory=set)
     contradictions: list[str] = field(default_factory=list)
+    commands: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By device: when, and which interval."""
     claim: str = "table"
     ended: bool = False
 
@@ -145,6 +150,10 @@ class _Seen:
                 self.left.add(Key(data["device"], data["incarnation"], data["sequence"]))
             case "board", "again":
                 self.again[Key(data["device"], data["incarnation"], data["sequence"])] += 1
+            case "rig", "command":
+                self.commands[data["device"]].append((event.t, data["interval"]))
+            case "board", "obeyed":
+                self.obeyed[data["device"]].append((event.t, data["interval"]))
             case "board", "contradiction":
                 self.contradictions.append(f"the ledger of {data['device']} contradicts itself: {data['text']}")
             case hop, "complete":
@@ -177,14 +186,16 @@ def check(events: Iterable[Event]) -> Result:
     del outcomes[Outcome.OK], outcomes[Outcome.LEFT]
     readings = [way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])]
     doubts = [f"{under_way} still under way when the run gave up waiting"] * bool(under_way) + _doubts(seen)
+    disobeyed = _disobeyed(seen)
     return Result(
-        verdict=Verdict.FAILS if outcomes or seen.contradictions else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
-        reasons=[f"{count} {outcome}" for outcome, count in outcomes.items()] + seen.contradictions + doubts,
+        verdict=Verdict.FAILS if outcomes or seen.contradictions or disobeyed else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
+        reasons=[f"{count} {outcome}" for outcome, count in outcomes.items()] + seen.contradictions + disobeyed + doubts,
         publications=publications,
         produced=sum(len(way["board"]) for way in readings),
         rows=sum(len(way[seen.claim]) for way in readings),
         claim=seen.claim,
         statuses=len(seen.ways) - len(readings),
+        commands=sum(map(len, seen.commands.values())),
         faults=seen.happened,
     )
 
@@ -243,6 +254,20 @@ def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key
                 late.add(key)
             newest = max(newest, key.sequence)
     return late
+
+
+def _disobeyed(seen: _Seen) -> list[str]:
+    """Boards that have not obeyed each command once and in order, told; a run that broke off proves nothing of what is missing."""
+    told = []
+    for device in sorted(seen.commands.keys() | seen.obeyed.keys()):
+        sent, obeyed = ([interval for _, interval in sorted(events[device])] for events in (seen.commands, seen.obeyed))
+        if obeyed != sent and (seen.ended or obeyed != sent[: len(obeyed)]):
+            told.append(f"{device} was told the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}")
+    return told
+
+
+def _numbers(values: list[int]) -> str:
+    return ", ".join(map(str, values)) or "none"
 
 
 def _doubts(seen: _Seen) -> list[str]:

@@ -22,10 +22,9 @@ from hil.faults.line import LineWeather
 from hil.history import History
 from hil.process import Child, Children
 from hil.site import COMMAND_WITHIN, Folder, onceway
-from hil.witness import Witness
+from hil.witness import APPLICATION_AT, Witness
 
 HEX = BUILD / "uno" / "sensor.hex"
-INTERVAL_AT = 0x020  # interval:u16 crc:u16, see firmware/examples/sensor
 SAMPLING_OFF = 0xFFFF
 FULL_SCALE_MV = 5000
 WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
@@ -45,10 +44,11 @@ class Device:
         self._children = children
         self._history = history
         self._boards = [self._new_board(name)]
+        self._commanded = 0
 
     def _new_board(self, folder: str) -> tuple[SimulatedBoard, Witness]:
         board = SimulatedBoard(self._folder.board(folder), seed=self._bench.seed)
-        return board, Witness(self.name, board, self._history)
+        return board, Witness(self.name, board, self._history, interval_record(self._bench.interval_ms))
 
     @property
     def board(self) -> SimulatedBoard:
@@ -157,6 +157,17 @@ class Device:
 
         await wait_until(started)
 
+    def next_interval(self) -> int:
+        """Of the next command: each tells another one, so that it can be seen in the EEPROM that it was obeyed."""
+        self._commanded += 1
+        return self._bench.interval_ms + self._commanded
+
+    @property
+    def owes(self) -> int:
+        """Commands that were sent and that it has not obeyed yet, those included whose turn to be sent has not come."""
+        asked = self._bench.commands.count if self._bench.commands else 0
+        return asked - self._boards[-1][1].obeyed
+
     def look(self) -> int:
         """Enter publications that became complete since the last look. Returns how many readings all boards of this name have taken."""
         return sum(witness.look() for _, witness in self._boards)
@@ -179,13 +190,17 @@ class Device:
 
 def write_interval(board: SimulatedBoard, interval: int) -> None:
     """Into the EEPROM image; the board must be off or not there yet."""
-    record = interval.to_bytes(2)
-    record += crc_hqx(record, 0xFFFF).to_bytes(2)
     if not board.eeprom_image.exists():
         make_erased(board.eeprom_image)
     with board.eeprom_image.open("r+b") as file:
-        file.seek(INTERVAL_AT)
-        file.write(record)
+        file.seek(APPLICATION_AT)
+        file.write(interval_record(interval))
+
+
+def interval_record(interval: int) -> bytes:
+    """interval:u16 crc:u16, see firmware/examples/sensor"""
+    record = interval.to_bytes(2)
+    return record + crc_hqx(record, 0xFFFF).to_bytes(2)
 
 
 def make_erased(image: Path) -> None:

@@ -38,7 +38,7 @@ def plan(bench: Bench) -> Plan:
     """Draw the faults of a bench from its seed."""
     share, rest = divmod(bench.readings, bench.boards)
     readings = {f"uno-{number + 1}": share + (number < rest) for number in range(bench.boards)}
-    faults = [fault for kind in bench.fault for fault in kind.faults(bench.seed, readings)]
+    faults = [fault for kind in bench.kinds for fault in kind.faults(bench.seed, readings)]
     return Plan(bench.seed, readings, tuple(sorted(faults, key=lambda fault: fault.id)))
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hil.checkpoint import IngestProgress
+from hil.commander import Commander
 from hil.counters import Counters
 from hil.device import Device
 from hil.display import Display
@@ -22,6 +23,7 @@ class Rig:
     spool: SpoolHop
     landing: LandingHop
     progress: IngestProgress
+    commander: Commander
 
     def device(self, fault: Fault) -> Device:
         """The device that a fault of a board or a line is for."""

@@ -6,12 +6,13 @@ In: a bench, its plan, an empty folder. Out: configuration, databases, batches, 
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from gateway import __version__
 from hil.bench import Bench
 from hil.checker import Result, check
 from hil.checkpoint import IngestProgress
+from hil.commander import Commander
 from hil.counters import Counters, wait_until
 from hil.device import Device
 from hil.disk import LoopDisk, kept, missing
@@ -33,6 +34,7 @@ CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planne
 TABLE_EVERY = 0.5  # s between looks at the table
 USAGE_EVERY = 1.0  # s between looks at what these use:
 MEASURED = ("gateway", "uplink")
+OBEYED_WITHIN = 60.0  # s in which a board must have obeyed, when all else is done
 IDLE_S = 10.0  # s without movement after which, with all hops empty, no fault will find its place any more
 SPARK_WITHIN = 300.0  # s; its first start downloads packages
 
@@ -52,6 +54,7 @@ class Run:
         self._table = TableHop(folder.table, self._history)
         self._progress = IngestProgress(folder.checkpoint, folder.table)
         self._ingest_log = folder.logs / "ingest.log"
+        self._commander = Commander()
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
 
@@ -60,7 +63,8 @@ class Run:
         self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         try:
             with self._disk() as disk:
-                write_config(self._folder, list(self._plan.readings), self._bench)
+                port = self._commander.port if self._bench.commands else None
+                write_config(self._folder, list(self._plan.readings), self._bench, port)
                 async with children(self._folder.logs) as programs:
                     site = Site(self._folder, self._bench, programs, disk)
                     devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]
@@ -104,9 +108,12 @@ class Run:
             self._spool,
             self._landing,
             self._progress,
+            self._commander,
         )
-        injector = Injector(self._plan, self._bench.fault, rig)
+        injector = Injector(self._plan, self._bench.kinds, rig)
         injector.announce()
+        if self._bench.commands:
+            self._commander.start()
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         always = [tasks.create_task(device.weather()) for device in devices]
         always += [tasks.create_task(watch) for watch in (self._watch(site, devices), self._watch_table(), self._watch_usage(site))]
@@ -124,6 +131,7 @@ class Run:
             )
         for task in (*always, *faults, *sampling):
             task.cancel()
+        self._commander.stop()
         await site.stop()
         await asyncio.gather(*(device.disconnect() for device in devices))
         await asyncio.gather(*wires)
@@ -144,6 +152,9 @@ class Run:
                 faults.result()  # raises what it raised
         finally:
             faults.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(OBEYED_WITHIN):
+                await wait_until(lambda: device.look() and not device.owes, LOOK_EVERY)
         await device.stop_sampling()
         self._display.say(f"  {device.name} has sampled {device.look()} readings and samples no more")
 

@@ -89,13 +89,15 @@ class Folder:
         return self.root / "boards" / device
 
 
-def write_config(folder: Folder, devices: list[str], bench: Bench) -> None:
-    """Small batches, so that a run has many of them to break, and short waits in an outage."""
+def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
+    """Small batches, so that a run has many of them to break, and short waits in an outage. port: where commands come in."""
     lines = ["[gateway]", 'name = "site"', f"data = {_toml(folder.data)}", "trust_clock = true", ""]
     for device in devices:
         lines += ["[[serial]]", f"port = {_toml(folder.port(device))}", ""]
     lines += ["[uplink]", f'landing = "file://{folder.mount}"', f"batch_count = {max(2, bench.readings // 20)}", "batch_age_s = 2"]
     lines += ["retry_s = 2", ""]
+    if port:
+        lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", "", "[spool]", 'topics = ["sensors/#"]', ""]
     folder.config.write_text("\n".join(lines))
     for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
         made.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 In: a simulated board's files. Out: events of hop `board`, and how many readings it has taken.
 """
 
+from binascii import crc_hqx
 from typing import Any
 
 from hil import senml
@@ -10,15 +11,21 @@ from hil.board.ledger import RELEASED_AT, RELEASED_MASK, SLOT_SIZE, SLOTS_AT, Le
 from hil.board.simulator import SimulatedBoard
 from hil.history import History
 
+APPLICATION_AT = 0x020  # see firmware/examples/sensor
+
 
 class Witness:
-    """ledger: as far as `look` has read. device: the name under which the board publishes."""
+    """ledger: as far as `look` has read. device: the name under which the board publishes. application: what the application's area in the
+    EEPROM begins with before the first start, interval:u16 crc:u16. obeyed: how often the board has changed that."""
 
-    def __init__(self, device: str, board: SimulatedBoard, history: History) -> None:
+    def __init__(self, device: str, board: SimulatedBoard, history: History, application: bytes) -> None:
         self.ledger = Ledger()
         self._device = device
         self._board = board
         self._history = history
+        self._application = bytearray(application)
+        self._interval = int.from_bytes(application[:2])
+        self.obeyed = 0
         self._offset = 0
         self._entered = 0
 
@@ -43,6 +50,7 @@ class Witness:
                 for line in whole.decode().splitlines():
                     self._note_release_taken_back(entry := parse_entry(line))
                     self.ledger.apply(entry)
+                    self._note_interval(entry)
             else:
                 self.ledger.settle()
         if self.ledger.incarnation:  # until the gateway has given one, nothing has left the board
@@ -73,6 +81,18 @@ class Witness:
         mark, sequence = self.ledger.image[entry.address], int.from_bytes(self.ledger.image[slot : slot + 4])
         if mark == (sequence & 0xFF) ^ RELEASED_MASK and entry.value == mark ^ 0xFF:
             self._tell("again", sequence)
+
+    def _note_interval(self, entry: Write | Start) -> None:
+        """The board has obeyed a command when its interval is another one, and whole."""
+        offset = entry.address - APPLICATION_AT if isinstance(entry, Write) else -1
+        if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
+            return
+        self._application[offset] = entry.value
+        interval = int.from_bytes(self._application[:2])
+        if crc_hqx(self._application, 0xFFFF) == 0 and interval != self._interval:
+            self._interval = interval
+            self.obeyed += 1
+            self._history.add("board", "obeyed", device=self._device, interval=interval)
 
     def _enter(self) -> None:
         for publication in self.ledger.publications[self._entered :]:

@@ -149,6 +149,7 @@ class Findings:
             "exceeded": self.exceeded,
             "claim": result.claim,
             "readings": {"produced": result.produced, "arrived": result.rows, "statuses": result.statuses},
+            "commands": result.commands,
             "outcomes": {outcome: result.count(outcome) for outcome in Outcome},
             "hops": {hop: len(times) for hop, times in self.arrivals.items()},
             "faults": {"planned": len(self.faults), "happened": dict(result.faults)},

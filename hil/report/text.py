@@ -21,7 +21,8 @@ def tell(console: Console, result: Result) -> None:
         console.print(reason, soft_wrap=True)
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
     statuses = f"; {result.statuses} status messages of the boards, judged alike" if result.statuses else ""
-    console.print(f"{result.verdict}: {happened or 'no faults'}{statuses}", soft_wrap=True)
+    commands = f"; {result.commands} commands to them" if result.commands else ""
+    console.print(f"{result.verdict}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True)
     console.print(result.summary(), style="bold green" if result.verdict is Verdict.HOLDS else "bold red", soft_wrap=True)
 
 

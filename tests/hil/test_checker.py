@@ -276,3 +276,24 @@ def test_a_fault_that_cannot_happen_on_this_machine_says_why() -> None:
     result = check([*run_of(2, fault=False), Event(1, "rig", "impossible", {"fault": "gateway/kill-1", "why": "it needs root"})])
     assert result.verdict is Verdict.UNKNOWN
     assert result.reasons == ["planned fault did not happen: gateway/kill-1 (kill): it needs root"]
+
+
+def commanded(*sent: int, obeyed: list[int]) -> list[Event]:
+    events = [Event(10 * at, "rig", "command", {"device": "uno-1", "interval": interval}) for at, interval in enumerate(sent)]
+    return events + [Event(10 * at + 5, "board", "obeyed", {"device": "uno-1", "interval": interval}) for at, interval in enumerate(obeyed)]
+
+
+@pytest.mark.parametrize("obeyed", [[], [201], [202, 201], [201, 202, 201], [201, 202, 203], [201, 201, 202]])
+def test_a_command_that_is_not_obeyed_once_and_in_order_fails_the_run(obeyed: list[int]) -> None:
+    result = check(run_of(3) + commanded(201, 202, obeyed=obeyed))
+    told = ", ".join(map(str, obeyed)) or "none"
+    assert (result.verdict, result.reasons) == (Verdict.FAILS, [f"uno-1 was told the intervals 201, 202 and obeyed {told}"])
+
+
+def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_rest() -> None:
+    good = run_of(3) + commanded(201, 202, obeyed=[201, 202])
+    random.Random(1).shuffle(good)
+    result = check(good)
+    assert (result.verdict, result.commands) == (Verdict.HOLDS, 2)
+    broken_off = [event for event in run_of(3) if event.event != "end"] + commanded(201, 202, obeyed=[201])
+    assert check(broken_off).verdict is Verdict.UNKNOWN

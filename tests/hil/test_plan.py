@@ -61,6 +61,14 @@ def test_a_sweep_has_every_point_once_shared_out_among_the_boards(name: str, ste
     assert {len(faults) for faults in boards} == {count // len(made.readings)}
 
 
+def test_commands_have_places_of_their_own() -> None:
+    made = plan(load("commands"))
+    lanes = made.lanes()
+    assert [len(lanes[f"{device} commands"]) for device in made.readings] == [6, 6]
+    with pytest.raises(ValidationError, match="leave out commands or board-swapped"):
+        Bench.model_validate({"title": "t", "commands": {"count": 1}, "fault": [{"kind": "board-swapped"}]})
+
+
 def test_all_shipped_benches_load() -> None:
     assert "demo" in shipped()
     for name in shipped():

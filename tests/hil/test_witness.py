@@ -7,7 +7,8 @@ import pytest
 
 from hil.board.ledger import ERASED, RELEASED_AT, RELEASED_MASK, SLOT_SIZE, SLOTS_AT
 from hil.board.simulator import SimulatedBoard
-from hil.history import History, read
+from hil.device import interval_record
+from hil.history import Event, History, read
 from hil.witness import Witness
 
 INCARNATION = 0xC0FFEE
@@ -22,11 +23,16 @@ def sealed(record: bytes) -> bytes:
 
 def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tuple[str, int, int]]:
     """Event, incarnation and sequence, in order: what is entered of a board that writes these cells one by one."""
+    events = witnessed(folder, writes, swapped=swapped)
+    return [(event.event, event.data["incarnation"], event.data["sequence"]) for event in events]
+
+
+def witnessed(folder: Path, writes: Writes, *, swapped: bool = False) -> list[Event]:
     history = History(folder / "history.jsonl")
     board = SimulatedBoard(folder / "board")
     board.directory.mkdir()
     board.eeprom_image.write_bytes(ERASED)
-    witness = Witness("uno-1", board, history)
+    witness = Witness("uno-1", board, history, interval_record(200))
     with board.eeprom_log.open("w") as log:
         for cycle, (address, value) in enumerate(writes):
             log.write(f"{cycle} {address:03x} {value:02x} 0\n")
@@ -38,7 +44,7 @@ def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tupl
     board.eeprom_image.write_bytes(image)
     witness.close(swapped=swapped)
     history.close()
-    return [(event.event, event.data["incarnation"], event.data["sequence"]) for event in read(history.path)]
+    return list(read(history.path))
 
 
 def incarnation() -> Writes:
@@ -75,3 +81,11 @@ def test_a_board_that_never_met_a_gateway_counts_only_when_it_was_swapped(tmp_pa
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == []
     assert entered(tmp_path / "swapped", slot(1), swapped=True) == [("publication", 0, 1), ("left", 0, 1)]
+
+
+def test_a_command_is_obeyed_when_the_interval_is_another_one_and_whole(tmp_path: Path) -> None:
+    cells: Writes = []
+    for interval in (201, 202):
+        cells += reversed(list(enumerate(interval_record(interval), 0x020)))  # from the last byte to the first, as the board does
+    events = witnessed(tmp_path, incarnation() + cells)
+    assert [event.data["interval"] for event in events if event.event == "obeyed"] == [201, 202]
