@@ -3,6 +3,8 @@
 /* Steps of an outgoing publication. */
 enum { FREE, RETRACT, PUBLISH, PUBREL, PUBREL_AGAIN, WAIT_PUBACK, WAIT_PUBREC, WAIT_PUBCOMP, WAIT_PUBCOMP_AGAIN, RELEASE, COMPLETE, DONE };
 
+#define SENT_ONCE 0xFF /* `slot` of a publication that is in no slot */
+
 /* The incoming identifier: the answer that is due, and what is known of the id. */
 enum { ANSWER = 0x07, HELD = 0x40, UNSAVED = 0x80 };
 enum { NO_ANSWER, PUBACK, PUBREC, PUBCOMP, PUBCOMP_UNKNOWN };
@@ -33,6 +35,16 @@ void ow_flow_connect(struct ow_mqtt *client)
 }
 
 /* --- outward --- */
+
+static bool is_kept(const struct ow_flight *flight)
+{
+    return OW_PERSISTENCE || flight->slot != SENT_ONCE;
+}
+
+static uint8_t step_after_publish(uint8_t qos)
+{
+    return qos == 0 ? COMPLETE : qos == 1 ? WAIT_PUBACK : WAIT_PUBREC;
+}
 
 static bool was_sent(const struct ow_ids *ids, uint16_t id)
 {
@@ -69,13 +81,15 @@ static void begin_anew(struct ow_ids *ids, uint16_t id)
     }
 }
 
-/* The gateway did not take it: it stays in the journal and is published again, as a new flow, after a while. */
+/* The gateway did not take it: what is in the journal stays there and is published again, as a new flow, after a while. */
 static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reason)
 {
-    client->holding = true;
-    client->held = (uint8_t)client->uptime;
-    client->ids.cursor = flight->slot;
-    begin_anew(&client->ids, flight->id);
+    if (is_kept(flight)) {
+        client->holding = true;
+        client->held = (uint8_t)client->uptime;
+        client->ids.cursor = flight->slot;
+        begin_anew(&client->ids, flight->id);
+    }
     flight->step = FREE;
     if (client->application->answered) {
         client->application->answered(OW_PUBLISH, flight->id, reason);
@@ -103,10 +117,49 @@ static void publish(struct ow_mqtt *client, struct ow_flight *flight)
     if (!was_sent(ids, flight->id)) {
         ids->fresh = (uint16_t)(flight->id + 1);
     }
-    if (message.qos == 0) {
-        flight->step = COMPLETE;
-    } else {
-        flight->step = message.qos == 1 ? WAIT_PUBACK : WAIT_PUBREC;
+    flight->step = step_after_publish(message.qos);
+}
+
+enum ow_result ow_flow_send_once(struct ow_mqtt *client, struct ow_message *message)
+{
+    struct ow_flight *out = client->ids.out;
+    uint8_t used = 0;
+    while (used < client->receive_maximum && out[used].step != FREE) {
+        used++;
+    }
+    if (used == client->receive_maximum) {
+        return OW_BUSY;
+    }
+    uint16_t id = (uint16_t)client->journal.next;
+    enum ow_result result = ow_flow_send(client, message, id);
+    if (result != OW_ACCEPTED) {
+        return result;
+    }
+    out[used] = (struct ow_flight){.id = id, .slot = SENT_ONCE, .step = step_after_publish(message->qos)};
+    ow_journal_skip(&client->journal);
+    return OW_SENT_ONCE;
+}
+
+static void let_go(struct ow_mqtt *client, struct ow_flight *flight)
+{
+    flight->step = FREE;
+    if (client->application->release_packet) {
+        client->application->release_packet(flight->id);
+    }
+}
+
+void ow_flow_lost(struct ow_mqtt *client)
+{
+    for (uint8_t i = 0; !OW_PERSISTENCE && i < OW_FLIGHTS; i++) {
+        struct ow_flight *flight = &client->ids.out[i];
+        if (flight->step == FREE || is_kept(flight)) {
+            continue;
+        }
+        if (flight->step >= COMPLETE) {
+            let_go(client, flight);
+        } else {
+            hold(client, flight, OW_UNSPECIFIED_ERROR);
+        }
     }
 }
 
@@ -126,7 +179,9 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
         publish(client, flight);
         break;
     case RELEASE:
-        ow_journal_released(journal, flight->slot, flight->id);
+        if (is_kept(flight)) {
+            ow_journal_released(journal, flight->slot, flight->id);
+        }
         flight->step = PUBREL;
         break;
     case PUBREL:
@@ -136,14 +191,13 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
         }
         break;
     case COMPLETE:
-        ow_journal_done(journal, flight->slot, flight->id);
+        if (is_kept(flight)) {
+            ow_journal_done(journal, flight->slot, flight->id);
+        }
         flight->step = DONE;
         break;
     case DONE:
-        flight->step = FREE;
-        if (client->application->release_packet) {
-            client->application->release_packet(flight->id);
-        }
+        let_go(client, flight);
         break;
     default:
         break;
@@ -222,7 +276,7 @@ static uint8_t take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, ui
         }
         if (reason < OW_UNSPECIFIED_ERROR || flight->step == WAIT_PUBCOMP_AGAIN) {
             flight->step = step == WAIT_PUBREC ? RELEASE : COMPLETE;
-        } else if (step == WAIT_PUBCOMP) {
+        } else if (step == WAIT_PUBCOMP && is_kept(flight)) {
             begin_anew(&client->ids, id);
             flight->step = RETRACT;
         } else {
@@ -308,5 +362,9 @@ void ow_flow_advance(struct ow_mqtt *client)
 
 bool ow_flow_settled(const struct ow_mqtt *client)
 {
-    return !(client->ids.in_flags & (UNSAVED | ANSWER));
+    bool settled = !(client->ids.in_flags & (UNSAVED | ANSWER));
+    for (uint8_t i = 0; !OW_PERSISTENCE && i < OW_FLIGHTS; i++) {
+        settled = settled && (client->ids.out[i].step == FREE || is_kept(&client->ids.out[i]));
+    }
+    return settled;
 }

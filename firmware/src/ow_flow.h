@@ -13,13 +13,24 @@
 
 #include "ow_mqtt.h"
 
+/* Publications are in the journal until they are done. Without recall_packet, which a program without persistence may leave out, they are
+ * sent once: the client keeps their identifiers only, and each connection begins a new session. */
+static inline bool ow_flow_keeps(const struct ow_mqtt *client)
+{
+    return OW_PERSISTENCE || client->application->recall_packet;
+}
+
 void ow_flow_begin(struct ow_mqtt *client);   /* after the start */
 void ow_flow_connect(struct ow_mqtt *client); /* CONNACK has come */
 void ow_flow_advance(struct ow_mqtt *client); /* send what is due, as far as there is room */
+void ow_flow_lost(struct ow_mqtt *client);    /* the connection is over: what was sent once is told to be lost */
 bool ow_flow_settled(const struct ow_mqtt *client);
 
 /* Sends a message within the gateway's limits: QoS and alias are lowered to what it takes. OW_TOO_LONG, OW_BUSY: nothing was sent. */
 enum ow_result ow_flow_send(struct ow_mqtt *client, struct ow_message *message, uint16_t id);
+
+/* The same at QoS 1 or 2 for a message that is not kept. OW_SENT_ONCE, OW_BUSY, OW_TOO_LONG. */
+enum ow_result ow_flow_send_once(struct ow_mqtt *client, struct ow_message *message);
 
 /* The gateway's packets; what it must not send gives the reason code to close with, else OW_SUCCESS. */
 uint8_t ow_flow_ack(struct ow_mqtt *client, enum ow_packet_type type, uint16_t id, uint8_t reason);

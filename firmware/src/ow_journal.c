@@ -290,6 +290,11 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     return true;
 }
 
+void ow_journal_skip(struct ow_journal *journal)
+{
+    journal->next = after(journal->next);
+}
+
 static void write_byte(struct ow_journal *journal, uint16_t address, uint8_t value)
 {
     journal->record[0] = value;

@@ -58,6 +58,9 @@ bool ow_journal_idle(const struct ow_journal *journal);
 /* False: a job runs, or every slot holds a publication that is not done. Once the job has ended, `next` has moved on if it was taken. */
 bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
 
+/* `next` moves on for a publication that no slot holds. */
+void ow_journal_skip(struct ow_journal *journal);
+
 /* The oldest publication that is not done, from `slot` on; start with `tail`. False: there is none. */
 bool ow_journal_find(struct ow_journal *journal, uint8_t slot, struct ow_entry *entry);
 uint8_t ow_journal_following(uint8_t slot);

@@ -35,8 +35,9 @@ static uint16_t elapsed(const struct ow_mqtt *client)
     return (uint16_t)((uint16_t)client->uptime - client->since);
 }
 
-static void tell_lost(const struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
+static void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
 {
+    ow_flow_lost(client);
     if (client->application->connection_lost) {
         client->application->connection_lost(cause, reason);
     }
@@ -79,6 +80,12 @@ static void greet(struct ow_mqtt *client)
     enter(client, OW_GREETING);
 }
 
+/* Who keeps nothing has no session to go on with [MQTT-3.1.2-4]. */
+static bool begins_session(const struct ow_mqtt *client)
+{
+    return !client->journal.confirmed || !ow_flow_keeps(client);
+}
+
 /* A new device keeps its incarnation before it goes on. Until a session has begun under it, what the gateway may remember of this name
  * belongs to an earlier life: Clean Start. */
 static void open(struct ow_mqtt *client)
@@ -97,7 +104,7 @@ static void open(struct ow_mqtt *client)
     struct ow_connect connect = {
         .client_id = client->name,
         .keep_alive = OW_KEEP_ALIVE_S,
-        .clean_start = !client->journal.confirmed,
+        .clean_start = begins_session(client),
         .will = client->application->will,
     };
     client->keep_alive = OW_KEEP_ALIVE_S;
@@ -124,7 +131,7 @@ static uint8_t take_connack(struct ow_mqtt *client)
         lost(client, OW_LOST_REFUSED, connack.reason, OW_RETRY_S);
         return OW_SUCCESS;
     }
-    if (connack.session_present && !client->journal.confirmed) {
+    if (connack.session_present && begins_session(client)) {
         return OW_PROTOCOL_ERROR; /* [MQTT-3.2.2-2] */
     }
     client->session_present = connack.session_present;
@@ -366,6 +373,9 @@ void ow_mqtt_poll(struct ow_mqtt *client)
 
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source)
 {
+    if (!ow_flow_keeps(client)) {
+        return OW_CANNOT_KEEP;
+    }
     if (!client->started || !ow_journal_idle(&client->journal)) {
         return OW_BUSY;
     }
@@ -374,12 +384,16 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
 
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message)
 {
+    const struct ow_application *application = client->application;
     uint8_t source[OW_JOURNAL_SOURCE];
-    if (OW_PUBLICATIONS && message->qos) {
-        return client->application->save_packet(message, source) ? ow_mqtt_publish_source(client, source) : OW_CANNOT_KEEP;
+    if (OW_PUBLICATIONS && message->qos && ow_flow_keeps(client)) {
+        return application->save_packet && application->save_packet(message, source) ? ow_mqtt_publish_source(client, source) : OW_CANNOT_KEEP;
+    }
+    if (client->state != OW_CONNECTED) {
+        return OW_OFFLINE;
     }
     struct ow_message copy = *message;
-    return client->state == OW_CONNECTED ? ow_flow_send(client, &copy, 0) : OW_OFFLINE;
+    return OW_PUBLICATIONS && message->qos ? ow_flow_send_once(client, &copy) : ow_flow_send(client, &copy, 0);
 }
 
 static bool may_subscribe(const struct ow_mqtt *client)

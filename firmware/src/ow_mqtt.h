@@ -39,9 +39,10 @@ enum ow_lost {
 
 /* What the client asks of the program. Functions may publish and subscribe. Those marked * may be left out (NULL). */
 struct ow_application {
-    /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept. * without ow_mqtt_publish at QoS 1 or 2 */
+    /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept. * */
     bool (*save_packet)(const struct ow_message *message, uint8_t *source);
-    /* Makes a journalled publication again: topic, payload, qos, retain, alias. `scratch` has OW_SCRATCH bytes for the payload. */
+    /* Makes a journalled publication again: topic, payload, qos, retain, alias. `scratch` has OW_SCRATCH bytes for the payload.
+     * * without OW_PUBLICATIONS, and without OW_PERSISTENCE: publications are then sent once, and never again */
     void (*recall_packet)(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch);
     /* The gateway has taken it over: recall_packet will not ask for this one again. id: the low 16 bits of its sequence. * */
     void (*release_packet)(uint16_t id);
@@ -49,7 +50,8 @@ struct ow_application {
     void (*connected)(bool session_present);
     void (*connection_lost)(enum ow_lost cause, uint8_t reason); /* * */
     void (*message_received)(const struct ow_message *message);  /* * without subscriptions */
-    /* OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this publication for now. * */
+    /* OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this publication for now; one that was sent once is lost,
+     * with OW_UNSPECIFIED_ERROR if it is not known whether the gateway has it. * */
     void (*answered)(enum ow_packet_type to, uint16_t id, uint8_t reason);
     const struct ow_message *will; /* * */
 };
@@ -113,7 +115,8 @@ enum ow_result {
     OW_BUSY,         /* the last one is still being written to the EEPROM, or there is no room in the link: try again */
     OW_FULL,         /* the journal holds as many publications as it can */
     OW_OFFLINE,      /* no connection, and QoS 0 does not wait for one */
-    OW_CANNOT_KEEP,  /* save_packet said no */
+    OW_CANNOT_KEEP,  /* save_packet said no, or there is none */
+    OW_SENT_ONCE,    /* sent, but not kept: if the connection is lost before the gateway has it, `answered` says so */
     OW_TOO_LONG,     /* longer than the gateway or the link's ring can take */
 };
 

@@ -69,12 +69,16 @@ static bool save_packet(const struct ow_message *message, uint8_t *source)
 static void release_packet(uint16_t id)
 {
     CHECK(id);
+    world.released[id]++;
     world.releases++;
 }
 
 static void answered(enum ow_packet_type to, uint16_t id, uint8_t reason)
 {
     CHECK(id);
+    if (to == OW_PUBLISH) {
+        world.answered[id]++;
+    }
     world.answers[to]++;
     world.answer = reason;
 }
@@ -136,6 +140,7 @@ void world_boot(void)
 {
     board_power_on();
     application.will = world.will;
+    application.recall_packet = world.keeps_nothing ? NULL : recall_packet;
     ow_mqtt_begin(&client, &application);
 }
 

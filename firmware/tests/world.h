@@ -30,6 +30,8 @@ struct world {
     bool reply; /* publish from inside message_received */
     uint8_t reply_qos;
     const struct ow_message *will;
+    bool keeps_nothing; /* no recall_packet */
+    uint8_t released[GATEWAY_SEQUENCES], answered[GATEWAY_SEQUENCES]; /* by packet identifier */
 };
 
 extern struct world world;

@@ -9,7 +9,7 @@ FIRMWARE = Path(__file__).parents[2] / "firmware"
 
 
 @pytest.mark.parametrize(
-    "name", ["vectors", "packet", "link", "journal", "client", "flights", "forgotten", "forgotten-flights", "session", "refusals", "sensor"]
+    "name", ["vectors", "packet", "link", "journal", "client", "flights", "forgotten", "forgotten-flights", "session", "refusals", "volatile", "sensor"]
 )
 def test_unit(name: str) -> None:
     done = subprocess.run(["make", "-s", "-C", FIRMWARE, f"test-{name}"], capture_output=True, text=True)
