@@ -119,7 +119,9 @@ def rename(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another name: it is written again, since the name is in its flash. What it published stays under the old one.
+    """Give a device another name: it is written again, since the name is in its flash. What it published stays under the old one, what it has
+    not sent yet goes out under the new one, and a reading that is under way just then may arrive under both: to rule that out, set its
+    interval to 65535 (no samples) and wait until nothing more arrives before you stop the gateway.
 
     Example: onceway device rename greenhouse-1 roof-1 --port /dev/ttyACM0
     """
