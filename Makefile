@@ -44,8 +44,8 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-hil: debian-hil firmware ## every bench of the rig, two at once, then sabotaged builds and a look at a report in a browser; reports in build/hil
-	@$(BIN)/onceway hil run --jobs 2 $(ARGS)
+hil: debian-hil firmware ## every bench of the rig, three at once, then sabotaged builds and a look at a report in a browser; reports in build/hil
+	@$(BIN)/onceway hil run --jobs 3 $(ARGS)
 	@$(BIN)/python -m pytest tests/hil/look.py tests/hil/sabotages.py
 
 soak: debian-soak firmware ## hours: power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
