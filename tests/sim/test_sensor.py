@@ -26,10 +26,10 @@ def fresh_eeprom() -> bytes:
     return bytes(image)
 
 
-def board_in(folder: Path, eeprom: bytes, seed: int = 1) -> SimulatedBoard:
+def board_in(folder: Path, eeprom: bytes, seed: int = 1, firmware: Path = SENSOR) -> SimulatedBoard:
     folder.mkdir()
     (folder / "eeprom.bin").write_bytes(eeprom)
-    return SimulatedBoard(folder, firmware=SENSOR, speed="step", seed=seed)
+    return SimulatedBoard(folder, firmware=firmware, speed="step", seed=seed)
 
 
 def check(board: SimulatedBoard, gateway: Gateway, eeprom: bytes, waiting: int = 3) -> None:
@@ -168,6 +168,19 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(tmp_
         await obey(tmp_path / f"torn-{number}", f"eeprom {number} torn", number)
     for number in range(1, sent + 1):
         await obey(tmp_path / f"tx-{number}", f"tx {number}", number)
+
+
+async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
+    """For old boot loaders, which a watchdog would reset for ever; so a reboot is a jump to the beginning."""
+    eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
+    async with board_in(tmp_path / "board", eeprom, firmware=BUILD / "nano-old" / "sensor.hex") as board:
+        await converse(board, gateway, completed=READINGS)
+        await converse(board, gateway, completed=gateway.completed + READINGS)
+        boots = Ledger.from_image(await board.eeprom()).boots
+        resets = board.eeprom_log.read_text().count("start ")
+    assert gateway.obeyed == len(COMMANDS)
+    assert (boots, resets) == (2, 1), "one start more than resets, and no more than one"
+    check(board, gateway, eeprom)
 
 
 async def test_its_eeprom_lives_ten_years(tmp_path: Path) -> None:
