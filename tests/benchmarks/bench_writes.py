@@ -1,18 +1,24 @@
 """Bytes that a durable message costs on the disk: the life of an SD card.
 
 One publisher, one subscriber, persistent sessions, 32-byte payloads, window 100; from /proc/PID/io, and so with the write-ahead log, the
-checkpoints and the deletion of what was delivered. The peer keeps nothing.
+checkpoints and the deletion of what was delivered. The peer keeps nothing. The whole gateway is the broker, with
+what it delivers and spools, and the uplink, with what it cuts, lands and deletes.
 """
 
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.benchmarks.brokers import onceway
+from tests.benchmarks.brokers import onceway, written_by
 from tests.benchmarks.load import throughput
 from tests.benchmarks.report import Figure, main
 
 SECONDS = 5.0
 _SWEPT_S = 1.5
+_LANDED_S = 6.0
 
 
 def measure(folder: Path, seconds: float = SECONDS) -> list[Figure]:
@@ -23,7 +29,29 @@ def measure(folder: Path, seconds: float = SECONDS) -> list[Figure]:
             run = throughput(broker.port, qos, False, seconds)
             time.sleep(_SWEPT_S)
             figures.append(Figure(f"bytes to disk per durable QoS {qos} message", (broker.written - before) / run.messages, "B", goal))
-    return figures
+    return [*figures, whole(folder / "whole", seconds)]
+
+
+def whole(folder: Path, seconds: float) -> Figure:
+    section = f'[uplink]\nlanding = "file://{folder}/landing"\nbatch_count = 500\nbatch_age_s = 2\n'
+    with onceway(folder, section, spooled="#") as broker, uplink(folder / "gateway.toml") as pid:
+        before = broker.written + written_by(pid)
+        run = throughput(broker.port, 2, False, seconds)
+        time.sleep(_LANDED_S)
+        written = broker.written + written_by(pid) - before
+    return Figure("bytes to disk per QoS 2 reading, by gateway and uplink", written / run.messages, "B", "≤ 1,500")
+
+
+@contextmanager
+def uplink(config: Path) -> Iterator[int]:
+    """Its process id, while it runs."""
+    process = subprocess.Popen([sys.executable, "-m", "gateway", "uplink", "run", "--config", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(_SWEPT_S)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait()
 
 
 if __name__ == "__main__":

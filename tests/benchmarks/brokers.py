@@ -51,7 +51,12 @@ class BrokerProcess:
     @property
     def written(self) -> int:
         """Bytes that it caused to be written to the disk so far."""
-        return int((self._proc / "io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
+        return written_by(self.process.pid)
+
+
+def written_by(pid: int) -> int:
+    """Bytes that a process caused to be written to the disk so far."""
+    return int(Path(f"/proc/{pid}/io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
 
 
 def has_peer() -> bool:
@@ -59,14 +64,14 @@ def has_peer() -> bool:
 
 
 @contextmanager
-def onceway(folder: Path, limits: str = "", preload: Path | None = None, **env: str) -> Iterator[BrokerProcess]:
-    """Our broker on `folder`. limits: further lines for its section of the configuration. preload: a library that is loaded first; env: for
-    it."""
+def onceway(folder: Path, limits: str = "", preload: Path | None = None, spooled: str = "sensors/#", **env: str) -> Iterator[BrokerProcess]:
+    """Our broker on `folder`. limits: further lines for its section of the configuration, and sections after it. preload: a library that is
+    loaded first; env: for it. spooled: topics that go up."""
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "gateway.toml"
     listener = f'listener = [{{ bind = "127.0.0.1:{port}", anonymous = true }}]'
-    config.write_text(f'gateway.data = "{folder}/data"\n{listener}\nspool.topics = ["sensors/#"]\n{_LIMITS}{limits}')
+    config.write_text(f'gateway.data = "{folder}/data"\n{listener}\nspool.topics = ["{spooled}"]\n{_LIMITS}{limits}')
     command = [sys.executable, "-m", "gateway", "gateway", "run", "--config", str(config)]
     if preload is not None:
         env["LD_PRELOAD"] = str(preload)
