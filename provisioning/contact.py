@@ -6,8 +6,9 @@ In: a port and the name that is expected. Out: what the board said, or an Oncewa
 import asyncio
 from dataclasses import dataclass
 
+from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
-from gateway.links.carrier import Carrier, DeviceIdentity
+from gateway.links.carrier import Carrier
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener
 from provisioning.boards import Board

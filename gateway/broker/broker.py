@@ -38,7 +38,7 @@ from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.broker.paging import Order
-    from gateway.links.carrier import Peer
+    from gateway.broker.peer import Peer
 
 _AXIS_S = 30.0
 """Seconds between two notes of the time axis in the store, as long as there are commits to carry them."""

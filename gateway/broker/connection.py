@@ -41,10 +41,10 @@ from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker, Policy
+    from gateway.broker.peer import Peer
     from gateway.broker.router import Topic
     from gateway.broker.session import Session
     from gateway.broker.will import StoredWill
-    from gateway.links.carrier import Peer
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))

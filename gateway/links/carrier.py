@@ -5,30 +5,9 @@ TCP, TLS, WebSocket and the reliable link all offer this and nothing more.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class DeviceIdentity:
-    """Who greeted on a reliable link: the first two parts of publication identity, and the next sequence it will use."""
-
-    name: str
-    incarnation: int
-    next_sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The far end of a connection. address: for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`.
-
-    device: who greeted on a reliable link. certificate_name: common name of the certificate that a TLS client has proved to own.
-    """
-
-    listener: str
-    address: str
-    device: DeviceIdentity | None = None
-    certificate_name: str | None = None
+from gateway.broker.peer import Peer
 
 
 class Carrier(Protocol):

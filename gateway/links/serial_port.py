@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
-from gateway.links.carrier import Accept, DeviceIdentity, Peer, Receiver
+from gateway.links.carrier import Accept, Receiver
 from gateway.links.diagnosis import Diagnosis
 from gateway.links.handshake import Greeter
 from gateway.links.holders import holders

@@ -8,7 +8,8 @@ import socket
 from collections.abc import Sequence
 from typing import cast
 
-from gateway.links.carrier import Accept, Peer, Receiver
+from gateway.broker.peer import Peer
+from gateway.links.carrier import Accept, Receiver
 from gateway.links.endpoint import Endpoint, format_address
 from gateway.links.tls import Tls, common_name
 

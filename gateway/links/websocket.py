@@ -14,7 +14,8 @@ from ipaddress import ip_address
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from gateway.links.carrier import Accept, Peer, Receiver
+from gateway.broker.peer import Peer
+from gateway.links.carrier import Accept, Receiver
 from gateway.links.endpoint import Endpoint, format_address
 from gateway.links.tcp import LINGER
 from gateway.links.tls import Tls, common_name

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from gateway.broker.commit import Commit
-from gateway.store.recovery import save_axis
+from gateway.store.uptime import save_axis
 
 _CHUNKS = (64, 8, 1)
 _FEW = 4

@@ -11,7 +11,7 @@ from gateway.broker.recovered import Recovered
 from gateway.broker.spool import PART
 from gateway.store.paging import DELIVERY
 from gateway.store.schema import ROW_SIZE
-from gateway.store.uptime import Uptime, axis_by_uptime, save_uptime
+from gateway.store.uptime import Uptime, axis, save_uptime
 
 # Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway died with the client connected.
 _BORDER = """
@@ -81,20 +81,3 @@ def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
     if messages != queued - sum(count - 1 for _, count in several):
         database.execute("DELETE FROM message WHERE id NOT IN (SELECT message FROM queue)")
     return several
-
-
-def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
-    """Where the time axis goes on, in seconds, if it goes on now. `meta.axis` is `milliseconds` or `milliseconds at µs UTC`."""
-    found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
-    stood, _, known = found[0].partition(" at ") if found else ("0", "", "")
-    exact = axis_by_uptime(database, uptime)
-    if exact is not None:
-        return max(exact, int(stood) / 1000)
-    away = max(0, utc - int(known)) / 1_000_000 if known and utc is not None else 0.0
-    return int(stood) / 1000 + away
-
-
-def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
-    """Note where the time axis is, in ms, and what time it is there in µs UTC."""
-    value = f"{axis}" if utc is None else f"{axis} at {utc}"
-    database.execute("INSERT OR REPLACE INTO meta VALUES ('axis', ?)", (value,))

@@ -14,9 +14,8 @@ from gateway.broker.delivery import OVERHEAD
 from gateway.broker.numbers import packet_id, unpack_ids
 from gateway.broker.router import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
-from gateway.store.recovery import axis
 from gateway.store.schema import StoreError, connect_to_read, existing
-from gateway.store.uptime import uptime
+from gateway.store.uptime import axis, uptime
 
 _SESSIONS = """
     SELECT id, client, expiry, left, incarnation, user,

@@ -22,10 +22,10 @@ from gateway.broker.spool import Oldest
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.paging import collect, load
-from gateway.store.recovery import save_axis
 from gateway.store.schema import FILE, connect
 from gateway.store.space import Space
 from gateway.store.times import CommitTimes
+from gateway.store.uptime import save_axis
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from gateway.broker.connection import Connection
 from gateway.broker.delivery import Load
 from gateway.broker.handshake import Ask
 from gateway.broker.paging import answer
+from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.config import AclSection, Config, LimitsSection, QueueSection, SpoolSection
-from gateway.links.carrier import DeviceIdentity, Peer
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -39,8 +39,9 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.store.apply import apply
 from gateway.store.paging import collect, load
-from gateway.store.recovery import recover, save_axis
+from gateway.store.recovery import recover
 from gateway.store.schema import prepare
+from gateway.store.uptime import save_axis
 
 P = TypeVar("P", bound=Packet)
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}

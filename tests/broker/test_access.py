@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from gateway.broker.access import Question, Refusal, covers
 from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
+from gateway.broker.peer import DeviceIdentity
 from gateway.config import AclSection
-from gateway.links.carrier import DeviceIdentity
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Version
 from gateway.mqtt.reason import ReasonCode as R

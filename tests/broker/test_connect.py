@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.broker.broker import Policy
-from gateway.links.carrier import DeviceIdentity
+from gateway.broker.peer import DeviceIdentity
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Pubrec, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId as P

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.links.carrier import DeviceIdentity
+from gateway.broker.peer import DeviceIdentity
 from gateway.mqtt.packets import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import World

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
-from gateway.links.carrier import DeviceIdentity
 from gateway.links.diagnosis import Diagnosis
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import SerialListener

@@ -7,9 +7,9 @@ from sqlite3 import Connection
 
 import pytest
 
-from gateway.store.recovery import recover, save_axis
+from gateway.store.recovery import recover
 from gateway.store.schema import make_folder, open_store
-from gateway.store.uptime import Uptime, uptime
+from gateway.store.uptime import Uptime, save_axis, uptime
 
 
 @pytest.fixture
