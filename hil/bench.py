@@ -40,7 +40,8 @@ class Limits(BaseModel):
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. readings: of all boards together. interval_ms: between samples
-    of a board. stall_s: for how long nothing may move. commands: to the boards, through the gateway."""
+    of a board. stall_s: for how long nothing may move. commands: to the boards, through the gateway. config: settings of gateway and uplink
+    that differ from the rig's own, by section of gateway.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,6 +53,7 @@ class Bench(BaseModel):
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
     commands: Commands | None = None
+    config: dict[str, dict[str, str | int | float | bool | list[str]]] = {}
     fault: list[AnyKind] = []
     limits: Limits = Limits()
 

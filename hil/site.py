@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hil.bench import Bench
 from hil.disk import LoopDisk
@@ -90,21 +91,26 @@ class Folder:
 
 
 def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
-    """Small batches, so that a run has many of them to break, and short waits in an outage. port: where commands come in."""
-    lines = ["[gateway]", 'name = "site"', f"data = {_toml(folder.data)}", "trust_clock = true", ""]
-    for device in devices:
-        lines += ["[[serial]]", f"port = {_toml(folder.port(device))}", ""]
-    lines += ["[uplink]", f'landing = "file://{folder.mount}"', f"batch_count = {max(2, bench.readings // 20)}", "batch_age_s = 2"]
-    lines += ["retry_s = 2", ""]
+    """Small batches, so that a run has many of them to break, and short waits in an outage; what the bench wants otherwise, it says itself.
+    port: where commands come in."""
+    sections: dict[str, dict[str, Any]] = {
+        "gateway": {"name": "site", "data": str(folder.data), "trust_clock": True},
+        "uplink": {"landing": f"file://{folder.mount}", "batch_count": max(2, bench.readings // 20), "batch_age_s": 2, "retry_s": 2},
+    }
     if port:
-        lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", "", "[spool]", 'topics = ["sensors/#"]', ""]
+        sections["spool"] = {"topics": ["sensors/#"]}
+    for name, settings in bench.config.items():
+        sections[name] = sections.get(name, {}) | settings
+    lines = []
+    for name, settings in sections.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]
+    for device in devices:
+        lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
+    if port:
+        lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]
     folder.config.write_text("\n".join(lines))
     for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
         made.mkdir(parents=True, exist_ok=True)
-
-
-def _toml(path: Path) -> str:
-    return json.dumps(str(path))
 
 
 class Site:

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from hil.bench import Bench, load, shipped
 from hil.history import History
 from hil.plan import plan, recorded
+from hil.site import Folder, write_config
 
 SEEDS = st.integers(0, 2**32)
 
@@ -147,3 +149,13 @@ def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
     assert load("demo").replaying("bursts") == load("demo")
     with pytest.raises(OncewayError, match="cannot read the recording"):
         load("recorded-outages").replaying("none.jsonl")
+
+
+def test_a_bench_has_its_own_settings_of_gateway_and_uplink(tmp_path: Path) -> None:
+    bench = Bench(title="t", config={"uplink": {"batch_count": 7}, "limits": {"sessions": 5}})
+    folder = Folder(tmp_path)
+    write_config(folder, ["uno-1", "uno-2"], bench, 1883)
+    made = load_config(folder.config)
+    assert (made.uplink.batch_count, made.uplink.batch_age_s, made.limits.sessions) == (7, 2, 5)
+    assert [section.port for section in made.serial] == [str(folder.port("uno-1")), str(folder.port("uno-2"))]
+    assert made.spool.topics == ["sensors/#"]
