@@ -78,6 +78,7 @@ class Uplink:
                     busy = self._step(once)
                 except Trouble as error:
                     if once:
+                        self._count_failure(None)
                         raise error if isinstance(error, OncewayError) else OncewayError(f"cannot go on: {error}") from error
                     self._failed(error, stop)
                     continue
@@ -155,13 +156,20 @@ class Uplink:
     def _failed(self, error: Exception, stop: threading.Event) -> None:
         proven = self._proven
         self._disconnect()
-        if proven:
-            return  # connections die; only when a new one fails too it is an outage
-        if self._outage_since is None:
+        outage = None
+        if self._outage_since is None and not proven:  # connections die; only when a new one fails too it is an outage
             self._outage_since = time.monotonic()
             log.warning("outage: %s. Readings stay in the spool; trying again until it works", error)
-            self._note_outage(json.dumps({"since": time.time_ns() // 1000, "error": str(error)}))
-        stop.wait(self._backoff.next())
+            outage = json.dumps({"since": time.time_ns() // 1000, "error": str(error)})
+        self._count_failure(outage)
+        if not proven:
+            stop.wait(self._backoff.next())
+
+    def _count_failure(self, outage: str | None) -> None:
+        """For `onceway uplink status` and the gateway's metrics. When the disk is full they must do without."""
+        with suppress(sqlite3.OperationalError):
+            self._spool.failed(outage)
+            self._outage = self._outage or outage is not None
 
     def _succeeded(self) -> None:
         self._last_used = time.monotonic()
@@ -170,13 +178,9 @@ class Uplink:
             log.warning("outage over after %.0f s", time.monotonic() - self._outage_since)
             self._outage_since = None
         if self._outage:
-            self._note_outage(None)
-
-    def _note_outage(self, text: str | None) -> None:
-        """For `onceway uplink status`. When the disk is full it must do without."""
-        with suppress(sqlite3.OperationalError):
-            self._spool.put({OUTAGE: text})
-            self._outage = text is not None
+            with suppress(sqlite3.OperationalError):
+                self._spool.put({OUTAGE: None})
+                self._outage = False
 
     def _close_when_idle(self) -> None:
         if self._landing is not None and time.monotonic() - self._last_used > IDLE_S:

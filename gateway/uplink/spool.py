@@ -22,6 +22,7 @@ START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 EVER = (1 << 63) - 1  # above every spool id
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
+_BATCHES, _READINGS, _BYTES, _FAILURES = "uplink.batches", "uplink.readings", "uplink.bytes", "uplink.failures"
 _IDENTITIES = "uplink.identities"
 _NAME = "uplink.gateway"
 
@@ -55,6 +56,16 @@ class Volume:
     waiting: int
     recent_bytes: int
     span_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Since the database was made. batches, readings, bytes: of Parquet files that have landed. failures: tries that failed."""
+
+    batches: int
+    readings: int
+    bytes: int
+    failures: int
 
 
 class NoSpool(OncewayError):
@@ -254,8 +265,21 @@ class Spool:
         with self._transaction() as db:
             db.execute("UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number))
             db.execute("DELETE FROM spool WHERE id BETWEEN ? AND ?", (cut.first, cut.last))
+            _add(db, {_BATCHES: 1, _READINGS: cut.rows, _BYTES: cut.size})
             for table in ("batch", "batch_content"):
                 db.execute(f"DELETE FROM {table} WHERE number <= ?", (cut.number - KEEP,))  # noqa: S608 - the names stand here
+
+    # What has been done
+
+    def failed(self, outage: str | None) -> None:
+        """Count a try that failed. outage: as kept under OUTAGE; None leaves it."""
+        with self._transaction() as db:
+            _add(db, {_FAILURES: 1})
+            if outage is not None:
+                _put(db, {OUTAGE: outage})
+
+    def totals(self) -> Totals:
+        return Totals(*(int(self.get(key) or 0) for key in (_BATCHES, _READINGS, _BYTES, _FAILURES)))
 
     # A new epoch
 
@@ -274,6 +298,12 @@ class Spool:
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")
             _put(db, {_NAME: None, **meta, "epoch": epoch, _IDENTITIES: json.dumps(identities)})
+
+
+def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:
+    """Add to numbers of the table `meta`."""
+    add = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + excluded.value"
+    db.executemany(add, values.items())
 
 
 def _put(db: sqlite3.Connection, values: dict[str, str | None]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.lock import holder
-from gateway.uplink.spool import OUTAGE, Spool
+from gateway.uplink.spool import OUTAGE, Spool, Totals
 
 DAY_US = 86_400 * 1_000_000
 MINUTE_US = 60 * 1_000_000
@@ -20,8 +20,9 @@ class Status:
 
     running: the process, None when there is none. rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet.
     clockless: some of them have no UTC, since this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
-    landed_at: µs UTC of the newest landed batch. outage: None, or since (µs UTC) and error. bytes_per_day: into the spool, over the last
-    day. max_bytes: bound of the spool, lasts_s: seconds until it is reached at that rate; both None when not known.
+    landed_at: µs UTC of the newest landed batch. sent: what has landed so far, and tries that failed. outage: None, or since (µs UTC) and
+    error. bytes_per_day: into the spool, over the last day. max_bytes: bound of the spool, lasts_s: seconds until it is reached at that
+    rate; both None when not known.
     """
 
     gateway: str
@@ -34,6 +35,7 @@ class Status:
     cut: int
     landed: int
     landed_at: int | None
+    sent: Totals
     outage: dict[str, Any] | None
     bytes_per_day: int
     max_bytes: int | None
@@ -49,7 +51,12 @@ class Status:
             f"uplink    {self.running or 'not running'}",
             f"spool     readings: {self.rows:,}, bytes: {self.bytes:,}, readings in no batch yet: {self.waiting:,}",
             f"batches   {self.cut:,} cut, {self.landed:,} landed{when}",
+            f"sent      {self.sent.readings:,} readings in {self.sent.bytes:,} bytes; {self.sent.failures:,} tries failed",
         ]
+        sent = self.sent
+        lines.append(
+            f"sent      {sent.readings:,} readings, {sent.bytes:,} bytes in {sent.batches:,} batches; {sent.failures:,} tries failed"
+        )
         if self.clockless:
             lines.append("clock     not synchronised: readings without a time wait up to two minutes for it")
         if self.outage:
@@ -78,6 +85,7 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
         cut=number,
         landed=landed,
         landed_at=landed_at,
+        sent=spool.totals(),
         outage=json.loads(outage) if outage else None,
         bytes_per_day=per_day,
         max_bytes=max_bytes,

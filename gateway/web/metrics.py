@@ -7,8 +7,10 @@ the number of series stays the same. A port's counters stand under its path; `on
 """
 
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -17,10 +19,13 @@ from prometheus_client.registry import Collector
 from gateway import __version__
 from gateway.broker import census
 from gateway.broker.statistics import Request
+from gateway.errors import OncewayError
 from gateway.links.statistics import LinkStatistics
+from gateway.lock import holder
 from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import FILE
 from gateway.store.times import BOUNDS_S, Histogram
+from gateway.uplink.spool import OUTAGE, Spool
 from gateway.web.health import problems
 from gateway.web.source import Source
 
@@ -73,6 +78,7 @@ class GatewayCollector(Collector):
         yield from _clients(source)
         yield from _store(source)
         yield from _spool(source)
+        yield from _uplink(source)
         yield from _links(source)
 
 
@@ -143,6 +149,28 @@ def _spool(source: Source) -> Iterator[Metric]:
     age = source.spool_age_s
     if age is not None:
         yield _gauge("spool_oldest_seconds", "Time that the oldest message has waited for the uplink", age)
+
+
+def _uplink(source: Source) -> Iterator[Metric]:
+    """What the uplink, a process of its own, has left in the database; nothing while that cannot be read."""
+    if source.broker.config.uplink is None:
+        return
+    try:
+        with closing(Spool(source.folder)) as spool:
+            totals, outage = spool.totals(), spool.get(OUTAGE)
+            (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()
+    except (OncewayError, sqlite3.Error):
+        return
+    yield _gauge("uplink_running", "1 while there is an uplink process", holder(source.folder / "uplink.lock") is not None)
+    yield _gauge("uplink_outage", "1 while the landing place cannot be reached or written", outage is not None)
+    yield _gauge("uplink_batch_cut", "Number of the newest batch that was cut", cut)
+    yield _gauge("uplink_batch_landed", "Number of the newest batch that has landed", landed)
+    if landed_at is not None:
+        yield _gauge("uplink_landed_timestamp_seconds", "When it landed, in seconds since 1970", landed_at / 1e6)
+    yield _counter("uplink_batches", "Batches that have landed", totals.batches)
+    yield _counter("uplink_readings", "Readings that have landed", totals.readings)
+    yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)
+    yield _counter("uplink_failures", "Tries to land a batch that failed", totals.failures)
 
 
 def _links(source: Source) -> Iterator[Metric]:

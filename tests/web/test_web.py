@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -118,6 +119,35 @@ async def test_how_long_the_oldest_reading_has_waited_is_known_after_a_restart(t
                 await asyncio.sleep(0.05)
     assert 3600 <= value(found, "spool_oldest_seconds") < 3700
     assert value(found, "spool_messages") == 2
+
+
+async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
+    landing, uplink = tmp_path / "landing", f'[spool]\ntopics = ["#"]\n[uplink]\nlanding = "file://{tmp_path}/landing"\n'
+    data, *options = configured(tmp_path, uplink, trust_clock=True)
+
+    async def run() -> int:
+        command = [sys.executable, "-c", "from gateway.cli import main; main()", "uplink", "run", "--once", *options]
+        return await (await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)).wait()
+
+    async with gateway(data, *options) as running:
+        url = await address(running)
+        async with wire(running.port, Connect("publisher")) as publisher:
+            publisher.send(Publish("sensors/a", b"four", 1, 1))
+            await publisher.take(Puback)
+        before = await metrics(url)
+        landing.write_text("in the way")
+        assert await run() != 0
+        failed = await metrics(url)
+        landing.unlink()
+        assert await run() == 0
+        after = await metrics(url)
+    names = ("uplink_running", "uplink_batch_landed", "uplink_batches_total", "uplink_readings_total", "uplink_failures_total")
+    assert [value(before, name) for name in names] == [0, 0, 0, 0, 0]
+    assert [value(failed, name) for name in names] == [0, 0, 0, 0, 1]
+    assert [value(after, name) for name in names] == [0, 1, 1, 1, 1]
+    (batch,) = landing.rglob("*.parquet")
+    assert value(after, "uplink_sent_bytes_total") == batch.stat().st_size
+    assert abs(value(after, "uplink_landed_timestamp_seconds") - batch.stat().st_mtime) < 60
 
 
 async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path) -> None:
