@@ -44,9 +44,9 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-hil: debian-hil firmware ## every bench of the rig, three at once, then sabotaged builds and a look at a report in a browser; reports in build/hil
+hil: debian-hil firmware ## every bench of the rig, three at once, then a look at a report in a browser; reports in build/hil
 	@$(BIN)/onceway hil run --jobs 3 $(ARGS)
-	@$(BIN)/python -m pytest tests/hil/look.py tests/hil/sabotages.py
+	@$(BIN)/python -m pytest tests/hil/look.py
 
 soak: debian-soak firmware ## hours: power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
@@ -56,6 +56,7 @@ soak: debian-soak firmware ## hours: power cuts and kills under load (TRACES=a f
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
 	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000
+	@$(BIN)/python -m pytest tests/hil/sabotages.py
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts $(if $(TRACES),--trace $(TRACES))
 	@$(BIN)/onceway hil run hil/campaigns/steady.toml --keep --dir build/steady
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py

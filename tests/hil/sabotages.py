@@ -1,4 +1,4 @@
-"""More sabotages than `make test` has time for (`make hil`): each must be caught by a bench that ships.
+"""More sabotages than `make test` has time for (`make soak`): each must be caught by a bench that ships.
 
 Where one is caught by a cut at a certain point of an exchange, the bench is one that cuts at all of them.
 """
