@@ -119,9 +119,9 @@ def rename(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another name: it is written again, since the name is in its flash. What it published stays under the old one, what it has
-    not sent yet goes out under the new one, and a reading that is under way just then may arrive under both: to rule that out, set its
-    interval to 65535 (no samples) and wait until nothing more arrives before you stop the gateway.
+    """Give a device another name: it is written again, since the name is in its flash. What it published stays under the old one. What it
+    has not sent yet goes out under the new one, and a reading that is under way just then may arrive under both: to rule that out, set its
+    interval to 65535 (no samples), and wait until nothing more arrives before you stop the gateway.
 
     Example: onceway device rename greenhouse-1 roof-1 --port /dev/ttyACM0
     """
@@ -151,7 +151,7 @@ def import_list(
             except OncewayError as error:
                 what = f"{error.where}: {error.what}" if error.where else error.what
                 again = "After that run the command again; it goes on here"
-                hint = f"{error.hint}. {again}" if error.hint else again
+                hint = f"{error.hint}{'' if error.hint.endswith('?') else '.'} {again}" if error.hint else again
                 raise OncewayError(what, f"{file}:{entry.line}", hint) from error
     finally:
         if as_json:

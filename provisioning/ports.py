@@ -72,10 +72,9 @@ def check(port: str) -> None:
         raise OncewayError("this is not a serial port", port)
     if not os.access(port, os.R_OK | os.W_OK):
         raise OncewayError("you may not open this port", port, _who_may(status))
-    held_by = holders(port)
-    if held_by:
-        raise _busy(port, " and ".join(held_by))
     _try_lock(port)
+    if holders(port):
+        raise _busy(port)
 
 
 def _who_may(status: os.stat_result) -> str:
@@ -89,17 +88,19 @@ def _who_may(status: os.stat_result) -> str:
 
 
 def _try_lock(port: str) -> None:
-    """A port in exclusive use (TIOCEXCL) or locked by a process that we cannot see shows itself here."""
+    """Here shows itself what is no terminal, and a port in exclusive use (TIOCEXCL) or locked, also by a process that we cannot see."""
     try:
         fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.EBUSY:
-            raise _busy(port, "another process") from None
+            raise _busy(port) from None
         raise OncewayError(f"cannot open the port ({error.strerror})", port) from error
     try:
+        if not os.isatty(fd):
+            raise OncewayError("this is not a serial port", port)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise _busy(port, "another process") from None
+        raise _busy(port) from None
     finally:
         os.close(fd)
 
@@ -117,5 +118,6 @@ def drop_dtr(port: str) -> None:
         os.close(fd)
 
 
-def _busy(port: str, who: str) -> OncewayError:
+def _busy(port: str) -> OncewayError:
+    who = " and ".join(holders(port)) or "another process"
     return OncewayError(f"the port is in use by {who}", port, "Stop it first (a running gateway: `systemctl stop onceway-gateway`)")

@@ -87,4 +87,4 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _say(as_json: bool, devices: int, what: str, file: Path) -> None:
-    print(json.dumps({"devices": devices, "file": str(file)}) if as_json else f"{devices} devices {what}")
+    print(json.dumps({"devices": devices, "file": str(file)}) if as_json else f"{devices} {'device' if devices == 1 else 'devices'} {what}")

@@ -35,11 +35,12 @@ def test_a_missing_port_is_said() -> None:
         ports.check("/dev/ttyNONE0")
 
 
-def test_a_file_is_no_port(tmp_path: Path) -> None:
+def test_a_file_is_no_port_and_no_device_but_a_terminal_is_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    with pytest.raises(OncewayError, match="not a serial port"):
-        ports.check(str(path))
+    for other in (str(path), "/dev/null"):
+        with pytest.raises(OncewayError, match="not a serial port"):
+            ports.check(other)
 
 
 @pytest.mark.parametrize(
