@@ -4,8 +4,8 @@ In: bytes of connections, the time, and the news that a commit is on disk. Out: 
 the store. Who drives it is `gateway/service/engine.py`.
 
     broker.py          everything together; what has come due
-    connection.py      bytes ↔ packets of one client (peer.py); handshake.py CONNECT and DISCONNECT, publishing.py PUBLISH and what
-                       follows it, requests.py SUBSCRIBE and UNSUBSCRIBE
+    connection.py      one client (peer.py): bytes in, bytes out, and its end; incoming.py what the bytes say: handshake.py CONNECT and
+                       DISCONNECT, publishing.py PUBLISH and what follows it, requests.py SUBSCRIBE and UNSUBSCRIBE
     session.py         what is kept for a client: inbound.py its receive flow (Delivery Method B), outbound.py its send flow and queue
     router.py          topics → subscriptions; shared.py whose turn it is; routing.py a publication's ways; burst.py many of them at once;
                        delivery.py one of them in one queue; numbers.py packet identifiers

@@ -1,42 +1,25 @@
-"""One MQTT Network Connection, seen from the broker: bytes in, bytes out, and what each packet means in between.
+"""One MQTT Network Connection, seen from the broker: bytes in, bytes out, and its end.
 
 In: `receive(bytes)`, in whatever pieces they come, and `lost(reason)`. Out: `take()`, the bytes to write now; `closing`, when they are
 the last. Packets that must wait for a commit are held back, and everything behind them too, so order is kept: there is one order of
-packets per connection.
-
-A run of PUBLISH packets that differ in identifier and payload only, and a run of plain acknowledgements, are each taken in one step
-(`burst.py`); every other packet goes through `gateway.mqtt.decode`.
+packets per connection. What packets mean is found out in `incoming.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from struct import unpack
 from typing import TYPE_CHECKING
 
-from gateway.broker import handshake, publishing, requests
-from gateway.broker.burst import MAXIMUM, PUBLISH, QOS_BITS, RETAIN, Burst
+from gateway.broker import handshake, incoming
+from gateway.broker.burst import PUBLISH, QOS_BITS, Burst
 from gateway.broker.refusals import say
-from gateway.mqtt.decode import decode
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import (
-    Auth,
-    Connect,
-    Disconnect,
     Packet,
-    Pingreq,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    Subscribe,
-    Unsubscribe,
     Version,
 )
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.stream import packet_bounds
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
 if TYPE_CHECKING:
@@ -46,11 +29,6 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.broker.will import StoredWill
 
-_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
-_ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
-# First bytes of a PUBLISH without anything odd about it: QoS 0 without DUP, QoS 1, QoS 2.
-_PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
-_CONNECT = 0x10
 _MOST_WAITING = 65_536
 _SMALL = 4096
 """Bytes of an incomplete packet that cost nobody the connection."""
@@ -72,10 +50,10 @@ class Connection:
     largest packet that the client takes; our_limit: that we take; aliases_limit: the highest topic alias that it may use. full: the link
     holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard. topics: those that it
     has published to, by their bytes. aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence: of a device's last
-    publication, or its next one. greeted: the commit that CONNACK waits for, None before there is a CONNACK."""
+    publication, or its next one. greeted: the commit that CONNACK waits for, None before there is a CONNACK. missing: bytes until the
+    packet that has begun may be complete."""
 
     __slots__ = (
-        "_missing",
         "_partial",
         "aliases",
         "aliases_limit",
@@ -87,6 +65,7 @@ class Connection:
         "greeted",
         "held",
         "keep_alive",
+        "missing",
         "our_limit",
         "out",
         "packet_limit",
@@ -133,7 +112,7 @@ class Connection:
         self.out: list[bytes] = []
         self.held: deque[_Held] = deque()
         self._partial = bytearray()
-        self._missing = 0
+        self.missing = 0
 
     # -- bytes out
 
@@ -237,12 +216,12 @@ class Connection:
     def _take(self, data: bytes) -> None:
         if self._partial:
             self._keep(data)
-            self._missing -= len(data)
-            if self._missing > 0:
+            self.missing -= len(data)
+            if self.missing > 0:
                 return
             data = self._kept()
         try:
-            at = self._packets(data)
+            at = incoming.take(self, data)
         except MqttError as error:
             self.fail(error)
             return
@@ -276,158 +255,6 @@ class Connection:
         if data and self.closing is None:
             self.seen = self.broker.now
             self._take(data)
-
-    def _packets(self, data: bytes) -> int:
-        """Take packets from `data`; returns where the first incomplete one starts."""
-        at, end, maximum = 0, len(data), self.our_limit
-        while end - at >= 2 and self.closing is None and not self.waiting:
-            first, length = data[at], data[at + 1]
-            if length < 0x80 and length + 2 <= maximum:
-                start = at + 2
-                stop = start + length
-            else:
-                start, stop = packet_bounds(data, at, maximum)
-                if not start:
-                    break
-            if self.session is None and first != _CONNECT:
-                raise ProtocolError("the first packet is not CONNECT")
-            if stop > end:
-                self._missing = stop - end
-                return at
-            if first in _PUBLISHES:
-                at = self._publish(data, at, start, stop, end) or self._other(data, at, start, stop)
-            elif first in _ACKS and length == 2:
-                at = self._acks(data, at, end)
-            else:
-                at = self._other(data, at, start, stop)
-        self._missing = 1
-        return at
-
-    def _publish(self, data: bytes, at: int, start: int, stop: int, end: int) -> int:
-        """Take the PUBLISH at `at`, and those behind it that are alike. Returns where they end; 0 when there is something about this one
-        that `decode` must see."""
-        after_topic = start + 2 + (data[start] << 8 | data[start + 1]) if stop - start >= 2 else end
-        topic = self.topics.get(data[start:after_topic])
-        if topic is None:
-            return 0
-        first = data[at]
-        qos = first >> 1 & 3
-        body = after_topic + 2 if qos else after_topic
-        if self.version == Version.V5:
-            if body >= stop or data[body]:
-                return 0
-            body += 1
-        elif body > stop:
-            return 0
-        stride = stop - at
-        count, after = 1, stop
-        if after + stride <= end and data[after] == first:
-            alike = data[at:after_topic]
-            marker, step = (body - 1 - at, 0) if self.version == Version.V5 else (0, first)
-            while after + stride <= end and data.startswith(alike, after) and data[after + marker] == step and count < MAXIMUM:
-                after += stride
-                count += 1
-        raw = data[at:after] if after - at < end else data
-        identifiers: tuple[int, ...] = ()
-        if qos:
-            offset = after_topic - at
-            if count == 1:
-                identifiers = (raw[offset] << 8 | raw[offset + 1],)
-            else:
-                joined = bytearray(2 * count)
-                joined[0::2], joined[1::2] = raw[offset::stride], raw[offset + 1 :: stride]
-                identifiers = unpack(f">{count}H", joined)
-            if 0 in identifiers:
-                return 0
-        burst = Burst(
-            topic,
-            raw,
-            qos,
-            bool(first & RETAIN),
-            count=count,
-            stride=stride,
-            id_at=after_topic - at if qos else 0,
-            payload_at=body - at,
-            publisher=self.session,
-        )
-        publishing.receive(self, burst, identifiers)
-        return after
-
-    def _acks(self, data: bytes, at: int, end: int) -> int:
-        """Take a run of equal acknowledgements with a packet identifier and nothing else."""
-        kind = data[at]
-        count = 1
-        if data[at : at + 2] == data[at + 4 : at + 6]:
-            heads, lengths = data[at:end:4], data[at + 1 : end : 4]
-            count = min(len(heads) - len(heads.lstrip(heads[:1])), len(lengths) - len(lengths.lstrip(b"\2")), (end - at) // 4)
-        stop = at + 4 * count
-        identifiers = unpack(">" + "2xH" * count, data[at:stop]) if count <= 64 else unpack(f">{2 * count}H", data[at:stop])[1::2]
-        if 0 in identifiers:
-            raise ProtocolError("an acknowledgement has the packet identifier 0")
-        if kind == _PUBREL:
-            publishing.release(self, identifiers)
-        else:
-            outbound = self.session.outbound  # type: ignore[union-attr]
-            if kind == _PUBREC:
-                publishing.recorded(self, identifiers)
-            elif kind == _PUBACK:
-                outbound.puback(identifiers)
-            else:
-                outbound.pubcomp(identifiers)
-            outbound.pump()
-        return stop
-
-    def _other(self, data: bytes, at: int, start: int, stop: int) -> int:
-        """Take one packet the long way."""
-        packet = decode(data[at], data[start:stop], self.version)
-        if isinstance(packet, Publish):
-            publishing.decoded(self, packet)
-        elif isinstance(packet, Connect):
-            if self.session is not None:
-                raise ProtocolError("CONNECT: sent a second time")
-            handshake.connect(self, packet)
-        elif isinstance(packet, Pingreq):
-            self._pong()
-        elif isinstance(packet, Subscribe):
-            requests.subscribe(self, packet)
-        elif isinstance(packet, Unsubscribe):
-            requests.unsubscribe(self, packet)
-        elif isinstance(packet, Disconnect):
-            handshake.disconnect(self, packet)
-        elif isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp):
-            self._ack(packet)
-        elif isinstance(packet, Auth):
-            raise ProtocolError("AUTH: no authentication method was agreed on")
-        return stop
-
-    def _pong(self) -> None:
-        """PINGRESP comes in its turn, but does not wait for a disk that fails: who waits for an acknowledgement would believe that we are
-        gone. CONNACK is first in any case [MQTT-3.2.0-1]."""
-        broker = self.broker
-        if broker.disk_full and self.held and self.greeted is not None and self.greeted <= broker.committed:
-            self.out.append(b"\xd0\0")
-            if not self.dirty:
-                self.dirty = True
-                broker.dirty.append(self)
-        else:
-            self.send(b"\xd0\0")
-
-    def _ack(self, packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
-        """An acknowledgement with a reason code or properties."""
-        identifiers = (packet.packet_id,)
-        outbound = self.session.outbound  # type: ignore[union-attr]
-        if isinstance(packet, Pubrel):
-            publishing.release(self, identifiers)
-            return
-        if isinstance(packet, Puback):
-            outbound.puback(identifiers)
-        elif isinstance(packet, Pubcomp):
-            outbound.pubcomp(identifiers)
-        elif packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
-            outbound.refused(packet.packet_id)
-        else:
-            publishing.recorded(self, identifiers)
-        outbound.pump()
 
     # -- the end
 

@@ -1,0 +1,199 @@
+"""What a client's bytes say: one packet after the other, and runs of alike ones in one step.
+
+In: bytes that begin with a packet. Out: each packet has done to the connection what it means; and where the first one starts that is not
+complete. A run of PUBLISH packets that differ in identifier and payload only, and a run of plain acknowledgements, are each taken in one
+step (`burst.py`); every other packet goes through `gateway.mqtt.decode`.
+"""
+
+from __future__ import annotations
+
+from struct import unpack
+from typing import TYPE_CHECKING
+
+from gateway.broker import handshake, publishing, requests
+from gateway.broker.burst import MAXIMUM, RETAIN, Burst
+from gateway.mqtt.decode import decode
+from gateway.mqtt.errors import ProtocolError
+from gateway.mqtt.packets import (
+    Auth,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Unsubscribe,
+    Version,
+)
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.stream import packet_bounds
+
+if TYPE_CHECKING:
+    from gateway.broker.connection import Connection
+
+_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
+# First bytes of a PUBLISH without anything odd about it: QoS 0 without DUP, QoS 1, QoS 2.
+_PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
+_CONNECT = 0x10
+
+
+def take(connection: Connection, data: bytes) -> int:
+    """Take packets from `data`; returns where the first incomplete one starts."""
+    at, end, maximum = 0, len(data), connection.our_limit
+    while end - at >= 2 and connection.closing is None and not connection.waiting:
+        first, length = data[at], data[at + 1]
+        if length < 0x80 and length + 2 <= maximum:
+            start = at + 2
+            stop = start + length
+        else:
+            start, stop = packet_bounds(data, at, maximum)
+            if not start:
+                break
+        if connection.session is None and first != _CONNECT:
+            raise ProtocolError("the first packet is not CONNECT")
+        if stop > end:
+            connection.missing = stop - end
+            return at
+        if first in _PUBLISHES:
+            at = _publish(connection, data, at, start, stop, end) or _other(connection, data, at, start, stop)
+        elif first in _ACKS and length == 2:
+            at = _acks(connection, data, at, end)
+        else:
+            at = _other(connection, data, at, start, stop)
+    connection.missing = 1
+    return at
+
+
+def _publish(connection: Connection, data: bytes, at: int, start: int, stop: int, end: int) -> int:
+    """Take the PUBLISH at `at`, and those behind it that are alike. Returns where they end; 0 when there is something about this one
+    that `decode` must see."""
+    after_topic = start + 2 + (data[start] << 8 | data[start + 1]) if stop - start >= 2 else end
+    topic = connection.topics.get(data[start:after_topic])
+    if topic is None:
+        return 0
+    first = data[at]
+    qos = first >> 1 & 3
+    body = after_topic + 2 if qos else after_topic
+    if connection.version == Version.V5:
+        if body >= stop or data[body]:
+            return 0
+        body += 1
+    elif body > stop:
+        return 0
+    stride = stop - at
+    count, after = 1, stop
+    if after + stride <= end and data[after] == first:
+        alike = data[at:after_topic]
+        marker, step = (body - 1 - at, 0) if connection.version == Version.V5 else (0, first)
+        while after + stride <= end and data.startswith(alike, after) and data[after + marker] == step and count < MAXIMUM:
+            after += stride
+            count += 1
+    raw = data[at:after] if after - at < end else data
+    identifiers: tuple[int, ...] = ()
+    if qos:
+        offset = after_topic - at
+        if count == 1:
+            identifiers = (raw[offset] << 8 | raw[offset + 1],)
+        else:
+            joined = bytearray(2 * count)
+            joined[0::2], joined[1::2] = raw[offset::stride], raw[offset + 1 :: stride]
+            identifiers = unpack(f">{count}H", joined)
+        if 0 in identifiers:
+            return 0
+    burst = Burst(
+        topic,
+        raw,
+        qos,
+        bool(first & RETAIN),
+        count=count,
+        stride=stride,
+        id_at=after_topic - at if qos else 0,
+        payload_at=body - at,
+        publisher=connection.session,
+    )
+    publishing.receive(connection, burst, identifiers)
+    return after
+
+
+def _acks(connection: Connection, data: bytes, at: int, end: int) -> int:
+    """Take a run of equal acknowledgements with a packet identifier and nothing else."""
+    kind = data[at]
+    count = 1
+    if data[at : at + 2] == data[at + 4 : at + 6]:
+        heads, lengths = data[at:end:4], data[at + 1 : end : 4]
+        count = min(len(heads) - len(heads.lstrip(heads[:1])), len(lengths) - len(lengths.lstrip(b"\2")), (end - at) // 4)
+    stop = at + 4 * count
+    identifiers = unpack(">" + "2xH" * count, data[at:stop]) if count <= 64 else unpack(f">{2 * count}H", data[at:stop])[1::2]
+    if 0 in identifiers:
+        raise ProtocolError("an acknowledgement has the packet identifier 0")
+    if kind == _PUBREL:
+        publishing.release(connection, identifiers)
+    else:
+        outbound = connection.session.outbound  # type: ignore[union-attr]
+        if kind == _PUBREC:
+            publishing.recorded(connection, identifiers)
+        elif kind == _PUBACK:
+            outbound.puback(identifiers)
+        else:
+            outbound.pubcomp(identifiers)
+        outbound.pump()
+    return stop
+
+
+def _other(connection: Connection, data: bytes, at: int, start: int, stop: int) -> int:
+    """Take one packet the long way."""
+    packet = decode(data[at], data[start:stop], connection.version)
+    if isinstance(packet, Publish):
+        publishing.decoded(connection, packet)
+    elif isinstance(packet, Connect):
+        if connection.session is not None:
+            raise ProtocolError("CONNECT: sent a second time")
+        handshake.connect(connection, packet)
+    elif isinstance(packet, Pingreq):
+        _pong(connection)
+    elif isinstance(packet, Subscribe):
+        requests.subscribe(connection, packet)
+    elif isinstance(packet, Unsubscribe):
+        requests.unsubscribe(connection, packet)
+    elif isinstance(packet, Disconnect):
+        handshake.disconnect(connection, packet)
+    elif isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp):
+        _ack(connection, packet)
+    elif isinstance(packet, Auth):
+        raise ProtocolError("AUTH: no authentication method was agreed on")
+    return stop
+
+
+def _pong(connection: Connection) -> None:
+    """PINGRESP comes in its turn, but does not wait for a disk that fails: who waits for an acknowledgement would believe that we are
+    gone. CONNACK is first in any case [MQTT-3.2.0-1]."""
+    broker = connection.broker
+    if broker.disk_full and connection.held and connection.greeted is not None and connection.greeted <= broker.committed:
+        connection.out.append(b"\xd0\0")
+        if not connection.dirty:
+            connection.dirty = True
+            broker.dirty.append(connection)
+    else:
+        connection.send(b"\xd0\0")
+
+
+def _ack(connection: Connection, packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
+    """An acknowledgement with a reason code or properties."""
+    identifiers = (packet.packet_id,)
+    outbound = connection.session.outbound  # type: ignore[union-attr]
+    if isinstance(packet, Pubrel):
+        publishing.release(connection, identifiers)
+        return
+    if isinstance(packet, Puback):
+        outbound.puback(identifiers)
+    elif isinstance(packet, Pubcomp):
+        outbound.pubcomp(identifiers)
+    elif packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
+        outbound.refused(packet.packet_id)
+    else:
+        publishing.recorded(connection, identifiers)
+    outbound.pump()
