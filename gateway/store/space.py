@@ -37,6 +37,9 @@ _LOW, _HIGH = 0.25, 0.75
 """So many reserves from those bounds no message is taken any more, and messages are taken again."""
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4
+_MOST_BACKLOG = 16_000_000
+"""Where there is plenty: so much memory they may take."""
+
 _PLENTY = 16
 """While so many reserves are free nothing is kept, and nothing needs to be counted."""
 
@@ -62,10 +65,9 @@ class Space:
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         disk = os.statvfs(folder)
-        self.room = 0
+        self.room = self.backlog = 0
         self.short = False
         self._size = min(RESERVE, disk.f_blocks * disk.f_frsize // _SHARE)
-        self.backlog = int(_BACKLOG * self._size)
         self._folder = folder
         self._database = database
         self._may_use_all = os.geteuid() == 0  # a file system keeps its last blocks for root
@@ -77,8 +79,9 @@ class Space:
         with contextlib.suppress(OSError, sqlite3.Error):  # then all stays as it was
             free = self._free()
             if free >= _PLENTY * self._size and not self.short:
-                self.room = free // (_COPIES + 1)
+                self.room, self.backlog = free // (_COPIES + 1), _MOST_BACKLOG
                 return
+            self.backlog = int(_BACKLOG * self._size)
             if self._uncopied() > _UNCOPIED * self._size or self._above() < _HIGH * self._size:
                 self._empty_log()
             above = self._above()
