@@ -114,4 +114,4 @@ def _state(row: Row) -> str:
 
 def _queue(row: Row) -> str:
     subscriptions = row["subscriptions"] if isinstance(row["subscriptions"], int) else len(row["subscriptions"])
-    return f"{row['queued']} messages ({row['queued_bytes']} bytes) queued, {row['inflight']} in flight, {subscriptions} subscriptions"
+    return f"messages {row['queued']}, bytes {row['queued_bytes']}, in flight {row['inflight']}, subscriptions {subscriptions}"
