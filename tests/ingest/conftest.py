@@ -6,12 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
-
-# Spark keeps this machine busy: how long an example takes says nothing.
-hypothesis.settings.register_profile("ingest", deadline=None)
-hypothesis.settings.load_profile("ingest")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -132,5 +132,5 @@ class Lives(RuleBasedStateMachine):
         assert self.spooled() == set()
 
 
-Lives.TestCase.settings = settings(max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+Lives.TestCase.settings = settings(max_examples=10, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 test_lives_of_a_store = Lives.TestCase
