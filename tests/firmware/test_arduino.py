@@ -9,6 +9,17 @@ import pytest
 from hil.board.measure import measure
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
+CATEGORIES = {
+    "Display",
+    "Communication",
+    "Signal Input/Output",
+    "Sensors",
+    "Device Control",
+    "Timing",
+    "Data Storage",
+    "Data Processing",
+    "Other",
+}
 SKETCHES = FIRMWARE.parent / "build" / "firmware" / "arduino"
 
 
@@ -41,3 +52,8 @@ def test_the_library_says_what_it_is() -> None:
     properties = dict(line.split("=", 1) for line in (FIRMWARE / "library.properties").read_text().splitlines())
     assert {"name", "version", "author", "maintainer", "sentence", "paragraph", "category", "url", "architectures"} <= properties.keys()
     assert (FIRMWARE / "src" / properties["includes"]).exists()
+    assert all(properties.values())  # arduino-lint LP056 and its kin
+    assert re.fullmatch(r"\d+\.\d+\.\d+", properties["version"])  # LP014
+    assert re.fullmatch(r"https://[a-z.]+", properties["url"])  # LP041
+    assert properties["sentence"] not in properties["paragraph"]  # LP036
+    assert properties["category"] in CATEGORIES  # LP039
