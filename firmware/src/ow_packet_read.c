@@ -59,21 +59,36 @@ static bool take_flag(struct reader *reader)
     return value;
 }
 
-/* Binary Data or a string (sections 1.5.4, 1.5.6). Returns its length. */
-static uint8_t take_string(struct reader *reader)
+/* Binary Data (section 1.5.6). Returns its length. */
+static uint8_t take_binary(struct reader *reader)
 {
     uint16_t length = take_u16(reader);
     take(reader, length);
     return (uint8_t)length;
 }
 
-/* A Topic Name: [MQTT-3.3.2-2], [MQTT-3.3.2-14], [MQTT-4.7.3-2]. */
-static uint8_t take_topic(struct reader *reader)
+/* A UTF-8 Encoded String [MQTT-1.5.4-1], [MQTT-1.5.4-2]; a Topic Name has no wildcards [MQTT-3.3.2-2], [MQTT-3.3.2-14]. Returns its length. */
+static uint8_t take_text(struct reader *reader, bool topic)
 {
     const uint8_t *at = reader->at + 2;
-    uint8_t length = take_string(reader);
-    for (uint8_t i = 0; i < length && !reader->error; i++) {
-        if (at[i] == '\0' || at[i] == '+' || at[i] == '#') {
+    uint8_t length = take_binary(reader);
+    uint8_t more = 0;                  /* bytes of the character that are missing */
+    uint8_t least = 0x80, most = 0xBF; /* what the next of them may be */
+    for (uint8_t left = reader->error ? 0 : length; left; left--) {
+        uint8_t byte = *at++;
+        bool bad = byte == 0 || (topic && (byte == '+' || byte == '#'));
+        if (more) {
+            bad = byte < least || byte > most;
+            least = 0x80;
+            most = 0xBF;
+            more--;
+        } else if (byte >= 0x80) {
+            bad = byte < 0xC2 || byte > 0xF4;
+            more = (uint8_t)(1 + (byte >= 0xE0) + (byte >= 0xF0));
+            least = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80; /* else longer than it must be */
+            most = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;  /* else a surrogate, or beyond U+10FFFF */
+        }
+        if (bad || more >= left) {
             fail(reader, OW_MALFORMED_PACKET);
         }
     }
@@ -131,13 +146,16 @@ static void take_property(struct reader *reader, uint8_t id, struct ow_connack *
         take(reader, 4);
         break;
     case RESPONSE_TOPIC:
-        take_topic(reader);
+        take_text(reader, true);
         break;
     case USER_PROPERTY:
-        take_string(reader);
+        take_text(reader, false);
         /* fall through */
-    case 0x03: case 0x09: case 0x12: case 0x1C: case REASON_STRING:
-        take_string(reader);
+    case 0x03: case 0x12: case 0x1C: case REASON_STRING:
+        take_text(reader, false);
+        break;
+    case 0x09:
+        take_binary(reader);
         break;
     case TOPIC_ALIAS: /* we announced a Topic Alias Maximum of 0 */
         fail(reader, OW_TOPIC_ALIAS_INVALID);
@@ -211,7 +229,7 @@ uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, str
     message->retain = flags & 1;
     message->alias = 0;
     message->topic = (const char *)bytes + 2;
-    message->topic_length = take_topic(&reader);
+    message->topic_length = take_text(&reader, true);
     *id = 0;
     if (message->qos) {
         *id = take_positive(&reader);

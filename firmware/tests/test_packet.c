@@ -215,6 +215,8 @@ static void publish_in(void)
         {0, OW_MALFORMED_PACKET, {0, 1, '#', 0}, 4},                   /* a wildcard [MQTT-3.3.2-2] */
         {0, OW_MALFORMED_PACKET, {0, 3, 'a', '/', '+', 0}, 6},
         {0, OW_MALFORMED_PACKET, {0, 2, 'a', 0, 0}, 5},                /* U+0000 [MQTT-4.7.3-2] */
+        {0, OW_MALFORMED_PACKET, {0, 3, 0xED, 0xA0, 0x80, 0}, 6},      /* a surrogate [MQTT-1.5.4-1] */
+        {0, OW_MALFORMED_PACKET, {0, 2, 'a', 0xC3, 0}, 5},             /* half a character */
         {0, OW_PROTOCOL_ERROR, {0, 1, 'a', 4, 0x01, 1, 0x01, 1}, 8},   /* twice, 3.3.2.3.2 */
         {0, OW_PROTOCOL_ERROR, {0, 1, 'a', 10, 0x02, 0, 0, 0, 9, 0x02, 0, 0, 0, 9}, 14}, /* twice, 3.3.2.3.3 */
         {0, OW_PROTOCOL_ERROR, {0, 1, 'a', 2, 0x01, 2}, 6},            /* Payload Format Indicator 2 */
