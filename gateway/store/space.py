@@ -115,13 +115,13 @@ class Space:
         self.room = 0 if short else above // _COPIES
 
     def _keep_reserve(self) -> None:
-        free = self._free()
-        if self._held():
+        free, path = self._free(), self._folder / NAME
+        if path.exists():  # and be it that the file system has found a way to take less for it
             if free < _LOW * self._size:
                 self.release()
         elif free >= (_OUTSIDE + _LOW) * self._size:
             try:
-                with (self._folder / NAME).open("wb") as file:
+                with path.open("wb") as file:
                     os.posix_fallocate(file.fileno(), 0, self._size)
             except OSError:
                 self.release()
