@@ -27,7 +27,7 @@ struct machine {
     int64_t cut;      /* CUT_NEXT: the next write below `folder` is done by half; CUT_ALL, after it: all others fail with EIO */
     int64_t slow_ms;  /* fsync and fdatasync below `folder` take longer */
     int64_t clock_ns; /* added to the time of day */
-    int64_t steps;    /* after so many steps, who takes it is stopped: before a write below `folder`, or after a sync */
+    int64_t steps;    /* who takes the last of so many steps is stopped: before a write below `folder` or to a line, after a sync */
     int64_t hold;     /* who is about to make a file whose path matches `pattern` is stopped before it */
     int64_t refused, halved, slowed, shifted, held; /* how often each was */
     char pattern[PATTERN];
@@ -87,7 +87,7 @@ static ssize_t allowed(int fd, size_t size)
 
 static void step(int fd)
 {
-    if (!machine || machine->steps <= 0 || !below_folder(fd) || __atomic_sub_fetch(&machine->steps, 1, __ATOMIC_SEQ_CST) != 0)
+    if (!machine || machine->steps <= 0 || !(below_folder(fd) || isatty(fd)) || __atomic_sub_fetch(&machine->steps, 1, __ATOMIC_SEQ_CST) != 0)
         return;
     count(&machine->held);
     raise(SIGSTOP);

@@ -111,9 +111,9 @@ class BoardPowerCutAtEachWrite(Sweep):
 
 
 class GatewayKillAtEachStep(Sweep):
-    """Of those that the gateway's commits are made of: before each write, and after each sync."""
+    """Of those that the gateway takes: before each write to its disk and to the board's line, and after each sync."""
 
-    text: ClassVar[str] = "kill -9 of the gateway within a commit"
+    text: ClassVar[str] = "kill -9 of the gateway at a step of the exchange"
     machine_of: ClassVar[str] = "gateway"
     kind: Literal["gateway-kill-at-each-step"]
 

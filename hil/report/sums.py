@@ -12,7 +12,7 @@ BOARD_CUTS = (
     "power cut at a byte of the exchange",
     "power cut at an EEPROM write of the exchange",
 )
-GATEWAY_CUTS = ("kill -9 of the gateway", "kill -9 of the gateway within a commit", "power cut of the gateway")
+GATEWAY_CUTS = ("kill -9 of the gateway", "kill -9 of the gateway at a step of the exchange", "power cut of the gateway")
 OTHER = ("phantom", "out of order", "unknown")
 ALL = "all"
 

@@ -52,7 +52,7 @@ def run(tmp_path: Path, bench: str, *sabotages: Sabotage) -> subprocess.Complete
     return start(tree, tmp_path, "run", bench)
 
 
-@pytest.mark.parametrize("bench", ["every-commit", "every-write", "bad-uplink"])
+@pytest.mark.parametrize("bench", ["every-step", "every-write", "bad-uplink"])
 def test_the_copy_itself_holds(tmp_path: Path, bench: str) -> None:
     done = run(tmp_path, bench)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -61,13 +61,13 @@ def test_the_copy_itself_holds(tmp_path: Path, bench: str) -> None:
 def test_a_forged_completion_is_caught(tmp_path: Path) -> None:
     """Who loses a publication after its PUBREC is saved by the truth: 0x92 to its PUBREL makes the board publish again. A gateway that
     forges success there has lost it for good."""
-    done = run(tmp_path, "every-commit", ACK_JUST_BEFORE_COMMIT, FORGED_COMPLETION)
+    done = run(tmp_path, "every-step", ACK_JUST_BEFORE_COMMIT, FORGED_COMPLETION)
     assert counts(done)["lost"] > 0, done.stdout
     assert re.search(r"lost: uno-1 sequence \d+, wrong from spool on", done.stdout)
 
 
 def test_a_broker_without_deduplication_is_caught(tmp_path: Path) -> None:
-    done = run(tmp_path, "every-commit", NO_DEDUPLICATION_IN_THE_BROKER)
+    done = run(tmp_path, "every-step", NO_DEDUPLICATION_IN_THE_BROKER)
     assert counts(done)["doubled"] > 0, done.stdout
     assert re.search(r"duplicate: uno-1 sequence \d+, wrong from spool on", done.stdout)
 

@@ -53,7 +53,7 @@ def test_a_bench_without_faults_plans_none() -> None:
     assert plan(Bench(title="t")).faults == ()
 
 
-@pytest.mark.parametrize(("name", "steps"), [("every-byte", 1), ("every-write", 2), ("every-commit", 1)])
+@pytest.mark.parametrize(("name", "steps"), [("every-byte", 1), ("every-write", 2), ("every-step", 1)])
 def test_a_sweep_has_every_point_once_shared_out_among_the_boards(name: str, steps: int) -> None:
     made = plan(load(name))
     count = len(made.faults)
