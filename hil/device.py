@@ -28,7 +28,7 @@ HEX = BUILD / "uno" / "sensor.hex"
 SAMPLING_OFF = 0xFFFF
 FULL_SCALE_MV = 5000
 WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
-PROVISION_TRIES = 3
+PROVISION_TRIES = 10
 
 
 class Device:

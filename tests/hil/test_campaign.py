@@ -52,7 +52,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, *seeds: int, keep: bool = False, trace: str | None = None) -> tuple[bool, str]:
     out = io.StringIO()
-    made = Campaign([Item("benches/demo.toml", seed, trace=trace) for seed in seeds], folder, keep, Console(file=out, width=200))
+    made = Campaign([Item("benches/demo.toml", seed, trace=trace) for seed in seeds], folder, keep, Console(file=out, width=80))
     return made.run(jobs=2), out.getvalue()
 
 
