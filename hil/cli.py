@@ -128,7 +128,8 @@ def glue(
     seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
     folder: Directory = RUNS / "glue",
 ) -> None:
-    """The glue people use today beside ours, under the same plan of faults: sketch, serial script, mosquitto, files of JSON lines.
+    """The glue people use today beside ours, under the same plan of faults: sketch, serial script, mosquitto, files of JSON lines, and
+    Spark's file source for a bench that goes to the table.
 
     Needs Debian's mosquitto. Exit code 0 if ours holds, whatever the glue does.
 
@@ -142,7 +143,8 @@ def glue(
     theirs = asyncio.run(GlueRun(loaded, made, place / "glue").go())
     ours = _carry_out(bench, loaded, made, Folder(_fresh(place / "ours")), console)
     table = Table("", "produced", "arrived", *(outcome for outcome in Outcome if outcome is not Outcome.OK))
-    for name, result in (("glue", theirs), ("onceway", ours)):
+    told = {f"glue, {claim}": result for claim, result in theirs.items()}
+    for name, result in (*told.items(), (f"onceway, {loaded.until}", ours)):
         counts = [str(result.count(outcome)) for outcome in Outcome if outcome is not Outcome.OK]
         table.add_row(name, str(result.produced), str(result.rows), *counts)
     console.print(table)

@@ -1,24 +1,32 @@
 """One run of the glue, with the plan of our own run of the same bench.
 
-In: a bench, of which it takes boards, readings, noise, power cuts and kills. Out: a history with the hops board and batch (the files), and
-the checker's result. A kill of the gateway takes the broker and the scripts at the ports, since that is where they run.
+In: a bench, of which it takes boards, readings, noise, power cuts and kills. Out: a history with the hops board, batch (the files) and
+table, and what the checker says of files and table. A kill of the gateway takes the broker and the scripts at the ports, since that is
+where they run.
 """
 
 import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cbor2
+from deltalake import DeltaTable
 
 from gateway import __version__
 from gateway.errors import OncewayError
+from gateway.ingest.command import build
 from hil.bench import Bench
 from hil.checker import Result, check
+from hil.checkpoint import IngestProgress
 from hil.counters import wait_until
 from hil.faults import Fault
 from hil.faults.line import LineWeather
@@ -26,12 +34,14 @@ from hil.history import History, read
 from hil.plan import Plan
 from hil.process import Child, Children, children
 
-CAN = {"line-noise", "line-bursts", "line-trace", "board-power-cut", "gateway-kill", "uplink-kill"}
+CAN = {"line-noise", "line-bursts", "line-trace", "board-power-cut", "gateway-kill", "uplink-kill", "ingest-kill", "checkpoint-lost"}
 """Kinds of faults that mean the same for the glue."""
 
+SCRIPT = Path(__file__).with_name("stream.py")
 DOWN_S = 0.5  # from a kill to the next start, as for ours
 UP_S = 3.0  # until the scripts have connected
 SETTLE_S = 8.0  # without a new row after which everything that comes has come
+SPARK_WITHIN = 300.0  # s in which Spark must have read what there is, and met its faults
 
 
 class GlueRun:
@@ -45,25 +55,31 @@ class GlueRun:
         self._folder = folder
         self._port = _free_port()
         self._history = History(folder / "history.jsonl")
+        self._to_table = bench.until == "table"
+        self._table, self._checkpoint = folder / "table", folder / "checkpoint"
+        self._progress = IngestProgress(self._checkpoint, self._table)
         self._running: dict[str, Child] = {}
         self._wires: dict[str, Child] = {}
 
-    async def go(self) -> Result:
+    async def go(self) -> dict[str, Result]:
+        """What the checker says of the files, and of the table if the bench goes that far."""
         for name in ("files", "ports"):
             (self._folder / name).mkdir()
-        bench = {**self._bench.model_dump(), "until": "batch"}
-        self._history.add("rig", "run", version=__version__, bench=bench, plan=self._plan.to_json())
+        self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         async with children(self._folder / "logs") as programs:
             await self._start(programs)
             lanes = [asyncio.create_task(self._lane(faults, programs)) for faults in self._plan.lanes().values()]
             await wait_until(lambda: all(self._sampled(name) >= count for name, count in self._plan.readings.items()), 0.1)
-            await asyncio.wait(lanes, timeout=SETTLE_S)
+            await asyncio.wait(lanes, timeout=SPARK_WITHIN if self._to_table else SETTLE_S)
             await self._settle()
             for lane in lanes:
                 lane.cancel()
         self._enter()
         self._history.close()
-        return check(read(self._folder / "history.jsonl"))
+        run, *events = read(self._folder / "history.jsonl")
+        claims = ("batch", "table") if self._to_table else ("batch",)
+        bench = run.data["bench"]
+        return {claim: check([replace(run, data={**run.data, "bench": {**bench, "until": claim}}), *events]) for claim in claims}
 
     async def _start(self, programs: Children) -> None:
         for name, readings in self._plan.readings.items():
@@ -77,6 +93,8 @@ class GlueRun:
             argv = ["--board", str(board), "--port", str(port), "--seed", f"{self._bench.seed}/{name}", *weather]
             self._wires[name] = await self._python(programs, f"wire-{name}", "hil.wire", *argv)
             await wait_until(port.is_symlink)
+        if self._to_table:
+            await self._start_stream(programs)  # it takes a while to come up
         await self._start_gateway(programs)
         await self._start_collector(programs)
         await asyncio.sleep(UP_S)
@@ -99,6 +117,21 @@ class GlueRun:
         argv = ["--folder", str(self._folder / "files"), "--broker", str(self._port)]
         self._running["collect"] = await self._python(programs, "collect", "hil.glue.collect", *argv)
 
+    async def _start_stream(self, programs: Children) -> None:
+        command = build(str(SCRIPT), [str(self._folder / "files"), str(self._table), str(self._checkpoint)], memory="1g")
+        self._running["stream"] = await programs.start("stream", command.arguments, env=command.environment)
+
+    async def _restart_stream(self, programs: Children, *, forget: bool) -> None:
+        """kill -9 in a micro-batch if there is one in time, and a new start, without its checkpoint if it is to forget."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await wait_until(lambda: self._progress.in_batch)
+        await self._running["stream"].kill()
+        await asyncio.sleep(DOWN_S)
+        if forget:
+            shutil.rmtree(self._checkpoint)
+        await self._start_stream(programs)
+
     async def _lane(self, faults: list[Fault], programs: Children) -> None:
         for fault in faults:
             await wait_until(lambda fault=fault: self._count(fault) >= fault.at, 0.02)  # type: ignore[misc]
@@ -113,10 +146,14 @@ class GlueRun:
                     await self._running["collect"].kill()
                     await asyncio.sleep(DOWN_S)
                     await self._start_collector(programs)
+                case "ingest-kill" | "checkpoint-lost":
+                    await self._restart_stream(programs, forget=fault.kind == "checkpoint-lost")
             self._history.add(fault.target, "happened", fault=fault.id, kind=fault.text, evidence="")
 
     def _count(self, fault: Fault) -> int:
         """The glue keeps no count of what it has committed; what was sampled stands for it."""
+        if fault.counter == "appends":
+            return self._progress.appends
         return self._sampled(fault.target) if fault.target in self._plan.readings else sum(map(self._sampled, self._plan.readings))
 
     def _ledger(self, name: str) -> Path:
@@ -134,6 +171,21 @@ class GlueRun:
             return last == before
 
         await wait_until(still, SETTLE_S)
+        if self._to_table:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SPARK_WITHIN):
+                    await wait_until(self._taken, 0.5)
+
+    def _taken(self) -> bool:
+        """Whether the stream has read every file and ended the micro-batch with it. Its checkpoint lists the files, then a micro-batch's
+        offset in that list, then its end."""
+        logs = {int(path.name.removesuffix(".compact")): path for path in (self._checkpoint / "sources" / "0").glob("[0-9]*")}
+        if not logs or self._progress.ended < 0 or self._progress.in_batch:
+            return False
+        read = {name for path in logs.values() for name in re.findall(r"part-\d+\.jsonl", path.read_text())}
+        whole = {path.name for path in (self._folder / "files").glob("*.jsonl")}
+        offset = json.loads((self._checkpoint / "offsets" / str(self._progress.ended)).read_text().splitlines()[-1])
+        return read >= whole and int(offset["logOffset"]) >= max(logs)
 
     def _enter(self) -> None:
         """Truth and claim, in the form of any history: the boot stands for the incarnation."""
@@ -147,7 +199,10 @@ class GlueRun:
             for line in path.read_text().splitlines():
                 position += 1
                 self._history.add("batch", "publication", **claimed(json.loads(line)), origin="glue", position=position)
-        for hop in ("board", "batch"):
+        if self._to_table:
+            for row in DeltaTable(str(self._table)).to_pyarrow_table().to_pylist():
+                self._history.add("table", "publication", **claimed(row), origin="glue", position=0)
+        for hop in ("board", "batch", "table"):
             self._history.add(hop, "complete")
         self._history.add("rig", "end")
 
