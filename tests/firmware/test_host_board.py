@@ -155,6 +155,12 @@ def spooled(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
         ).fetchall()
 
 
+async def connected(board: Board, folder: Path) -> None:
+    """Wait until what the board makes from now on arrives. An outage before that, after another, may cost a double: firmware/README.md."""
+    newest = board.newest
+    await until(lambda: (rows := spooled(folder)) and rows[-1][2] > newest)
+
+
 def check(board: Board, folder: Path) -> None:
     """Each sequence once, under one incarnation, and with what the board journalled, as far as that is still there."""
     rows = spooled(folder)
@@ -208,7 +214,8 @@ async def test_power_cuts_of_both_lose_and_double_nothing(sensor: Path, tmp_path
     random = Random(5)
     async with board_on(sensor, tmp_path, 10) as board:
         async with gateway_at(configuration(board)) as site:
-            for cut in range(24):
+            for cut in range(12):
+                await connected(board, tmp_path)
                 await asyncio.sleep(random.uniform(0.05, 0.6))
                 if cut % 4 == 3:
                     await site.kill()
@@ -216,8 +223,9 @@ async def test_power_cuts_of_both_lose_and_double_nothing(sensor: Path, tmp_path
                 else:
                     await board.power_off()
                     await board.power_on(cut)
+            await connected(board, tmp_path)
             await board.end_delivered(99)
-        assert board.newest > 100
+        assert board.newest > JOURNAL_SLOTS, "each slot was used again"
         check(board, tmp_path)
 
 
