@@ -1,7 +1,8 @@
 """Many runs: each in a process of its own, some at once, with a line for each and sums at the end.
 
 In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `.md`, and `junit.xml`. A run that holds leaves its report
-only. A campaign that was interrupted and is begun again in the same folder goes on with what is missing.
+only. A campaign that was interrupted, or in which a run did not come up, goes on with what is missing when it is begun again in the same
+folder.
 """
 
 import asyncio
@@ -71,7 +72,7 @@ class Campaign:
         done = False
         try:
             asyncio.run(self._all(jobs))
-            done = True
+            done = len(self.reports) == len(self._items)
         finally:
             self._sum_up(done)
         return len(self.reports) == len(self._items) and all(_passed(one) for one in self.reports.values())

@@ -88,10 +88,12 @@ def test_one_that_does_not_keep_a_limit_fails_all(tmp_path: Path, started: Path)
     assert "holds    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, and must not exceed 5" in out
 
 
-def test_one_that_does_not_come_up_is_told(tmp_path: Path, started: Path) -> None:
-    holds, out = run(tmp_path / "all", 13)
-    assert not holds
-    assert "error    demo-13: error: bad luck" in out
+def test_one_that_does_not_come_up_is_told_and_tried_again_next_time(tmp_path: Path, started: Path) -> None:
+    for _ in range(2):
+        holds, out = run(tmp_path / "all", 12, 13)
+        assert not holds
+        assert "error    demo-13: error: bad luck" in out
+    assert sorted(started.read_text().split()) == ["12", "13", "13"]
 
 
 def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path, started: Path) -> None:
