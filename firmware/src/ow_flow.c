@@ -259,7 +259,7 @@ static void advance_out(struct ow_mqtt *client)
     if (client->holding && (uint8_t)((uint8_t)client->uptime - client->held) >= OW_RETRY_S) {
         client->holding = false;
     }
-    /* What were released meanwhile would be doubtful as well if the connection broke; so one at a time until the EEPROM has it settled. */
+    /* What was released meanwhile would be doubtful as well, if the connection broke: so one at a time until the EEPROM has it settled. */
     bool unsettled = OW_FLIGHTS > 1 && client->doubt && client->journal.asked;
     if (!client->holding && used < (unsettled ? 1 : client->receive_maximum) && client->journal.pending > used) {
         take(client, &out[used]);

@@ -224,7 +224,7 @@ static uint16_t subscription_id(const struct ow_mqtt *client, enum ow_packet_typ
     return type == OW_SUBSCRIBE ? id | 1 : (id | 3) - 1;
 }
 
-static uint8_t take_answer(struct ow_mqtt *client, enum ow_packet_type type)
+static uint8_t take_acknowledgement(struct ow_mqtt *client, enum ow_packet_type type)
 {
     uint8_t reason;
     uint16_t id;
@@ -256,7 +256,7 @@ static uint8_t take_session_packet(struct ow_mqtt *client, uint8_t type, uint8_t
     case OW_PUBCOMP:
     case OW_SUBACK:
     case OW_UNSUBACK:
-        return take_answer(client, type);
+        return take_acknowledgement(client, type);
     case OW_PINGRESP:
         if (!client->ping_open || client->have) {
             return OW_PROTOCOL_ERROR;
