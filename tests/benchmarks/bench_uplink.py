@@ -111,20 +111,25 @@ def speed() -> list[Figure]:
 
 
 def memory(rows: int) -> list[Figure]:
-    """Resident memory of the process while the spool drains: its highest value, and how much it grew over the second half."""
+    """Resident memory of the process while the spool drains: its highest value, and how much it grew over the second half. S3 needs most,
+    so it is the one that drains all the rows; the others drain a tenth."""
     figures = []
     with folder() as path:
         (path / "sshd").mkdir()
         (path / "weed").mkdir()
-        fill(path / "full", rows)
         with sftp_server(path / "sshd") as sftp, s3_server(path / "weed") as s3:
-            for name, url, options in (("a folder", "", None), ("SFTP", sftp.url(), sftp.options), ("S3", s3.url(), s3.options())):
-                shutil.copytree(path / "full", path / "data")
+            places = (
+                ("a folder", rows // 10, "", None),
+                ("SFTP", rows // 10, sftp.url(), sftp.options),
+                ("S3", rows, s3.url(), s3.options()),
+            )
+            for name, count, url, options in places:
+                fill(path / "data", count)
                 samples = resident(start(config(path, 5000, url, options)))
                 shutil.rmtree(path / "data")
                 half = samples[len(samples) // 2 :]
                 figures += [
-                    Figure(f"uplink: memory while {rows:,} readings drain to {name}", max(samples), "MB", "≤ 120"),
+                    Figure(f"uplink: memory while {count:,} readings drain to {name}", max(samples), "MB", "≤ 120"),
                     Figure(f"uplink: growth of memory over the second half of that, {name}", max(half) - half[0], "MB", "≤ 2"),
                 ]
     return figures
