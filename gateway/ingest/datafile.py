@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from gateway.ingest import durable
 from gateway.ingest.chunk import CHUNK
 
 PUBLICATION_COLUMNS = [
@@ -50,7 +51,8 @@ class DataFiles:
     """publications, readings: the tables' folders, as Spark names them."""
 
     def __init__(self, publications: str, readings: str) -> None:
-        self._folders = {"publications": _open(publications), "readings": _open(readings)}
+        self._locations = {"publications": publications, "readings": readings}
+        self._folders = {table: _open(location) for table, location in self._locations.items()}
 
     def put(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Write a chunk. A damaged batch passes as it is."""
@@ -70,6 +72,7 @@ class DataFiles:
         data = sink.getvalue()
         try:
             fs.pipe_file(f"{folder}/{name}", bytes(data))
+            durable.settle_files(self._locations[table], [name])
         except OSError:
             with suppress(OSError):  # on a full disk its part is in the way
                 fs.rm_file(f"{folder}/{name}")
@@ -112,6 +115,5 @@ def _stamp(moment: datetime) -> str:
 
 
 def _open(location: str) -> tuple[Any, str]:
-    """Spark names a folder as it is called: `#`, `?` and `%` stand for themselves."""
-    fs, folder = fsspec.core.url_to_fs(location.removeprefix("file:"))
+    fs, folder = fsspec.core.url_to_fs(str(durable.local_path(location) or location))
     return fs, str(folder).rstrip("/")

@@ -14,8 +14,8 @@ from gateway.ingest.quarantine import QUARANTINE, Quarantine
 from gateway.ingest.readings import READINGS, Readings
 from gateway.ingest.seen import Seen
 from gateway.ingest.sink import Sink
-from gateway.ingest.storage import Folder
-from gateway.ingest.tables import PUBLICATIONS, Table, beside
+from gateway.ingest.storage import open_folder
+from gateway.ingest.tables import PUBLICATIONS, Table, beside, mend
 from gateway.ingest.transaction import DeltaWriter
 
 
@@ -23,17 +23,18 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
     """The sink of the table `name`, which is made if there is none, with the seen ranges loaded."""
     publications = Table(spark, name, PUBLICATIONS)
     readings = Table(spark, beside(publications.name, "readings"), READINGS)
+    quarantine = Table(spark, beside(publications.name, "quarantine"), QUARANTINE)
+    mend(publications, readings, quarantine)
     publications.create()
     readings.create()
     place, readings_place = publications.place(), readings.place()
-    commits, readings_commits = (CommitLog(Folder(spark, each.location, "_delta_log")) for each in (place, readings_place))
+    commits, readings_commits = (CommitLog(open_folder(spark, each.location, "_delta_log")) for each in (place, readings_place))
     writer = DeltaWriter(spark, place.location, commits)
-    own = Folder(spark, place.location, snapshot.FOLDER)
+    own = open_folder(spark, place.location, snapshot.FOLDER)
     seen = Seen(publications, place.id, writer, commits, own)
     with lease(place.location):
         seen.load()
         follower = Readings(readings, DeltaWriter(spark, readings_place.location, readings_commits), publications, place.id, commits)
-    quarantine = Quarantine(spark, Table(spark, beside(publications.name, "quarantine"), QUARANTINE), landing)
     counted = counters.load(own, place.id) or counters.Counters(place.id)
     locations: dict[TableName, str] = {"publications": place.location, "readings": readings_place.location}
-    return Sink(locations, seen, Appender(seen, writer, publications.name), follower, quarantine, counted, own)
+    return Sink(locations, seen, Appender(seen, writer, publications.name), follower, Quarantine(spark, quarantine, landing), counted, own)

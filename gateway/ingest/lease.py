@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from gateway.ingest.durable import local_path
 
 REMIND_SECONDS = 60.0
 
@@ -37,10 +38,8 @@ def lease(location: str) -> Iterator[None]:
 
 def lock_file(location: str) -> Path | None:
     """The lock beside a local table, e.g. `/lake/.publications.lease`; None for other file systems."""
-    if urlsplit(location).scheme not in ("", "file"):
-        return None
-    table = Path(location.removeprefix("file:"))
-    return table.parent / f".{table.name}.lease"
+    table = local_path(location)
+    return None if table is None else table.parent / f".{table.name}.lease"
 
 
 def _take(descriptor: int, path: Path) -> None:

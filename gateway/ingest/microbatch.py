@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.ingest.dedup import ChunkRange
-from gateway.ingest.storage import Folder
+from gateway.ingest.storage import open_folder
 from gateway.ingest.tables import first_line
 
 TableName = Literal["publications", "readings"]
@@ -133,9 +133,9 @@ class MicroBatch:
         """Delete the files that no commit names, after it. Best effort: `compact` deletes what stays."""
         dirty = {chunk for chunk, *_ in drop}
         for table, files in self._files.items():
-            folder = Folder(self._spark, self._locations[table])
+            folder = open_folder(self._spark, self._locations[table])
             try:
                 for chunk in dirty & files.keys():
                     folder.delete(files[chunk]["name"])
-            except Py4JError as error:
+            except (Py4JError, OSError) as error:
                 log.warning("files that are not used were not deleted in %s: %s", folder, first_line(error))

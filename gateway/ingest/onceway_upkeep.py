@@ -19,7 +19,7 @@ from gateway.ingest.readings import READINGS
 from gateway.ingest.release import release
 from gateway.ingest.script import run_script
 from gateway.ingest.session import open_session
-from gateway.ingest.tables import PUBLICATIONS, Table, absolute, beside, is_named
+from gateway.ingest.tables import PUBLICATIONS, Table, absolute, beside, is_named, mend
 from gateway.ingest.upkeep import compact, expire
 
 log = logging.getLogger("onceway.ingest")
@@ -42,7 +42,9 @@ def run(options: argparse.Namespace) -> None:
     spark = open_session(is_named(options.table))
     publications = Table(spark, options.table, PUBLICATIONS)
     readings = Table(spark, beside(publications.name, "readings"), READINGS)
+    quarantine = Table(spark, beside(publications.name, "quarantine"), QUARANTINE)
     try:
+        mend(publications, readings, quarantine)
         if not publications.exists():
             raise OncewayError("there is no such table", publications.name)
         if options.command == "release":
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
             if damaged:
                 raise OncewayError(f"{damaged} batches are still damaged", f"{publications.name}_quarantine")
         elif options.command == "compact":
-            compact(spark, [publications, readings, Table(spark, beside(publications.name, "quarantine"), QUARANTINE)])
+            compact(spark, [publications, readings, quarantine])
         else:
             before = datetime.now(UTC) - timedelta(seconds=options.older_than)
             log.info("deleted %d publications received before %s", expire(spark, publications, readings, before), before.isoformat())

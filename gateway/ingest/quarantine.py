@@ -54,6 +54,7 @@ class Quarantine:
             merge = merge.whenMatchedUpdate(set={"reason": "new.reason", "released": F.lit(None).cast("timestamp")})
             fresh = {column: f"new.{column}" for column in ("gateway", "epoch", "batch", "url", "reason")}
             merge.whenNotMatchedInsert(values={**fresh, "found": "current_timestamp()"}).execute()
+            self._table.settle()
 
     def open(self) -> list[tuple[str, int]]:
         """(feed, number) of the batches that were not taken in yet, in order."""
@@ -69,6 +70,7 @@ class Quarantine:
         with lease(self._table.name):
             merge = self._table.delta().alias("old").merge(taken.alias("new"), SAME_BATCH)
             merge.whenMatchedUpdate(set={"released": "current_timestamp()"}).execute()
+            self._table.settle()
 
     def _url(self, one: DamagedBatch) -> str:
         return f"{self._landing}/{one.gateway}/{one.epoch}/{file_stem(one.batch)}.parquet"

@@ -93,6 +93,7 @@ class Readings:
         if new is None:
             everything = exploded(self._decode(self._publications.read(versionAsOf=until)))
             self._table.overwrite(everything, self._application, until)
+            self._table.settle()
             self._version, _ = self._writer.progress(self._application)
         self.covers = until
 

@@ -1,12 +1,15 @@
-"""Small files on whatever file system Spark reaches the table by (Hadoop's FileSystem, with Spark's own credentials).
+"""Small files beside a table: on a local disk, or on whatever file system Spark reaches it by (Hadoop's, with Spark's own credentials).
 
-In: a folder as Spark names it. Out: bytes by name; None or nothing where a file is missing.
+In: a folder as Spark names it. Out: bytes by name; None or nothing where a file is missing. Raises OSError, or Py4JJavaError from Hadoop.
 """
 
+from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+from gateway.ingest import durable
 
 
 class Readable(Protocol):
@@ -17,7 +20,52 @@ class Readable(Protocol):
     def names(self) -> list[str]: ...
 
 
-class Folder:
+class Folder(Readable, Protocol):
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file there, whole, in place of what is there."""
+
+    def delete(self, name: str) -> None: ...
+
+
+def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
+    """The folder `name` of a table, or the table's own."""
+    path = durable.local_path(location)
+    return HadoopFolder(spark, location, *([name] if name else [])) if path is None else LocalFolder(path / name)
+
+
+class LocalFolder:
+    """What is written is on the disk before `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        if not self._path.exists():
+            self._path.mkdir(exist_ok=True)
+            durable.sync(self._path.parent)
+        durable.write(self._path / name, data)
+
+    def names(self) -> list[str]:
+        """Names of the files that are not hidden, sorted; none when the folder is missing."""
+        try:
+            return sorted(path.name for path in self._path.iterdir() if path.is_file() and not path.name.startswith("."))
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        (self._path / name).unlink(missing_ok=True)
+
+
+class HadoopFolder:
     def __init__(self, spark: SparkSession, *path: str) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm
@@ -40,7 +88,7 @@ class Folder:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, under a hidden name first. Raises Py4JJavaError."""
+        """Put a file there, under a hidden name first."""
         hidden = self._child(f".{name}.new")
         stream = self._fs.create(hidden, True)
         try:

@@ -8,13 +8,15 @@ import os
 import re
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
+from gateway.ingest import durable
+from gateway.ingest.lease import lease
 
 CREATE_TRIES = 5
 
@@ -87,6 +89,7 @@ class Table:
                 for key, value in self._layout.properties:
                     builder = builder.property(key, value)
                 builder.execute()
+                self.settle()
                 return
             except PySparkException as error:
                 if not remaining:
@@ -116,6 +119,23 @@ class Table:
                 raise OncewayError(f"the table {what}", self.name, "Let the ingest make its tables itself.")
         return Place(str(log.dataPath()), str(metadata.id()))
 
+    def settle(self) -> None:
+        """What one of Delta's own commands has just committed is on the disk when this returns."""
+        location = self.location()
+        if location is not None:
+            durable.settle_newest(location)
+
+    def location(self) -> str | None:
+        """The folder with its scheme, found without a look at the table; None when there is no such table in the catalog."""
+        session, jvm = self._spark._jsparkSession.sessionState(), cast(Any, self._spark._jvm)
+        if self._is_path:
+            path = jvm.org.apache.hadoop.fs.Path(self.name)
+            return str(path.getFileSystem(session.newHadoopConf()).makeQualified(path))
+        identifier = session.sqlParser().parseTableIdentifier(self.name)
+        if not session.catalog().tableExists(identifier):
+            return None
+        return str(jvm.org.apache.hadoop.fs.Path(session.catalog().getTableMetadata(identifier).location()))
+
     def delta(self) -> DeltaTable:
         return DeltaTable.forPath(self._spark, self.name) if self._is_path else DeltaTable.forName(self._spark, self.name)
 
@@ -135,6 +155,15 @@ class Table:
         """The rows that came in versions after `after` up to `until`, by the change data feed."""
         changes = self.read(readChangeFeed="true", startingVersion=after + 1, endingVersion=until)
         return changes.where("_change_type = 'insert'")
+
+
+def mend(publications: Table, *others: Table) -> None:
+    """Before they are looked into at a start: take commits back that a power cut has cut off."""
+    locations = [location for table in (publications, *others) if (location := table.location()) is not None]
+    if locations:
+        with lease(locations[0]):
+            for location in locations:
+                durable.take_back_torn(location)
 
 
 def absolute(name: str) -> str:

@@ -10,6 +10,7 @@ txnVersion, which come close to that, make Delta compute the table's whole state
 import json
 import secrets
 from typing import Any
+from urllib.parse import unquote
 
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -23,9 +24,10 @@ from delta.exceptions import (
 )
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
+from gateway.ingest import durable
 from gateway.ingest.commits import APPLICATION, CommitLog
 from gateway.ingest.microbatch import Addition
 
@@ -77,16 +79,18 @@ class DeltaWriter:
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         transaction.readWholeTable()
-        actions = self._nothing if new.rows is None else transaction.writeFiles(new.rows._jdf)
+        actions = self._nothing if new.rows is None else self._write_files(transaction, new.rows)
         for action in new.actions:
             actions = actions.appended(self._actions.fromJson(action))
         if progress is not None:
             actions = actions.appended(self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(*progress, self._none))
         nonce = secrets.token_hex(8)
         try:
-            return int(transaction.commit(actions, self._write({**note, "nonce": nonce})))
+            version = int(transaction.commit(actions, self._write({**note, "nonce": nonce})))
         except (PySparkException, Py4JError) as error:
-            return self._landed_all_the_same(nonce, based_on, error)
+            version = self._landed_all_the_same(nonce, based_on, error)
+        durable.settle(self._location, version)
+        return version
 
     def progress(self, application: str) -> tuple[int, int | None]:
         """The table's version, and what was stored as progress under this application id up to there."""
@@ -115,6 +119,12 @@ class DeltaWriter:
         if isinstance(error, CONFLICTS):
             raise Conflict(str(error).splitlines()[0]) from error
         raise error
+
+    def _write_files(self, transaction: Any, rows: DataFrame) -> Any:
+        actions = transaction.writeFiles(rows._jdf)
+        files = (actions.apply(number) for number in range(actions.size()))
+        durable.settle_files(self._location, (unquote(file.path()) for file in files))
+        return actions
 
     def _write(self, note: dict[str, Any]) -> Any:
         """Delta's name for an append: mode, then seven things it may carry, of which only the user metadata is used."""

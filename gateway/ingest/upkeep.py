@@ -14,7 +14,7 @@ from gateway.ingest import snapshot
 from gateway.ingest.lease import lease
 from gateway.ingest.ranges import SeenRanges
 from gateway.ingest.seen import collect_ranges
-from gateway.ingest.storage import Folder
+from gateway.ingest.storage import open_folder
 from gateway.ingest.tables import Table
 
 SMALL_FILE, LARGE_FILE = 64 * 1024 * 1024, 256 * 1024 * 1024
@@ -38,6 +38,7 @@ def compact(spark: SparkSession, tables: list[Table]) -> None:
             continue
         with lease(table.place().location):
             (done,) = table.delta().optimize().executeCompaction().select("metrics.numFilesAdded", "metrics.numFilesRemoved").collect()
+            table.settle()
             table.delta().vacuum()
         log.info("%s: %d files became %d", table.name, done["numFilesRemoved"], done["numFilesAdded"])
 
@@ -48,7 +49,7 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
     The readings go first and the keys are kept before the rows go, so whoever is interrupted begins anew.
     """
     place = publications.place()
-    folder = Folder(spark, place.location, snapshot.FOLDER)
+    folder = open_folder(spark, place.location, snapshot.FOLDER)
     old = F.col("received") < F.lit(before)
     with lease(place.location):
         version = _version(publications)
@@ -58,8 +59,10 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
             return 0
         expired = publications.read(versionAsOf=version).where(old).select("device", "incarnation", "sequence")
         readings.delta().alias("reading").merge(expired.alias("gone"), SAME_PUBLICATION).whenMatchedDelete().execute()
+        readings.settle()
         snapshot.keep_gone(folder, gone, version, place.id)
         publications.delta().delete(old)
+        publications.settle()
         deleted_from = _version(publications) - 1
         if deleted_from > version:  # where there is no lease, old rows may have come in meanwhile
             collect_ranges(publications.read(versionAsOf=deleted_from).where(old), gone)
