@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.ingest import counters, outside, snapshot
+from gateway.ingest import counters, snapshot, without_spark
 from gateway.ingest.counters import FeedTotal
 from gateway.ingest.feeds import LOOK_UPS_AT_ONCE, Feeds
 from gateway.ingest.landing import Landing
@@ -67,11 +67,11 @@ class Report:
 
 def make(landing: Landing, table: str) -> Report:
     """Raises OncewayError when there is no such table, and what the landing place raises when it cannot be reached."""
-    rows, newest = outside.rows_by_feed(table)
+    rows, newest = without_spark.rows_by_feed(table)
     quarantine: defaultdict[str, list[int]] = defaultdict(list)
-    for feed, number in outside.in_quarantine(table):
+    for feed, number in without_spark.in_quarantine(table):
         quarantine[feed].append(number)
-    files = outside.OwnFiles(table)
+    files = without_spark.OwnFiles(table)
     counted = counters.load(files)
     totals = counted.feeds if counted else {}
     seen = snapshot.load(files, counted.table) if counted else None
