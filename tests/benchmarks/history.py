@@ -1,0 +1,97 @@
+"""Tables with a long past, in seconds: files and commits as the ingest makes them, without the way through it.
+
+In: a session, the table's path, how many rows of which devices. Out: `publications` and `…_readings` with these rows, and a snapshot of the
+ranges seen: what a job that has run for months leaves behind.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateway.ingest import snapshot
+from gateway.ingest.commits import CommitLog
+from gateway.ingest.datafile import add_action
+from gateway.ingest.microbatch import Addition
+from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.readings import READINGS
+from gateway.ingest.storage import open_folder
+from gateway.ingest.tables import PUBLICATIONS, Layout, Place, Table, beside
+from gateway.ingest.transaction import DeltaWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Device = tuple[str, int]
+"""name, incarnation"""
+
+FILE_ROWS = 1_000_000
+KINDS = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def make(spark: "SparkSession", path: Path, rows: int, devices: Sequence[Device]) -> None:
+    """Sequences of each device begin at 0; one reading a publication. rows: a multiple of the number of devices."""
+    publications = _table(spark, str(path), PUBLICATIONS)
+    readings = _table(spark, beside(str(path), "readings"), READINGS)
+    place, version = publications.place(), 0
+    log = _writer(spark, place)
+    for addition in _files(path, PUBLICATIONS, rows, devices):
+        version = log.append(addition, version, {})
+    readings_log, readings_version = _writer(spark, readings.place()), 0
+    for addition in _files(Path(readings.name), READINGS, rows, devices):
+        readings_version = readings_log.append(addition, readings_version, {}, (f"onceway/{place.id}", version))
+    seen = SeenRanges()
+    for key in devices:
+        seen.add(key, 0, rows // len(devices))
+    snapshot.save(open_folder(spark, place.location, snapshot.FOLDER), snapshot.Snapshot(seen, version, place.id))
+
+
+def _table(spark: "SparkSession", name: str, layout: Layout) -> Table:
+    table = Table(spark, name, layout)
+    table.create()
+    return table
+
+
+def _writer(spark: "SparkSession", place: Place) -> DeltaWriter:
+    return DeltaWriter(spark, place.location, CommitLog(open_folder(spark, place.location, "_delta_log")))
+
+
+def _files(folder: Path, layout: Layout, rows: int, devices: Sequence[Device]) -> Iterator[Addition]:
+    """Files of a million rows, one device after the other, as they would have come."""
+    names, incarnations = (pa.array(column) for column in zip(*devices, strict=True))
+    for first in range(0, rows, FILE_ROWS):
+        numbers = np.arange(first, min(first + FILE_ROWS, rows))
+        which = pa.array((numbers % len(devices)).astype(np.int32))
+        times = pa.array(1_700_000_000_000_000 + numbers * 1000).cast(KINDS["timestamp"])
+        known = {
+            "device": names.take(which),
+            "incarnation": incarnations.take(which),
+            "sequence": pa.array(numbers // len(devices)),
+            "received": times,
+            "time": times,
+            "position": pa.array(np.zeros(len(numbers), np.int32)),
+            "value": pa.array(np.sqrt(numbers)),
+        }
+        columns = {
+            name: known[name] if name in known else pa.repeat(pa.scalar(_usual(kind), KINDS[kind]), len(numbers))
+            for name, kind, _ in layout.columns
+        }
+        table, name = pa.table(columns), f"part-{token_hex(16)}.parquet"
+        pq.write_table(table, folder / name, compression="snappy", store_schema=False)
+        yield Addition([add_action(name, (folder / name).stat().st_size, table)])
+
+
+def _usual(kind: str) -> str | bytes | int | None:
+    return {"string": "site-1", "binary": b"36 bytes of SenML in CBOR, or thereby", "bigint": 7}.get(kind)
