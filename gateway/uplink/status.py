@@ -45,18 +45,15 @@ class Status:
         return asdict(self)
 
     def as_text(self) -> str:
+        sent = self.sent
         when = f", the last at {_moment(self.landed_at)}" if self.landed_at else ""
         lines = [
             f"gateway   {self.gateway}, epoch {self.epoch}",
             f"uplink    {self.running or 'not running'}",
             f"spool     readings: {self.rows:,}, bytes: {self.bytes:,}, readings in no batch yet: {self.waiting:,}",
             f"batches   {self.cut:,} cut, {self.landed:,} landed{when}",
-            f"sent      {self.sent.readings:,} readings in {self.sent.bytes:,} bytes; {self.sent.failures:,} tries failed",
+            f"sent      readings: {sent.readings:,}, bytes: {sent.bytes:,}, batches: {sent.batches:,}, failed tries: {sent.failures:,}",
         ]
-        sent = self.sent
-        lines.append(
-            f"sent      {sent.readings:,} readings, {sent.bytes:,} bytes in {sent.batches:,} batches; {sent.failures:,} tries failed"
-        )
         if self.clockless:
             lines.append("clock     not synchronised: readings without a time wait up to two minutes for it")
         if self.outage:

@@ -109,7 +109,10 @@ def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
         "cut": 2,
         "landed": 2,
     }
-    assert "2 landed" in onceway("uplink", "status", "--data", data.path).stdout
+    lines = onceway("uplink", "status", "--data", data.path).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["gateway", "uplink", "spool", "batches", "sent"]
+    assert "2 landed" in lines[3]
+    assert "readings: 700," in lines[4]
 
 
 def test_bad_starts_say_what_to_do(data, onceway, tmp_path):
