@@ -15,10 +15,7 @@ from gateway.broker.burst import PUBLISH, QOS_BITS, Burst
 from gateway.broker.refusals import say
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import MqttError, ProtocolError
-from gateway.mqtt.packets import (
-    Packet,
-    Version,
-)
+from gateway.mqtt.packets import Packet, Version
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
