@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gateway.errors import OncewayError
+
 SIZE = 128 * 1024 * 1024
 MEMORY = "/dev/shm"  # noqa: S108 - a file system, and the folder made in it has a name that nobody can guess
 _WRITES, _IN_FLIGHT = 4, 8
@@ -29,7 +31,8 @@ def missing() -> str | None:
 
 
 class LoopDisk:
-    """mount: where it is mounted. Its image is in memory, so that other disks of this machine neither slow it nor suffer from it."""
+    """mount: where it is mounted. Its image is in memory, so that other disks of this machine neither slow it nor suffer from it. Raises
+    OncewayError if this machine refuses."""
 
     def __init__(self, mount: Path) -> None:
         self.mount = mount
@@ -44,7 +47,11 @@ class LoopDisk:
 
     def _attach(self) -> None:
         self._device = _run("losetup", "--find", "--show", self._image).strip()
-        _run("mount", "-o", "noatime", self._device, self.mount)
+        try:
+            _run("mount", "-o", "noatime", self._device, self.mount)
+        except OncewayError:
+            _run("losetup", "--detach", self._device)
+            raise
 
     def _detach(self, *how: str) -> None:
         _run("umount", *how, self.mount)
@@ -94,4 +101,8 @@ def _not_kept(folder: str, names: list[str]) -> list[str]:
 
 
 def _run(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    """In a session of its own, so that a Ctrl-C in the terminal does not end it half-way and leave something mounted."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, start_new_session=True)
+    if done.returncode:
+        raise OncewayError(f"a disk whose power can be cut cannot be had here ({done.stderr.strip()})", str(command[0]))
+    return done.stdout
