@@ -73,7 +73,10 @@ class Device:
             await board.stop()
 
     async def swap(self, fault: str, within: float) -> None:
-        """Put a new board in the place of this one, which has lost its power, by the user's command. The old EEPROM stays as it is."""
+        """Put a new board in the place of this one, which has lost its power, by the user's command. The old EEPROM stays as it is.
+
+        within: seconds in which the wire must have changed over. Raises TimeoutError.
+        """
         board, witness = self._new_board(f"{self.name}.{len(self._boards) + 1}")
         await self._plug_in(board)
         await self._provision("replace", board)

@@ -187,9 +187,9 @@ class BoardSwapped(Kind):
         if died is None:
             return None
         old = device.ledger.incarnation
-        async with rig.site.hands:  # the registry is on the gateway's disk
-            await device.swap(fault.id, MET_WITHIN)
         try:
+            async with rig.site.hands:  # the registry is on the gateway's disk
+                await device.swap(fault.id, MET_WITHIN)
             async with asyncio.timeout(MET_WITHIN):
                 await wait_until(lambda: device.look() and device.ledger.incarnation)
         except TimeoutError:

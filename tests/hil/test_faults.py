@@ -158,8 +158,11 @@ async def test_a_worn_slot_must_have_changed_what_was_written(counts: list[int],
     assert (evidence is not None) is (counts[-1] > counts[0])
 
 
-@pytest.mark.parametrize(("new", "happened"), [(0xBEEF, True), (0xC0FFEE, False), (0, False)])
-async def test_a_new_board_must_have_met_the_gateway_as_another_one(new: int, happened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("new", "happened"), [(0xBEEF, True), (0xC0FFEE, False), (0, False), (None, False)])
+async def test_a_new_board_must_have_met_the_gateway_as_another_one(
+    new: int | None, happened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: the wire did not even change over to it."""
     monkeypatch.setattr("hil.faults.board.MET_WITHIN", 0.1)
     ledger = SimpleNamespace(incarnation=0xC0FFEE)
     swapped: list[str] = []
@@ -172,6 +175,8 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(new: int, ha
 
     async def swap(name: str, within: float) -> None:
         swapped.append(name)
+        if new is None:
+            raise TimeoutError
         ledger.incarnation = new
 
     rig = rig_of(board=SimpleNamespace(subscribe=subscribe, cut=nothing), swap=swap, look=lambda: 1, waiting=2, ledger=ledger)
