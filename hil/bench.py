@@ -66,6 +66,8 @@ class Bench(BaseModel):
             raise ValueError(f"there are two tables [[fault]] of the kind {doubled[0]}; one with a count will do")
         if self.commands and "board-swapped" in kinds:
             raise ValueError("a board that is swapped has not obeyed what was sent to the one before; leave out commands or board-swapped")
+        if "gateway-kill-at-each-step" in kinds and self.boards > 1:
+            raise ValueError("gateway-kill-at-each-step counts the steps of one board's exchange, so boards must be 1")
         if self.until == "batch" and (behind := [kind.kind for kind in self.fault if kind.needs_ingest]):
             raise ValueError(f"a bench that ends at the landing place has no ingest, which {behind[0]} needs")
         return self

@@ -99,6 +99,7 @@ def test_all_shipped_benches_load() -> None:
             "line 4: [[fault]] number 1 (line-noise): rate = 2: input should be less than or equal to 0.1",
         ),
         ('title = "t"\n[[fault]]\nkind = "uplink-kill"\n[[fault]]\nkind = "uplink-kill"', "two tables [[fault]] of the kind uplink-kill"),
+        ('title = "t"\n[[fault]]\nkind = "gateway-kill-at-each-step"', "boards must be 1"),
         ("title = ", "the bench is not TOML"),
     ],
 )
