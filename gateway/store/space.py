@@ -84,8 +84,7 @@ class Space:
             self.backlog = int(_BACKLOG * self._size)
             if self._uncopied() > _UNCOPIED * self._size or self._above() < _HIGH * self._size:
                 self._empty_log()
-            above = self._above()
-            self._judge(above)
+            self._judge(self._above())
             self._keep_reserve()
 
     def release(self) -> bool:
@@ -143,6 +142,7 @@ class Space:
             return
         self._database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")
         try:
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            with contextlib.suppress(sqlite3.Error):  # the disk may be too full for it: then there is more reason to refuse messages
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")

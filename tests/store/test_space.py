@@ -1,6 +1,7 @@
 """Room on the disk, where the file system says what the test wants."""
 
 import os
+import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -95,3 +96,21 @@ def test_the_log_is_copied_before_it_needs_more_than_there_is(tmp_path: Path, di
     space.look()
     assert (tmp_path / FILE).stat().st_size > RESERVE // 2
     assert (tmp_path / f"{FILE}-wal").stat().st_size == 0
+
+
+def test_a_disk_too_full_to_copy_the_log_is_known_to_be_full(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+    disk.free = 4 * RESERVE
+    space = Space(tmp_path, database)
+    database.execute("PRAGMA wal_autocheckpoint=0")
+    with database:
+        database.execute("CREATE TABLE filler (data BLOB)")
+        database.execute("INSERT INTO filler VALUES (zeroblob(?))", (RESERVE // 2,))
+    disk.free = RESERVE
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE // 4, before[1]))  # no file may grow beyond it
+    try:
+        space.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / FILE).stat().st_size < RESERVE // 2
+    assert (space.short, space.room, (tmp_path / NAME).exists()) == (True, 0, False)
