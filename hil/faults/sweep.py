@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hil.device import Device
     from hil.rig import Rig
 
-QUIET_WITHIN = 60.0  # s in which a board must have nothing under way, or something
+QUIET_WITHIN = 60.0  # s in which an exchange must have ended with nothing more under way
 MET_WITHIN = 60.0  # s in which a step of the gateway must come
 MEASURED = 5  # exchanges, the shortest of which counts: a slow machine may run two into one
 MANY = 10**9  # steps, which never come
@@ -48,6 +48,7 @@ class Sweep(Kind):
             evidence = await self.cut(fault, rig)
             if evidence is None or fault.detail["steps"] < self.place(self.count)[0]:
                 return evidence
+            await _quiet(rig.device(fault))
             steps = min([await self._whole(fault, rig) for _ in range(MEASURED)])
         except TimeoutError:
             return None
@@ -55,13 +56,9 @@ class Sweep(Kind):
         return Evidence(text, {**evidence.data, "whole": steps}) if steps <= fault.detail["steps"] else None
 
     async def _whole(self, fault: Fault, rig: "Rig") -> int:
-        """How many steps an exchange has that is not cut."""
-        device = rig.device(fault)
-        await _quiet(device)
-        begin, before = await self.steps(fault, rig), device.journalled
-        async with asyncio.timeout(QUIET_WITHIN):
-            await wait_until(lambda: device.journalled > before)
-        await _quiet(device)
+        """How many steps an exchange has that is not cut. Nothing is under way now."""
+        begin = await self.steps(fault, rig)
+        await _quiet(rig.device(fault))
         return await self.steps(fault, rig) - begin
 
     @abstractmethod
@@ -74,9 +71,17 @@ class Sweep(Kind):
 
 
 async def _quiet(device: "Device") -> None:
-    """Raises TimeoutError if the board always has something under way."""
+    """Return when the next exchange has ended and nothing is under way: before it, a board that was just cut may have nothing under way
+    because it has not started yet, and its start would be taken for steps. Raises TimeoutError."""
+    device.look()
+    before = device.journalled
+
+    def over() -> bool:
+        device.look()
+        return device.journalled > before and not device.waiting
+
     async with asyncio.timeout(QUIET_WITHIN):
-        await wait_until(lambda: not device.waiting)
+        await wait_until(over)
 
 
 class BoardPowerCutAtEachByte(Sweep):
@@ -132,6 +137,6 @@ class GatewayKillAtEachStep(Sweep):
 
     async def steps(self, fault: Fault, rig: "Rig") -> int:
         machine = rig.site.machine("gateway")
-        if not machine["steps"]:
+        if machine["steps"] <= 0:  # below, if two threads took the last step at once
             machine["steps"] = MANY
         return MANY - machine["steps"]

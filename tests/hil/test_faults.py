@@ -19,6 +19,7 @@ from hil.faults.board import BoardEepromWorn, BoardPowerCutInExchange, BoardSwap
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
+from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.history import History, read
 from hil.injector import Injector
 from hil.plan import Plan
@@ -216,6 +217,43 @@ async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_eac
         evidence = await kind.inject(fault("board-power-cut-in-exchange", after_tx=9), rig)
     assert evidence is not None
     assert (device.cuts, evidence.data["cycle"]) == (2, 2)
+
+
+async def test_a_sweep_counts_from_the_end_of_an_exchange_and_not_from_the_start_of_a_board_that_was_just_cut() -> None:
+    class Device:
+        """Nothing is under way until its first publication after the start, which takes two looks."""
+
+        def __init__(self) -> None:
+            self.board, self.looks, self.armed_after = self, 0, 0
+
+        def look(self) -> int:
+            self.looks += 1
+            return 9
+
+        @property
+        def journalled(self) -> int:
+            return 1 + (self.looks > 3)
+
+        @property
+        def waiting(self) -> int:
+            return int(3 < self.looks <= 5)
+
+        async def subscribe(self) -> Any:
+            async def wait_for(*_: object) -> Event:
+                return Event("cut", 1, {"writing": None, "tx": 1, "writes": 1})
+
+            return SimpleNamespace(wait_for=wait_for, close=lambda: None)
+
+        async def cut(self, *_: object, **__: object) -> None:
+            self.armed_after = self.looks
+
+        power = nothing
+
+    device = Device()
+    kind = BoardPowerCutAtEachByte(kind="board-power-cut-at-each-byte", count=9)
+    rig: Any = SimpleNamespace(device=lambda _: device)
+    assert await kind.inject(fault("board-power-cut-at-each-byte", steps=4, torn=False), rig) is not None
+    assert device.armed_after > 5
 
 
 async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
