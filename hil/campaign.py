@@ -30,7 +30,7 @@ from hil.site import onceway
 KEPT = (HTML, JSON, JUNIT)
 SUMS = "campaign.json"
 TABLE = "campaign.md"
-TABLE_WIDTH = 120  # characters, below which figures would be cut off
+TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
 END_WITHIN = 60.0  # s in which an interrupted run has written its report
 
 
@@ -133,7 +133,8 @@ class Campaign:
 
     def _sum_up(self, finished: bool) -> None:
         found = sums((item.row, self.reports[item.name]) for item in self._items if item.name in self.reports)
-        self._console.print(table(found), width=max(self._console.width, TABLE_WIDTH), crop=False)
+        self._console.width = max(self._console.width, TABLE_WIDTH)
+        self._console.print(table(found))
         data = {"finished": finished, "sums": found, "runs": {name: report["verdict"] for name, report in self.reports.items()}}
         (self._folder / SUMS).write_text(json.dumps(data, indent=1) + "\n")
         (self._folder / TABLE).write_text(self._told(found))

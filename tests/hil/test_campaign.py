@@ -60,6 +60,8 @@ def test_runs_that_hold_leave_their_reports(tmp_path: Path, started: Path) -> No
     holds, out = run(tmp_path / "all", 1, 2, 3)
     assert holds
     assert "holds    demo-2: 10 produced, 10 arrived, 2 faults" in out
+    assert "gateway cuts" in out  # nothing is cut off
+    assert "worst delay (s)" in out
     [sums] = [line for line in out.splitlines() if re.match("│ all ", line)]
     assert re.findall(r"[\d.]+", sums) == ["3", "3", "6", "0", "6", "30", "0", "0", "0", "0", "1.5"]
     assert sorted(path.name for path in (tmp_path / "all" / "demo-1").iterdir()) == ["junit.xml", "report.json"]
