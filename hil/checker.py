@@ -2,8 +2,9 @@
 
 The truth is what the boards' ledgers say was sampled (hop `board`); the claim is what stands in the table (hop `table`; `batch` for a bench
 that ends at the landing place). The hops between are looked at only to name the first one at which a publication went wrong. The run
-*holds* if every publication is ok; *fails* if one is not; it is *unknown* if nothing went wrong but the history cannot show that: a
-planned fault did not happen, a hop was not read to its end, a publication was still under way when the run gave up waiting for it.
+*fails* if a publication went wrong, a ledger contradicts itself, or a command was not obeyed once and in order; it is *unknown* if nothing
+went wrong but the history cannot show that: a planned fault did not happen, a hop was not read to its end, a publication was still under
+way when the run gave up waiting for it. Else it *holds*: every publication is ok, or can be read from a board that was swapped.
 """
 
 from collections import Counter, defaultdict
