@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from gateway.ingest.command import build
 from hil.bench import Bench
 from hil.checker import Result, check
 from hil.checkpoint import IngestProgress
+from hil.commander import free_port
 from hil.counters import wait_until
 from hil.faults import Fault
 from hil.faults.line import LineWeather
@@ -53,7 +53,7 @@ class GlueRun:
         self._bench = bench
         self._plan = plan
         self._folder = folder
-        self._port = _free_port()
+        self._port = free_port()
         self._history = History(folder / "history.jsonl")
         self._to_table = bench.until == "table"
         self._table, self._checkpoint = folder / "table", folder / "checkpoint"
@@ -214,12 +214,6 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
     boot, number = (value if isinstance(value, int) else 0 for value in (said.get("boot"), said.get("n")))
     payload = cbor2.dumps([{-2: f"{row['device']}:", 0: "v", 2: said.get("v")}])
     return {"device": row["device"], "incarnation": boot, "sequence": number, "payload": payload.hex()}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _user() -> str:
