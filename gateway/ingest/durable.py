@@ -59,8 +59,8 @@ def settle(location: str, version: int) -> None:
         return
     folder = table / "_delta_log"
     actions = map(json.loads, (folder / f"{version:020d}.json").read_bytes().splitlines())
-    added = (action.get("add") or action.get("cdc") for action in actions)
-    _sync_all(table, (unquote(one["path"]) for one in added if one))
+    named = (unquote(one["path"]) for action in actions if (one := action.get("add") or action.get("cdc")))
+    _sync_all(table, (name for name in named if (table / name).exists()))  # a vacuum since then may have deleted some
     written = (f"{version:020d}.json", f"{version:020d}.crc", f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
     _sync_all(folder, (name for each in written for name in (each, f".{each}.crc") if (folder / name).exists()))
 

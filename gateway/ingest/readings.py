@@ -6,6 +6,7 @@ In: commits of `publications`. Out: for each of them one commit of `readings` th
 
 import logging
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,7 +17,7 @@ from gateway.errors import OncewayError
 from gateway.ingest import decoded
 from gateway.ingest.commits import REWRITING, CommitLog, HistoryGone
 from gateway.ingest.microbatch import Addition
-from gateway.ingest.tables import Layout, Table, first_line
+from gateway.ingest.tables import Layout, Table, first_line, is_file_gone
 from gateway.ingest.transaction import Conflict, DeltaWriter
 
 READINGS = Layout(
@@ -87,7 +88,9 @@ class Readings:
             new = self._rows_since(until, rows, based_on)
             if new is not None:
                 self._version = self._writer.append(new, self._version, {"publications": until}, (self._application, until))
-        except (HistoryGone, PySparkException) as error:
+        except (HistoryGone, PySparkException, Py4JJavaError) as error:
+            if isinstance(error, Py4JJavaError) and not is_file_gone(error):
+                raise
             log.warning("cannot follow publications (%s): making readings anew", first_line(error))
             new = None
         if new is None:

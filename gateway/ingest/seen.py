@@ -6,6 +6,7 @@ In: the table `publications` and its log. Out: `Seen`, brought up to the head of
 import logging
 import time
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,7 +16,7 @@ from gateway.ingest import snapshot
 from gateway.ingest.commits import REWRITING, CommitLog, HistoryGone
 from gateway.ingest.ranges import SeenRanges
 from gateway.ingest.storage import Folder
-from gateway.ingest.tables import Table, first_line
+from gateway.ingest.tables import Table, first_line, is_file_gone
 from gateway.ingest.transaction import DeltaWriter
 
 log = logging.getLogger("onceway.ingest")
@@ -57,7 +58,9 @@ class Seen:
                 self._rebuild()
             elif any(commit.changes_data for commit in commits):
                 collect_ranges(self._table.inserted(self.covers, commits[-1].version), self.ranges)
-        except (HistoryGone, PySparkException) as error:
+        except (HistoryGone, PySparkException, Py4JJavaError) as error:
+            if isinstance(error, Py4JJavaError) and not is_file_gone(error):
+                raise
             log.warning(
                 "cannot read the changes since version %d (%s): reading the keys of the whole table", self.covers, first_line(error)
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -180,6 +181,11 @@ def is_named(table: str) -> bool:
 
 def beside(name: str, suffix: str) -> str:
     return f"{name.rstrip('/')}_{suffix}"
+
+
+def is_file_gone(error: Py4JJavaError) -> bool:
+    """Whether Spark did not find a file of an old version: `VACUUM` deletes those after a week."""
+    return "FILE_NOT_EXIST" in str(error)
 
 
 def first_line(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -139,6 +140,19 @@ def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(job: Job, sp
     job.run()
     assert job.keys() == keys(3, 4)
     assert job.readings("dev") == [(*keys(3)[0], 0, 3.0)]
+
+
+def test_changes_whose_files_are_gone_do_not_stop_the_ingest(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    """They go a week after a delete, with `compact`; whoever was away longer reads the table itself."""
+    land(job.landing, "site", 1, readable(1, 2))
+    job.run()
+    job.sql("DELETE FROM publications WHERE sequence = 1")
+    shutil.rmtree(job.publications / "_change_data")
+    land(job.landing, "site", 2, readable(2, 3))
+    job.run()
+    assert job.keys() == keys(2, 3)
+    assert job.readings("dev") == [(*key, 0, key[2]) for key in keys(2, 3)]
+    assert "reading the keys of the whole table" in caplog.text
 
 
 def test_the_report_says_what_waits_and_which_sequences_are_missing(job: Job) -> None:
