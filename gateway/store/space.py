@@ -41,7 +41,7 @@ _MOST_BACKLOG = 16_000_000
 """Where there is plenty: so much memory they may take."""
 
 _PLENTY = 16
-"""While so many reserves are free nothing is kept, and nothing needs to be counted."""
+"""While so many reserves are free none is made, and nothing needs to be counted."""
 
 _SMALL_LOG = 1 / 16
 """Of a reserve: a log that is not worth a checkpoint."""
