@@ -123,8 +123,8 @@ class GatewaySection(Section):
 
 class TlsSection(Section):
     """TLS 1.2 and up. Files in PEM format. client_ca: authorities whose client certificates are taken; the common name in one is the user
-    name. client_crl: the authorities' lists of revoked certificates; without one of an authority, or past its date, none of its certificates
-    is taken. client_required: no entry without a certificate."""
+    name. client_crl: the authorities' lists of revoked certificates; without one of an authority, or past its date, no certificate of it is
+    taken. client_required: no entry without a certificate."""
 
     certificate: FilePath
     key: FilePath
