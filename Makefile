@@ -44,11 +44,11 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-hil: debian-hil firmware ## every bench of the rig, three at once, then a look at a report in a browser; reports in build/hil
+hil: debian-hil firmware ## every bench of the rig, three at once (as root), then a look at a report in a browser; reports in build/hil
 	@$(BIN)/onceway hil run --jobs 3 $(ARGS)
 	@$(BIN)/python -m pytest tests/hil/look.py
 
-soak: debian-soak firmware ## hours: power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
+soak: debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
 	@$(BIN)/python -m tests.broker.fuzz --inputs 1000000
 	@$(BIN)/python -m tests.mqtt.fuzz --inputs 1000000
