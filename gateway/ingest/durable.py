@@ -86,6 +86,8 @@ def take_back_torn(location: str) -> None:
         settle(location, int(newest.stem))
         return
     log.warning("%s was cut off, as by a power cut: it is taken back", newest)
+    for derived in (f"{newest.stem}.crc", f".{newest.stem}.crc.crc"):  # Delta's sums of that version; they would not fit the next one
+        newest.with_name(derived).unlink(missing_ok=True)
     newest.replace(newest.with_name(f".{newest.name}.torn"))
     sync(newest.parent)
 
