@@ -99,7 +99,8 @@ def replace(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Let a new board take over a name; it gets a new key and a new incarnation.
+    """Let a new board take over a name; it gets a new key and a new incarnation. If it was a device before, even this
+    one, its EEPROM is emptied first, with the readings in it that were not sent. `flash` keeps them.
 
     Example: onceway device replace greenhouse-1 --port /dev/ttyACM0
     """
