@@ -39,7 +39,7 @@ def run(
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Without a file: take clients without a user name from anywhere.")] = False,
     data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
-    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's [log] format.")] = None,
+    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")] = None,
 ) -> None:
     """Run the gateway until SIGTERM.
 

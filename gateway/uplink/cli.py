@@ -126,7 +126,7 @@ def run(
     landing: LandingOption = None,
     name: NameOption = None,
     once: Annotated[bool, typer.Option("--once", help="Land what is in the spool now, then exit.")] = False,
-    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's [log] format.")] = None,
+    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")] = None,
 ) -> None:
     """Cut the spool into batches and land them, until stopped.
 
