@@ -26,7 +26,7 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
         return data
     if config is not None and data is None:
         return load(config).gateway.data
-    raise OncewayError("which store?", hint="Name it with --data DIR or --config FILE")
+    raise OncewayError("say which store is meant", hint="Use --data DIR or --config FILE, one of the two.")
 
 
 @app.command()
