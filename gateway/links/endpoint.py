@@ -93,7 +93,7 @@ def _listen_error(error: OSError, where: str) -> OncewayError:
     if isinstance(error, socket.gaierror):
         return OncewayError("the address to listen on is not known", where, "Name an address of this machine, or 0.0.0.0 for all.")
     if error.errno == errno.EADDRINUSE:
-        return OncewayError("the address is in use", where, "Another broker or gateway listens there: stop it, or choose another port.")
+        return OncewayError("the address is in use", where, "Something listens there already: stop it, or choose another port.")
     if error.errno == errno.EADDRNOTAVAIL:
         return OncewayError("this machine does not have that address", where, "Name an address of this machine, or 0.0.0.0 for all.")
     if error.errno == errno.EACCES:
