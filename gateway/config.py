@@ -366,6 +366,8 @@ def _explain(problem: Any) -> str:
         return f"{key}: there is no such key{_meant(problem['loc'])}"
     if problem["type"] == "missing":
         return f"{key}: is missing"
+    if problem["type"] == "path_type":
+        return f"{key}{_shown(problem['loc'], problem['input'])}: input should be a path, in quotes"
     reason = problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
     return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
