@@ -147,7 +147,7 @@ async def test_a_peer_that_never_reads_does_not_keep_a_closed_connection(broker:
 
 async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
     async with listening(broker) as (_, port):
-        with pytest.raises(OncewayError, match=f"127.0.0.1:{port}: the address is in use. Another broker") as caught:
+        with pytest.raises(OncewayError, match=f"127.0.0.1:{port}: the address is in use. Something listens") as caught:
             await TcpListener(broker.accept, "127.0.0.1", port).start()
         assert caught.value.hint
 
