@@ -48,6 +48,14 @@ class Rig:
         tty.setraw(self.gateway)
         self.expect("open")
 
+    def reopen(self) -> None:
+        """As a gateway does whose port went away, once it is there again."""
+        os.close(self.gateway)
+        self.gateway = -1
+        while not self.port.exists():
+            time.sleep(0.01)
+        self.open()
+
     def end(self) -> list[Event]:
         self.process.send_signal(signal.SIGTERM)
         out, err = self.process.communicate(timeout=30)
@@ -181,11 +189,7 @@ def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> N
     assert os.read(wire.gateway, 1) == b""
     with pytest.raises(OSError, match="Input/output error"):
         os.write(wire.gateway, b"x")
-    os.close(wire.gateway)
-    wire.gateway = -1
-    while not wire.port.exists():
-        time.sleep(0.01)
-    wire.open()
+    wire.reopen()
     os.write(wire.board, b"again")
     assert read(wire.gateway, 5) == b"again"
 
@@ -216,11 +220,7 @@ def test_another_board_takes_the_place_of_a_dead_one(rig: Callable[..., Rig]) ->
     assert wire.expect("struck")["action"] == "swap"
     os.close(slave)
     assert os.read(wire.gateway, 1) == b""  # the gateway sees its port go away
-    os.close(wire.gateway)
-    wire.gateway = -1
-    while not wire.port.exists():
-        time.sleep(0.01)
-    wire.open()
+    wire.reopen()
     os.write(wire.board, b"old")
     os.write(new, b"new")
     os.write(wire.gateway, b"welcome")

@@ -40,6 +40,13 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
+def fill(database: sqlite3.Connection, size: int) -> None:
+    """Commit so many bytes."""
+    with database:
+        database.execute("CREATE TABLE filler (data BLOB)")
+        database.execute("INSERT INTO filler VALUES (zeroblob(?))", (size,))
+
+
 def test_a_disk_with_plenty_of_space_keeps_no_reserve(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
     disk.free = 50 * RESERVE
     space = Space(tmp_path, database)
@@ -75,9 +82,7 @@ def test_what_was_deleted_is_room_for_others(tmp_path: Path, disk: Disk, databas
     disk.free = 2 * RESERVE
     space = Space(tmp_path, database)
     assert space.short
-    with database:
-        database.execute("CREATE TABLE filler (data BLOB)")
-        database.execute("INSERT INTO filler VALUES (zeroblob(?))", (2 * RESERVE,))
+    fill(database, 2 * RESERVE)
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     space.look()
     assert space.short
@@ -90,9 +95,7 @@ def test_the_log_is_copied_before_it_needs_more_than_there_is(tmp_path: Path, di
     disk.free = 4 * RESERVE
     space = Space(tmp_path, database)
     database.execute("PRAGMA wal_autocheckpoint=0")
-    with database:
-        database.execute("CREATE TABLE filler (data BLOB)")
-        database.execute("INSERT INTO filler VALUES (zeroblob(?))", (RESERVE // 2,))
+    fill(database, RESERVE // 2)
     space.look()
     assert (tmp_path / FILE).stat().st_size > RESERVE // 2
     assert (tmp_path / f"{FILE}-wal").stat().st_size == 0
@@ -102,9 +105,7 @@ def test_a_disk_too_full_to_copy_the_log_is_known_to_be_full(tmp_path: Path, dis
     disk.free = 4 * RESERVE
     space = Space(tmp_path, database)
     database.execute("PRAGMA wal_autocheckpoint=0")
-    with database:
-        database.execute("CREATE TABLE filler (data BLOB)")
-        database.execute("INSERT INTO filler VALUES (zeroblob(?))", (RESERVE // 2,))
+    fill(database, RESERVE // 2)
     disk.free = RESERVE
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE // 4, before[1]))  # no file may grow beyond it
