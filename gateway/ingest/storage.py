@@ -10,7 +10,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from gateway.ingest import durable
-from gateway.sync import sync
 
 
 class Readable(Protocol):
@@ -52,7 +51,7 @@ class LocalFolder:
     def write(self, name: str, data: bytes) -> None:
         if not self._path.exists():
             self._path.mkdir(exist_ok=True)
-            sync(self._path.parent)
+            durable.sync(self._path.parent)
         durable.write(self._path / name, data)
 
     def names(self) -> list[str]:
