@@ -128,6 +128,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path
         ),
         ("[[listener]]\nbind = '127.0.0.1'", "listener[1].bind = '127.0.0.1': must be ADDRESS:PORT"),
         ("[[listener]]\nbind = ':1'\n[[listener]]\nbind = ':1'", "two sections have the bind ':1'"),
+        ("[[listener]]\nbind = ':1'\n[web]\nbind = ':1'", "two sections have the bind ':1'"),
         ("[spool]\ntopics = ['a/#/b']", "spool.topics[1] = 'a/#/b': a topic filter that has a # that is not its last level"),
         ("[spool]\nmax_bytes = '1'", "spool.max_bytes = '1': input should be a valid integer"),
         ("[gateway", "not TOML"),

@@ -1,107 +1,15 @@
-"""The one configuration file of a gateway: TOML in, a checked `Config` out.
+"""The tables of the configuration file, key by key: what each means, its bounds, and what holds where it is not given."""
 
-`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said as key, value and reason; unknown
-keys are refused, since a misspelt key that is silently ignored is a setting that is not in force.
-"""
-
-import tomllib
-from datetime import time
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gateway.errors import OncewayError
-from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, topic_filter_problem
+from gateway.config.values import U16, Bind, Count, FilePath, GatewayName, Landing, SpoolFilter, TopicFilter, Window, split_bind
 
 MEGABYTE = 1_000_000
-_OFTEN = ("file", "s3", "sftp")
-"""Schemes of landing places that fsspec knows for sure."""
-
-
-class ConfigError(OncewayError):
-    """The configuration file cannot be used."""
-
-    exit_code = 2
-
-
-def _check_bind(value: str) -> str:
-    split_bind(value)
-    return value
-
-
-def _check_filter(value: str) -> str:
-    if problem := topic_filter_problem(value):
-        raise ValueError(f"a topic filter that {problem}")
-    if value.startswith(SHARE_PREFIX):
-        raise ValueError("a shared subscription has no place here")
-    return value
-
-
-def _check_spooled(value: str) -> str:
-    if value.startswith(SYSTEM_PREFIX):
-        raise ValueError("the broker's own figures do not go up")
-    return value
-
-
-def _check_name(value: str) -> str:
-    if "/" in value or value in (".", "..") or not value.isprintable():
-        raise ValueError("must be usable as a folder name: printable, without '/'")
-    return value
-
-
-def _check_window(value: str) -> str:
-    split_window(value)
-    return value
-
-
-def split_window(value: str) -> tuple[time, time]:
-    """`22:00-06:00` → (begin, end). ValueError with the reason."""
-    try:
-        begin, end = (time.fromisoformat(part) for part in value.split("-"))
-    except ValueError:
-        raise ValueError("must be two times of day, such as 22:00-06:00") from None
-    return begin, end
-
-
-def _check_landing(value: str) -> str:
-    scheme, colon, path = value.partition("://")
-    if colon and scheme not in _OFTEN:
-        from fsspec.registry import known_implementations, registry  # 4 MB that a gateway does not spend on the places it knows
-
-        if scheme not in known_implementations and scheme not in registry:
-            raise ValueError(f"there is no file system called {scheme!r}")
-    if not value or (colon and not path.strip("/")):
-        raise ValueError("names no place")
-    if not colon and not value.startswith("/"):
-        raise ValueError("must be a URL, such as file:///srv/landing, or an absolute path")
-    return value
-
-
-def split_bind(value: str) -> tuple[str, int]:
-    """`127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address) → (host, port). ValueError with the reason."""
-    host, colon, port = value.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError("must be ADDRESS:PORT, such as 127.0.0.1:1883 or [::1]:1883")
-    host = host.removeprefix("[").removesuffix("]")
-    if host and host != "localhost":
-        try:
-            ip_address(host)
-        except ValueError:
-            raise ValueError(f"{host!r} is not an IP address") from None
-    return host, int(port)
-
-
-Bind = Annotated[str, AfterValidator(_check_bind)]
-Window = Annotated[str, AfterValidator(_check_window)]
-TopicFilter = Annotated[str, AfterValidator(_check_filter)]
-SpoolFilter = Annotated[TopicFilter, AfterValidator(_check_spooled)]
-Count = Annotated[int, Field(ge=1)]
-FilePath = Annotated[Path, Field(strict=False)]
-U16 = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Section(BaseModel):
@@ -115,7 +23,7 @@ class GatewaySection(Section):
     right even when the kernel does not call it synchronised. sys_interval_s: seconds between two looks at the figures under `$SYS`; 0: none
     there."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)] = "gateway"
+    name: GatewayName = "gateway"
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
     trust_clock: bool = False
     sys_interval_s: Annotated[int, Field(ge=0, le=86_400)] = 10
@@ -289,7 +197,7 @@ class UplinkSection(Section):
     cheaper.
     """
 
-    landing: Annotated[str, AfterValidator(_check_landing)]
+    landing: Landing
     batch_count: Count = 500
     batch_bytes: Count = MEGABYTE
     batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0
@@ -329,63 +237,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _unique(self) -> "Config":
-        for kind, values in (("bind", [item.bind for item in self.listener if item.bind]), ("port", [item.port for item in self.serial])):
+        addresses = [item.bind for item in (*self.listener, self.web) if item and item.bind]
+        for kind, values in (("bind", addresses), ("port", [item.port for item in self.serial])):
             for value in values:
                 if values.count(value) > 1 and not value.endswith(":0"):
                     raise ValueError(f"two sections have the {kind} {value!r}")
         return self
-
-
-def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError naming each key with its value and the reason."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration ({error.strerror})", str(path)) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the configuration is not UTF-8 (byte {error.start})", str(path)) from error
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}", str(path)) from error
-    return parse(values, str(path))
-
-
-def parse(values: dict[str, Any], where: str) -> Config:
-    """Check values that were read from `where`. Raises ConfigError."""
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("; ".join(map(_explain, error.errors())), where) from error
-
-
-def _explain(problem: Any) -> str:
-    """One finding of pydantic as `key = value: reason`."""
-    key = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
-    if problem["type"] == "extra_forbidden":
-        return f"{key}: there is no such key{_meant(problem['loc'])}"
-    if problem["type"] == "missing":
-        return f"{key}: is missing"
-    if problem["type"] == "path_type":
-        return f"{key}{_shown(problem['loc'], problem['input'])}: input should be a path, in quotes"
-    reason = problem["msg"].removeprefix("Value error, ")
-    reason = reason[:1].lower() + reason[1:]
-    return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
-
-
-def _shown(path: tuple[int | str, ...], value: Any) -> str:
-    """A value for an error that ends up in a log; nothing for one that may hold a password: storage options, and URLs with a login."""
-    url = str(value)
-    return "" if path[:2] == ("uplink", "options") or ("://" in url and "@" in url) else f" = {value!r}"
-
-
-def _meant(path: tuple[int | str, ...]) -> str:
-    """Which known key an unknown one looks like, if any."""
-    section: type[BaseModel] = Config
-    for name in path[:-1]:
-        if isinstance(name, str):
-            kinds = [section.model_fields[name].annotation]
-            kinds += [part for kind in kinds for part in get_args(kind)]
-            section = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
-    near = get_close_matches(str(path[-1]), section.model_fields, 1)
-    return f", {near[0]!r} was meant?" if near else ""

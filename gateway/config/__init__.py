@@ -1,0 +1,74 @@
+"""The one configuration file of a gateway: TOML in, a checked `Config` out.
+
+`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said as key, value and reason; unknown
+keys are refused, since a misspelt key that is silently ignored is a setting that is not in force. Every key stands in `sections.py`.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.config.mistakes import explain
+from gateway.config.sections import (
+    AclSection,
+    Config,
+    GatewaySection,
+    LimitsSection,
+    ListenerSection,
+    LogSection,
+    QueueSection,
+    SerialSection,
+    SpoolSection,
+    UplinkSection,
+)
+from gateway.config.values import split_bind, split_window
+from gateway.errors import OncewayError
+
+__all__ = [
+    "AclSection",
+    "Config",
+    "ConfigError",
+    "GatewaySection",
+    "LimitsSection",
+    "ListenerSection",
+    "LogSection",
+    "QueueSection",
+    "SerialSection",
+    "SpoolSection",
+    "UplinkSection",
+    "load",
+    "parse",
+    "split_bind",
+    "split_window",
+]
+
+
+class ConfigError(OncewayError):
+    """The configuration file cannot be used."""
+
+    exit_code = 2
+
+
+def load(path: Path) -> Config:
+    """Read and check a file. Raises ConfigError naming each key with its value and the reason."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration ({error.strerror})", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the configuration is not UTF-8 (byte {error.start})", str(path)) from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}", str(path)) from error
+    return parse(values, str(path))
+
+
+def parse(values: dict[str, Any], where: str) -> Config:
+    """Check values that were read from `where`. Raises ConfigError."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(map(explain, error.errors())), where) from error

@@ -1,0 +1,40 @@
+"""What is wrong with a configuration, for the person who wrote it: a finding of pydantic in, key, value and reason out."""
+
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from gateway.config.sections import Config
+
+
+def explain(problem: Any) -> str:
+    """One finding of pydantic as `key = value: reason`."""
+    key = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: there is no such key{_meant(problem['loc'])}"
+    if problem["type"] == "missing":
+        return f"{key}: is missing"
+    if problem["type"] == "path_type":
+        return f"{key}{_shown(problem['loc'], problem['input'])}: input should be a path, in quotes"
+    reason = problem["msg"].removeprefix("Value error, ")
+    reason = reason[:1].lower() + reason[1:]
+    return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
+
+
+def _shown(path: tuple[int | str, ...], value: Any) -> str:
+    """A value for an error that ends up in a log; nothing for one that may hold a password: storage options, and URLs with a login."""
+    url = str(value)
+    return "" if path[:2] == ("uplink", "options") or ("://" in url and "@" in url) else f" = {value!r}"
+
+
+def _meant(path: tuple[int | str, ...]) -> str:
+    """Which known key an unknown one looks like, if any."""
+    section: type[BaseModel] = Config
+    for name in path[:-1]:
+        if isinstance(name, str):
+            kinds = [section.model_fields[name].annotation]
+            kinds += [part for kind in kinds for part in get_args(kind)]
+            section = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+    near = get_close_matches(str(path[-1]), section.model_fields, 1)
+    return f", {near[0]!r} was meant?" if near else ""
