@@ -39,8 +39,11 @@ def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpt
     findings = inspection.check(folder)
     if as_json:
         typer.echo(json.dumps({"sound": not findings, "findings": findings}))
+    elif findings:
+        typer.echo("\n".join(findings))
+        typer.echo(f"{folder}: the store is not sound. With the gateway stopped, this saves what can be read: onceway store salvage --data {folder}")
     else:
-        typer.echo("\n".join(findings) or f"{folder}: the store is sound")
+        typer.echo(f"{folder}: the store is sound")
     if findings:
         raise typer.Exit(1)
 

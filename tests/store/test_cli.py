@@ -31,6 +31,7 @@ def test_a_damaged_store_is_found_and_salvaged(tmp_path: Path) -> None:
     checked = runner.invoke(app, ["check", "--data", str(tmp_path), "--json"])
     assert checked.exit_code == 1
     assert json.loads(checked.output)["sound"] is False
+    assert f"onceway store salvage --data {tmp_path}" in runner.invoke(app, ["check", "--data", str(tmp_path)]).output
     salvaged = runner.invoke(app, ["salvage", "--data", str(tmp_path)])
     assert salvaged.exit_code == 0
     assert "Lost: spool: rows " in salvaged.output
@@ -64,7 +65,7 @@ def test_what_root_salvages_belongs_to_the_service(tmp_path: Path) -> None:
 def test_a_store_that_this_account_may_not_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
     monkeypatch.setattr("gateway.store.check.connect_to_read", lambda path: connect_to_read(path / "hidden"))
-    assert runner.invoke(app, ["check", "--data", str(tmp_path)]).output == "unable to open database file\n"
+    assert runner.invoke(app, ["check", "--data", str(tmp_path)]).output.startswith("unable to open database file\n")
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
     found = runner.invoke(app, ["check", "--data", str(tmp_path)]).exception
     assert isinstance(found, StoreError)
