@@ -41,7 +41,7 @@ def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpt
         typer.echo(json.dumps({"sound": not findings, "findings": findings}))
     elif findings:
         typer.echo("\n".join(findings))
-        typer.echo(f"{folder}: the store is not sound. With the gateway stopped, this saves what can be read: onceway store salvage --data {folder}")
+        typer.echo(f"{folder}: not sound. With the gateway stopped, this saves what can be read: onceway store salvage --data {folder}")
     else:
         typer.echo(f"{folder}: the store is sound")
     if findings:
