@@ -1,27 +1,23 @@
-"""One device of a run: a simulated board, or one after the other under one name, and the wire to the gateway.
+"""One simulated device of a run: a board, or one after the other under one name.
 
-In: a name, a folder, a bench. Out: what the boards' ledgers and the wire say in the history; hands on board, power, interval and wire.
+In: a name, a folder, a bench. Out: what the boards' ledgers say in the history; hands on board, power and interval.
 """
 
 import asyncio
-import json
 import random
-import sys
 from binascii import crc_hqx
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.board.ledger import ERASED, Ledger
 from hil.board.simulator import BUILD, OFF_S, SimulatedBoard
 from hil.counters import wait_until
-from hil.faults.line import LineWeather
 from hil.history import History
-from hil.process import Child, Children
+from hil.process import Children
 from hil.site import COMMAND_WITHIN, Folder, onceway
+from hil.wired import Wired
 from hil.witness import APPLICATION_AT, Witness
 
 HEX = BUILD / "uno" / "sensor.hex"
@@ -31,18 +27,11 @@ WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
 PROVISION_TRIES = 10
 
 
-class Device:
-    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port."""
+class Device(Wired):
+    """The board at the end of its wire."""
 
     def __init__(self, name: str, folder: Folder, bench: Bench, children: Children, history: History) -> None:
-        self.name = name
-        self.harmed: Counter[str] = Counter()
-        self.opened = 0
-        self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
-        self._folder = folder
-        self._bench = bench
-        self._children = children
-        self._history = history
+        super().__init__(name, folder, bench, children, history)
         self._boards = [self._new_board(name)]
         self._commanded = 0
 
@@ -54,6 +43,10 @@ class Device:
     def board(self) -> SimulatedBoard:
         """The one that bears the name now."""
         return self._boards[-1][0]
+
+    @property
+    def port(self) -> Path:
+        return self.board.port
 
     @property
     def ledger(self) -> Ledger:
@@ -98,40 +91,6 @@ class Device:
             except OncewayError:
                 if not left:
                     raise
-
-    async def connect(self) -> None:
-        """Lay the wire to the gateway's port."""
-        ends = ["--board", str(self.board.port), "--port", str(self._folder.port(self.name))]
-        weather = [option for kind in self._bench.fault if isinstance(kind, LineWeather) for option in kind.options()]
-        argv = [sys.executable, "-m", "hil.wire", *ends, "--seed", f"{self._bench.seed}/{self.name}", *weather]
-        self._wire: Child = await self._children.start(f"wire-{self.name}", argv, pipe=True, orders=True)
-
-    async def disconnect(self) -> None:
-        await self._wire.stop()
-
-    async def follow_wire(self) -> None:
-        """Enter what the wire says in the history, until it ends."""
-        async for line in self._wire.lines():
-            data = json.loads(line)
-            event = data.pop("event")
-            self._history.add("wire", event, data.pop("t"), line=self.name, **data)
-            if event == "count":
-                self.harmed = Counter(data["up"]) + Counter(data["down"])
-            elif event == "open":
-                self.opened += 1
-            elif event == "struck":
-                self._struck[data["fault"]].put_nowait(data)
-        await self._wire.process.wait()
-        self._wire.check()
-
-    async def strike(self, fault: str, orders: Sequence[dict[str, Any]], within: float) -> list[dict[str, Any]]:
-        """Give the wire orders for a fault, and return what it says when each has been carried out. Raises TimeoutError."""
-        done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._struck[fault] = done
-        for order in orders:
-            self._wire.order(json.dumps({**order, "fault": fault}).encode())
-        async with asyncio.timeout(within):
-            return [await done.get() for _ in orders]
 
     async def weather(self) -> None:
         """Change the voltage at the board's input for ever, so that neighbouring readings differ."""
