@@ -6,13 +6,13 @@ local disk; elsewhere it is the store's affair, and nothing is done here.
 A commit that the power cut off while it was written was never relied on, so the next start takes it back.
 """
 
-import errno
 import json
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from gateway.sync import sync
 
 log = logging.getLogger("onceway.ingest")
 
@@ -22,18 +22,6 @@ def local_path(location: str) -> Path | None:
     if urlsplit(location).scheme not in ("", "file"):
         return None
     return Path(location.removeprefix("file:"))
-
-
-def sync(path: Path) -> None:
-    """What a file or folder holds is on the disk when this returns. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems know no sync of a folder
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def write(path: Path, data: bytes) -> None:

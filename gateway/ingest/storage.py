@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from gateway.ingest import durable
+from gateway.sync import sync
 
 
 class Readable(Protocol):
@@ -51,7 +52,7 @@ class LocalFolder:
     def write(self, name: str, data: bytes) -> None:
         if not self._path.exists():
             self._path.mkdir(exist_ok=True)
-            durable.sync(self._path.parent)
+            sync(self._path.parent)
         durable.write(self._path / name, data)
 
     def names(self) -> list[str]:

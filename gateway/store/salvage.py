@@ -13,7 +13,8 @@ from pathlib import Path
 from gateway.store import wal
 from gateway.store.check import RULES, check
 from gateway.store.reading import Gap, read
-from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged, sync_folder
+from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged
+from gateway.sync import sync
 
 _FAR = 1_000_000_000
 _FIRST = ("meta", "spool", "batch", "batch_content")
@@ -61,16 +62,16 @@ def finish(folder: Path) -> None:
     """Let a salvaged store that is whole take the place of the damaged one. Does nothing when there is none."""
     path = folder / FILE
     for new in salvaged(folder):
-        sync_folder(folder)  # its name is on the disk before anything else changes
+        sync(folder)  # its name is on the disk before anything else changes
         old = folder / new.name.replace("salvaged", "damaged")
         log, index = _companions(path)
         index.unlink(missing_ok=True)
         for before, after in ((path, old), (log, _companions(old)[0])):
             if before.exists():
                 before.rename(after)
-        sync_folder(folder)
+        sync(folder)
         new.rename(path)
-        sync_folder(folder)
+        sync(folder)
 
 
 def _companions(path: Path) -> tuple[Path, Path]:

@@ -5,7 +5,6 @@
 types in `gateway/broker/commit.py`.
 """
 
-import os
 import secrets
 import sqlite3
 from pathlib import Path
@@ -96,15 +95,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:
         raise StoreError(f"cannot make the data directory ({error.strerror})", str(folder)) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names of a folder's files to the disk."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def salvaged(folder: Path) -> list[Path]:

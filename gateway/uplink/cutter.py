@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import UplinkSection
+from gateway.sync import sync
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
 from gateway.uplink.manifest import file_stem, sha256
@@ -85,11 +86,7 @@ class Cutter:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(self._folder)
 
     def load(self, cut: Cut) -> bytes | None:
         """The bytes of a batch, as they were when it was cut.

@@ -21,7 +21,7 @@ STEPS = [
     (f"{CUTTER}:Cutter.load", 2),
     (f"{LOCAL}:LocalLanding._hide", 4),  # the owner mark and two files of batch 1 were hidden before
     (f"{LOCAL}:os.link", 4),
-    (f"{LOCAL}:_sync_folder", 4),
+    (f"{LOCAL}:sync", 4),
     (f"{LOCAL}:LocalLanding.holds", 2),
     (f"{LOCAL}:LocalLanding._hide", 5),
     (f"{LOCAL}:os.link", 5),

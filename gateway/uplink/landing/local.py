@@ -9,6 +9,7 @@ import os
 import secrets
 from pathlib import Path
 
+from gateway.sync import sync
 from gateway.uplink.landing.base import INCOMING, Landing, only_epochs
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -45,14 +46,14 @@ class LocalLanding(Landing):
                 hidden.rename(final)
             finally:
                 hidden.unlink(missing_ok=True)
-            _sync_folder(final.parent)
+            sync(final.parent)
             return True
 
     def replace(self, name: str, data: bytes) -> None:
         with self.attempt(f"write {name}"):
             final = self._root / name
             self._hide(name, data).replace(final)
-            _sync_folder(final.parent)
+            sync(final.parent)
 
     def epochs(self, gateway: str) -> list[str]:
         with self.attempt(f"list {gateway}"):
@@ -74,14 +75,3 @@ class LocalLanding(Landing):
             file.flush()
             os.fsync(file.fileno())
         return hidden
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems know no sync of a folder
-            raise
-    finally:
-        os.close(folder)
