@@ -2,9 +2,10 @@
 
 The truth is what the boards' ledgers say was sampled (hop `board`); the claim is what stands in the table (hop `table`; `batch` for a bench
 that ends at the landing place). The hops between are looked at only to name the first one at which a publication went wrong. The run
-*fails* if a publication went wrong, a ledger contradicts itself, or a command was not obeyed once and in order; it is *unknown* if nothing
-went wrong but the history cannot show that: a planned fault did not happen, a hop was not read to its end, a publication was still under
-way when the run gave up waiting for it. Else it *holds*: every publication is ok, or can be read from a board that was swapped.
+*fails* if a publication went wrong, a ledger contradicts itself, a command was not obeyed once and in order, or a program under test ended
+by itself; it is *unknown* if nothing went wrong but the history cannot show that: a planned fault did not happen, a hop was not read to its
+end, a publication was still under way when the run gave up waiting for it, the rig itself broke. Else it *holds*: every publication is ok,
+or can be read from a board that was swapped.
 """
 
 from collections import Counter, defaultdict
@@ -90,6 +91,8 @@ class Result:
     """Sent to the boards."""
     faults: Counter[str]
     """Faults that happened, by kind."""
+    last_words: dict[str, list[str]]
+    """Of what ended by itself: the last lines of its log, by its name; of what broke in the rig by why."""
 
     @property
     def offenders(self) -> list[Publication]:
@@ -130,6 +133,9 @@ class _Seen:
     commands: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """By device: when, and which interval."""
+    deaths: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    last_words: dict[str, list[str]] = field(default_factory=dict)
     claim: str = "table"
     ended: bool = False
 
@@ -166,6 +172,12 @@ class _Seen:
             case _, "happened":
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += 1
+            case "rig", "broken":
+                self.broken.append(f"the rig broke: {data['why']}")
+                self.last_words[data["why"]] = data["last_words"]
+            case program, "ended":
+                self.deaths.append(f"{program} ended by itself ({data['how']})")
+                self.last_words[program] = data["last_words"]
             case "rig", "run":
                 self.claim = data["bench"]["until"]
             case "rig", "end":
@@ -186,11 +198,12 @@ def check(events: Iterable[Event]) -> Result:
     under_way = outcomes.pop(Outcome.UNKNOWN, 0)
     del outcomes[Outcome.OK], outcomes[Outcome.LEFT]
     readings = [way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])]
-    doubts = [f"{under_way} still under way when the run gave up waiting"] * bool(under_way) + _doubts(seen)
+    doubts = seen.broken + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way) + _doubts(seen)
     disobeyed = _disobeyed(seen)
+    wrong = seen.deaths + [f"{count} {outcome}" for outcome, count in outcomes.items()] + seen.contradictions + disobeyed
     return Result(
-        verdict=Verdict.FAILS if outcomes or seen.contradictions or disobeyed else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
-        reasons=[f"{count} {outcome}" for outcome, count in outcomes.items()] + seen.contradictions + disobeyed + doubts,
+        verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
+        reasons=wrong + doubts,
         publications=publications,
         produced=sum(len(way["board"]) for way in readings),
         rows=sum(len(way[seen.claim]) for way in readings),
@@ -198,6 +211,7 @@ def check(events: Iterable[Event]) -> Result:
         statuses=len(seen.ways) - len(readings),
         commands=sum(map(len, seen.commands.values())),
         faults=seen.happened,
+        last_words={program: lines for program, lines in seen.last_words.items() if lines},
     )
 
 
@@ -259,10 +273,11 @@ def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key
 
 def _disobeyed(seen: _Seen) -> list[str]:
     """Boards that have not obeyed each command once and in order, told; a run that broke off proves nothing of what is missing."""
+    whole = seen.ended and not seen.deaths and not seen.broken
     told = []
     for device in sorted(seen.commands.keys() | seen.obeyed.keys()):
         sent, obeyed = ([interval for _, interval in sorted(events[device])] for events in (seen.commands, seen.obeyed))
-        if obeyed != sent and (seen.ended or obeyed != sent[: len(obeyed)]):
+        if obeyed != sent and (whole or obeyed != sent[: len(obeyed)]):
             told.append(f"{device} was told the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}")
     return told
 

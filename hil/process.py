@@ -16,6 +16,17 @@ STOP_TIMEOUT = 20.0  # s from SIGTERM to SIGKILL
 LOG_TAIL = 12  # lines of a log that an error quotes
 
 
+class EndedError(OncewayError):
+    """A program ended, and nobody here ended it. how: its exit code or signal. last_words: the last lines of its log."""
+
+    def __init__(self, name: str, code: int | None, log: Path) -> None:
+        self.name = name
+        self.how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+        lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL:] if log.exists() else []
+        self.last_words = ["".join(filter(str.isprintable, line)) for line in lines]  # XML takes no colours
+        super().__init__(f"{name} ended by itself ({self.how})", str(log), "\n".join(["Its last words:", *self.last_words]))
+
+
 class Child:
     """One running program. Made by `Children.start`."""
 
@@ -31,7 +42,7 @@ class Child:
         return self.process.returncode is None
 
     def check(self) -> None:
-        """Raise OncewayError if it ended and nobody here ended it."""
+        """Raise EndedError if it ended and nobody here ended it."""
         if not self.running and not self.ended_by_us:
             raise self.failure()
 
@@ -82,12 +93,9 @@ class Child:
         await self.kill()
         return await self.process.wait()
 
-    def failure(self) -> OncewayError:
+    def failure(self) -> EndedError:
         """An error that says how it ended and quotes the end of its log."""
-        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_TAIL:])
-        return OncewayError(
-            f"{self.name} ended unexpectedly (exit code {self.process.returncode})", str(self.log), f"Its last words:\n{tail}"
-        )
+        return EndedError(self.name, self.process.returncode, self.log)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):

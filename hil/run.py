@@ -1,14 +1,17 @@
 """One run of a bench: start everything, let the plan break it, wait until all hops are empty, judge.
 
 In: a bench, its plan, an empty folder. Out: configuration, databases, batches, table, logs and history in it, and the checker's result.
+A run that cannot go on, because a program ended by itself or the rig broke, is judged like any other, with the cause in its history.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from gateway import __version__
+from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.checker import Result, check
 from hil.checkpoint import IngestProgress
@@ -22,9 +25,9 @@ from hil.history import History, read
 from hil.hops import LandingHop, SpoolHop, TableHop
 from hil.injector import Injector
 from hil.plan import Plan
-from hil.process import children
+from hil.process import EndedError, children
 from hil.rig import Rig
-from hil.site import Folder, Site, write_config
+from hil.site import SERVICES, Folder, Site, write_config
 from hil.usage import note_usage
 
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
@@ -36,7 +39,6 @@ USAGE_EVERY = 1.0  # s between looks at what these use:
 MEASURED = ("gateway", "uplink")
 OBEYED_WITHIN = 60.0  # s in which a board must have obeyed, when all else is done
 IDLE_S = 10.0  # s without movement after which, with all hops empty, no fault will find its place any more
-SPARK_WITHIN = 300.0  # s; its first start downloads packages
 
 
 class Run:
@@ -55,28 +57,55 @@ class Run:
         self._progress = IngestProgress(folder.checkpoint, folder.table)
         self._ingest_log = folder.logs / "ingest.log"
         self._commander = Commander()
+        self._devices: list[Device] = []  # those that may have something to say
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
 
     async def go(self) -> Result:
-        """Raises OncewayError when a program cannot be started or ends by itself."""
+        """Whatever happens to the programs and to the rig is in the history that is judged; only who ends the run gets no result."""
         self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         try:
-            with self._disk() as disk:
-                port = self._commander.port if self._bench.commands else None
-                write_config(self._folder, list(self._plan.readings), self._bench, port)
-                async with children(self._folder.logs) as programs:
-                    site = Site(self._folder, self._bench, programs, disk)
-                    devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]
-                    try:
-                        await self._drive(site, devices)
-                    finally:
-                        await asyncio.gather(*(device.stop() for device in devices))
+            with self._noting():
+                await self._carry_out()
             with self._display.stage("check"):
-                self._read_ends(devices)
+                with self._noting():
+                    self._read_ends()
+                self._history.add("rig", "end")
                 return check(read(self._folder.history))
         finally:
             self._history.close()
+
+    async def _carry_out(self) -> None:
+        with self._disk() as disk:
+            port = self._commander.port if self._bench.commands else None
+            write_config(self._folder, list(self._plan.readings), self._bench, port)
+            async with children(self._folder.logs) as programs:
+                site = Site(self._folder, self._bench, programs, disk)
+                devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]
+                try:
+                    await self._drive(site, devices)
+                finally:
+                    self._commander.stop()
+                    await asyncio.gather(*(device.stop() for device in devices))
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Enter what ended the block in the history, and go on behind it."""
+        try:
+            yield
+        except* Exception as group:
+            for error in _leaves(group):
+                self._note(error)
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, EndedError) and error.name in SERVICES:
+            self._history.add(error.name, "ended", how=error.how, last_words=error.last_words)
+        else:
+            words = error.last_words if isinstance(error, EndedError) else []
+            if not isinstance(error, OncewayError):  # a mistake in the rig: whoever mends it wants to know where
+                words = "".join(traceback.format_exception(error)).splitlines()
+            self._history.add("rig", "broken", why=_told(error), last_words=words)
+        self._display.say(f"  {_told(error)}", "red")
 
     def _disk(self) -> AbstractContextManager[LoopDisk | None]:
         """Under the gateway's data, if the bench cuts its power and this machine can."""
@@ -92,11 +121,9 @@ class Run:
             await asyncio.gather(*(device.connect() for device in devices))
             await site.start_gateway()
             await site.start_uplink()
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                await self._under_faults(tasks, site, devices)
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None  # the first that went wrong; the others were cancelled for it
+        self._devices = devices
+        async with asyncio.TaskGroup() as tasks:
+            await self._under_faults(tasks, site, devices)
 
     async def _under_faults(self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]) -> None:
         rig = Rig(
@@ -123,15 +150,12 @@ class Run:
             sampling = [tasks.create_task(self._sample(device, injector)) for device in devices]
             await self._until(lambda: all(task.done() for task in sampling))
         with self._display.stage("empty the hops"):
-            if self._bench.until == "table":
-                async with asyncio.timeout(SPARK_WITHIN):
-                    await wait_until(lambda: self._progress.started)
             await self._until(
                 lambda: self._empty(devices) and (all(task.done() for task in faults) or (self._still() > IDLE_S and not injector.awaited))
             )
         for task in (*always, *faults, *sampling):
             task.cancel()
-        self._commander.stop()
+        site.check()
         await site.stop()
         await asyncio.gather(*(device.disconnect() for device in devices))
         await asyncio.gather(*wires)
@@ -208,13 +232,15 @@ class Run:
 
     def _empty(self, devices: list[Device]) -> bool:
         """Whether every publication has left its board, every row has landed, and every batch has been taken by the ingest."""
+        if self._bench.until == "table" and not self._progress.started:
+            return False  # Spark has yet to come up
         on_the_way = any(device.waiting for device in devices) or self._spool.landed < self._spool.committed
         taken = self._progress.taken() if self._bench.until == "table" else self._landing.newest
         return not on_the_way and all(taken.get(feed, 0) >= newest for feed, newest in self._landing.newest.items())
 
-    def _read_ends(self, devices: list[Device]) -> None:
+    def _read_ends(self) -> None:
         """The truth and the claim, whole, now that nothing runs any more."""
-        for device in devices:
+        for device in self._devices:
             device.close_ledgers()
         self._history.add("board", "complete")
         self._spool.look()
@@ -225,4 +251,19 @@ class Run:
         self._table.read()
         for hop in ("batch", "table"):
             self._history.add(hop, "complete")
-        self._history.add("rig", "end")
+
+
+def _told(error: Exception) -> str:
+    """In one line."""
+    if isinstance(error, EndedError):
+        return error.what
+    return " ".join(str(error).split()) if isinstance(error, OncewayError) else f"{type(error).__name__}: {error}"
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    """The errors of a group, and of the groups in it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

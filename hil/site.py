@@ -13,11 +13,14 @@ from typing import Any
 
 from hil.bench import Bench
 from hil.disk import LoopDisk
+from hil.faults.ingest import SECOND
 from hil.landing import LandingPlace
 from hil.machine import Machine
 from hil.process import Child, Children
 from hil.ready import Readiness
 
+SERVICES = ("gateway", "uplink", "ingest", SECOND)
+"""The programs under test. One that ends by itself fails the run."""
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 
@@ -154,7 +157,7 @@ class Site:
         self.running[name] = await self._children.start(name, ["/bin/sh", "-c", f"exec env {line}"], env=self._env(name))
 
     def check(self) -> None:
-        """Raise OncewayError if one of them has ended and nobody here ended it."""
+        """Raise EndedError if one of them has ended and nobody here ended it."""
         for child in self.running.values():
             child.check()
 

@@ -193,8 +193,12 @@ class SimulatedBoard:
             pass
         finally:
             os.close(folder)
-        last = self._messages.read_text(errors="replace").strip().splitlines()[-1:]
-        raise BoardError("the simulated board did not start" + (f" ({last[0]})" if last else ""), str(self.directory))
+        last = self._last_words()
+        raise BoardError("the simulated board did not start" + (f" ({last})" if last else ""), str(self.directory))
+
+    def _last_words(self) -> str:
+        """The last line that the process said."""
+        return "".join(self._messages.read_text(errors="replace").strip().splitlines()[-1:])
 
     async def stop(self) -> None:
         """End the process; images and logs stay. Does nothing when it is not running."""
@@ -232,7 +236,7 @@ class SimulatedBoard:
             except ConnectionError:
                 answer = b""
         if not answer:
-            raise BoardError("the simulated board has died", str(self.directory), f"See {self._messages}")
+            raise BoardError("the simulated board has died", str(self.directory), f"Its last words: {self._last_words() or 'none'}")
         fields: dict[str, Any] = json.loads(answer)
         if not fields.pop("ok"):
             raise BoardError(f"the simulated board refused `{line[:60]}`: {fields['error']}", str(self.directory))

@@ -72,6 +72,7 @@ class GatewayPowerCut(Kind):
         async with site.hands:
             victims = [site.running[name] for name in ("gateway", "uplink")]
             for child in victims:
+                child.check()  # what has died by itself is not killed by us
                 child.pause()
             await wait_until(lambda: all(child.paused for child in victims))
             written = contents(site.folder.data)
@@ -96,6 +97,7 @@ async def restart(rig: "Rig", name: str, start: Callable[[], Awaitable[None]]) -
     """kill -9, and a new start a little later."""
     async with rig.site.hands:
         child = rig.site.running[name]
+        child.check()  # what has died by itself is not killed by us
         await child.kill()
         evidence = Evidence(f"process {child.pid} killed at {rig.counters['spooled']} publications in the store", {"pid": child.pid})
         await asyncio.sleep(DOWN_S)

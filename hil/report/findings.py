@@ -147,6 +147,7 @@ class Findings:
             "verdict": result.verdict,
             "reasons": result.reasons,
             "exceeded": self.exceeded,
+            "last_words": result.last_words,
             "claim": result.claim,
             "readings": {"produced": result.produced, "arrived": result.rows, "statuses": result.statuses},
             "commands": result.commands,

@@ -36,6 +36,7 @@ def page(found: Findings) -> str:
     parts = [
         f'<h1>{head}</h1><p><span class="verdict {result.verdict}">{result.verdict}</span> <strong>{escape(result.summary())}</strong></p>',
         "".join(f"<p>{escape(reason)}</p>" for reason in (*result.reasons, *found.exceeded)),
+        *(_section(f"The last words of {name}", f"<pre>{escape(chr(10).join(lines))}</pre>") for name, lines in result.last_words.items()),
         _figures(found),
         *charts(found),
         _section("Publications at each hop", _hops(found)),

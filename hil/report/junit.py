@@ -33,7 +33,8 @@ def _suite(root: ElementTree.Element, run: Findings) -> None:
     if run.result.verdict is not Verdict.HOLDS:
         tag = "failure" if failed else "error"
         found = ElementTree.SubElement(promise, tag, message="; ".join(run.result.reasons), type=run.result.verdict)
-        found.text = "\n".join(map(offender, run.result.offenders[:OFFENDERS_SHOWN]))
+        words = [line for lines in run.result.last_words.values() for line in lines]
+        found.text = "\n".join([*map(offender, run.result.offenders[:OFFENDERS_SHOWN]), *words])
     for limit in run.exceeded:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=limit.partition(" ")[0], time="0")
         ElementTree.SubElement(case, "failure", message=limit, type="limit")

@@ -18,7 +18,11 @@ def tell(console: Console, result: Result) -> None:
     if len(wrong) > OFFENDERS_SHOWN:
         console.print(f"… and {len(wrong) - OFFENDERS_SHOWN} more")
     for reason in result.reasons:
-        console.print(reason, soft_wrap=True)
+        console.print(reason, soft_wrap=True, markup=False)
+    for name, lines in result.last_words.items():
+        console.print(f"the last words of {name}:", soft_wrap=True)
+        for line in lines:
+            console.print(f"    {line}", soft_wrap=True, style="dim", markup=False)
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
     statuses = f"; {result.statuses} status messages of the boards, judged alike" if result.statuses else ""
     commands = f"; {result.commands} commands to them" if result.commands else ""

@@ -297,3 +297,27 @@ def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_re
     assert (result.verdict, result.commands) == (Verdict.HOLDS, 2)
     broken_off = [event for event in run_of(3) if event.event != "end"] + commanded(201, 202, obeyed=[201])
     assert check(broken_off).verdict is Verdict.UNKNOWN
+
+
+BROKEN = Event(5, "rig", "broken", {"why": "no more memory", "last_words": ["killed"]})
+DIED = Event(5, "gateway", "ended", {"how": "exit code 1", "last_words": ["a traceback"]})
+
+
+def test_a_program_that_ended_by_itself_fails_the_run_whatever_arrived() -> None:
+    result = check([*run_of(3), DIED])
+    assert (result.verdict, result.reasons) == (Verdict.FAILS, ["gateway ended by itself (exit code 1)"])
+    assert result.last_words == {"gateway": ["a traceback"]}
+
+
+def test_a_rig_that_broke_proves_nothing() -> None:
+    result = check([*run_of(3), BROKEN])
+    assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the rig broke: no more memory"])
+    assert result.last_words == {"no more memory": ["killed"]}
+    assert check([*without(run_of(3), HOPS[2:], 2), BROKEN]).verdict is Verdict.FAILS  # but what is lost is lost
+
+
+def test_commands_that_were_under_way_when_the_rig_broke_are_not_disobeyed() -> None:
+    sent = [Event(1, "rig", "command", {"device": "uno-1", "interval": interval}) for interval in (201, 202)]
+    obeyed = Event(2, "board", "obeyed", {"device": "uno-1", "interval": 201})
+    assert check([*run_of(3), *sent, obeyed]).verdict is Verdict.FAILS
+    assert check([*run_of(3), *sent, obeyed, BROKEN]).verdict is Verdict.UNKNOWN

@@ -23,6 +23,7 @@ from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.history import History, read
 from hil.injector import Injector
 from hil.plan import Plan
+from hil.process import EndedError, children
 
 READINGS = {"uno-1": 50, "uno-2": 50}
 
@@ -265,7 +266,7 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
         async def kill() -> None:
             order.append(f"{name} down")
 
-        return SimpleNamespace(pid=1, kill=kill)
+        return SimpleNamespace(pid=1, kill=kill, check=lambda: None)
 
     def start(name: str) -> Callable[[], Any]:
         async def started() -> None:
@@ -277,6 +278,16 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9})
     await asyncio.gather(*(restart(rig, name, start(name)) for name in ("gateway", "uplink")))
     assert order == ["gateway down", "gateway up", "uplink down", "uplink up"]
+
+
+async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_path: Path) -> None:
+    """Else the fault would hide that it died."""
+    async with children(tmp_path) as programs:
+        child = await programs.start("gateway", ["false"])
+        await child.process.wait()
+        rig: Any = SimpleNamespace(site=SimpleNamespace(hands=asyncio.Lock(), running={"gateway": child}), counters={"spooled": 9})
+        with pytest.raises(EndedError, match="gateway ended by itself"):
+            await restart(rig, "gateway", nothing)
 
 
 async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> None:
@@ -292,7 +303,7 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
     async def start_ingest() -> None:
         assert not (tmp_path / "checkpoint").exists()
 
-    child = SimpleNamespace(pid=1, kill=nothing)
+    child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
     folder = SimpleNamespace(checkpoint=tmp_path / "checkpoint")
     site = SimpleNamespace(hands=asyncio.Lock(), running={"ingest": child}, folder=folder, start_ingest=start_ingest)
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9}, progress=Progress())

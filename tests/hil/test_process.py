@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import OncewayError
-from hil.process import Children, children, descendants
+from hil.process import Children, EndedError, children, descendants
 from hil.ready import Readiness
 
 PARENT = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True); time.sleep(60)"
@@ -65,12 +65,16 @@ async def test_stop_asks_first_and_returns_the_exit_code(tmp_path: Path) -> None
     assert await child.stop() == 7
 
 
-async def test_a_program_that_ends_by_itself_is_a_failure_with_its_last_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "how"), [("exit 3", "exit code 3"), ("kill -9 $$", "signal 9")])
+async def test_a_program_that_ends_by_itself_is_a_failure_with_its_last_words(tmp_path: Path, end: str, how: str) -> None:
     async with children(tmp_path) as programs:
-        child = await programs.start("gateway", ["/bin/sh", "-c", "echo first >&2; echo the disk is full >&2; exit 3"])
+        says = "printf 'first\n\033[31mthe disk is full\033[0m\n' >&2"
+        child = await programs.start("gateway", ["/bin/sh", "-c", f"{says}; {end}"])
         await child.process.wait()
-        with pytest.raises(OncewayError, match=r"gateway\.log: gateway ended unexpectedly \(exit code 3\)(.|\n)*the disk is full"):
+        with pytest.raises(EndedError, match=r"gateway\.log: gateway ended by itself") as caught:
             child.check()
+        assert (caught.value.name, caught.value.how) == ("gateway", how)
+        assert caught.value.last_words == ["first", "[31mthe disk is full[0m"]  # no control characters
 
 
 async def test_run_returns_the_output_or_raises(tmp_path: Path) -> None:
@@ -108,7 +112,7 @@ async def test_a_service_that_never_is_ready(tmp_path: Path) -> None:
         with pytest.raises(OncewayError, match="was not ready within 0 s"):
             await readiness.wait(await programs.start("a", ["sleep", "60"], env=readiness.env), 0.1)
         readiness = Readiness("b")
-        with pytest.raises(OncewayError, match="ended unexpectedly"):
+        with pytest.raises(OncewayError, match="ended by itself"):
             await readiness.wait(await programs.start("b", ["false"], env=readiness.env), 10)
 
 

@@ -1,0 +1,95 @@
+"""A run that cannot go on has a verdict and the cause in its report: the program's, if one under test ended by itself, else the rig's."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from hil.bench import Bench
+from hil.checker import Result, Verdict
+from hil.display import Display
+from hil.plan import plan
+from hil.process import EndedError
+from hil.report.files import read_json
+from hil.run import STAGES, Run
+from hil.site import Folder
+from tests.hil.test_interrupt import running
+
+BENCH = """
+title = "one whose gateway dies"
+until = "batch"
+readings = 1000
+"""
+
+
+async def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> Result:
+    """What is said of a run in which these happened."""
+
+    async def carry_out(_: Run) -> None:
+        raise ExceptionGroup("many", [*errors]) if len(errors) > 1 else errors[0]
+
+    monkeypatch.setattr(Run, "_carry_out", carry_out)
+    bench = Bench(title="t", readings=20, until="batch")
+    return await Run(bench, plan(bench), Folder(folder), Display("t", STAGES, 20, 0)).go()
+
+
+def ended(folder: Path, name: str) -> EndedError:
+    log = folder / f"{name}.log"
+    log.write_text("Traceback\nMemoryError\n")
+    return EndedError(name, -6, log)
+
+
+@pytest.mark.parametrize("name", ["gateway", "uplink", "ingest", "second ingest"])
+async def test_a_program_under_test_that_ends_by_itself_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    result = await run(tmp_path, monkeypatch, ended(tmp_path, name), OncewayError("a consequence"))
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons[0] == f"{name} ended by itself (signal 6)"
+    assert result.last_words[name] == ["Traceback", "MemoryError"]
+    assert "the history breaks off" not in result.reasons  # a campaign would take it for interrupted, and try again
+
+
+@pytest.mark.parametrize(
+    ("make", "why", "words"),
+    [
+        (lambda folder: ended(folder, "wire-uno-1"), "the rig broke: wire-uno-1 ended by itself (signal 6)", "MemoryError"),
+        (lambda _: OncewayError("the board has died", "uno-1", "See\nthere"), "the rig broke: uno-1: the board has died. See there", None),
+        (lambda _: KeyError("x"), "the rig broke: KeyError: 'x'", "KeyError: 'x'"),
+    ],
+)
+async def test_what_breaks_in_the_rig_leaves_the_verdict_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Exception], why: str, words: str | None
+) -> None:
+    result = await run(tmp_path, monkeypatch, make(tmp_path))
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons[0] == why
+    assert [lines[-1] for lines in result.last_words.values()] == ([words] if words else [])
+    assert "the history breaks off" not in result.reasons
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(120)
+def test_a_gateway_that_dies_leaves_a_report_and_no_process(tmp_path: Path) -> None:
+    (tmp_path / "dies.toml").write_text(BENCH)
+    folder = tmp_path / "run"
+    argv = [Path(sys.executable).with_name("onceway"), "hil", "run", tmp_path / "dies.toml", "--dir", folder]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "journalled" in line and " 0 spooled" not in line:
+            break
+    events = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    os.kill(next(event["pid"] for event in events if (event["hop"], event["event"]) == ("gateway", "usage")), signal.SIGKILL)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, out
+    report = read_json(folder / "report.json")
+    assert (report["verdict"], report["reasons"][0]) == ("fails", "gateway ended by itself (signal 9)")
+    assert report["readings"]["produced"] > 0
+    assert "gateway" in report["last_words"]
+    assert "the last words of gateway" in out
+    assert running(folder) == []
