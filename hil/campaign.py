@@ -2,7 +2,7 @@
 
 In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `.md`, and `junit.xml`. A run that holds leaves its report
 only. A campaign that was interrupted, or in which a run did not come up, goes on with what is missing when it is begun again in the same
-folder.
+folder; a run that is there counts if it was of the very same bench, with the same readings and recorded link.
 """
 
 import asyncio
@@ -22,10 +22,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway import __version__
+from gateway.errors import OncewayError
+from hil import bench as benches
+from hil.bench import Bench
 from hil.checker import BREAKS_OFF, Verdict
 from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
 from hil.report.sums import Sums, markdown, sums, table
-from hil.site import onceway
+from hil.site import fresh, onceway
 
 KEPT = (HTML, JSON, JUNIT)
 SUMS = "campaign.json"
@@ -36,21 +39,41 @@ END_WITHIN = 60.0  # s in which an interrupted run has written its report
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """bench: a name or a path. readings, trace: None for the bench's own."""
+    """bench: a name or a path. label: what its runs are called. readings, trace: None for the bench's own."""
 
     bench: str
+    label: str
     seed: int
     readings: int | None = None
     trace: str | None = None
 
+    def load(self) -> Bench:
+        """Raises OncewayError."""
+        bench = benches.load(self.bench, seed=self.seed, **({"readings": self.readings} if self.readings else {}))
+        return bench.replaying(self.trace) if self.trace else bench
+
     @property
     def name(self) -> str:
-        return f"{Path(self.bench).stem}-{self.seed}"
+        return f"{self.label}-{self.seed}"
 
     @property
     def row(self) -> str:
         """What its sums are told under."""
-        return Path(self.bench).stem + (f" on {Path(self.trace).name.partition('.')[0]}" if self.trace else "")
+        return self.label + (f" on {Path(self.trace).name.partition('.')[0]}" if self.trace else "")
+
+
+def labels(names: Sequence[str]) -> dict[str, str]:
+    """What the runs of each bench are called: after its file, and as many of the folders above as tell it from the others."""
+    shipped = benches.shipped()
+    paths = {name: (name,) if name in shipped else Path(name).absolute().parts for name in names}
+    told = {name: _label(parts, 1) for name, parts in paths.items()}
+    for depth in range(2, max(map(len, paths.values()), default=0) + 1):
+        told = {name: label if [*told.values()].count(label) == 1 else _label(paths[name], depth) for name, label in told.items()}
+    return told
+
+
+def _label(parts: Sequence[str], depth: int) -> str:
+    return "-".join(parts[-depth:]).removesuffix(".toml")
 
 
 class Campaign:
@@ -61,14 +84,13 @@ class Campaign:
         self._folder = folder
         self._keep = keep
         self._console = console
+        self._anew = False
         self.reports: dict[str, dict[str, Any]] = {}
 
     def run(self, jobs: int) -> bool:
         """Return whether every run holds. On Ctrl-C what has begun writes its report, then KeyboardInterrupt is raised."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if self._finished():
-            for item in self._items:
-                shutil.rmtree(self._folder / item.name, ignore_errors=True)
+        self._anew = self._finished()
         done = False
         try:
             asyncio.run(self._all(jobs))
@@ -98,24 +120,43 @@ class Campaign:
 
     async def _one(self, item: Item) -> None:
         place = self._folder / item.name
-        if not _ended(place):
-            await self._start(item, place)
-        if (place / JSON).exists():
-            report = read_json(place / JSON)
-            self._console.print(f"{report['verdict']:7}  {item.name}: {_told(report)}", soft_wrap=True)
+        report = None if self._anew else _report(place)
+        if report is None or not self._counts(item, report):
+            try:
+                fresh(place)
+            except OncewayError as error:
+                self._say("error", item.name, error.what)
+                return
+            report = await self._start(item, place)
+        if report:
+            self._say(report["verdict"], item.name, _told(report))
             self.reports[item.name] = report
             if _passed(report) and not self._keep:
                 _thin(place)
         else:
-            log = place.with_suffix(".log").read_text(errors="replace").strip().splitlines()
-            said = next((line for line in log if line.startswith("error:")), "it said nothing")
-            self._console.print(f"{'error':7}  {item.name}: {said}", soft_wrap=True)
+            log = _log(place).read_text(errors="replace").strip().splitlines()
+            said = next((line.removeprefix("error: ") for line in log if line.startswith("error:")), f"no report; see {_log(place)}")
+            self._say("error", item.name, said)
 
-    async def _start(self, item: Item, place: Path) -> None:
+    def _counts(self, item: Item, report: dict[str, Any]) -> bool:
+        """Whether a run that is there is the one that is asked for, and whole."""
+        if BREAKS_OFF in report["reasons"]:
+            self._say("again", item.name, "it was interrupted")
+        elif report.get("bench") != item.load().model_dump(mode="json"):
+            self._say("again", item.name, "what is there is of another bench, or had other readings or another recorded link")
+        else:
+            return True
+        return False
+
+    def _say(self, word: str, name: str, text: str) -> None:
+        self._console.print(f"{word:7}  {name}: {text}", soft_wrap=True, markup=False)
+
+    async def _start(self, item: Item, place: Path) -> dict[str, Any] | None:
+        """Its report, if it comes to one."""
         argv = [onceway(), "hil", "run", item.bench, "--seed", str(item.seed), "--keep", "--dir", str(place)]
         argv += ["--readings", str(item.readings)] if item.readings else []
         argv += ["--trace", item.trace] if item.trace else []
-        with place.with_suffix(".log").open("wb") as log:
+        with _log(place).open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -130,11 +171,15 @@ class Campaign:
         finally:
             if process.returncode is None:
                 process.kill()
+        return _report(place)
 
     def _sum_up(self, finished: bool) -> None:
         found = sums((item.row, self.reports[item.name]) for item in self._items if item.name in self.reports)
         self._console.width = max(self._console.width, TABLE_WIDTH)
         self._console.print(table(found))
+        for name, report in self.reports.items():
+            if not _passed(report):
+                self._say(report["verdict"], name, next(iter([*report["reasons"], *report["exceeded"]])))
         data = {"finished": finished, "sums": found, "runs": {name: report["verdict"] for name, report in self.reports.items()}}
         (self._folder / SUMS).write_text(json.dumps(data, indent=1) + "\n")
         (self._folder / TABLE).write_text(self._told(found))
@@ -155,9 +200,17 @@ def _commit() -> str:
     return ""
 
 
-def _ended(place: Path) -> bool:
-    """Whether there is a run that nobody interrupted."""
-    return (place / JSON).exists() and BREAKS_OFF not in read_json(place / JSON)["reasons"]
+def _report(place: Path) -> dict[str, Any] | None:
+    """Of a run that is there; None if it left none, or a damaged one."""
+    try:
+        return read_json(place / JSON)
+    except OncewayError:
+        return None
+
+
+def _log(place: Path) -> Path:
+    """What a run has said, beside its folder."""
+    return place.with_name(place.name + ".log")
 
 
 def _passed(report: dict[str, Any]) -> bool:
@@ -165,6 +218,7 @@ def _passed(report: dict[str, Any]) -> bool:
 
 
 def _told(report: dict[str, Any]) -> str:
+    """In one line."""
     readings, outcomes = report["readings"], report["outcomes"]
     wrong = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count and name != "ok")
     reasons = "; ".join([*report["reasons"], *report["exceeded"]])

@@ -4,9 +4,9 @@ import asyncio
 import json
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,8 +15,8 @@ from rich.table import Table
 from gateway.errors import OncewayError
 from hil import bench as benches
 from hil.bench import Bench
-from hil.campaign import Campaign, Item
-from hil.checker import Outcome, Result, Verdict, check
+from hil.campaign import Campaign, Item, labels
+from hil.checker import Outcome, Verdict, check
 from hil.device import HEX
 from hil.display import Display
 from hil.faults import Fault
@@ -25,17 +25,18 @@ from hil.history import read
 from hil.plan import Plan, plan, recorded
 from hil.report.compare import rows
 from hil.report.files import HTML, JSON, read_json, write
-from hil.report.findings import find
+from hil.report.findings import Findings, find
 from hil.report.text import tell
 from hil.run import STAGES, Run
 from hil.shrink import part, shrink
-from hil.site import Folder
+from hil.site import Folder, fresh
 from hil.traces.cli import app as trace_app
 
 app = typer.Typer(help="Break everything on purpose, and check that each reading arrived exactly once.", no_args_is_help=True)
 
 app.add_typer(trace_app, name="trace")
 
+T = TypeVar("T")
 RUNS = Path("build/hil")
 INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
 
@@ -96,24 +97,22 @@ def run(
 
     Example: onceway hil run gateway-kills power-cuts --repeat 10 --jobs 2
     """
-    names = bench or sorted(benches.shipped())
+    named = labels(bench or sorted(benches.shipped()))
     changes = {name: value for name, value in {"seed": seed, "readings": readings}.items() if value is not None}
-    loaded = {name: benches.load(name, **changes) for name in names}
+    first = {name: benches.load(name, **changes) for name in named}
     traces = _recordings(trace) if trace else [None]
-    if traces[0]:
-        loaded = {name: one.replaying(traces[0]) for name, one in loaded.items()}
+    items = [
+        Item(name, named[name], one.seed + number, readings, traces[number % len(traces)] if one.replays else None)
+        for number in range(repeat)
+        for name, one in first.items()
+    ]
+    loaded = [item.load() for item in items]  # all, before any run begins
     _need_firmware()
-    if len(loaded) * repeat == 1:
-        [(name, only)] = loaded.items()
-        place = folder or RUNS / Item(name, only.seed).name
-        raise typer.Exit(_run(Path(name).stem, only, plan(only), place, keep, shrink_it))
+    if len(items) == 1:
+        [item], [only] = items, loaded
+        raise typer.Exit(_run(item.label, only, plan(only), folder or RUNS / item.name, keep, shrink_it))
     if shrink_it:
         raise typer.BadParameter("--shrink is for a single run; onceway hil replay RUN --shrink shrinks one of a campaign")
-    items = [
-        Item(name, one.seed + number, readings, traces[number % len(traces)] if one.replays else None)
-        for number in range(repeat)
-        for name, one in loaded.items()
-    ]
     campaign = Campaign(items, (folder or RUNS).absolute(), keep, Console(highlight=False))
     try:
         holds = campaign.run(jobs)
@@ -137,11 +136,10 @@ def glue(
     """
     loaded = benches.load(bench, **({} if seed is None else {"seed": seed}))
     made = plan(loaded)
-    place = _fresh(folder)
+    places = [fresh(folder / name) for name in ("glue", "ours")]
     console = Console(highlight=False)
-    (place / "glue").mkdir()
-    theirs = asyncio.run(GlueRun(loaded, made, place / "glue").go())
-    ours = _carry_out(bench, loaded, made, Folder(_fresh(place / "ours")), console)
+    theirs = asyncio.run(until_told(GlueRun(loaded, made, places[0].root).go()))
+    ours = _carry_out(bench, loaded, made, places[1], console).result
     table = Table("", "produced", "arrived", *(outcome for outcome in Outcome if outcome is not Outcome.OK))
     told = {f"glue, {claim}": result for claim, result in theirs.items()}
     for name, result in (*told.items(), (f"onceway, {loaded.until}", ours)):
@@ -226,39 +224,46 @@ def _recordings(trace: str) -> list[str]:
 def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_it: bool = False) -> int:
     """Run, report, and return the exit code."""
     _need_firmware()
-    place = Folder(_fresh(folder))
+    place = fresh(folder)
     console = Console(highlight=False)
-    result = _carry_out(name, bench, made, place, console)
-    found = find(place.history)
+    found = _carry_out(name, bench, made, place, console)
     if not found.passed or keep:
-        write(place.root, found)
         console.print(f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True)
     else:
         shutil.rmtree(place.root)
     for limit in found.exceeded:
         console.print(limit, soft_wrap=True, style="red")
-    tell(console, result)
-    if result.verdict is Verdict.FAILS and shrink_it:
+    tell(console, found.result)
+    if found.result.verdict is Verdict.FAILS and shrink_it:
         _shrink(name, bench, made, place, console)
     return 0 if found.passed else 1
 
 
-def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Result:
+def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
+    """Leaves the report, also of a run that is interrupted."""
     try:
         with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, len(made.faults), console) as display:
-            return asyncio.run(until_told(Run(bench, made, place, display)))
+            asyncio.run(until_told(Run(bench, made, place, display).go()))
+        write(place.root, found := find(place.history))
+        return found
     except (KeyboardInterrupt, asyncio.CancelledError):
         write(place.root, find(place.history))
         console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
-async def until_told(run: Run) -> Result:
-    """Ended by SIGTERM as by Ctrl-C."""
+async def until_told(run: Awaitable[T]) -> T:
+    """Ended by SIGTERM as by Ctrl-C, and once only: a second one must not stop what takes the programs down."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await run.go()
+
+    def told() -> None:
+        if not task.cancelling():
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, told)
+    return await run
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
@@ -269,9 +274,9 @@ def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Consol
     def fails(faults: Sequence[Fault]) -> bool:
         nonlocal tried, last
         tried += 1
-        place = Folder(_fresh(failed.root.with_name(f"{failed.root.name}-shrink-{tried}")))
+        place = fresh(failed.root.with_name(f"{failed.root.name}-shrink-{tried}"))
         smaller, left = part(bench, made, faults)
-        result = _carry_out(f"{name} with {len(faults)} of {len(made.faults)} faults", smaller, left, place, console)
+        result = _carry_out(f"{name} with {len(faults)} of {len(made.faults)} faults", smaller, left, place, console).result
         if result.verdict is Verdict.FAILS:
             last = place.root
             return True
@@ -291,17 +296,3 @@ def _need_firmware() -> None:
 
 def _history(run: Path) -> Path:
     return run / "history.jsonl" if run.is_dir() else run
-
-
-def _fresh(folder: Path) -> Path:
-    """An empty folder; what an earlier run left there is removed, and nothing else."""
-    folder = folder.absolute()
-    try:
-        if folder.exists() and any(folder.iterdir()):
-            if not (folder / "history.jsonl").is_file():
-                raise OncewayError("this folder holds something else than an earlier run", str(folder), "Name another one with --dir")
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OncewayError(f"cannot make the folder of the run ({error.strerror})", str(folder)) from error
-    return folder

@@ -5,12 +5,14 @@ In: a folder, devices with their ports, a bench. Out: configuration, running gat
 
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.disk import LoopDisk
 from hil.faults.ingest import SECOND
@@ -91,6 +93,20 @@ class Folder:
     def board(self, device: str) -> Path:
         """Memories and sockets of a simulated board."""
         return self.root / "boards" / device
+
+
+def fresh(root: Path) -> Folder:
+    """An empty folder; what an earlier run left there is removed, and nothing else. Raises OncewayError."""
+    root = root.absolute()
+    try:
+        if root.exists() and any(root.iterdir()):
+            if not any((root / left).is_file() for left in ("history.jsonl", "report.json")):
+                raise OncewayError("this folder holds something else than an earlier run", str(root), "Name another one with --dir")
+            shutil.rmtree(root)
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OncewayError(f"cannot make the folder of the run ({error.strerror})", str(root)) from error
+    return Folder(root)
 
 
 def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:

@@ -50,6 +50,7 @@ class Findings:
     seed: int | None = None
     version: str = ""
     seconds: float = 0.0
+    bench: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     """Of the bench, by name (`hil.bench.Limits`)."""
     faults: dict[str, PlannedFault] = field(default_factory=dict)
@@ -163,6 +164,7 @@ class Findings:
             "growth_bytes": {name: self.growth(name) for name in self.usage},
             "written_per_reading": _rounded(self.written_per_reading),
             "lines": self.lines,
+            "bench": self.bench,
         }
 
 
@@ -191,7 +193,7 @@ def _take(found: Findings, event: Event, t: float) -> None:
     match event.hop, event.event:
         case "rig", "run":
             found.title, found.seed = data["bench"]["title"], data["plan"]["seed"]
-            found.version = data["version"]
+            found.version, found.bench = data["version"], data["bench"]
             found.limits = {name: limit for name, limit in data["bench"].get("limits", {}).items() if limit is not None}
         case _, "planned":
             place = f"{data['at']} {data['counter']}" if data.get("counter") else ""

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from gateway import __version__
 from hil import campaign
-from hil.campaign import Campaign, Item
+from hil.bench import load
+from hil.campaign import Campaign, Item, labels
 
 PROGRAM = """#!PYTHON
 import json, pathlib, sys
@@ -33,7 +34,10 @@ report = {
     "outcomes": {"ok": 10 - lost, "lost": lost, "duplicate": 0, "altered": 0},
     "faults": {"happened": {"power cut": seed}},
     "delay_s": {"p100": seed / 2},
+    "bench": json.loads(pathlib.Path("BENCH").read_text()) | {"seed": seed},
 }
+if "--readings" in sys.argv:
+    report["bench"]["readings"] = int(sys.argv[sys.argv.index("--readings") + 1])
 (folder / "report.json").write_text(json.dumps(report))
 (folder / "junit.xml").write_text("<testsuites><testsuite/></testsuites>")
 """
@@ -44,15 +48,17 @@ report = {
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Seeds of the runs that were started, a line each."""
     program = tmp_path / "onceway"
-    program.write_text(PROGRAM.replace("PYTHON", sys.executable).replace("STARTED", str(tmp_path / "started")))
+    (tmp_path / "bench.json").write_text(json.dumps(load("demo").model_dump(mode="json")))
+    text = PROGRAM.replace("PYTHON", sys.executable).replace("STARTED", str(tmp_path / "started"))
+    program.write_text(text.replace("BENCH", str(tmp_path / "bench.json")))
     program.chmod(0o755)
     monkeypatch.setattr(campaign, "onceway", lambda: str(program))
     return tmp_path / "started"
 
 
-def run(folder: Path, *seeds: int, keep: bool = False, trace: str | None = None) -> tuple[bool, str]:
+def run(folder: Path, *seeds: int, readings: int | None = None, keep: bool = False, trace: str | None = None) -> tuple[bool, str]:
     out = io.StringIO()
-    made = Campaign([Item("benches/demo.toml", seed, trace=trace) for seed in seeds], folder, keep, Console(file=out, width=80))
+    made = Campaign([Item("demo", "demo", seed, readings, trace) for seed in seeds], folder, keep, Console(file=out, width=80))
     return made.run(jobs=2), out.getvalue()
 
 
@@ -74,6 +80,7 @@ def test_one_that_fails_fails_all_and_stays(tmp_path: Path, started: Path) -> No
     holds, out = run(tmp_path / "all", 7, 8)
     assert not holds
     assert "fails    demo-7: 10 produced, 9 arrived, 7 faults · 1 lost" in out
+    assert out.splitlines()[-1] == "fails    demo-7: 1 lost"
     assert (tmp_path / "all" / "demo-7" / "history.jsonl").exists()
 
 
@@ -94,14 +101,59 @@ def test_one_that_does_not_come_up_is_told_and_tried_again_next_time(tmp_path: P
     for _ in range(2):
         holds, out = run(tmp_path / "all", 12, 13)
         assert not holds
-        assert "error    demo-13: error: bad luck" in out
+        assert "error    demo-13: bad luck" in out
     assert sorted(started.read_text().split()) == ["12", "13", "13"]
+
+
+def interrupt(campaign: Path) -> None:
+    sums = campaign / "campaign.json"
+    sums.write_text(json.dumps({**json.loads(sums.read_text()), "finished": False}))
+
+
+def test_what_is_there_of_another_bench_does_not_count(tmp_path: Path, started: Path) -> None:
+    run(tmp_path / "all", 1, 2)
+    interrupt(tmp_path / "all")
+    _, out = run(tmp_path / "all", 1, 2, 3, readings=80)
+    assert "again    demo-1: what is there is of another bench, or had other readings or another recorded link" in out
+    assert sorted(started.read_text().split()) == ["1", "1", "2", "2", "3"]
+    interrupt(tmp_path / "all")
+    assert "again" not in run(tmp_path / "all", 1, 2, 3, readings=80)[1]
+
+
+def test_a_run_that_fails_counts_when_its_campaign_goes_on(tmp_path: Path, started: Path) -> None:
+    run(tmp_path / "all", 7)
+    interrupt(tmp_path / "all")
+    assert not run(tmp_path / "all", 7, 8)[0]
+    assert started.read_text().split() == ["7", "8"]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, started: Path) -> None:
+    (tmp_path / "all" / "demo-1").mkdir(parents=True)
+    (tmp_path / "all" / "demo-1" / "thesis.txt").write_text("years of work")
+    holds, out = run(tmp_path / "all", 1, 2)
+    assert not holds
+    assert "error    demo-1: this folder holds something else than an earlier run" in out
+    assert "holds    demo-2" in out
+    assert (tmp_path / "all" / "demo-1" / "thesis.txt").exists()
+
+
+def test_benches_have_names_of_their_own() -> None:
+    assert labels(["demo", "resets"]) == {"demo": "demo", "resets": "resets"}
+    assert labels(["a/lines.v2.toml", "other.toml"]) == {"a/lines.v2.toml": "lines.v2", "other.toml": "other"}
+    assert labels(["/a/x/lines.toml", "/b/x/lines.toml"]) == {"/a/x/lines.toml": "a-x-lines", "/b/x/lines.toml": "b-x-lines"}
+    assert labels(["demo", "/mine/demo.toml"]) == {"demo": "demo", "/mine/demo.toml": "mine-demo"}
+
+
+def test_what_a_run_said_is_beside_its_folder(tmp_path: Path, started: Path) -> None:
+    for label in ("lines.v1", "lines.v2"):
+        made = Campaign([Item("demo", label, 1)], tmp_path / "all", False, Console(file=io.StringIO()))
+        made.run(1)
+    assert {"lines.v1-1.log", "lines.v2-1.log"} <= {path.name for path in (tmp_path / "all").iterdir()}
 
 
 def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path, started: Path) -> None:
     run(tmp_path / "all", 1, 2)
-    sums = tmp_path / "all" / "campaign.json"
-    sums.write_text(json.dumps({**json.loads(sums.read_text()), "finished": False}))
+    interrupt(tmp_path / "all")
     interrupted = tmp_path / "all" / "demo-2" / "report.json"
     interrupted.write_text(json.dumps({**json.loads(interrupted.read_text()), "verdict": "unknown", "reasons": ["the history breaks off"]}))
     holds, out = run(tmp_path / "all", 1, 2, 3)

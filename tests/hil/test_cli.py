@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from hil import cli
 from hil.bench import Bench, shipped
-from hil.checker import Result, check
 from hil.display import Display
-from hil.history import read
 from hil.plan import Plan
+from hil.report.findings import Findings, find
 from hil.site import Folder
 
 runner = CliRunner()
@@ -122,13 +121,13 @@ def test_a_live_footer_on_a_terminal() -> None:
 def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[int, int]] = []
 
-    def carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Result:
+    def carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
         """Fails if the second kill of the gateway is in the plan."""
         tried.append((len(made.faults), len(bench.fault)))
         lost = any(fault.id == "gateway/gateway-kill-2" for fault in made.faults)
         events = [line for line in GOOD.splitlines(keepends=True) if not (lost and '"hop":"table","event":"publication"' in line)]
         place.history.write_text("".join(events))
-        return check(read(place.history))
+        return find(place.history)
 
     monkeypatch.setattr(cli, "_carry_out", carry_out)
     monkeypatch.setattr(cli, "_need_firmware", lambda: None)

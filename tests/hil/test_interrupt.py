@@ -60,17 +60,19 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path) -> No
     assert (folder / "report.html").exists()
 
 
-def test_sigterm_ends_a_run_like_ctrl_c() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_ctrl_c_does_not_stop_what_takes_the_programs_down(number: signal.Signals) -> None:
     ended = []
 
-    class Run:
-        async def go(self) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append("what was started")
+    async def run() -> None:
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.05)
+            ended.append("what was started")
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(until_told(Run()))  # type: ignore[arg-type]
+        asyncio.run(until_told(run()))
     assert ended == ["what was started"]
