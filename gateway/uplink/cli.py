@@ -191,7 +191,7 @@ def status(
         raise OncewayError("say where the spool is", hint="Use --config FILE or --data DIR.")
     loaded = load_config(config) if config else None
     folder = data or cast(Config, loaded).gateway.data
-    spool = Spool(folder)
+    spool = Spool(folder, to_read=True)
     try:
         found = look(spool, folder, loaded.spool.max_bytes if loaded else None)
     finally:

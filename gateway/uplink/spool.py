@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from gateway.store.schema import FILE, ROW_SIZE, connect, refuse_half_salvaged
+from gateway.store.schema import FILE, ROW_SIZE, connect, connect_to_read, refuse_half_salvaged
 from gateway.uplink.manifest import Origin, Row
 
 KEEP = 50_000  # batches that are remembered after they have landed
@@ -73,15 +73,20 @@ class NoSpool(OncewayError):
 
 
 class Spool:
-    """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or OncewayError when it cannot be opened."""
+    """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or OncewayError when it cannot be opened.
 
-    def __init__(self, data: Path) -> None:
+    to_read: look only, at all of it as it is in one moment.
+    """
+
+    def __init__(self, data: Path, to_read: bool = False) -> None:
         path = data / FILE
         refuse_half_salvaged(data)
         try:
             if not path.is_file():
                 raise NoSpool("there is no gateway database", str(path), START_GATEWAY)
-            self._db = connect(path)
+            self._db = connect_to_read(path) if to_read else connect(path)
+            if to_read:
+                self._db.execute("BEGIN")
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
         except PermissionError as error:
             raise OncewayError(

@@ -1,10 +1,15 @@
-"""`onceway where DEVICE SEQUENCE`: where one reading is. In: a publication's key. Out: one line per place, from the spool to the table."""
+"""`onceway where DEVICE SEQUENCE`: where one reading is.
 
+In: a publication's key. Out: the places that know it, from the spool to the table.
+"""
+
+import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,6 +29,33 @@ class NotFound(OncewayError):
     exit_code = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that knows the reading. place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed` or `table`.
+
+    gateway, epoch: whose batch it is. since: µs UTC, when it landed, or at the latest came into the table. landing: URL of the landing
+    place, if the configuration was given; file: what landed, below that.
+    """
+
+    place: Literal["spool", "batch", "landed", "table"]
+    incarnation: int
+    gateway: str
+    epoch: str
+    batch: int | None = None
+    since: int | None = None
+    landing: str | None = None
+    file: str | None = None
+
+    def as_text(self) -> str:
+        what = {
+            "spool": "waiting in the spool, in no batch yet",
+            "batch": f"cut into batch {self.batch}, not landed yet",
+            "landed": f"landed in batch {self.batch} at {_moment(self.since or 0)}, {self.landing or 'LANDING'}/{self.file}",
+            "table": f"in the table since {_moment(self.since or 0)} at the latest, from batch {self.batch} of {self.gateway}/{self.epoch}",
+        }
+        return f"(incarnation {self.incarnation}): {what[self.place]}"
+
+
 @app.command("where")
 def where(
     device: Annotated[str, typer.Argument(help="Device name; @GATEWAY for a client without an identity of its own.")],
@@ -31,8 +63,9 @@ def where(
     config: Annotated[Path | None, typer.Option("--config", help="The gateway's configuration file.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="The gateway's data directory, instead of --config.")] = None,
     table: Annotated[str | None, typer.Option("--table", help="Look into this Delta table too: a path or URL.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
-    """Where one reading is: in the spool, in a batch, landed, in the table.
+    """Where one reading is: in the spool, in a batch, landed, in the table. Exit code 1: nobody who was asked knows it.
 
     Example: onceway where sensor-1 4711 --config /etc/onceway/gateway.toml --table /srv/onceway/publications
     """
@@ -40,34 +73,37 @@ def where(
     folder = data or (loaded.gateway.data if loaded else None)
     if folder is None and table is None:
         raise OncewayError("say where to look", hint="Use --config FILE or --data DIR for a gateway, --table PATH for the table.")
-    found: list[str] = []
+    found: list[Place] = []
     if folder is not None:
-        with closing(Spool(folder)) as spool:
+        with closing(Spool(folder, to_read=True)) as spool:
             found += in_gateway(spool, device, sequence, _landing(loaded))
             if not found:
                 typer.echo(_unknown(spool, device, sequence), err=True)
     if table is not None:
         found += in_table(table, device, sequence)
-    for line in found:
-        typer.echo(f"{device} {sequence} {line}")
+    if as_json:
+        places = [{key: value for key, value in asdict(place).items() if value is not None} for place in found]
+        typer.echo(json.dumps({"device": device, "sequence": sequence, "places": places}))
+    else:
+        for place in found:
+            typer.echo(f"{device} {sequence} {place.as_text()}")
     if not found:
         raise NotFound(f"there is no reading {sequence} of {device} {'here' if table is None else 'here or in the table'}")
 
 
-def in_gateway(spool: Spool, device: str, sequence: int, landing: str) -> Iterator[str]:
-    """One line per incarnation of the device that has this sequence."""
+def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
+    """One place per incarnation of the device that has this sequence."""
     origin = spool.origin()
     for incarnation, spool_id in spool.find(device, sequence):
         batch = spool.batch_of(spool_id)
-        place = f"cut into batch {batch}, not landed yet" if batch else "waiting in the spool, in no batch yet"
-        yield f"(incarnation {incarnation}): {place}"
+        yield Place("batch" if batch else "spool", incarnation, origin.gateway, origin.epoch, batch)
     for cut, keys in spool.landed_batches():
         for incarnation in incarnations(keys, device, sequence):
             name = Manifest(origin, cut.number, cut.rows, cut.size, cut.sha256).data_name
-            yield f"(incarnation {incarnation}): landed in batch {cut.number} at {_moment(cut.landed or 0)}, {landing}/{name}"
+            yield Place("landed", incarnation, origin.gateway, origin.epoch, cut.number, cut.landed, landing, name)
 
 
-def in_table(table: str, device: str, sequence: int) -> Iterator[str]:
+def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
     try:
         from gateway.uplink.table import arrivals
     except ModuleNotFoundError as error:
@@ -75,8 +111,7 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[str]:
             f"--table needs the Python package {error.name}, which is not installed", hint="pip install 'onceway[where]'"
         ) from error
     for row in arrivals(table, device, sequence):
-        since = f"{row.written:%Y-%m-%d %H:%M:%S} UTC at the latest"
-        yield f"(incarnation {row.incarnation}): in the table since {since}, from batch {row.batch} of {row.gateway}/{row.epoch}"
+        yield Place("table", row.incarnation, row.gateway, row.epoch, row.batch, int(row.written.timestamp() * 1e6))
 
 
 def _unknown(spool: Spool, device: str, sequence: int) -> str:
@@ -85,8 +120,8 @@ def _unknown(spool: Spool, device: str, sequence: int) -> str:
     return f"{device} {sequence}: not in this gateway's spool or batches; it never came here{before}"
 
 
-def _landing(config: Config | None) -> str:
-    return without_password(config.uplink.landing).rstrip("/") if config and config.uplink else "LANDING"
+def _landing(config: Config | None) -> str | None:
+    return without_password(config.uplink.landing).rstrip("/") if config and config.uplink else None
 
 
 def _moment(us: int) -> str:

@@ -1,16 +1,14 @@
 """A gateway's figures as Prometheus metrics.
 
-In: a `Source`. Out: metric families, made anew at each scrape from what the parts of the gateway count for themselves. Labels take their
-values from the configuration, from the standard's reason codes and from serial ports, never from clients: however many of those there are,
-the number of series stays the same. A port's counters stand under its path; `onceway_link_device` says which device is on it, to be joined
-(`* on(port) group_left(device) onceway_link_device`).
+In: a `Source`, and what the uplink has left in the database. Out: metric families, made anew at each scrape from what the parts of the
+gateway count for themselves. Labels take their values from the configuration, from the standard's reason codes and from serial ports,
+never from clients: however many of those there are, the number of series stays the same. A port's counters stand under its
+path; `onceway_link_device` says which device is on it, to be joined (`* on(port) group_left(device) onceway_link_device`).
 """
 
 import os
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -19,15 +17,13 @@ from prometheus_client.registry import Collector
 from gateway import __version__
 from gateway.broker import census
 from gateway.broker.statistics import Request
-from gateway.errors import OncewayError
 from gateway.links.statistics import LinkStatistics
-from gateway.lock import holder
 from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import FILE
 from gateway.store.times import BOUNDS_S, Histogram
-from gateway.uplink.spool import OUTAGE, Spool
 from gateway.web.health import problems
 from gateway.web.source import Source
+from gateway.web.uplink import UplinkState
 
 MOST_PORTS = 256
 
@@ -56,19 +52,20 @@ _LINK_COUNTERS = {
 }
 
 
-def registry(source: Source) -> CollectorRegistry:
-    """Everything that `/metrics` shows: the gateway, and its process as Prometheus names it."""
+def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
+    """Everything that `/metrics` shows now: the gateway, and its process as Prometheus names it. uplink: None when not known."""
     found = CollectorRegistry()
-    found.register(GatewayCollector(source))
+    found.register(GatewayCollector(source, uplink))
     ProcessCollector(registry=found)
     return found
 
 
 class GatewayCollector(Collector):
-    """Reads a gateway when it is asked to; on the event loop's thread."""
+    """Reads a gateway when it is asked to; on the event loop's thread, so what waits for a disk is read before."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, uplink: UplinkState | None) -> None:
         self._source = source
+        self._uplink = uplink
 
     def collect(self) -> Iterator[Metric]:
         source = self._source
@@ -78,7 +75,8 @@ class GatewayCollector(Collector):
         yield from _clients(source)
         yield from _store(source)
         yield from _spool(source)
-        yield from _uplink(source)
+        if self._uplink is not None:
+            yield from _uplink(self._uplink)
         yield from _links(source)
 
 
@@ -151,22 +149,14 @@ def _spool(source: Source) -> Iterator[Metric]:
         yield _gauge("spool_oldest_seconds", "Time that the oldest message has waited for the uplink", age)
 
 
-def _uplink(source: Source) -> Iterator[Metric]:
-    """What the uplink, a process of its own, has left in the database; nothing while that cannot be read."""
-    if source.broker.config.uplink is None:
-        return
-    try:
-        with closing(Spool(source.folder)) as spool:
-            totals, outage = spool.totals(), spool.get(OUTAGE)
-            (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()
-    except (OncewayError, sqlite3.Error):
-        return
-    yield _gauge("uplink_running", "1 while there is an uplink process", holder(source.folder / "uplink.lock") is not None)
-    yield _gauge("uplink_outage", "1 while the landing place cannot be reached or written", outage is not None)
-    yield _gauge("uplink_batch_cut", "Number of the newest batch that was cut", cut)
-    yield _gauge("uplink_batch_landed", "Number of the newest batch that has landed", landed)
-    if landed_at is not None:
-        yield _gauge("uplink_landed_timestamp_seconds", "When it landed, in seconds since 1970", landed_at / 1e6)
+def _uplink(state: UplinkState) -> Iterator[Metric]:
+    totals = state.totals
+    yield _gauge("uplink_running", "1 while there is an uplink process", state.running)
+    yield _gauge("uplink_outage", "1 while the landing place cannot be reached or written", state.outage)
+    yield _gauge("uplink_batch_cut", "Number of the newest batch that was cut", state.cut)
+    yield _gauge("uplink_batch_landed", "Number of the newest batch that has landed", state.landed)
+    if state.landed_at is not None:
+        yield _gauge("uplink_landed_timestamp_seconds", "When it landed, in seconds since 1970", state.landed_at / 1e6)
     yield _counter("uplink_batches", "Batches that have landed", totals.batches)
     yield _counter("uplink_readings", "Readings that have landed", totals.readings)
     yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)

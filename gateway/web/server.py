@@ -13,6 +13,7 @@ from gateway.links.endpoint import Endpoint
 from gateway.web.health import status
 from gateway.web.metrics import registry
 from gateway.web.source import Source
+from gateway.web.uplink import UplinkReader
 
 MOST_CONNECTIONS = 32
 LIFETIME_S = 10.0
@@ -25,7 +26,7 @@ class WebServer:
     def __init__(self, host: str, port: int, source: Source) -> None:
         self._endpoint = Endpoint(host, port)
         self._source = source
-        self._registry = registry(source)
+        self._uplink = UplinkReader(source.folder)
         self._server: web.Server | None = None
 
     async def start(self) -> None:
@@ -59,15 +60,16 @@ class WebServer:
         elif request.method not in ("GET", "HEAD"):
             response = web.Response(status=405, headers={"Allow": "GET, HEAD"}, text="This can only be read.\n")
         else:
-            response = page()
+            response = await page()
         response.headers.update({"Cache-Control": "no-store", "Server": "onceway"})
         response.force_close()
         return response
 
-    def _metrics(self) -> web.Response:
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+    async def _metrics(self) -> web.Response:
+        uplink = await self._uplink.state() if self._source.broker.config.uplink else None
+        return web.Response(body=generate_latest(registry(self._source, uplink)), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    def _health(self) -> web.Response:
+    async def _health(self) -> web.Response:
         body = status(self._source)
         return web.json_response(body, status=200 if body["status"] == "ok" else 503)
 

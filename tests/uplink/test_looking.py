@@ -1,7 +1,10 @@
 """`onceway where` and `onceway uplink status`: what a person is told about a reading, and about the room that is left."""
 
+import json
 import re
+import shutil
 import time
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -49,6 +52,21 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain
     assert "landed in batch 2" in where("@site-1", 12)[1]
     assert "cut into batch 3, not landed yet" in where("sensor-1", 14)[1]
     assert "waiting in the spool" in where("sensor-1", 15)[1]
+    found = json.loads(onceway("where", "sensor-1", "7", "--config", config, "--json").stdout)
+    (place,) = found.pop("places")
+    assert found == {"device": "sensor-1", "sequence": 7}
+    assert abs(place.pop("since") / 1e6 - time.time()) < 600
+    assert place == {
+        "place": "landed",
+        "incarnation": 77,
+        "gateway": "site-1",
+        "epoch": "00c0ffee",
+        "batch": 1,
+        "landing": f"file://user@host/{tmp_path}/landing",
+        "file": "site-1/00c0ffee/000000000001.parquet",
+    }
+    nowhere = onceway("where", "sensor-1", "11", "--config", config, "--json")
+    assert (nowhere.returncode, json.loads(nowhere.stdout)["places"]) == (1, [])
     code, text = where("sensor-1", 11)
     assert code == 1
     assert "not in this gateway's spool or batches" in text
@@ -67,6 +85,8 @@ def test_where_looks_into_the_table(onceway, tmp_path):
     assert re.match(
         r"sensor-1 12 \(incarnation 77\): in the table since 20.* UTC at the latest, from batch 2 of site-1/00c0ffee\n", done.stdout
     )
+    told = json.loads(onceway("where", "sensor-1", "12", "--table", table, "--json").stdout)["places"]
+    assert [(place["place"], place["gateway"], place["batch"]) for place in told] == [("table", "site-1", 2)]
     missing = onceway("where", "sensor-1", "21", "--table", table)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "no reading 21 of sensor-1" in missing.stderr
@@ -144,3 +164,24 @@ def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain,
     assert [row[2] for row in landed(place)] == list(range(1, 21))
     new = landed(place, gateway="site-1-north", epoch=data.meta("epoch"))
     assert [row[:3] for row in new] == [("@site-1-north", 0x00C0FFEE, n) for n in range(21, 26)]
+
+
+def test_who_only_looks_sees_one_moment(data):
+    data.add(5)
+    with closing(Spool(data.path, to_read=True)) as spool:
+        data.add(3)
+        assert look(spool, data.path).rows == 5
+
+
+def test_who_only_looks_changes_nothing(data, onceway, tmp_path):
+    """As after a kill: the log holds commits, and nobody has the database open."""
+    with closing(data.db()) as other:
+        data.add(5)
+        other.execute("SELECT count(*) FROM meta").fetchone()
+        shutil.copytree(data.path, tmp_path / "killed")
+    files = [tmp_path / "killed" / name for name in ("gateway.db", "gateway.db-wal")]
+    before = [file.read_bytes() for file in files]
+    for command in (("uplink", "status"), ("where", "sensor-1", "5")):
+        assert onceway(*command, "--data", tmp_path / "killed").returncode == 0
+    assert all(before)
+    assert [file.read_bytes() for file in files] == before

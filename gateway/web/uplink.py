@@ -1,0 +1,54 @@
+"""What the uplink, a process of its own, has left in the gateway's database, for the metrics.
+
+In: the data directory. Out: an `UplinkState`, read in a thread, since the gateway's event loop waits for no disk.
+"""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from gateway.lock import holder
+from gateway.uplink.spool import OUTAGE, Spool, Totals
+
+PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkState:
+    """running: whether there is a process. cut, landed: numbers of the newest batches. landed_at: µs UTC, None before the first."""
+
+    running: bool
+    outage: bool
+    cut: int
+    landed: int
+    landed_at: int | None
+    totals: Totals
+
+
+def read(folder: Path) -> UplinkState | None:
+    """None while the database cannot be read."""
+    try:
+        with closing(Spool(folder, to_read=True)) as spool:
+            (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()
+            running = holder(folder / "uplink.lock") is not None
+            return UplinkState(running, spool.get(OUTAGE) is not None, cut, landed, landed_at, spool.totals())
+    except (OncewayError, sqlite3.Error):
+        return None
+
+
+class UplinkReader:
+    """Reads in a thread, one at a time: on a disk that hangs, one thread hangs with it, however often it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reading: asyncio.Task[UplinkState | None] | None = None
+
+    async def state(self) -> UplinkState | None:
+        """None when nothing could be read within PATIENCE_S."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(asyncio.to_thread(read, self._folder))
+        done, _ = await asyncio.wait([self._reading], timeout=PATIENCE_S)
+        return self._reading.result() if done else None
