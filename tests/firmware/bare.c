@@ -1,15 +1,26 @@
 /*
- * A chip of libsimavr with nothing around it but its UART 0: `bare CHIP HZ FIRMWARE.hex`, for boards that the simulated Uno is not.
+ * A chip of libsimavr with nothing around it but its UART 0, for boards that the simulated Uno is not.
  *
- * In, line by line: cycles to run, then bytes for the chip in hexadecimal, or "-". Out, a line for each: the bytes that it has sent, or "-".
+ *   bare CHIP HZ FIRMWARE.hex                 In, line by line: cycles to run, then bytes for the chip in hexadecimal, or "-".
+ *                                             Out, a line for each: the bytes that it has sent, or "-".
+ *   bare CHIP HZ LOADER.hex START BAUD LINK   starts at START, in real time, with the simulated Uno's serial port (LINK): opening it resets.
  */
 #include <avr_uart.h>
 #include <sim_avr.h>
 #include <sim_core.h>
 #include <sim_hex.h>
+#include <sim_regbit.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "port.h"
+
+enum { MOST_BEHIND_MS = 100, LINE_FRAME_BITS = 10 };
 
 static uint8_t sent[4096];
 static unsigned sent_count;
@@ -48,18 +59,62 @@ static avr_t *start(const char *chip, uint32_t hz, const char *path)
     return avr;
 }
 
+static void run(avr_t *avr, avr_cycle_count_t cycles)
+{
+    for (avr_cycle_count_t end = avr->cycle + cycles; avr->cycle < end;)
+        if (avr_run(avr) == cpu_Crashed) exit(2);
+}
+
+static avr_irq_t *receiver(avr_t *avr) { return avr_io_getirq(avr, AVR_IOCTL_UART_GETIRQ('0'), UART_IRQ_INPUT); }
+
+static void press_reset(avr_t *avr)
+{
+    avr_reset(avr);
+    avr_regbit_set(avr, avr->reset_flags.extrf);
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* A millisecond at a time, and in each as many bytes to the chip as the line carries. */
+static int serve(avr_t *avr, unsigned bytes_per_ms, const char *link)
+{
+    static struct port port;
+    if (!port_plug(&port, link)) return 1;
+    press_reset(avr);
+    for (uint64_t past = now_ms(), now;; usleep(1000)) {
+        if ((now = now_ms()) - past > MOST_BEHIND_MS) past = now - MOST_BEHIND_MS;
+        for (; past < now; past++) {
+            uint8_t bytes[64];
+            if (port_check(&port)) press_reset(avr);
+            size_t count = port_read(&port, bytes, bytes_per_ms);
+            for (size_t i = 0; i < count; i++) avr_raise_irq(receiver(avr), bytes[i]);
+            run(avr, avr->frequency / 1000);
+            if (port.open) port_write(&port, sent, sent_count);
+            sent_count = 0;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     unsigned long cycles;
     char hex[2048];
-    avr_t *avr = argc == 4 ? start(argv[1], (uint32_t)atol(argv[2]), argv[3]) : NULL;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    avr_t *avr = argc == 4 || argc == 7 ? start(argv[1], (uint32_t)atol(argv[2]), argv[3]) : NULL;
     if (!avr) return 1;
-    avr_irq_t *input = avr_io_getirq(avr, AVR_IOCTL_UART_GETIRQ('0'), UART_IRQ_INPUT);
+    if (argc == 7) {
+        avr->reset_pc = (uint32_t)strtoul(argv[4], NULL, 0);
+        return serve(avr, (unsigned)atoi(argv[5]) / LINE_FRAME_BITS / 1000, argv[6]);
+    }
     while (scanf("%lu %2047s", &cycles, hex) == 2) {
         unsigned byte;
-        for (const char *at = hex; sscanf(at, "%2x", &byte) == 1; at += 2) avr_raise_irq(input, byte);
-        for (avr_cycle_count_t end = avr->cycle + cycles; avr->cycle < end;)
-            if (avr_run(avr) == cpu_Crashed) return 2;
+        for (const char *at = hex; sscanf(at, "%2x", &byte) == 1; at += 2) avr_raise_irq(receiver(avr), byte);
+        run(avr, cycles);
         for (unsigned i = 0; i < sent_count; i++) printf("%02x", sent[i]);
         puts(sent_count ? "" : "-");
         fflush(stdout);

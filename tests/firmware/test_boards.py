@@ -13,8 +13,8 @@ from hil.board.simulator import BUILD, SimulatedBoard
 from hil.senml import decode
 from provisioning.boards import board, catalogue
 from provisioning.identity import Identity
+from tests.firmware.bare import build
 
-BARE = Path(__file__).with_name("bare.c")
 STEP_S = 0.001
 
 
@@ -45,14 +45,7 @@ async def test_it_finds_its_name(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("bare") / "bare"
-    flags, libraries = (
-        subprocess.run(["pkg-config", option, "simavr"], capture_output=True, text=True, check=True).stdout.split()
-        for option in ("--cflags", "--libs")
-    )
-    options = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", *(flag.replace("-I", "-isystem") for flag in flags)]
-    subprocess.run(["gcc", *options, "-o", program, BARE, *libraries], check=True)
-    return program
+    return build(tmp_path_factory.mktemp("bare"))
 
 
 def run(chip: "subprocess.Popen[str]", gateway: Gateway, hz: int, seconds: float) -> Iterator[float]:
