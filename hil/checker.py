@@ -17,6 +17,8 @@ from hil.history import HOPS, Event
 from hil.senml import Record, decode, says
 
 CLAIMS = {"table": "in the table", "batch": "landed"}
+COMMAND = "command"
+"""What stands in the plan beside the faults: it has a place like them, but breaks nothing."""
 BREAKS_OFF = "the history breaks off"
 """The doubt about a run that was interrupted."""
 
@@ -171,7 +173,7 @@ class _Seen:
                 self.impossible[data["fault"]] = f": {data['why']}"
             case _, "happened":
                 self.fired.add(data["fault"])
-                self.happened[data["kind"]] += 1
+                self.happened[data["kind"]] += data["kind"] != COMMAND
             case "rig", "broken":
                 self.broken.append(f"the rig broke: {data['why']}")
                 self.last_words[data["why"]] = data["last_words"]
@@ -210,7 +212,7 @@ def check(events: Iterable[Event]) -> Result:
         claim=seen.claim,
         statuses=len(seen.ways) - len(readings),
         commands=sum(map(len, seen.commands.values())),
-        faults=seen.happened,
+        faults=+seen.happened,
         last_words={program: lines for program, lines in seen.last_words.items() if lines},
     )
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
+from hil.checker import COMMAND
 from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
 
@@ -48,10 +51,16 @@ class Commands(Kind):
     """The workload's commands stand in the plan like faults: each has a place, and must have been sent for a verdict. count: to each
     board."""
 
-    text: ClassVar[str] = "command"
+    text: ClassVar[str] = COMMAND
     part: ClassVar[str] = "board"
-    kind: Literal["command"] = "command"
+    kind: Literal["command"] = Field(default="command", exclude=True)
     between: tuple[float, float] = (0.2, 0.9)
+
+    @field_validator("kind")
+    @classmethod
+    def _no_key(cls, _: str) -> str:
+        """There is one kind of commands; nobody names it."""
+        raise PydanticCustomError("extra_forbidden", "there is no such key")
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         for device, total in readings.items():

@@ -71,8 +71,12 @@ class Device(Wired):
         within: seconds in which the wire must have changed over. Raises TimeoutError.
         """
         board, witness = self._new_board(f"{self.name}.{len(self._boards) + 1}")
-        await self._plug_in(board)
-        await self._provision("replace", board)
+        try:
+            await self._plug_in(board)
+            await self._provision("replace", board)
+        except BaseException:
+            await board.stop()  # nobody else knows it yet
+            raise
         self._boards.append((board, witness))
         await self.strike(fault, [{"do": "swap", "board": str(self.board.port)}], within)
 
@@ -125,10 +129,9 @@ class Device(Wired):
         return self._bench.interval_ms + self._commanded
 
     @property
-    def owes(self) -> int:
-        """Commands that were sent and that it has not obeyed yet, those included whose turn to be sent has not come."""
-        asked = self._bench.commands.count if self._bench.commands else 0
-        return asked - self._boards[-1][1].obeyed
+    def obeyed(self) -> int:
+        """Commands that the board has obeyed."""
+        return self._boards[-1][1].obeyed
 
     def look(self) -> int:
         """Enter publications that became complete since the last look. Returns how many readings all boards of this name have taken."""

@@ -5,6 +5,7 @@ In: a plan, kinds of faults, a rig. Out: `happened` events. One that could not b
 
 from collections.abc import Sequence
 
+from hil.checker import COMMAND
 from hil.faults import Fault, Kind
 from hil.plan import Plan
 from hil.rig import Rig
@@ -46,4 +47,7 @@ class Injector:
         if evidence is None:
             return
         self._rig.history.add(fault.target, "happened", fault=fault.id, kind=fault.text, evidence=evidence.text, **evidence.data)
-        self._rig.display.fault(f"{fault}: {evidence.text}")
+        if fault.text == COMMAND:
+            self._rig.display.say(f"  → {fault}: {evidence.text}")
+        else:
+            self._rig.display.fault(f"{fault}: {evidence.text}")

@@ -11,17 +11,27 @@ from pydantic import ValidationError
 
 from gateway.errors import OncewayError
 from hil.bench import Bench
+from hil.checker import COMMAND
 from hil.faults import Fault
 from hil.history import read
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """readings: to be sampled, by device. faults: in order of their ids."""
+    """readings: to be sampled, by device. faults: in order of their ids, and commands to the boards among them."""
 
     seed: int
     readings: dict[str, int]
     faults: tuple[Fault, ...]
+
+    def commands(self, device: str) -> int:
+        """How many commands this device is sent."""
+        return sum(fault.text == COMMAND and fault.target == device for fault in self.faults)
+
+    @property
+    def breaks(self) -> int:
+        """How many faults there are."""
+        return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
         """The faults by what they break, in order of their places."""

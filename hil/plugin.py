@@ -91,7 +91,7 @@ def run_bench(tmp_path: Path) -> RunBench:
 
 
 def execute(name: str, folder: Path, **changes: object) -> "Findings":
-    """Run a bench in an empty folder. Raises OncewayError for a bad bench, and when a program cannot be started."""
+    """Run a bench in an empty folder. Raises OncewayError for a bad bench."""
     # Not at the top: every pytest run that only loads the plugin would pay for Arrow and Delta.
     from hil import bench as benches
     from hil.display import Display
@@ -105,7 +105,7 @@ def execute(name: str, folder: Path, **changes: object) -> "Findings":
     made = plan(bench)
     folder.mkdir(parents=True, exist_ok=True)
     place = Folder(folder)
-    with Display(name, STAGES, bench.readings, len(made.faults)) as display:
+    with Display(name, STAGES, bench.readings, made.breaks) as display:
         asyncio.run(Run(bench, made, place, display).go())
     found = find(place.history)
     write(folder, found)

@@ -178,7 +178,7 @@ class Run:
             faults.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(OBEYED_WITHIN):
-                await wait_until(lambda: device.look() and not device.owes, LOOK_EVERY)
+                await wait_until(lambda: device.look() and device.obeyed >= self._plan.commands(device.name), LOOK_EVERY)
         await device.stop_sampling()
         self._display.say(f"  {device.name} has sampled {device.look()} readings and samples no more")
 

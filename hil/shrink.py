@@ -34,6 +34,8 @@ def shrink(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]
 
 
 def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan]:
-    """The same run with these faults only. What stands on the lines for the whole run goes with its last fault."""
+    """The same run with these faults only. What stands on the lines for the whole run goes with its last fault, and so do commands."""
     kinds = {fault.kind for fault in faults}
-    return bench.model_copy(update={"fault": [kind for kind in bench.fault if kind.kind in kinds]}), replace(plan, faults=tuple(faults))
+    left = {"fault": [kind for kind in bench.fault if kind.kind in kinds]}
+    commands = bench.commands if bench.commands and bench.commands.kind in kinds else None
+    return bench.model_copy(update={**left, "commands": commands}), replace(plan, faults=tuple(faults))

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hil.checker import Outcome, Result, Verdict, check
+from hil.checker import COMMAND, Outcome, Result, Verdict, check
 from hil.history import HOPS, Event, read
 
 PERCENTILES = (50, 90, 99, 100)
@@ -154,7 +154,7 @@ class Findings:
             "commands": result.commands,
             "outcomes": {outcome: result.count(outcome) for outcome in Outcome},
             "hops": {hop: len(times) for hop, times in self.arrivals.items()},
-            "faults": {"planned": len(self.faults), "happened": dict(result.faults)},
+            "faults": {"planned": sum(fault.kind != COMMAND for fault in self.faults.values()), "happened": dict(result.faults)},
             "delay_s": {f"p{share}": _rounded(self.percentile(share)) for share in PERCENTILES},
             "readings_per_s": _rounded(self.readings_per_s),
             "goodput_bytes_per_s": _rounded(self.goodput),

@@ -321,3 +321,10 @@ def test_commands_that_were_under_way_when_the_rig_broke_are_not_disobeyed() -> 
     obeyed = Event(2, "board", "obeyed", {"device": "uno-1", "interval": 201})
     assert check([*run_of(3), *sent, obeyed]).verdict is Verdict.FAILS
     assert check([*run_of(3), *sent, obeyed, BROKEN]).verdict is Verdict.UNKNOWN
+
+
+def test_commands_are_counted_apart_from_faults() -> None:
+    planned = Event(0, "rig", "planned", {"fault": "uno-1/command-1", "kind": "command"})
+    sent = Event(1, "uno-1", "happened", {"fault": "uno-1/command-1", "kind": "command"})
+    assert check([*run_of(3), planned, sent]).faults == {"kill": 1}
+    assert check([*run_of(3), planned]).verdict is Verdict.UNKNOWN  # but they must have been sent

@@ -34,6 +34,19 @@ def test_few_tries_for_one_fault_among_many() -> None:
     assert len(tries) < 30
 
 
+def test_commands_go_when_none_of_them_matters() -> None:
+    bench = load("commands")
+    made = plan(bench)
+    assert (made.breaks, made.commands("uno-1")) == (len(made.faults) - 12, 6)
+    one = next(fault for fault in made.faults if fault.id == "uno-1/command-3")
+    kill = next(fault for fault in made.faults if fault.kind == "gateway-kill")
+    smaller, left = part(bench, made, [kill])
+    assert (smaller.commands, left.commands("uno-1"), left.breaks) == (None, 0, 1)
+    smaller, left = part(bench, made, [kill, one])
+    assert smaller.commands == bench.commands
+    assert (left.commands("uno-1"), left.commands("uno-2"), left.breaks) == (1, 0, 1)
+
+
 def test_a_part_of_a_run_has_only_the_weather_that_is_asked_for() -> None:
     bench = load("demo")
     made = plan(bench)
