@@ -68,6 +68,9 @@ class Bench(BaseModel):
             raise ValueError("a board that is swapped has not obeyed what was sent to the one before; leave out commands or board-swapped")
         if "gateway-kill-at-each-step" in kinds and self.boards > 1:
             raise ValueError("gateway-kill-at-each-step counts the steps of one board's exchange, so boards must be 1")
+        others = [kind.kind for kind in self.fault if kind.part == "gateway"]
+        if "gateway-kill-at-each-step" in kinds and others:
+            raise ValueError(f"gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks; leave out {others[0]}")
         if self.until == "batch" and (behind := [kind.kind for kind in self.fault if kind.needs_ingest]):
             raise ValueError(f"a bench that ends at the landing place has no ingest, which {behind[0]} needs")
         return self

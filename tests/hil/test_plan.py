@@ -100,6 +100,11 @@ def test_all_shipped_benches_load() -> None:
         ),
         ('title = "t"\n[[fault]]\nkind = "uplink-kill"\n[[fault]]\nkind = "uplink-kill"', "two tables [[fault]] of the kind uplink-kill"),
         ('title = "t"\n[[fault]]\nkind = "gateway-kill-at-each-step"', "boards must be 1"),
+        (
+            'title = "t"\nboards = 1\n[[fault]]\nkind = "gateway-kill-at-each-step"\n[[fault]]\nkind = "disk-full"',
+            "counts the steps of a gateway that nothing else breaks; leave out disk-full",
+        ),
+        ('title = "t"\n[commands]\nkind = "command"', "line 3: [commands]: there is no key 'kind'"),
         ("title = ", "the bench is not TOML"),
     ],
 )
