@@ -16,6 +16,9 @@ from gateway.errors import OncewayError
 
 SIZE = 128 * 1024 * 1024
 MEMORY = "/dev/shm"  # noqa: S108 - a file system, and the folder made in it has a name that nobody can guess
+PROGRAMS = {"mkfs.ext4": "e2fsprogs", "losetup": "mount", "mount": "mount", "umount": "mount", "cp": "coreutils"}
+"""What is needed, and the packages that have it."""
+CAP_SYS_ADMIN = 21  # man 7 capabilities
 _WRITES, _IN_FLIGHT = 4, 8
 """Places in /sys/block/loopN/stat: writes that are complete, …, requests under way."""
 
@@ -24,10 +27,22 @@ def missing() -> str | None:
     """Why there can be no such disk here."""
     if os.geteuid():
         return "mounting a loop device needs root"
+    if not may_mount(Path("/proc/self/status").read_text()):
+        return "mounting a loop device needs CAP_SYS_ADMIN, which root does not have here, as in a container"
     for need in ("/dev/loop-control", MEMORY):
         if not Path(need).exists():
             return f"this machine has no {need}"
-    return None if shutil.which("mkfs.ext4") else "mkfs.ext4 is not installed"
+    for program, package in PROGRAMS.items():
+        if not shutil.which(program):
+            return f"{program} is not installed (Debian's {package})"
+    free = subprocess.run(["losetup", "--find"], check=False, capture_output=True, text=True)
+    return None if Path(free.stdout.strip() or "none").is_block_device() else f"there is no free loop device ({free.stderr.strip()})"
+
+
+def may_mount(status: str) -> bool:
+    """status: /proc/PID/status."""
+    held = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+    return bool(int(held, 16) & 1 << CAP_SYS_ADMIN)
 
 
 class LoopDisk:
@@ -76,7 +91,8 @@ class LoopDisk:
         self._attach()
 
     def close(self) -> None:
-        self._detach("--lazy")  # whoever was interrupted may have left something open
+        if self.mount.is_mount():  # a copy that could not be mounted is told already
+            self._detach("--lazy")  # whoever was interrupted may have left something open
         self._folder.cleanup()
 
 
