@@ -16,12 +16,11 @@ from gateway.errors import OncewayError
 from hil import bench as benches
 from hil.bench import Bench
 from hil.campaign import Campaign, Item, labels
-from hil.checker import Outcome, Verdict, check
+from hil.checker import Outcome, Verdict
 from hil.device import HEX
 from hil.display import Display
 from hil.faults import Fault
 from hil.glue.run import GlueRun
-from hil.history import read
 from hil.plan import Plan, plan, recorded
 from hil.report.compare import rows
 from hil.report.files import HTML, JSON, read_json, write
@@ -45,6 +44,7 @@ Seed = Annotated[int, typer.Option(help="The same seed plans the same faults.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the folder to look at. A run that does not hold always leaves it.")]
 Directory = Annotated[Path, typer.Option("--dir", help="Folder of the run; one of an earlier run is replaced.")]
 Shrink = Annotated[bool, typer.Option("--shrink", help="If the run fails, find the fewest faults that still make it fail.")]
+Json = Annotated[bool, typer.Option("--json", help="For machines.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")]
 
 
@@ -65,14 +65,17 @@ def demo(
 
 
 @app.command("list")
-def list_benches() -> None:
+def list_benches(as_json: Json = False) -> None:
     """The benches that come with the project.
 
     Example: onceway hil list
     """
+    loaded = {name: benches.load(name) for name in sorted(benches.shipped())}
+    if as_json:
+        typer.echo(json.dumps({name: bench.model_dump(mode="json") for name, bench in loaded.items()}, indent=1))
+        return
     table = Table("bench", "boards", "readings", "until", "what it breaks")
-    for name in sorted(benches.shipped()):
-        bench = benches.load(name)
+    for name, bench in loaded.items():
         table.add_row(name, str(bench.boards), str(bench.readings), bench.until, bench.title)
     Console().print(table)
 
@@ -165,39 +168,42 @@ def replay(
 
 
 @app.command("check")
-def check_history(history: RunArgument) -> None:
-    """Judge a history again.
+def check_history(history: RunArgument, as_json: Json = False) -> None:
+    """Judge a history again. Exit code 0 if it holds; the limits of its bench are for `report`.
 
     Example: onceway hil check build/demo
     """
-    result = check(read(_history(history)))
-    tell(Console(highlight=False), result)
-    raise typer.Exit(0 if result.verdict is Verdict.HOLDS else 1)
+    found = find(_history(history))
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        tell(Console(highlight=False), found.result)
+    raise typer.Exit(0 if found.result.verdict is Verdict.HOLDS else 1)
 
 
 @app.command()
 def report(
     history: RunArgument,
-    folder: Annotated[Path, typer.Option("--dir", help="Where to write report.html, report.json and junit.xml.")] = Path(
-        "build/hil/report"
-    ),
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where to write report.html, report.json and junit.xml; else beside the history.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON, and write nothing.")] = False,
 ) -> None:
     """What a run showed, as a page and for machines.
 
-    Example: onceway hil report build/demo --dir build/demo
+    Example: onceway hil report build/demo
     """
-    found = find(_history(history))
+    found = find(file := _history(history))
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=1))
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    write(folder, found)
-    Console(highlight=False).print(f"{found.result.verdict}; written: {folder / HTML}", soft_wrap=True)
+    place = folder or file.parent
+    write(place, found)
+    Console(highlight=False).print(f"{found.result.verdict}; written: {place / HTML}", soft_wrap=True)
 
 
 @app.command()
-def compare(one: RunArgument, other: RunArgument, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+def compare(one: RunArgument, other: RunArgument, as_json: Json = False) -> None:
     """Two runs side by side.
 
     Example: onceway hil compare build/hil/bursts-1 build/hil/bursts-2
@@ -242,7 +248,7 @@ def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_i
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
     """Leaves the report, also of a run that is interrupted."""
     try:
-        with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, len(made.faults), console) as display:
+        with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, made.breaks, console) as display:
             asyncio.run(until_told(Run(bench, made, place, display).go()))
         write(place.root, found := find(place.history))
         return found

@@ -18,6 +18,7 @@ def write(folder: Path, found: Findings) -> None:
     """Raises OncewayError if the folder cannot be written."""
     texts = {JSON: json.dumps(found.to_json(), indent=1) + "\n", HTML: page(found), JUNIT: junit([found])}
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
