@@ -1,6 +1,7 @@
 """`onceway hil`: what a person sees, exit codes, and folders that are not ours."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def test_a_history_that_holds(tmp_path: Path) -> None:
         "holds: 1 × kill -9 of the gateway",
         "1 produced · 1 in the table · 0 lost · 0 doubled · 0 altered",
     ]
+    done = runner.invoke(cli.app, ["check", "--json", write(tmp_path, GOOD)])
+    assert (done.exit_code, json.loads(done.output)["verdict"]) == (0, "holds")
 
 
 def test_offenders_are_named_by_device_and_sequence(tmp_path: Path) -> None:
@@ -90,6 +93,9 @@ def test_the_list_names_every_bench_that_ships() -> None:
     done = runner.invoke(cli.app, ["list"])
     assert done.exit_code == 0
     assert all(name in done.output for name in shipped())
+    told = json.loads(runner.invoke(cli.app, ["list", "--json"]).output)
+    assert set(told) == set(shipped())
+    assert told["demo"]["readings"] == 400
 
 
 def test_plain_lines_without_a_terminal() -> None:

@@ -205,7 +205,9 @@ def test_two_runs_side_by_side() -> None:
 
 def test_report_and_compare_on_the_command_line(tmp_path: Path) -> None:
     one, other = save(tmp_path / "one", run()), save(tmp_path / "other", run(2))
-    assert runner.invoke(cli.app, ["report", str(one), "--dir", str(one)]).exit_code == 0
+    assert runner.invoke(cli.app, ["report", str(one)]).exit_code == 0
+    assert runner.invoke(cli.app, ["report", str(one), "--dir", str(tmp_path / "else" / "where")]).exit_code == 0
+    assert (tmp_path / "else" / "where" / "report.html").exists()
     assert sorted(path.name for path in one.iterdir()) == ["history.jsonl", "junit.xml", "report.html", "report.json"]
     said = json.loads(runner.invoke(cli.app, ["report", str(one / "history.jsonl"), "--json"]).output)
     assert said == read_json(one / "report.json")
