@@ -177,7 +177,7 @@ def check_history(history: RunArgument, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=1))
     else:
-        tell(Console(highlight=False), found.result)
+        tell(Console(highlight=False), found)
     raise typer.Exit(0 if found.result.verdict is Verdict.HOLDS else 1)
 
 
@@ -239,7 +239,7 @@ def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_i
         shutil.rmtree(place.root)
     for limit in found.exceeded:
         console.print(limit, soft_wrap=True, style="red")
-    tell(console, found.result)
+    tell(console, found)
     if found.result.verdict is Verdict.FAILS and shrink_it:
         _shrink(name, bench, made, place, console)
     return 0 if found.passed else 1

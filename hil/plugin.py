@@ -69,7 +69,7 @@ class BenchItem(pytest.Item):
 
         console = Console(no_color=True, highlight=False)
         with console.capture() as told:
-            tell(console, excinfo.value.findings.result)
+            tell(console, excinfo.value.findings)
         limits = "".join(f"{limit}\n" for limit in excinfo.value.findings.exceeded)
         return f"{limits}{told.get()}The run is in {excinfo.value.folder}"
 

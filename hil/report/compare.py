@@ -3,7 +3,19 @@
 from collections.abc import Iterator
 from typing import Any
 
-PLAIN = ("verdict", "title", "seed", "version", "seconds", "readings_per_s", "goodput_bytes_per_s", "line_share", "written_per_reading")
+PLAIN = (
+    "verdict",
+    "title",
+    "seed",
+    "version",
+    "seconds",
+    "readings_per_s",
+    "goodput_bytes_per_s",
+    "line_share",
+    "frames_again",
+    "publishes_again",
+    "written_per_reading",
+)
 GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "growth_bytes")
 
 

@@ -43,7 +43,8 @@ class Usage:
 
 @dataclass(slots=True)
 class Findings:
-    """links: per line, when the gateway opened (True) and closed its port. lines: bytes and harms per line and direction."""
+    """links: per line, when the gateway opened (True) and closed its port. lines: bytes and harms per line and direction; sent: frames of
+    the reliable link and PUBLISH packets per line and direction, and how many of them were sent again (`hil.wire.tap`)."""
 
     result: Result
     title: str = ""
@@ -57,6 +58,7 @@ class Findings:
     usage: dict[str, list[Usage]] = field(default_factory=lambda: defaultdict(list))
     links: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
     lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    sent: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     arrivals: dict[str, list[float]] = field(default_factory=dict)
     """Of every sighting at each hop, in order of time."""
     delays: list[float] = field(default_factory=list)
@@ -118,6 +120,11 @@ class Findings:
         sent = sum(line["up"]["sent"] for line in self.lines.values())
         return self.payload / sent if sent else None
 
+    def again(self, what: str) -> int | None:
+        """How many `frames` or `publishes` were sent again, on all lines and both ways; None if nobody counted."""
+        counts = [direction for line in self.sent.values() for direction in line.values()]
+        return sum(count[f"{what}_again"] for count in counts) if counts else None
+
     @property
     def exceeded(self) -> list[str]:
         """Limits that were not kept, or not measured, told."""
@@ -159,12 +166,15 @@ class Findings:
             "readings_per_s": _rounded(self.readings_per_s),
             "goodput_bytes_per_s": _rounded(self.goodput),
             "line_share": _rounded(self.line_share),
+            "frames_again": self.again("frames"),
+            "publishes_again": self.again("publishes"),
             "cpu_s": {name: round(self.cpu(name), 2) for name in self.usage},
             "memory_bytes": {name: self.memory(name) for name in self.usage},
             "growth_bytes": {name: self.growth(name) for name in self.usage},
             "written_per_reading": _rounded(self.written_per_reading),
             "lines": self.lines,
             "bench": self.bench,
+            "sent": self.sent,
         }
 
 
@@ -208,6 +218,8 @@ def _take(found: Findings, event: Event, t: float) -> None:
             found.links[data["line"]].append((t, turned == "open"))
         case "wire", "count":
             found.lines[data["line"]] = {"up": data["up"], "down": data["down"]}
+            if "link" in data:  # not in a history of an earlier version
+                found.sent[data["line"]] = data["link"]
 
 
 def _delays(result: Result) -> Iterable[float]:

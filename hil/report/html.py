@@ -42,6 +42,7 @@ def page(found: Findings) -> str:
         _section("Publications at each hop", _hops(found)),
         _section("Faults", _faults(found)),
         _section("Lines", _lines(found)),
+        _section("Sent again", _again(found)),
         _section("Publications that are not ok", _offenders(found)),
         f"<p><small>Onceway {escape(found.version)}; {found.seconds:.0f} s</small></p>",
     ]
@@ -114,6 +115,15 @@ def _lines(found: Findings) -> str:
             harms = ", ".join(f"{value} {name}" for name, value in counts.items() if name not in ("sent", "arrived", "dropped") and value)
             rows.append((line, direction, counts["sent"], counts["arrived"], counts["dropped"], harms or "none"))
     return _table(("line", "direction", "bytes sent", "arrived", "dropped", "harms"), rows) if rows else ""
+
+
+def _again(found: Findings) -> str:
+    rows = [
+        (line, direction, counts["frames"], counts["frames_again"], counts["publishes"], counts["publishes_again"])
+        for line, directions in sorted(found.sent.items())
+        for direction, counts in directions.items()
+    ]
+    return _table(("line", "direction", "frames of the link", "sent again", "PUBLISH packets", "with DUP"), rows) if rows else ""
 
 
 def _offenders(found: Findings) -> str:

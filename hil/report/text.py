@@ -1,20 +1,22 @@
-"""A result as text for a terminal: offenders with their ways, reasons, verdict; the summary comes last."""
+"""Findings as text for a terminal: offenders with their ways, reasons, what was sent again, verdict; the summary comes last."""
 
 from rich.console import Console
 
-from hil.checker import Outcome, Publication, Result, Verdict
+from hil.checker import Outcome, Publication, Verdict
 from hil.history import HOPS
+from hil.report.findings import Findings
 
 OFFENDERS_SHOWN = 20
 WAYS_SHOWN = 5
 
 
-def tell(console: Console, result: Result) -> None:
+def tell(console: Console, found: Findings) -> None:
+    result = found.result
     wrong, start = result.offenders, result.start
     for number, publication in enumerate(wrong[:OFFENDERS_SHOWN]):
-        console.print(offender(publication), soft_wrap=True)
+        console.print(offender(publication), soft_wrap=True, markup=False)
         for line in way(publication, start) if number < WAYS_SHOWN else ():
-            console.print(line, soft_wrap=True, style="dim")
+            console.print(line, soft_wrap=True, style="dim", markup=False)
     if len(wrong) > OFFENDERS_SHOWN:
         console.print(f"… and {len(wrong) - OFFENDERS_SHOWN} more")
     for reason in result.reasons:
@@ -23,11 +25,20 @@ def tell(console: Console, result: Result) -> None:
         console.print(f"the last words of {name}:", soft_wrap=True)
         for line in lines:
             console.print(f"    {line}", soft_wrap=True, style="dim", markup=False)
+    for name, directions in sorted(found.sent.items()):
+        console.print(f"{name} {', '.join(sent(*one) for one in directions.items())}", soft_wrap=True, style="dim", markup=False)
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
     statuses = f"; {result.statuses} status messages of the boards, judged alike" if result.statuses else ""
     commands = f"; {result.commands} commands to them" if result.commands else ""
     console.print(f"{result.verdict}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True)
     console.print(result.summary(), style="bold green" if result.verdict is Verdict.HOLDS else "bold red", soft_wrap=True)
+
+
+def sent(direction: str, counts: dict[str, int]) -> str:
+    return (
+        f"{direction}: {counts['frames']} frames, {counts['frames_again']} of them sent again; "
+        f"{counts['publishes']} PUBLISH, {counts['publishes_again']} with DUP"
+    )
 
 
 def offender(publication: Publication) -> str:

@@ -20,6 +20,7 @@ from gateway.errors import OncewayError
 from hil.wire.line import Line
 from hil.wire.ports import Port, open_board
 from hil.wire.strike import Command
+from hil.wire.tap import Tap
 
 TICK = 0.002  # s between releases of bytes that wait for the line
 CLOSED_POLL = 0.01  # s between looks at a port that nobody has open: the kernel reports its hang-up without end
@@ -44,7 +45,8 @@ class Wire:
         self._connected = False
         self._stop = False
         self._plug_at = 0.0
-        self._reported: dict[str, dict[str, int]] = {}
+        self._tap = Tap()
+        self._reported: dict[str, object] = {}
         self._report_at = 0.0
 
     def stop(self, *_: object) -> None:
@@ -77,9 +79,13 @@ class Wire:
             self._read_orders(now)
         self._follow_port(ready, now)
         if self._board in ready:
-            self._up.send(self._read_board(), now)
+            data = self._read_board()
+            self._tap.feed("up", data)
+            self._up.send(data, now)
         if self._port and self._connected and self._port.fd in ready:
-            self._down.send(self._port.read(self._down.room), now)
+            data = self._port.read(self._down.room)
+            self._tap.feed("down", data)
+            self._down.send(data, now)
         self._deliver(self._up, self._port.fd if self._port and self._connected else None, now)
         self._deliver(self._down, self._board, now)
         if now >= self._report_at:
@@ -169,7 +175,8 @@ class Wire:
             emit(event)
 
     def _report(self, final: bool = False) -> None:
-        counts = {"up": dict(self._up.counts), "down": dict(self._down.counts)}
+        link = {direction: dict(counts) for direction, counts in self._tap.counts.items()}
+        counts = {"up": dict(self._up.counts), "down": dict(self._down.counts), "link": link}
         if final or counts != self._reported:
             emit({"event": "count", "final": final, **counts})
             self._reported = counts

@@ -24,6 +24,8 @@ runner = CliRunner()
 SECOND = 10**9
 EVIL = "<script>alert(1)</script>&"
 KEY = {"device": "uno-1", "incarnation": 7}
+SENT = {"frames": 40, "frames_again": 7, "publishes": 12, "publishes_again": 2}
+ANSWERED = {"frames": 30, "frames_again": 1, "publishes": 0, "publishes_again": 0}
 PAYLOAD = "81a42166756e6f2d313a00646164633001615602fa40200000"  # uno-1:adc0 = 2.5
 
 
@@ -49,7 +51,12 @@ def run(lost: int = 0) -> list[Event]:
     ]
     for t, pid, cpu, written in ((1, 1, 0.5, 1000), (4, 1, 1.5, 3000), (6, 2, 0.25, 2000)):
         events.append(Event(t * SECOND, "gateway", "usage", {"pid": pid, "cpu": cpu, "memory": 50_000_000 + t, "written": written}))
-    count = {"line": "uno-1", "final": True, "up": {"sent": 9, "arrived": 8, "dropped": 1, "lose": 1}}
+    count = {
+        "line": "uno-1",
+        "final": True,
+        "up": {"sent": 9, "arrived": 8, "dropped": 1, "lose": 1},
+        "link": {"up": SENT, "down": ANSWERED},
+    }
     events.append(Event(12 * SECOND, "wire", "count", {**count, "down": {"sent": 5, "arrived": 5, "dropped": 0, "lose": 0}}))
     for number in range(1, 11):
         events.append(publication(number, "board", number))
@@ -130,6 +137,19 @@ def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path)
     (tmp_path / "b.xml").write_text(junit([findings(run())]))
     merged = ElementTree.fromstring(merge_junit([tmp_path / "a.xml", tmp_path / "none.xml", tmp_path / "b.xml"]))
     assert len(merged.findall("testsuite")) == 2
+
+
+def test_what_was_sent_again_stands_in_every_form(tmp_path: Path) -> None:
+    found = findings(run())
+    told = found.to_json()
+    assert (told["frames_again"], told["publishes_again"]) == (8, 2)
+    assert told["sent"] == {"uno-1": {"up": SENT, "down": ANSWERED}}
+    assert "<td>uno-1</td><td>up</td><td class=n>40</td><td class=n>7</td><td class=n>12</td><td class=n>2</td>" in page(found)
+    said = runner.invoke(cli.app, ["check", str(save(tmp_path / "one", run()))]).output
+    assert "uno-1 up: 40 frames, 7 of them sent again; 12 PUBLISH, 2 with DUP, down: 30 frames, 1 of them sent again" in said
+    earlier = findings([event for event in run() if event.event != "count"])
+    assert (earlier.again("frames"), earlier.to_json()["publishes_again"]) == (None, None)
+    assert "Sent again" not in page(earlier)
 
 
 def test_limits_are_judged_by_what_was_measured() -> None:
