@@ -12,7 +12,8 @@ import platform
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,19 +105,20 @@ class Campaign:
         return (self._folder / SUMS).exists() and bool(read_json(self._folder / SUMS).get("finished"))
 
     async def _all(self, jobs: int) -> None:
+        """The first job begins with the runs that start Spark, which need a core; the others begin with the rest, which mostly wait."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
-        left = iter(self._items)
+        left = deque(sorted(self._items, key=lambda item: item.load().until != "table"))
         with Progress(*columns, TimeRemainingColumn(), console=self._console) as progress:
             task = progress.add_task("runs", total=len(self._items))
 
-            async def work() -> None:
-                for item in left:
-                    await self._one(item)
+            async def work(take: Callable[[], Item]) -> None:
+                while left:
+                    await self._one(take())
                     progress.advance(task)
 
             async with asyncio.TaskGroup() as workers:
-                for _ in range(jobs):
-                    workers.create_task(work())
+                for number in range(jobs):
+                    workers.create_task(work(left.pop if number else left.popleft))
 
     async def _one(self, item: Item) -> None:
         place = self._folder / item.name

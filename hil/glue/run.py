@@ -33,6 +33,7 @@ from hil.faults.line import LineWeather
 from hil.history import History, read
 from hil.plan import Plan
 from hil.process import Child, Children, children
+from hil.site import SHORT_LIVED_JAVA
 
 CAN = {"line-noise", "line-bursts", "line-trace", "board-power-cut", "gateway-kill", "uplink-kill", "ingest-kill", "checkpoint-lost"}
 """Kinds of faults that mean the same for the glue."""
@@ -119,7 +120,7 @@ class GlueRun:
 
     async def _start_stream(self, programs: Children) -> None:
         command = build(str(SCRIPT), [str(self._folder / "files"), str(self._table), str(self._checkpoint)], memory="1g")
-        self._running["stream"] = await programs.start("stream", command.arguments, env=command.environment)
+        self._running["stream"] = await programs.start("stream", command.arguments, env={**command.environment, **SHORT_LIVED_JAVA})
 
     async def _restart_stream(self, programs: Children, *, forget: bool) -> None:
         """kill -9 in a micro-batch if there is one in time, and a new start, without its checkpoint if it is to forget."""

@@ -137,6 +137,12 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, started: Path)
     assert (tmp_path / "all" / "demo-1" / "thesis.txt").exists()
 
 
+def test_spark_and_what_mostly_waits_run_side_by_side(tmp_path: Path, started: Path) -> None:
+    items = [Item(bench, bench, seed) for seed, bench in enumerate(("resets", "bursts", "demo", "glue", "pauses"), 1)]
+    Campaign(items, tmp_path / "all", False, Console(file=io.StringIO())).run(jobs=2)
+    assert set(started.read_text().split()[:2]) == {"3", "5"}
+
+
 def test_benches_have_names_of_their_own() -> None:
     assert labels(["demo", "resets"]) == {"demo": "demo", "resets": "resets"}
     assert labels(["a/lines.v2.toml", "other.toml"]) == {"a/lines.v2.toml": "lines.v2", "other.toml": "other"}
