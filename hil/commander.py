@@ -54,6 +54,7 @@ class Commands(Kind):
     text: ClassVar[str] = COMMAND
     part: ClassVar[str] = "board"
     kind: Literal["command"] = Field(default="command", exclude=True)
+    count: int = Field(default=1, ge=1, le=1000)
     between: tuple[float, float] = (0.2, 0.9)
 
     @field_validator("kind")

@@ -34,7 +34,7 @@ def _sentence(problem: dict[str, Any], model: type[BaseModel], text: str, elsewh
 def _named(loc: Location) -> tuple[str, str]:
     """The table, as it is called in an error, and the key in it."""
     if loc[:1] == ("fault",) and len(loc) > 1 and isinstance(loc[1], int):
-        return " ".join(["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]), ".".join(map(str, loc[3:])) or "kind"
+        return " ".join(["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]), str(loc[3] if len(loc) > 3 else "kind")
     return (f"[{loc[0]}]", ".".join(map(str, loc[1:]))) if len(loc) > 1 else ("", ".".join(map(str, loc)))
 
 
@@ -58,7 +58,7 @@ def _all(known: Collection[str]) -> str:
 
 
 def _meant(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, 1)
+    near = get_close_matches(name, set(known) - {name}, 1)
     return f" (was {near[0]!r} meant?)" if near else ""
 
 
@@ -67,7 +67,10 @@ def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
     if loc[:1] == ("fault",) and len(loc) > 1:
         return KINDS[str(loc[2])].model_fields if len(loc) > 2 else KINDS
     inner = model.model_fields[str(loc[0])].annotation if len(loc) > 1 else None
-    return inner.model_fields if isinstance(inner, type) and issubclass(inner, BaseModel) else model.model_fields
+    for kind in (inner, *get_args(inner)):  # a table that may be left out is one or None
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind.model_fields
+    return model.model_fields
 
 
 def line_of(text: str, loc: Location) -> int | None:

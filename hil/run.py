@@ -27,7 +27,7 @@ from hil.injector import Injector
 from hil.plan import Plan
 from hil.process import EndedError, children
 from hil.rig import Rig
-from hil.site import SERVICES, Folder, Site, write_config
+from hil.site import SERVICES, Folder, Site, make_folders, write_config
 from hil.usage import note_usage
 
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
@@ -62,9 +62,12 @@ class Run:
         self._moved: tuple[int, ...] = ()
 
     async def go(self) -> Result:
-        """Whatever happens to the programs and to the rig is in the history that is judged; only who ends the run gets no result."""
+        """Whatever happens to the programs and to the rig is in the history that is judged; only who ends the run gets no result.
+
+        Raises ConfigError for a bench whose settings the gateway refuses."""
         self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         try:
+            write_config(self._folder, list(self._plan.readings), self._bench, self._commander.port if self._bench.commands else None)
             with self._noting():
                 await self._carry_out()
             with self._display.stage("check"):
@@ -77,8 +80,7 @@ class Run:
 
     async def _carry_out(self) -> None:
         with self._disk() as disk:
-            port = self._commander.port if self._bench.commands else None
-            write_config(self._folder, list(self._plan.readings), self._bench, port)
+            make_folders(self._folder)
             async with children(self._folder.logs) as programs:
                 site = Site(self._folder, self._bench, programs, disk)
                 devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.config import ConfigError
+from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.disk import LoopDisk
@@ -113,7 +115,7 @@ def fresh(root: Path) -> Folder:
 
 def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
     """Small batches, so that a run has many of them to break, and short waits in an outage; what the bench wants otherwise, it says itself.
-    port: where commands come in."""
+    port: where commands come in. Raises ConfigError if it is none of a gateway."""
     sections: dict[str, dict[str, Any]] = {
         "gateway": {"name": "site", "data": str(folder.data), "trust_clock": True},
         "uplink": {"landing": f"file://{folder.mount}", "batch_count": max(2, bench.readings // 20), "batch_age_s": 2, "retry_s": 2},
@@ -130,6 +132,13 @@ def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | N
     if port:
         lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]
     folder.config.write_text("\n".join(lines))
+    try:
+        load_config(folder.config)
+    except ConfigError as error:
+        raise ConfigError(error.what, error.where, "Look at [config] of the bench") from error
+
+
+def make_folders(folder: Folder) -> None:
     for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
         made.mkdir(parents=True, exist_ok=True)
 

@@ -66,7 +66,7 @@ class Kind(BaseModel, ABC):
     """The program under which it needs a machine that misbehaves (hil/machine.py)."""
 
     kind: str
-    count: int = Field(default=1, ge=0)
+    count: int = Field(default=1, ge=1, le=10_000)
     between: tuple[float, float] = (0.05, 0.95)
 
     @model_validator(mode="after")

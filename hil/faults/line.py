@@ -3,7 +3,7 @@
 import asyncio
 import random
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -71,7 +71,7 @@ class LineTrace(LineWeather):
     seen_as: ClassVar[tuple[str, ...]] = ("fade",)
     kind: Literal["line-trace"]
     trace: str
-    pace: Literal["frames"] | float = "frames"
+    pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
 
     def options(self) -> list[str]:
         return ["--trace", self.trace, "--pace", "0" if self.pace == "frames" else str(self.pace)]

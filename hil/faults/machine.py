@@ -13,6 +13,7 @@ from hil.faults.base import Evidence, Fault, Kind
 if TYPE_CHECKING:
     from hil.rig import Rig
 
+CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its machine
 
 
@@ -77,7 +78,7 @@ class ClockJump(MachineFault):
     switch: ClassVar[str] = "clock_ns"
     met: ClassVar[str] = "shifted"
     kind: Literal["clock-jump"]
-    hours: float = Field(default=24 * 30, gt=0)
+    hours: float = Field(default=24 * 30, gt=0, le=CENTURY)
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"sign": rng.choice((-1, 1))}

@@ -104,6 +104,15 @@ def test_all_shipped_benches_load() -> None:
             'title = "t"\nboards = 1\n[[fault]]\nkind = "gateway-kill-at-each-step"\n[[fault]]\nkind = "disk-full"',
             "counts the steps of a gateway that nothing else breaks; leave out disk-full",
         ),
+        ('title = "t"\n[commands]\ncout = 2', "line 3: [commands]: there is no key 'cout' (was 'count' meant?)"),
+        ('title = "t"\n[[fault]]\nkind = "gateway-kill"\ncount = 0', "count = 0: input should be greater than or equal to 1"),
+        ('title = "t"\n[[fault]]\nkind = "gateway-kill"\ncount = 1000000', "count = 1000000: input should be less than or equal to 10000"),
+        ('title = "t"\n[commands]\ncount = 70000', "[commands]: count = 70000: input should be less than or equal to 1000"),
+        ('title = "t"\n[[fault]]\nkind = "clock-jump"\nhours = inf', "hours = inf: input should be less than or equal to 876000"),
+        (
+            'title = "t"\n[[fault]]\nkind = "line-trace"\ntrace = "bursts"\npace = 0',
+            "line 5: [[fault]] number 1 (line-trace): pace = 0: input should be greater than 0",
+        ),
         ('title = "t"\n[commands]\nkind = "command"', "line 3: [commands]: there is no key 'kind'"),
         ("title = ", "the bench is not TOML"),
     ],
@@ -155,6 +164,21 @@ def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
     assert load("demo").replaying("bursts") == load("demo")
     with pytest.raises(OncewayError, match="cannot read the recording"):
         load("recorded-outages").replaying("none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"uplink": {"batch_cont": 7}}, "batch_cont"),
+        ({"uplink": {"batch_count": -7}}, "batch_count"),
+        ({"uplnk": {"batch_count": 7}}, "uplnk"),
+    ],
+)
+def test_settings_that_the_gateway_refuses_are_refused_before_a_run(
+    tmp_path: Path, config: dict[str, dict[str, int]], message: str
+) -> None:
+    with pytest.raises(OncewayError, match=rf"{message}.*Look at \[config\] of the bench"):
+        write_config(Folder(tmp_path), ["uno-1"], Bench.model_validate({"title": "t", "config": config}))
 
 
 def test_a_bench_has_its_own_settings_of_gateway_and_uplink(tmp_path: Path) -> None:
