@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -20,7 +20,7 @@ from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.notify import notify
-from gateway.uplink.landing import open_landing
+from gateway.uplink.landing import open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
 
@@ -35,6 +35,8 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", help="The gateway
 DataOption = Annotated[Path | None, typer.Option("--data", help="The gateway's data directory, instead of --config.")]
 LandingOption = Annotated[str | None, typer.Option("--landing", help="Landing URL, such as file:///srv/landing or s3://bucket/folder.")]
 NameOption = Annotated[str | None, typer.Option("--name", help="The gateway's name, instead of the one in --config.")]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,7 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
     return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log)
 
 
-def _open(job: Job) -> Spool:
-    spool = Spool(job.data)
+def _check_name(spool: Spool, job: Job) -> None:
     name = spool.get("gateway")
     if job.name is not None and job.name != name:
         raise OncewayError(
@@ -78,7 +79,6 @@ def _open(job: Job) -> Spool:
             str(job.data),
             "After a change of name, start the gateway first. Two gateways need a data directory each.",
         )
-    return spool
 
 
 def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
@@ -86,7 +86,7 @@ def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
     said = False
     while not stop.is_set():
         try:
-            return _open(job)
+            return Spool(job.data)
         except NoSpool as error:
             if not job.data.is_dir():
                 raise
@@ -96,6 +96,13 @@ def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
                 said = True
             stop.wait(LOOK_S)
     return None
+
+
+def _introduce(spool: Spool, settings: UplinkSection) -> None:
+    """One line in the log that says which uplink this is."""
+    origin, waiting = spool.origin(), spool.unlanded()
+    number = waiting.number if waiting else spool.last_cut()[0] + 1
+    log.info("uplink of %s, epoch %s, to %s; next batch: %d", origin.gateway, origin.epoch, without_password(settings.landing), number)
 
 
 class _Impatient(BaseException):
@@ -140,24 +147,28 @@ def run(
     job = _job(config, data, landing, name)
     logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
     stop = _stop_by_signal()
-    spool = _open(job) if once else _open_when_there(job, stop)
-    if spool is None:
+    found = Spool(job.data) if once else _open_when_there(job, stop)
+    if found is None:
         return
-    lock = ProcessLock(job.data / "uplink.lock")
     settings = job.settings
-    try:
+    with found as spool, closing(ProcessLock(job.data / "uplink.lock")):
+        _check_name(spool, job)
         uplink = Uplink(spool, Cutter(spool, job.data, settings), settings, lambda: open_landing(settings.landing, settings.options))
+        _introduce(spool, settings)
         notify("READY=1")
         with suppress(_Impatient):
             uplink.run(stop, once)
         notify("STOPPING=1")
-    finally:
-        spool.close()
-        lock.close()
 
 
 @app.command()
-def claim(config: ConfigOption = None, data: DataOption = None, landing: LandingOption = None, name: NameOption = None) -> None:
+def claim(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    landing: LandingOption = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Make this gateway the owner of its name at the landing place: after its card was replaced, or the place was moved.
 
     Stop the other gateway of that name first, and this gateway's uplink.
@@ -167,21 +178,21 @@ def claim(config: ConfigOption = None, data: DataOption = None, landing: Landing
     from gateway.uplink import epoch
 
     job = _job(config, data, landing, name)
-    lock = ProcessLock(job.data / "uplink.lock")
-    spool = _open(job)
-    try:
+    with Spool(job.data) as spool, closing(ProcessLock(job.data / "uplink.lock")):
+        _check_name(spool, job)
         epoch.claim(spool, open_landing(job.settings.landing, job.settings.options))
-        typer.echo(f"{job.settings.landing}: {spool.origin().gateway} is this gateway's name; epoch {spool.origin().epoch}")
-    finally:
-        spool.close()
-        lock.close()
+        origin, place = spool.origin(), without_password(job.settings.landing)
+    if as_json:
+        typer.echo(json.dumps({"gateway": origin.gateway, "epoch": origin.epoch, "landing": place}))
+    else:
+        typer.echo(f"{place}: {origin.gateway} is this gateway's name; epoch {origin.epoch}")
 
 
 @app.command()
 def status(
     config: ConfigOption = None,
     data: DataOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """What waits, what was cut, what has landed.
 
@@ -191,11 +202,8 @@ def status(
         raise OncewayError("say where the spool is", hint="Use --config FILE or --data DIR.")
     loaded = load_config(config) if config else None
     folder = data or cast(Config, loaded).gateway.data
-    spool = Spool(folder, to_read=True)
-    try:
+    with Spool(folder, to_read=True) as spool:
         found = look(spool, folder, loaded.spool.max_bytes if loaded else None)
-    finally:
-        spool.close()
     if as_json:
         typer.echo(json.dumps(found.as_dict()))
     else:

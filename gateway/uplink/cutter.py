@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import UplinkSection
+from gateway.errors import OncewayError
 from gateway.sync import sync
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
@@ -29,7 +30,10 @@ class Cutter:
         self._spool = spool
         self._limits = limits
         self._folder = data / "batches"
-        self._folder.mkdir(mode=0o750, exist_ok=True)
+        try:
+            self._folder.mkdir(mode=0o750, exist_ok=True)
+        except OSError as error:
+            raise OncewayError(f"cannot make the folder of batches ({error.strerror})", str(self._folder)) from error
         self._waiting_since: float | None = None
         self._clockless_since: float | None = None
         self.tidy()

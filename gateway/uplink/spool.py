@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from gateway.errors import OncewayError
 from gateway.store.schema import FILE, ROW_SIZE, connect, connect_to_read, refuse_half_salvaged
@@ -75,11 +77,11 @@ class NoSpool(OncewayError):
 class Spool:
     """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or OncewayError when it cannot be opened.
 
-    to_read: look only, at all of it as it is in one moment.
+    to_read: look only, at all of it as it is in one moment. `with` closes it, and says of an error of SQLite what to do.
     """
 
     def __init__(self, data: Path, to_read: bool = False) -> None:
-        path = data / FILE
+        path = self._path = data / FILE
         refuse_half_salvaged(data)
         try:
             if not path.is_file():
@@ -93,12 +95,23 @@ class Spool:
                 "this account may not read the gateway's data", str(path), "Run it as the service's account or as root."
             ) from error
         except sqlite3.Error as error:
-            raise OncewayError(f"the gateway's database cannot be opened ({error})", str(path), "See: onceway store check") from error
+            raise self._unusable(error) from error
         if not made:
             raise NoSpool("the database has no spool", str(path), START_GATEWAY)
 
     def close(self) -> None:
         self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
+        self.close()
+        if isinstance(error, sqlite3.Error):
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: sqlite3.Error) -> OncewayError:
+        return OncewayError(f"the gateway's database cannot be used ({error})", str(self._path), "See: onceway store check")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -5,7 +5,6 @@ In: a publication's key. Out: the places that know it, from the spool to the tab
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,7 +74,7 @@ def where(
         raise OncewayError("say where to look", hint="Use --config FILE or --data DIR for a gateway, --table PATH for the table.")
     found: list[Place] = []
     if folder is not None:
-        with closing(Spool(folder, to_read=True)) as spool:
+        with Spool(folder, to_read=True) as spool:
             found += in_gateway(spool, device, sequence, _landing(loaded))
             if not found:
                 typer.echo(_unknown(spool, device, sequence), err=True)

@@ -4,8 +4,6 @@ In: the data directory. Out: an `UplinkState`, read in a thread, since the gatew
 """
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,11 +29,11 @@ class UplinkState:
 def read(folder: Path) -> UplinkState | None:
     """None while the database cannot be read."""
     try:
-        with closing(Spool(folder, to_read=True)) as spool:
+        with Spool(folder, to_read=True) as spool:
             (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()
             running = holder(folder / "uplink.lock") is not None
             return UplinkState(running, spool.get(OUTAGE) is not None, cut, landed, landed_at, spool.totals())
-    except (OncewayError, sqlite3.Error):
+    except OncewayError:
         return None
 
 

@@ -68,6 +68,7 @@ def test_killed_again_and_again_while_readings_arrive(data, onceway, landed, tmp
     )
     for _ in range(3):
         process = onceway.start("uplink", "run", "--config", config)
+        assert "uplink of site-1, epoch 00c0ffee" in process.stderr.readline()
         assert "landed" in process.stderr.readline() if data.added else True
         until = time.monotonic() + rng.uniform(0.05, 0.4)
         while time.monotonic() < until:

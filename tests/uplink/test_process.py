@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -128,11 +129,45 @@ def test_bad_starts_say_what_to_do(data, onceway, tmp_path):
         assert "Traceback" not in done.stderr
 
 
+def test_a_damaged_database_and_a_file_in_the_way_are_one_line_each(data, onceway, tmp_path):
+    data.add(2000)
+    (data.path / "batches").write_text("in the way")
+    landing = ("--landing", tmp_path / "landing")
+    blocked = onceway("uplink", "run", "--data", data.path, *landing, "--once")
+    assert blocked.stderr == f"error: {data.path}/batches: cannot make the folder of batches (File exists)\n"
+    (data.path / "batches").unlink()
+    with closing(data.db()) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file = data.path / "gateway.db"
+    file.write_bytes(file.read_bytes()[:24_576] + b"\xff" * (file.stat().st_size - 24_576))
+    for args in (("uplink", "run", *landing, "--once"), ("uplink", "status"), ("where", "sensor-1", "7")):
+        done = onceway(*args, "--data", data.path)
+        assert done.returncode == 1
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith(f"error: {file}: the gateway's database cannot be used ("), done.stderr
+        assert "onceway store check" in last
+        assert "Traceback" not in done.stderr
+
+
+def test_no_password_is_said_at_the_start_of_an_uplink_or_by_claim(data, onceway, tmp_path):
+    data.add(1)
+    landing = "sftp://me:verysecret@127.0.0.1:1/landing"
+    done = onceway("uplink", "run", "--data", data.path, "--landing", landing, "--once")
+    first = done.stderr.splitlines()[0]
+    assert first.endswith("uplink of site-1, epoch 00c0ffee, to sftp://me@127.0.0.1:1/landing; next batch: 1")
+    refused = onceway("uplink", "claim", "--data", data.path, "--landing", landing)
+    assert refused.returncode == 1
+    assert "verysecret" not in done.stderr + done.stdout + refused.stderr + refused.stdout
+    claimed = onceway("uplink", "claim", "--data", data.path, "--landing", f"memory://me:verysecret@host{tmp_path}", "--json")
+    assert json.loads(claimed.stdout) == {"gateway": "site-1", "epoch": "00c0ffee", "landing": f"memory://me@host{tmp_path}"}
+
+
 def test_an_unwritable_landing_place_is_one_line_and_heals(data, onceway, landed, tmp_path):
     blocked: Path = tmp_path / "landing"
     blocked.write_text("a file where the folder should be")
     data.add(20)
     process = onceway.start("uplink", "run", "--data", data.path, "--landing", f"file://{blocked}")
+    assert "next batch: 1" in process.stderr.readline()
     first = process.stderr.readline()
     assert "outage" in first
     assert str(blocked) in first
