@@ -33,8 +33,8 @@ def _check_spooled(value: str) -> str:
 
 
 def _check_name(value: str) -> str:
-    if "/" in value or value in (".", "..") or not value.isprintable():
-        raise ValueError("must be usable as a folder name: printable, without '/'")
+    if set(value) & set("/\\?") or value in (".", "..") or not value.isprintable():
+        raise ValueError("must be usable as a folder name anywhere: printable, without '/', '\\' and '?'")
     return value
 
 
@@ -47,6 +47,8 @@ def split_window(value: str) -> tuple[time, time]:
     """`22:00-06:00` → (begin, end). ValueError with the reason."""
     try:
         begin, end = (time.fromisoformat(part) for part in value.split("-"))
+        if begin.tzinfo or end.tzinfo:
+            raise ValueError
     except ValueError:
         raise ValueError("must be two times of day, such as 22:00-06:00") from None
     return begin, end
@@ -63,6 +65,10 @@ def _check_landing(value: str) -> str:
         raise ValueError("names no place")
     if not colon and not value.startswith("/"):
         raise ValueError("must be a URL, such as file:///srv/landing, or an absolute path")
+    if colon and scheme == "file" and not path.startswith("/"):
+        raise ValueError("must be an absolute path: file:///srv/landing has three slashes")
+    if scheme == "sftp" and path.startswith("/"):
+        raise ValueError("names no server, as sftp://user@server/folder does")
     return value
 
 

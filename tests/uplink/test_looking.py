@@ -23,7 +23,7 @@ def config(data, tmp_path):
     path = tmp_path / "gateway.toml"
     path.write_text(
         f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[spool]\nmax_bytes = 1000000\n'
-        f'[uplink]\nlanding = "file://user:secret@host/{tmp_path}/landing"\nbatch_count = 10\n'
+        f'[uplink]\nlanding = "sftp://user:secret@host{tmp_path}/landing"\nbatch_count = 10\n'
     )
     return path
 
@@ -62,7 +62,7 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain
         "gateway": "site-1",
         "epoch": "00c0ffee",
         "batch": 1,
-        "landing": f"file://user@host/{tmp_path}/landing",
+        "landing": f"sftp://user@host{tmp_path}/landing",
         "file": "site-1/00c0ffee/000000000001.parquet",
     }
     nowhere = onceway("where", "sensor-1", "11", "--config", config, "--json")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import ConfigError, parse
 from gateway.errors import OncewayError
 from gateway.uplink.landing import Landing, Unreachable, local, open_landing
 from gateway.uplink.landing.base import without_password
@@ -110,13 +111,24 @@ def test_leftovers_of_a_killed_upload_are_tidied(sftp, tmp_path):
 
 def test_an_unknown_ssh_server_is_refused(sftp, tmp_path):
     (tmp_path / "known_hosts").write_text("")
-    with pytest.raises(Unreachable, match="Host key is not trusted"):
+    with pytest.raises(Unreachable, match=r"Host key is not trusted for host 127.0.0.1. If it is the right server, .* known_hosts"):
         open_landing(sftp.url(), {**sftp.options, "known_hosts": str(tmp_path / "known_hosts")})
+
+
+def test_a_key_that_the_ssh_server_does_not_know_is_an_outage_that_says_so(sftp):
+    with pytest.raises(Unreachable, match=r"Permission denied for user .* Does the server know the key that client_keys"):
+        open_landing(sftp.url(), {**sftp.options, "client_keys": [str(sftp.folder / "host")]})
+
+
+def test_an_option_that_nobody_knows_is_no_outage(sftp):
+    with pytest.raises(OncewayError, match=r"\[uplink.options\] has something that is not known here: .*'clientkeys'") as caught:
+        open_landing(sftp.url(), {**sftp.options, "clientkeys": ["x"]})
+    assert not isinstance(caught.value, Unreachable)
 
 
 def test_a_wrong_s3_secret_is_an_outage_that_says_so(s3):
     landing = open_landing(s3.url(), {**s3.options(), "secret": "wrong"})
-    with pytest.raises(Unreachable, match="signature"):
+    with pytest.raises(Unreachable, match=r"signature.* Look at the key, its secret"):
         landing.create("site-1/x", b"data")
     landing.close()
 
@@ -124,6 +136,11 @@ def test_a_wrong_s3_secret_is_an_outage_that_says_so(s3):
 def test_passwords_in_a_url_reach_no_message():
     assert without_password("sftp://me:s3cr@host:22/x") == "sftp://me@host:22/x"
     assert without_password("sftp://me@host/a:b@c") == "sftp://me@host/a:b@c"
+    assert without_password("sftp://me:s3@cr@host/a@b") == "sftp://me@host/a@b"
+    assert without_password("sftp://me:s3/cr@host/x") == "sftp://me@host/x"
+    assert without_password("sftp://[::1]:22/a@b") == "sftp://[::1]:22/a@b"
+    assert without_password("sftp://host:22/a@b") == "sftp://host:22/a@b"
+    assert without_password("/srv/a:b@c") == "/srv/a:b@c"
     with pytest.raises(OncewayError) as caught:
         open_landing("sftp://me:verysecret@127.0.0.1:1/x")
     assert "verysecret" not in str(caught.value)
@@ -153,6 +170,29 @@ def test_bytes_altered_on_the_way_to_s3_are_refused_by_the_store(s3):
     finally:
         landing.close()
         proxy.close()
+
+
+def test_a_folder_that_may_not_be_written_says_what_to_look_at(tmp_path, monkeypatch):
+    def read_only(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(local.os, "link", read_only)
+    with pytest.raises(Unreachable, match=r"Read-only file system. May this account write there\? .*ReadWritePaths="):
+        open_landing(str(tmp_path)).create("site-1/00c0ffee/1.json", b"data")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "reason"),
+    [
+        ("gateway", "name", "a\\b", "usable as a folder name"),
+        ("gateway", "name", "a?versionId=1", "usable as a folder name"),
+        ("uplink", "landing", "file://srv/landing", "three slashes"),
+        ("uplink", "landing", "sftp:///srv/landing", "names no server"),
+    ],
+)
+def test_names_and_urls_that_can_never_work_are_refused_with_the_configuration(section, key, value, reason):
+    with pytest.raises(ConfigError, match=reason):
+        parse({section: {key: value}}, "gateway.toml")
 
 
 def test_a_folder_on_a_file_system_without_links_works_too(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ def patience(size: int = 0) -> float:
 
 
 EPOCH = re.compile("[0-9a-f]{8}")
+_HOST_AND_PORT = re.compile(r"([^:]*|\[.*\])(:\d{1,5})?")
 
 
 class Unreachable(OncewayError):
@@ -65,8 +66,13 @@ class Landing(ABC):
         except OncewayError:
             raise
         except Exception as error:
-            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error).strip().rstrip(".") or type(error).__name__
-            raise Unreachable(f"cannot {what}: {reason}", self.url) from error
+            said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            reason = "no answer in time" if isinstance(error, TimeoutError) else without_password(said)
+            raise Unreachable(f"cannot {what}: {reason}", self.url, self.hint(error)) from error
+
+    def hint(self, error: Exception) -> str | None:
+        """What a person can do about an error of this kind of place, if known."""
+        return None
 
 
 def only_epochs(names: Iterable[str]) -> list[str]:
@@ -76,7 +82,12 @@ def only_epochs(names: Iterable[str]) -> list[str]:
 
 def without_password(url: str) -> str:
     """`sftp://user:secret@host/…` → `sftp://user@host/…`, for logs and people."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", url)
+    scheme, colon, rest = url.partition("://")
+    server, slash, path = rest.partition("/")
+    if "@" in path and "@" not in server and not _HOST_AND_PORT.fullmatch(server):  # a password with a "/", which should read %2F
+        server, slash, path = rest, "", ""
+    login, at, host = server.rpartition("@")
+    return f"{scheme}{colon}{login.partition(':')[0]}{at}{host}{slash}{path}"
 
 
 def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
@@ -102,6 +113,11 @@ def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
         from gateway.uplink.landing.generic import GenericLanding
 
         return GenericLanding(url, options or {})
+    except Unreachable as error:
+        if isinstance(error.__cause__, TypeError):
+            text = f"the landing URL or [uplink.options] has something that is not known here: {error.__cause__}"
+            raise OncewayError(text, without_password(url)) from error
+        raise
     except ImportError as error:
         extra = {"sftp": "sftp", "ssh": "sftp", "s3": "s3", "s3a": "s3"}.get(scheme)
         hint = f"It comes with: pip install 'onceway[uplink-{extra}]'" if extra else None

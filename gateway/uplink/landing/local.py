@@ -65,6 +65,11 @@ class LocalLanding(Landing):
             for path in (self._root / folder / INCOMING).glob("*"):
                 path.unlink(missing_ok=True)
 
+    def hint(self, error: Exception) -> str | None:
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
+            return "May this account write there? Under systemd the folder stands in ReadWritePaths= of onceway-uplink.service"
+        return None
+
     def _hide(self, name: str, data: bytes) -> Path:
         """Write and sync under a hidden name beside the final one."""
         folder = (self._root / name).parent / INCOMING

@@ -10,6 +10,7 @@ from typing import Any
 
 import s3fs
 from aiobotocore.session import AioSession
+from botocore.exceptions import NoCredentialsError
 from botocore.loaders import Loader
 
 from gateway.uplink.landing.base import Landing, only_epochs, patience
@@ -74,6 +75,11 @@ class S3Landing(Landing):
                 return only_epochs(self._fs.ls(self._path(gateway), detail=False, refresh=True))
             except FileNotFoundError:
                 return []
+
+    def hint(self, error: Exception) -> str | None:
+        if isinstance(error, PermissionError | NoCredentialsError):
+            return "Look at the key, its secret, and what they may do in this bucket"
+        return "Make the bucket first" if _code(error) == "NoSuchBucket" else None
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._call("put_object", name, Body=data, ChecksumSHA256=_sha256(data), **condition)

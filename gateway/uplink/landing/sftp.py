@@ -101,6 +101,13 @@ class SftpLanding(Landing):
         with self.attempt("tidy up"):
             self._wait(tidy)
 
+    def hint(self, error: Exception) -> str | None:
+        if isinstance(error, asyncssh.HostKeyNotVerifiable):
+            return "If it is the right server, put its key into the known_hosts file (ssh-keyscan shows it)"
+        if isinstance(error, PermissionError):
+            return "Does the server know the key that client_keys in [uplink.options] names?"
+        return None
+
     def close(self) -> None:
         self._fs.loop.call_soon_threadsafe(self._fs.client.abort)
 
