@@ -74,6 +74,9 @@ class Uplink:
         """once: do not wait for age or window. Raises OwnedByAnother; with once=True also what else goes wrong."""
         try:
             while not stop.is_set():
+                if pause := self._pace.wait_s():
+                    stop.wait(pause)
+                    continue
                 try:
                     busy = self._step(once)
                 except Trouble as error:
@@ -86,7 +89,6 @@ class Uplink:
                     if once:
                         return
                     stop.wait(POLL_S)
-                stop.wait(self._pace.wait_s())
         finally:
             self._disconnect()
 
@@ -112,11 +114,11 @@ class Uplink:
                     self._rename()
                     return True
                 cut = self._cutter.cut()
+            self._pace.sent(cut.size)  # also when it fails on the way: what was sent until then costs as much
             land(cut, self._spool, self._cutter, landing, self._read_back)
         except NumberLost as error:
             self._renumber(landing, error)
             return True
-        self._pace.sent(cut.size)
         self._proven = True
         self._renumbered = False
         self._succeeded()
@@ -159,7 +161,7 @@ class Uplink:
         outage = None
         if self._outage_since is None and not proven:  # connections die; only when a new one fails too it is an outage
             self._outage_since = time.monotonic()
-            log.warning("outage: %s. Readings stay in the spool; trying again until it works", error)
+            log.warning("outage: %s. Readings stay in the spool; trying again until it works", str(error).rstrip("."))
             outage = json.dumps({"since": time.time_ns() // 1000, "error": str(error)})
         self._count_failure(outage)
         if not proven:

@@ -9,7 +9,8 @@ import pytest
 from gateway.config import UplinkSection
 from gateway.uplink import pace as pace_module
 from gateway.uplink.cutter import Cutter
-from gateway.uplink.landing import open_landing
+from gateway.uplink.landing import Unreachable, open_landing
+from gateway.uplink.landing.local import LocalLanding
 from gateway.uplink.pace import Pace
 from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
@@ -32,7 +33,7 @@ def test_window(windows, moment, open_):
     assert Pace(UplinkSection(landing="/x", window=windows)).open(datetime.fromisoformat(f"2026-01-02T{moment}")) is open_
 
 
-@pytest.mark.parametrize("window", ["22-", "25:00-06:00", "22:00", "22:00-06:00-07:00", "night"])
+@pytest.mark.parametrize("window", ["22-", "25:00-06:00", "22:00", "22:00-06:00-07:00", "22:00Z-06:00Z", "night"])
 def test_a_window_that_is_none_is_refused(window):
     with pytest.raises(ValueError, match=r"such as 22:00-06:00"):
         UplinkSection(landing="/x", window=[window])
@@ -53,6 +54,34 @@ def test_rate_is_kept_on_average(monkeypatch):
     assert pace.wait_s() == 0.0
     pace.sent(5000)
     assert pace.wait_s() == 5.0  # quiet time earns no credit
+
+
+def test_a_try_that_failed_on_its_way_has_used_the_link_too(data, monkeypatch):
+    """The batch is on its way when the connection dies, again and again."""
+    now, tries = 50.0, 0
+
+    class Dying(LocalLanding):
+        def create(self, name, content):
+            nonlocal tries
+            if name.endswith(".parquet"):
+                tries += 1
+                raise Unreachable("connection lost")
+            return super().create(name, content)
+
+    class Conductor(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal now
+            now += timeout
+            if tries == 5:
+                self.set()
+            return self.is_set()
+
+    data.add(10)
+    monkeypatch.setattr(pace_module.time, "monotonic", lambda: now)
+    with Spool(data.path) as spool:
+        settings = UplinkSection(landing="/x", batch_count=10, bytes_per_s=10)
+        Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: Dying(str(data.path / "landing"))).run(Conductor())
+        assert now - 50.0 >= 4 * spool.unlanded().size / 10
 
 
 def test_nothing_leaves_outside_the_window_and_once_ignores_it(data, drain, landed, tmp_path, monkeypatch):
