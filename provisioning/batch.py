@@ -37,8 +37,8 @@ def read(path: Path) -> list[Entry]:
 
 
 def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
-    columns = set(rows.fieldnames or ())
-    if not {"name", "port"} <= columns <= _COLUMNS:
+    named = rows.fieldnames or ()
+    if not {"name", "port"} <= set(named) <= _COLUMNS or len(set(named)) < len(named):
         raise OncewayError("the first line must name the columns", f"{path}:1", "Use: name,port or name,port,board")
     seen: dict[str, int] = {}
     for row in rows:
@@ -50,7 +50,11 @@ def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
             entry = Entry(rows.line_num, row["name"], row["port"], board(row.get("board") or "uno"))
         except OncewayError as error:
             raise OncewayError(error.what, where, error.hint) from None
+        if not entry.port.isprintable():
+            raise OncewayError(f"{entry.port!r} cannot be a port", where)
         if entry.name in seen:
             raise OncewayError(f"the name {entry.name!r} stands on line {seen[entry.name]} already", where)
         seen[entry.name] = entry.line
         yield entry
+    if not seen:
+        raise OncewayError("the list names no board", str(path))

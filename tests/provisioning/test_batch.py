@@ -10,7 +10,7 @@ from provisioning import batch
 
 def _list(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "boards.csv"
-    path.write_text(text)
+    path.write_text(text, newline="")
     return path
 
 
@@ -23,11 +23,20 @@ def test_a_list_with_and_without_boards(tmp_path: Path) -> None:
     assert batch.read(_list(tmp_path, "port,name\n/dev/ttyACM0,a\n"))[0].name == "a"
 
 
+def test_a_list_as_a_spreadsheet_saves_it(tmp_path: Path) -> None:
+    """With a byte order mark, Windows line ends, quotes, and empty lines."""
+    entries = batch.read(_list(tmp_path, '\ufeffname,port\r\n"a",/dev/ttyACM0\r\n\r\nb,/dev/ttyACM1\r\n\r\n'))
+    assert [(entry.line, entry.name, entry.port) for entry in entries] == [(2, "a", "/dev/ttyACM0"), (4, "b", "/dev/ttyACM1")]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", r"boards\.csv:1: the first line must name the columns"),
         ("name,colour\na,red\n", r"boards\.csv:1: the first line must name the columns"),
+        ("name,port,name\na,p,b\n", r"boards\.csv:1: the first line must name the columns"),
+        ("name,port\n", r"boards\.csv: the list names no board"),
+        ("name,port\na,p\0q\n", r"boards\.csv:2: 'p\\x00q' cannot be a port"),
         ("name,port\na b,p\n", r"boards\.csv:2: 'a b' cannot be a device name"),
         ("name,port\na,p\na,q\n", r"boards\.csv:3: the name 'a' stands on line 2"),
         ("name,port\na\n", r"boards\.csv:2: this line has another number of columns"),
