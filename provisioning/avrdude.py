@@ -56,6 +56,10 @@ def _run(board: Board, port: str, operation: list[str], progress: Progress, comm
         follower, silent, code = _follow(command, commands, progress)  # opening the port resets the board: all begins anew
     if silent and follower.stage != "connect":
         raise OncewayError("the board fell silent in the middle", port, "Did it lose its power? Run the same command again")
+    if code < 0 and not silent:
+        raise OncewayError(f"avrdude was ended by signal {-code}", port, "Run the same command again")
+    if code != 0 and follower.stage != "connect" and _OUT_OF_STEP.search(follower.output):
+        raise OncewayError("the board fell out of step in the middle", port, "Was it reset, or its cable moved? Run the same command again")
     if silent or code != 0:
         raise _explain(follower.output, board, port, silent)
     return follower.output

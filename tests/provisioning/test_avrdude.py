@@ -39,5 +39,14 @@ def test_and_no_more_than_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_has_begun_to_write_is_not_begun_again_behind_the_users_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _says(tmp_path, monkeypatch, (f"Writing | ##\n{OUT_OF_STEP}", 1), (PAGE, 0))
-    with pytest.raises(OncewayError, match="avrdude failed: protocol expects OK byte"):
+    with pytest.raises(OncewayError, match=r"the board fell out of step in the middle.*Run the same command again"):
+        _read()
+
+
+def test_that_avrdude_was_killed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "avrdude"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(OncewayError, match="avrdude was ended by signal 9"):
         _read()
