@@ -5,6 +5,7 @@ entry point group `onceway.commands`, a typer app each. Only the one that is nam
 on a Pi never imports Spark or the rig.
 """
 
+import json
 import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
@@ -64,11 +65,14 @@ def _build(wanted: str | None) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; an OncewayError becomes one line on standard error and its exit code."""
+    """Run the command line; an OncewayError becomes one line on standard error, with --json a JSON object, and its exit code."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that temporary files with keys are removed
     wanted = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
         _build(wanted)()
     except OncewayError as error:
-        print(f"error: {error}", file=sys.stderr)
+        fields = {"error": error.what, "where": error.where, "hint": error.hint}
+        print(json.dumps(fields) if "--json" in sys.argv else f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # before typer minds it
+        sys.exit(128 + signal.SIGINT)
