@@ -1,12 +1,15 @@
 """`onceway device …`: the commands that write to boards. Those that only look or mark are in `listing_cli.py`."""
 
 import json
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from provisioning import batch, boards, device, listing_cli, plans, ports
 from provisioning.contact import await_greeting
@@ -35,16 +38,12 @@ def add(
 
     Example: onceway device add greenhouse-1 --board uno
     """
-    opened = open_registry(registry)
+    opened = open_registry(registry, make=not dry_run)
     job = Job("provisioned", opened, plans.provision(opened, name), _target(boards.board(board), port, hex_file), as_json)
     if dry_run:
         job.rehearse()
         return
-    done = job.write()
-    with shown(as_json) as progress:
-        progress("greet", 0.0)
-        met = await_greeting(job.target.port, name, job.target.board)
-        progress("greet", 1.0)
+    done, met = job.write_and_meet()
     if as_json:
         print(json.dumps(done.public() | {"incarnation": met.incarnation, "next_sequence": met.next_sequence}, indent=2))
     else:
@@ -65,7 +64,7 @@ def provision(
 
     Example: onceway device provision greenhouse-1 --port /dev/ttyACM0
     """
-    opened = open_registry(registry)
+    opened = open_registry(registry, make=not dry_run)
     target = _target(boards.board(board), port, hex_file)
     Job("provisioned", opened, plans.provision(opened, name), target, as_json).run(dry_run)
 
@@ -100,13 +99,16 @@ def replace(
     dry_run: DryRun = False,
 ) -> None:
     """Let a new board take over a name; it gets a new key and a new incarnation. If it was a device before, even this
-    one, its EEPROM is emptied first, with the readings in it that were not sent. `flash` keeps them.
+    one, its EEPROM is emptied first, with the readings in it that were not sent. `flash` keeps them. At a terminal you are
+    asked first if the board is this very device.
 
     Example: onceway device replace greenhouse-1 --port /dev/ttyACM0
     """
     opened = existing_registry(registry)
-    plan = plans.replace(opened, name)
-    Job("given to a new board", opened, plan, _known(opened, name, board, port, hex_file), as_json).run(dry_run)
+    job = Job("given to a new board", opened, plans.replace(opened, name), _known(opened, name, board, port, hex_file), as_json)
+    if sys.stdin.isatty() and not (dry_run or as_json):
+        _ask_unless_new(opened.get(name), job.target)
+    job.run(dry_run)
 
 
 @app.command()
@@ -143,7 +145,8 @@ def import_list(
 
     Example: onceway device import boards.csv
     """
-    opened, entries = open_registry(registry), batch.read(file)
+    entries = batch.read(file)
+    opened = open_registry(registry, make=not dry_run)
     done: list[dict[str, Any]] = []
     try:
         for number, entry in enumerate(entries, 1):
@@ -215,9 +218,30 @@ class Job:
         with shown(self.as_json) as progress:
             return device.write(self.registry, self.plan, self.target, progress)
 
+    def write_and_meet(self) -> tuple[Device, DeviceIdentity]:
+        """The same; before the board is entered, it must greet."""
+        met: list[DeviceIdentity] = []
+        with shown(self.as_json) as progress:
+
+            def greet() -> None:
+                progress("greet", 0.0)
+                met.append(await_greeting(self.target.port, self.plan.name, self.target.board))
+                progress("greet", 1.0)
+
+            return device.write(self.registry, self.plan, self.target, progress, greet), met[0]
+
 
 def _target(board: boards.Board, port: str | None, hex_file: Path | None) -> Target:
-    return Target(board, port or ports.find(board), hex_file or hex_for(board))
+    return Target(board, os.path.abspath(port) if port else ports.find(board), hex_file or hex_for(board))
+
+
+def _ask_unless_new(known: Device, target: Target) -> None:
+    """Most who have this very board here want another command, and one that keeps its readings."""
+    with shown(quiet=False) as progress:
+        carried = device.read(target.board, target.port, progress)
+    if carried is not None and (carried.name, carried.key) == (known.name, known.key):
+        print(f"The board on {target.port} is {known.name!r} itself. Readings that it has not sent will be deleted; `flash` keeps them.")
+        typer.confirm("Go on?", abort=True)
 
 
 def _known(registry: Registry, name: str, board: str | None, port: str | None, hex_file: Path | None) -> Target:

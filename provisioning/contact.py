@@ -33,9 +33,10 @@ def await_greeting(port: str, name: str, board: Board, wait_s: float = WAIT_S) -
         met = asyncio.run(_greeting(port, board.link_baud, wait_s))
     except TimeoutError:
         raise OncewayError(
-            f"the board was flashed and entered in the registry, but no greeting came within {wait_s:.0f} s",
+            f"the board was flashed and read back, but no greeting came within {wait_s:.0f} s",
             port,
-            f"Is this firmware made for {board.title}, and does it speak the reliable link at {board.link_baud} baud?",
+            f"Is this firmware made for {board.title}, and does it speak the reliable link at {board.link_baud} baud? One that does not "
+            "is entered by `onceway device provision`",
         ) from None
     if not met.name:
         raise OncewayError(

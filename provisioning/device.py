@@ -1,11 +1,12 @@
 """Writing one board. In: registry, plan, board, port, HEX file. Out: a board that was read back, and a registry row that says so.
 
 The board is asked first who it is, so that a wrong port costs no other device its firmware. From the first byte written until the last
-one read back, the registry has it as `flashing`; the same command again takes that up.
+one read back, and its first contact if that is awaited, the registry has it as `flashing`; the same command again takes that up.
 """
 
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +31,9 @@ class Target:
 
 
 def check(target: Target) -> Image:
-    """All that can be known before the board is touched. Raises OncewayError: no such file, not for this chip, port missing or busy."""
+    """All that can be known without touching the board. Raises OncewayError: no such file, not for this chip, port missing or busy."""
     image = Image(target.firmware, target.board)
-    ports.check(target.port)
+    ports.look(target.port)
     return image
 
 
@@ -44,8 +45,11 @@ def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None
     return Identity.from_bytes(page)
 
 
-def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Progress) -> Device:
-    """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises OncewayError."""
+def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Progress, contact: Callable[[], None] = lambda: None) -> Device:
+    """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises OncewayError.
+
+    contact: what else a board must do before it is entered; raises OncewayError when it does not.
+    """
     image = check(target)
     carried = read(target.board, target.port, progress)
     _recognise(registry, plan, carried, target.port)
@@ -73,6 +77,7 @@ def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Prog
             patched = Path(folder) / "firmware.hex"
             image.write(patched, identity)
             avrdude.write(target.board, target.port, patched, watch)
+        contact()
     except OncewayError:
         if not touched:  # the board is as it was, and so shall be what we say of it
             registry.abandon(work, earlier)

@@ -47,7 +47,7 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
 
     Example: onceway device pending
     """
-    opened = open_registry(registry)
+    opened = open_registry(registry, make=False)
     strangers = _pending(opened)
     if as_json:
         print(json.dumps(strangers or [], indent=2))

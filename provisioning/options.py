@@ -22,13 +22,13 @@ RegistryFile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
-def open_registry(path: Path | None) -> Registry:
-    """The registry that is named, or the usual one; made when missing."""
-    return Registry(path or default_path())
+def open_registry(path: Path | None, make: bool = True) -> Registry:
+    """The registry that is named, or the usual one. make: whether a missing one is made."""
+    return Registry(path or default_path(), make)
 
 
 def existing_registry(path: Path | None) -> Registry:
     """The same for commands that enter nothing: one that is named must be there."""
     if path is not None and not path.exists():
         raise OncewayError("there is no such registry", str(path), "`onceway device add` makes one")
-    return open_registry(path)
+    return open_registry(path, make=False)

@@ -61,20 +61,41 @@ def find(board: Board) -> str:
     raise OncewayError(f"several boards look like {board.title}: {names}", hint="Say which one with --port")
 
 
-def check(port: str) -> None:
-    """Raise OncewayError if the port is missing, no serial port, not ours to open, or held by another process."""
+def look(port: str) -> None:
+    """Raise OncewayError if the port is missing, no serial port, not ours to open, or seen to be held by another process.
+
+    It is not opened: that would reset the board.
+    """
     try:
         status = os.stat(port)
-    except FileNotFoundError:
+    except (OSError, ValueError):
         known = ", ".join(sorted(p.device for p in comports())) or "none"
         raise OncewayError("there is no such port", port, f"Serial ports here: {known}. Is the board plugged in?") from None
-    if not stat.S_ISCHR(status.st_mode):
-        raise OncewayError("this is not a serial port", port)
+    if not stat.S_ISCHR(status.st_mode) or not _is_terminal(status.st_rdev):
+        raise OncewayError("this is not a serial port", port, "`onceway board ports` shows those of this machine")
     if not os.access(port, os.R_OK | os.W_OK):
         raise OncewayError("you may not open this port", port, _who_may(status))
-    _try_lock(port)
     if holders(port):
         raise _busy(port)
+
+
+def check(port: str) -> None:
+    """The same, and what only opening it shows. Raises OncewayError."""
+    look(port)
+    _try_lock(port)
+
+
+def _is_terminal(device: int) -> bool:
+    """Whether a terminal's driver has this device number (proc(5), /proc/tty/drivers); yes if that cannot be known."""
+    try:
+        drivers = [line.split()[-3:-1] for line in Path("/proc/tty/drivers").read_text().splitlines()]
+    except OSError:
+        return True
+    for major, minors in drivers:
+        first, _, last = minors.partition("-")
+        if os.major(device) == int(major) and int(first) <= os.minor(device) <= int(last or first):
+            return True
+    return False
 
 
 def _who_may(status: os.stat_result) -> str:
@@ -88,7 +109,7 @@ def _who_may(status: os.stat_result) -> str:
 
 
 def _try_lock(port: str) -> None:
-    """Here shows itself what is no terminal, and a port in exclusive use (TIOCEXCL) or locked, also by a process that we cannot see."""
+    """Here shows itself a port in exclusive use (TIOCEXCL) or locked, also by a process that we cannot see."""
     try:
         fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
@@ -96,8 +117,6 @@ def _try_lock(port: str) -> None:
             raise _busy(port) from None
         raise OncewayError(f"cannot open the port ({error.strerror})", port) from error
     try:
-        if not os.isatty(fd):
-            raise OncewayError("this is not a serial port", port)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise _busy(port) from None

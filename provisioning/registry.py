@@ -73,20 +73,15 @@ class Work:
 
 
 class Registry:
-    """The registry in one file, made when missing."""
+    """The registry in one file. make: whether a missing one is made; else it is an empty one that nobody keeps."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, make: bool = True) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            path.touch(mode=0o600)
-            if os.geteuid() == 0:  # the gateway's own account reads it in its own folder
-                owner = path.parent.stat()
-                os.chown(path, owner.st_uid, owner.st_gid)
-            path.chmod(0o600)
-            connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            kept = make or path.exists()
+            if kept:
+                _prepare(path)
+            connection = sqlite3.connect(path if kept else ":memory:", timeout=_WAIT_S, isolation_level=None)
             self._database = sqlite_utils.Database(connection)
             migrate(connection, str(path))
         except OSError as error:
@@ -209,6 +204,18 @@ class Registry:
                 self._table("work").delete_where("name = ? OR was = ?", [entry["name"], entry["name"]])
             for table in ("device", "work"):
                 self._table(table).upsert_all(rows[table], pk="name")
+
+
+def _prepare(path: Path) -> None:
+    """The file is there, and none but its owner can read it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    path.touch(mode=0o600)
+    if os.geteuid() == 0:  # the gateway's own account reads it in its own folder
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+    path.chmod(0o600)
 
 
 def _now() -> str:

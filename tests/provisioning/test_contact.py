@@ -41,5 +41,5 @@ async def test_a_board_that_greets_as_another_is_said(line: Pty, greets: str, sa
 
 
 async def test_a_board_that_says_nothing_is_said(line: Pty) -> None:
-    with pytest.raises(OncewayError, match=r"entered in the registry, but no greeting came within 0 s.*115200 baud"):
+    with pytest.raises(OncewayError, match=r"flashed and read back, but no greeting came within 0 s.*115200 baud"):
         await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO, 0.2)

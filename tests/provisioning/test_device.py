@@ -141,6 +141,12 @@ async def test_a_taken_name_is_refused_before_the_board_is_touched(tmp_path: Pat
     code, _, err = await _provision(tmp_path, uno, small)
     assert code == 1
     assert "the name 'roof-1' is taken" in err
+    code, out, err = await _provision(tmp_path, uno, small, "--json")
+    assert (code, out) == (1, "")
+    said = json.loads(err)
+    assert said["where"] == str(tmp_path / "registry.db")
+    assert "the name 'roof-1' is taken" in said["error"]
+    assert "`replace`" in said["hint"]
     assert uno.flash_image.read_bytes() == before
 
 
@@ -260,15 +266,25 @@ async def test_a_firmware_that_is_too_large_is_said_before_the_board_is_touched(
 
 
 async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
-    boots = (await uno.stats()).boots
+    path, events = tmp_path / "registry.db", await uno.subscribe()
     for command in (("add", "roof-1"), ("provision", "roof-1")):
         code, out, err = await _onceway(tmp_path, "device", *command, "--port", str(uno.port), "--hex", str(small), "--dry-run", "--json")
         assert code == 0, err
         assert (json.loads(out)["name"], json.loads(out)["size"]) == ("roof-1", 512)
-    assert (await uno.stats()).boots - boots <= 2, "looking whether the port is free may reset the board, and no more"
-    assert Registry(tmp_path / "registry.db").devices() == []
-    Registry(tmp_path / "registry.db").admit("roof-2")
-    Registry(tmp_path / "registry.db").revoke("roof-2")
+    boards = tmp_path / "boards.csv"
+    boards.write_text(f"name,port\nroof-1,{uno.port}\n")
+    code, out, err = await _onceway(tmp_path, "device", "import", str(boards), "--hex", str(small), "--dry-run")
+    assert (code, out) == (0, f"[1/1] roof-1 on {uno.port}\n"), err
+    await uno.power(False)
+    seen = []
+    async for event in events:
+        if event.name == "power":
+            break
+        seen.append(event.details.get("cause"))
+    assert "external" not in seen, "opening the port would have reset the board"
+    assert not path.exists()
+    Registry(path).admit("roof-2")
+    Registry(path).revoke("roof-2")
     code, _, err = await _onceway(tmp_path, "device", "flash", "roof-2", "--port", str(uno.port), "--hex", str(small), "--dry-run")
     assert code == 1
     assert "was revoked" in err

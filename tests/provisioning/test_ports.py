@@ -30,9 +30,20 @@ def test_a_free_port_passes(port: str) -> None:
     ports.check(port)
 
 
-def test_a_missing_port_is_said() -> None:
-    with pytest.raises(OncewayError, match="/dev/ttyNONE0: there is no such port"):
-        ports.check("/dev/ttyNONE0")
+@pytest.mark.parametrize("path", ["/dev/ttyNONE0", "/dev/null/ttyACM0", "/dev/" + "x" * 300])
+def test_a_missing_port_is_said(path: str) -> None:
+    with pytest.raises(OncewayError, match=f"{path}: there is no such port"):
+        ports.check(path)
+
+
+def test_looking_at_a_port_does_not_open_it(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would reset the board."""
+    opened: list[object] = []
+    monkeypatch.setattr(os, "open", lambda *arguments: opened.append(arguments))
+    ports.look(port)
+    assert opened == []
+    with pytest.raises(OncewayError, match="not a serial port"):
+        ports.look("/dev/null")
 
 
 def test_a_file_is_no_port_and_no_device_but_a_terminal_is_one(tmp_path: Path) -> None:

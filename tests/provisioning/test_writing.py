@@ -1,12 +1,15 @@
 """Which board a job may write, what the registry says at each moment, and how each job is taken up: with a board in memory."""
 
+import io
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from intelhex import IntelHex
 
 from gateway.errors import OncewayError
-from provisioning import avrdude, device, eeprom, plans, ports
+from provisioning import avrdude, cli, device, eeprom, plans, ports
 from provisioning.boards import Board, board
 from provisioning.device import Target
 from provisioning.identity import SIZE, Identity
@@ -49,6 +52,7 @@ def boards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Flash]:
     plugged = {"/dev/a": Flash(), "/dev/b": Flash()}
     monkeypatch.setattr(avrdude, "write", lambda kind, port, *rest: plugged[port].write(kind, port, *rest))
     monkeypatch.setattr(avrdude, "read", lambda kind, port, *rest: plugged[port].read(kind, port, *rest))
+    monkeypatch.setattr(ports, "look", lambda port: None)
     monkeypatch.setattr(ports, "check", lambda port: None)
     monkeypatch.setattr(ports, "drop_dtr", lambda port: None)
     monkeypatch.setattr(eeprom, "seconds", lambda size: 0.0)
@@ -191,6 +195,47 @@ def test_an_admitted_device_keeps_the_key_that_its_board_has(registry: Registry,
     registry.admit("roof-2")
     with pytest.raises(OncewayError, match="carries no identity"):
         _write(registry, plans.flash(registry, "roof-2"), firmware, "/dev/b")
+
+
+def test_a_board_that_does_not_greet_is_not_entered_until_it_does(registry: Registry, boards: dict[str, Flash], firmware: Path) -> None:
+    def silent() -> None:
+        raise OncewayError("no greeting came")
+
+    job = (Target(UNO, "/dev/a", firmware), lambda stage, share: None)
+    with pytest.raises(OncewayError, match="no greeting came"):
+        device.write(registry, plans.provision(registry, "roof-1"), *job, silent)
+    assert _statuses(registry) == {"roof-1": "flashing"}
+    carried = boards["/dev/a"].identity
+    device.write(registry, plans.provision(registry, "roof-1"), *job, lambda: None)
+    assert _statuses(registry) == {"roof-1": "ready"}
+    assert boards["/dev/a"].identity == carried
+
+
+@pytest.mark.parametrize(("port", "answer", "asked", "goes_on"), [
+    ("/dev/a", "n", True, False), ("/dev/a", "y", True, True), ("/dev/b", "", False, True),
+])  # fmt: skip
+def test_at_a_terminal_a_device_is_not_replaced_by_itself_without_a_question(
+    registry: Registry,
+    firmware: Path,
+    roof_1: Identity,
+    monkeypatch: pytest.MonkeyPatch,
+    port: str,
+    answer: str,
+    asked: bool,
+    goes_on: bool,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", said)
+    command = ["replace", "roof-1", "--port", port, "--hex", str(firmware), "--registry", str(registry.path)]
+    with suppress(SystemExit):
+        cli.app(command)
+    assert ("'roof-1' itself" in said.getvalue()) == asked
+    assert (registry.get("roof-1").key != roof_1.key) == goes_on
 
 
 def test_a_wipe_that_is_interrupted_is_done_again(registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity) -> None:
