@@ -28,13 +28,12 @@ from hil import bench as benches
 from hil.bench import Bench
 from hil.checker import BREAKS_OFF, Verdict
 from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
-from hil.report.sums import Sums, markdown, sums, table
+from hil.report.sums import Sums, markdown, show, sums
 from hil.site import fresh, onceway
 
 KEPT = (HTML, JSON, JUNIT)
 SUMS = "campaign.json"
 TABLE = "campaign.md"
-TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
 END_WITHIN = 60.0  # s in which an interrupted run has written its report
 
 
@@ -177,8 +176,7 @@ class Campaign:
 
     def _sum_up(self, finished: bool) -> None:
         found = sums((item.row, self.reports[item.name]) for item in self._items if item.name in self.reports)
-        self._console.width = max(self._console.width, TABLE_WIDTH)
-        self._console.print(table(found))
+        show(self._console, found)
         for name, report in self.reports.items():
             if not _passed(report):
                 self._say(report["verdict"], name, next(iter([*report["reasons"], *report["exceeded"]])))

@@ -16,7 +16,7 @@ from gateway.errors import OncewayError
 from hil import bench as benches
 from hil.bench import Bench
 from hil.campaign import Campaign, Item, labels
-from hil.checker import Outcome, Verdict
+from hil.checker import Verdict
 from hil.device import HEX
 from hil.display import Display
 from hil.faults import Fault
@@ -25,6 +25,7 @@ from hil.plan import Plan, plan, recorded
 from hil.report.compare import rows
 from hil.report.files import HTML, JSON, read_json, write
 from hil.report.findings import Findings, find
+from hil.report.sums import show, side_by_side
 from hil.report.text import tell
 from hil.run import STAGES, Run
 from hil.shrink import part, shrink
@@ -129,27 +130,34 @@ def glue(
     bench: Annotated[str, typer.Argument(help="A TOML file with faults that the glue knows.")] = "glue",
     seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
     folder: Directory = RUNS / "glue",
+    as_json: Json = False,
 ) -> None:
     """The glue people use today beside ours, under the same plan of faults: sketch, serial script, mosquitto, files of JSON lines, and
     Spark's file source for a bench that goes to the table.
 
-    Needs Debian's mosquitto. Exit code 0 if ours holds, whatever the glue does.
+    Needs Debian's mosquitto. Exit code 0 if ours holds, whatever the glue does. Leaves both runs in the folder.
 
     Example: onceway hil glue --seed 7
     """
     loaded = benches.load(bench, **({} if seed is None else {"seed": seed}))
     made = plan(loaded)
     places = [fresh(folder / name) for name in ("glue", "ours")]
-    console = Console(highlight=False)
-    theirs = asyncio.run(until_told(GlueRun(loaded, made, places[0].root).go()))
-    ours = _carry_out(bench, loaded, made, places[1], console).result
-    table = Table("", "produced", "arrived", *(outcome for outcome in Outcome if outcome is not Outcome.OK))
-    told = {f"glue, {claim}": result for claim, result in theirs.items()}
-    for name, result in (*told.items(), (f"onceway, {loaded.until}", ours)):
-        counts = [str(result.count(outcome)) for outcome in Outcome if outcome is not Outcome.OK]
-        table.add_row(name, str(result.produced), str(result.rows), *counts)
-    console.print(table)
-    raise typer.Exit(0 if ours.verdict is Verdict.HOLDS else 1)
+    console = Console(highlight=False, stderr=as_json)
+    console.print("the glue (a minute, three if it goes to the table)", soft_wrap=True)
+    try:
+        theirs = asyncio.run(until_told(GlueRun(loaded, made, places[0].root).go()))
+    except asyncio.CancelledError:
+        console.print("interrupted; everything that was started has ended")
+        raise typer.Exit(INTERRUPTED) from None
+    ours = _carry_out(bench, loaded, made, places[1], console)
+    tell(console, ours)
+    results = {**{f"glue, {claim}": result for claim, result in theirs.items()}, f"onceway, {loaded.until}": ours.result}
+    found = side_by_side(results)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        show(console, found)
+    raise typer.Exit(0 if ours.result.verdict is Verdict.HOLDS else 1)
 
 
 @app.command()

@@ -1,10 +1,13 @@
 """Sums over many runs, in rows. In: reports as JSON, by the row they count for. Out: a table for people, in a terminal and as Markdown."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
+
+from hil.checker import Outcome, Result
 
 BOARD_CUTS = (
     "power cut",
@@ -15,9 +18,10 @@ BOARD_CUTS = (
 GATEWAY_CUTS = ("kill -9 of the gateway", "kill -9 of the gateway at a step of the exchange", "power cut of the gateway")
 OTHER = ("phantom", "out of order", "unknown")
 ALL = "all"
+TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
 
 Sums = dict[str, dict[str, Any]]
-"""By row, the last of which is ALL, and by column."""
+"""By row, the last of which is ALL if they are summed up, and by column."""
 
 
 def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
@@ -56,12 +60,29 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {**{name: sums[name] for name in columns}, "worst delay (s)": round(worst, 1)}
 
 
-def table(found: Sums) -> Table:
-    """For a terminal."""
-    drawn = Table("", *found[ALL])
+def side_by_side(results: Mapping[str, Result]) -> Sums:
+    """A row for each result, by name."""
+    return {
+        name: {
+            "verdict": result.verdict,
+            "readings": result.produced,
+            "arrived": result.rows,
+            "lost": result.count(Outcome.LOST),
+            "doubled": result.count(Outcome.DUPLICATE),
+            "altered": result.count(Outcome.ALTERED),
+            "other": sum(result.count(Outcome(name)) for name in OTHER),
+        }
+        for name, result in results.items()
+    }
+
+
+def show(console: Console, found: Sums) -> None:
+    """In a terminal; nothing is cut off in a narrow one."""
+    console.width = max(console.width, TABLE_WIDTH)
+    drawn = Table("", *next(iter(found.values())))
     for name, row in found.items():
         drawn.add_row(name, *map(str, row.values()), style="bold" if name == ALL else None)
-    return drawn
+    console.print(drawn)
 
 
 def markdown(found: Sums) -> str:

@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from hil import cli
 from hil.bench import Bench, shipped
+from hil.checker import Result
 from hil.display import Display
+from hil.glue.run import GlueRun
 from hil.plan import Plan
 from hil.report.findings import Findings, find
 from hil.site import Folder
@@ -153,3 +155,25 @@ def test_shrinking_is_for_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     done = runner.invoke(cli.app, ["run", "demo", "--repeat", "2", "--shrink"])
     assert done.exit_code == 2
     assert "--shrink is for a single run" in done.output
+
+
+def test_the_glue_beside_ours_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def theirs(self: GlueRun) -> dict[str, Result]:
+        write(tmp_path / "runs" / "glue", lost)
+        return {"batch": find(tmp_path / "runs" / "glue" / "history.jsonl").result}
+
+    def ours(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
+        place.history.write_text(GOOD)
+        return find(place.history)
+
+    lost = "".join(line for line in GOOD.splitlines(keepends=True) if '"hop":"table","event":"publication"' not in line)
+    monkeypatch.setattr(GlueRun, "go", theirs)
+    monkeypatch.setattr(GlueRun, "__init__", lambda *_: None)
+    monkeypatch.setattr(cli, "_carry_out", ours)
+    for _ in range(2):  # into the folder of the time before
+        done = runner.invoke(cli.app, ["glue", "--dir", str(tmp_path / "runs")])
+        assert done.exit_code == 0, done.output
+        assert re.search(r"glue, batch +│ fails +│ 1 +│ 0 +│ 1 +│ 0 ", done.output)
+        assert re.search(r"onceway, table +│ holds +│ 1 +│ 1 +│ 0 +│ 0 ", done.output)
+    told = json.loads(runner.invoke(cli.app, ["glue", "--json", "--dir", str(tmp_path / "runs")]).stdout)
+    assert [row["lost"] for row in told.values()] == [1, 0]

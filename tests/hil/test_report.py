@@ -17,7 +17,7 @@ from hil.report.files import merge_junit, read_json
 from hil.report.findings import findings
 from hil.report.html import page
 from hil.report.junit import junit
-from hil.report.sums import markdown, sums
+from hil.report.sums import markdown, side_by_side, sums
 
 runner = CliRunner()
 
@@ -213,6 +213,13 @@ def test_sums_of_a_campaign() -> None:
     cuts = {"runs": 2, "hold": 0, "board cuts": 5, "gateway cuts": 5, "faults": 18, "readings": 20}
     assert found["all"] == {**cuts, "lost": 3, "doubled": 0, "altered": 0, "other": 0, "worst delay (s)": 2.0}
     assert markdown(found).splitlines()[2].startswith("| a | 1 | 0 | 5 | 5 | 17 | 10 | 3 |")
+
+
+def test_results_side_by_side() -> None:
+    found = side_by_side({"glue": findings(run(3)).result, "ours": findings(run()).result})
+    columns = {"readings": 10, "doubled": 0, "altered": 0, "other": 0}
+    assert found["glue"] == {**columns, "verdict": "fails", "arrived": 7, "lost": 3}
+    assert found["ours"] == {**columns, "verdict": "unknown", "arrived": 10, "lost": 0}
 
 
 def test_two_runs_side_by_side() -> None:
