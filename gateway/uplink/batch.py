@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from gateway.uplink.manifest import SCHEMA_VERSION, Manifest, Origin, Row, file_stem, sha256
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Manifest", "Origin", "Row", "decode", "encode", "file_stem", "sha256"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Manifest", "NotABatch", "Origin", "Row", "decode", "encode", "file_stem", "sha256"]
 
 SCHEMA = pa.schema(
     [
@@ -33,6 +33,10 @@ SCHEMA = pa.schema(
 
 _TEXT = ["device", "client", "topic"]
 _INTEGERS = ["incarnation", "sequence", "received", "boot", "monotonic", "spool_id"]
+
+
+class NotABatch(ValueError):
+    """Bytes that `encode` did not write, or that were damaged since."""
 
 
 def encode(rows: Sequence[Row], origin: Origin, number: int) -> bytes:
@@ -81,8 +85,11 @@ def _column(values: Sequence[Any], kind: Any) -> Any:
 
 
 def decode(data: bytes) -> tuple[list[Row], dict[str, str]]:
-    """A Parquet file as `encode` writes it → its rows and its labels (`onceway.*`). Raises pyarrow.ArrowException on anything else."""
-    file: Any = pq.ParquetFile(pa.BufferReader(data))
-    labels = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
-    table = file.read(use_threads=False)
-    return list(zip(*(table.column(name).to_pylist() for name in SCHEMA.names), strict=True)), labels
+    """A Parquet file as `encode` writes it → its rows and its labels (`onceway.*`). Raises NotABatch on anything else."""
+    try:
+        file: Any = pq.ParquetFile(pa.BufferReader(data))
+        labels = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
+        table = file.read(use_threads=False)
+        return list(zip(*(table.column(name).to_pylist() for name in SCHEMA.names), strict=True)), labels
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:  # pyarrow calls damage by all of these names
+        raise NotABatch(str(error)) from error

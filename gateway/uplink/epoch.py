@@ -16,10 +16,8 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pyarrow as pa
-
 from gateway.uplink import owner
-from gateway.uplink.batch import decode
+from gateway.uplink.batch import NotABatch, decode
 from gateway.uplink.landing import Landing
 from gateway.uplink.manifest import Manifest, Origin, Row, sha256
 from gateway.uplink.spool import Spool
@@ -127,11 +125,11 @@ class Feed:
         manifest = Manifest(self._origin, number, 0, 0, "")
         published = self._landing.read(manifest.name)
         data = self._landing.read(manifest.data_name) if published is not None else None
-        if data is None:
+        if published is None or data is None or sha256(data).encode() not in published:
             return []
         try:
             rows, _ = decode(data)
-        except pa.ArrowException:
+        except NotABatch:
             return []
         found = replace(manifest, rows=len(rows), size=len(data), sha256=sha256(data))
         return rows if found.to_json() == published else []

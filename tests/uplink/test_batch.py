@@ -1,13 +1,14 @@
 """Batches as bytes: what goes in comes out, in as few bytes as promised."""
 
 import os
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.uplink.batch import SCHEMA, Manifest, Origin, decode, encode
+from gateway.uplink.batch import SCHEMA, Manifest, NotABatch, Origin, decode, encode
 from gateway.uplink.keys import incarnations, pack
 from tests.uplink.readings import sensor_rows
 
@@ -30,6 +31,16 @@ def test_rows_come_back_as_they_were(rows):
         {"onceway.schema": "1", "onceway.gateway": "site-ü", "onceway.epoch": "00c0ffee", "onceway.number": "17"},
     )
     assert encode(rows, ORIGIN, 17) == data
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_damage_has_one_name(choice):
+    data = encode(sensor_rows(10), ORIGIN, 1)
+    at = choice.draw(st.integers(0, len(data) - 1))
+    for damaged in (data[:at], data[:at] + bytes([data[at] ^ choice.draw(st.integers(1, 255))]) + data[at + 1 :]):
+        with suppress(NotABatch):
+            decode(damaged)
 
 
 def test_the_file_says_its_types_without_pyarrow_s_own_schema():

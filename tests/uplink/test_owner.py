@@ -12,7 +12,7 @@ from gateway.uplink import epoch
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.owner import OwnedByAnother
-from gateway.uplink.spool import Spool
+from gateway.uplink.spool import Cut, Spool
 
 
 @pytest.fixture
@@ -163,6 +163,41 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, drain, p
     drain(data, place)
     assert not (place / "site-1" / "00c0ffee").exists()
     assert [row[2] for row in landed(place, epoch=data.meta("epoch"))] == list(range(1, 11))
+
+
+@pytest.mark.parametrize("name", ["000000000002.parquet", "000000000002.json"])
+@pytest.mark.parametrize(
+    "damage", [lambda old: old[:50] + b"X" + old[51:], lambda old: old[:100], lambda old: b""], ids=["byte", "cut", "empty"]
+)
+def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epoch(data, drain, place, landed, monkeypatch, name, damage):
+    """The power failed before the rows left the spool; the next start finds other bytes than it had put there."""
+    data.add(30)
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "landed", landed_until(2))
+        with pytest.raises(PowerCut):
+            drain(data, place)
+    victim = place / "site-1" / "00c0ffee" / name
+    victim.write_bytes(left := damage(victim.read_bytes()))
+    drain(data, place)
+    assert victim.read_bytes() == left
+    assert [row[2] for row in landed(place, epoch=data.meta("epoch"))] == list(range(11, 31))
+    assert data.spool_ids() == []
+
+
+class PowerCut(BaseException):
+    """The process is gone."""
+
+
+def landed_until(number: int):
+    """`Spool.landed` of a gateway whose power fails when batch `number` is to leave the spool."""
+    original = Spool.landed
+
+    def landed(spool: Spool, cut: Cut) -> None:
+        if cut.number == number:
+            raise PowerCut
+        original(spool, cut)
+
+    return landed
 
 
 def test_a_cut_batch_that_the_disk_lost_is_made_again(data, drain, place, landed):
