@@ -19,12 +19,12 @@ LOG_TAIL = 12  # lines of a log that an error quotes
 class EndedError(OncewayError):
     """A program ended, and nobody here ended it. how: its exit code or signal. last_words: the last lines of its log."""
 
-    def __init__(self, name: str, code: int | None, log: Path) -> None:
+    def __init__(self, name: str, code: int | None, log: Path, what: str = "ended by itself") -> None:
         self.name = name
         self.how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
         lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL:] if log.exists() else []
         self.last_words = ["".join(filter(str.isprintable, line)) for line in lines]  # XML takes no colours
-        super().__init__(f"{name} ended by itself ({self.how})", str(log), "\n".join(["Its last words:", *self.last_words]))
+        super().__init__(f"{name} {what} ({self.how})", str(log), "\n".join(["Its last words:", *self.last_words]))
 
 
 class Child:
@@ -158,7 +158,7 @@ class Children:
         finally:
             await child.stop()
         if child.process.returncode:
-            raise child.failure()
+            raise EndedError(name, child.process.returncode, child.log, "failed")
         return out.decode()
 
     async def stop(self) -> None:

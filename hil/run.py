@@ -118,9 +118,12 @@ class Run:
         with self._display.stage("flash and provision"):
             if self._bench.until == "table":
                 await site.start_ingest()  # Spark takes a while to come up
-            await asyncio.gather(*(self._set_up(device) for device in devices))
+            async with asyncio.TaskGroup() as tasks:  # which, unlike gather, ends the others before it raises what one of them has
+                for device in devices:
+                    tasks.create_task(self._set_up(device))
         with self._display.stage("start"):
-            await asyncio.gather(*(device.connect() for device in devices))
+            for device in devices:
+                await device.connect()
             await site.start_gateway()
             await site.start_uplink()
         self._devices = devices

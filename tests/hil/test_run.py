@@ -1,5 +1,6 @@
 """A run that cannot go on has a verdict and the cause in its report: the program's, if one under test ended by itself, else the rig's."""
 
+import asyncio
 import json
 import os
 import signal
@@ -70,6 +71,35 @@ async def test_what_breaks_in_the_rig_leaves_the_verdict_open(
     assert result.reasons[0] == why
     assert [lines[-1] for lines in result.last_words.values()] == ([words] if words else [])
     assert "the history breaks off" not in result.reasons
+
+
+async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they would start programs when all have been ended."""
+    said: list[str] = []
+
+    class Device:
+        def __init__(self, name: str, *_: object) -> None:
+            self.name = name
+
+        async def start(self) -> None:
+            pass
+
+        async def provision(self) -> None:
+            if self.name == "uno-2":
+                raise OncewayError("the boot loader does not answer")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                said.append("no more setting up")
+
+        async def stop(self) -> None:
+            said.append(f"{self.name} stopped")
+
+    monkeypatch.setattr("hil.run.Device", Device)
+    bench = Bench(title="t", readings=20, until="batch")
+    result = await Run(bench, plan(bench), Folder(tmp_path), Display("t", STAGES, 20, 0)).go()
+    assert said == ["no more setting up", "uno-1 stopped", "uno-2 stopped"]
+    assert result.reasons[0] == "the rig broke: the boot loader does not answer"
 
 
 @pytest.mark.sim
