@@ -4,14 +4,15 @@ The board is asked first who it is, so that a wrong port costs no other device i
 one read back, and its first contact if that is awaited, the registry has it as `flashing`; the same command again takes that up.
 """
 
-import tempfile
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from provisioning import avrdude, eeprom, ports
+from provisioning import avrdude, eeprom, exclusive, ports
 from provisioning.boards import Board
 from provisioning.identity import SIZE, Identity
 from provisioning.image import Image
@@ -39,6 +40,12 @@ def check(target: Target) -> Image:
 
 def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
     """The identity that a board carries, read from its flash, or None if it carries none."""
+    ports.look(port)
+    with exclusive.port(port):
+        return _read(board, port, progress)
+
+
+def _read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
     ports.check(port)
     ports.drop_dtr(port)
     page = avrdude.read(board, port, board.identity, SIZE, lambda stage, share: progress("connect", 0.0))
@@ -51,7 +58,15 @@ def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Prog
     contact: what else a board must do before it is entered; raises OncewayError when it does not.
     """
     image = check(target)
-    carried = read(target.board, target.port, progress)
+    with ExitStack() as ours:
+        ours.enter_context(exclusive.port(target.port))
+        for name in {plan.name, plan.was or plan.name}:
+            ours.enter_context(exclusive.name(registry.path, name))
+        return _write(registry, plan, target, image, progress, contact)
+
+
+def _write(registry: Registry, plan: Plan, target: Target, image: Image, progress: avrdude.Progress, contact: Callable[[], None]) -> Device:
+    carried = _read(target.board, target.port, progress)
     _recognise(registry, plan, carried, target.port)
     if plan.identity is not None:
         identity = plan.identity
@@ -70,11 +85,10 @@ def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Prog
 
     wiping = carried is not None and carried.key != identity.key
     try:
-        with tempfile.TemporaryDirectory(prefix="onceway-") as folder:
-            if wiping:
-                _wipe(target, Path(folder) / "eraser.hex", watch)
-                wiping = False
-            patched = Path(folder) / "firmware.hex"
+        if wiping:
+            _wipe(target, watch)
+            wiping = False
+        with _in_memory() as patched:
             image.write(patched, identity)
             avrdude.write(target.board, target.port, patched, watch)
         contact()
@@ -112,10 +126,21 @@ def _another(plan: Plan, what: str, port: str) -> OncewayError:
     return OncewayError(f"the board on this port {what}: it would be lost", port, hint)
 
 
-def _wipe(target: Target, eraser: Path, progress: avrdude.Progress) -> None:
+@contextmanager
+def _in_memory() -> Iterator[Path]:
+    """A file for avrdude that is on no disk: it holds the key, and a process that is killed cannot remove it."""
+    file = os.memfd_create("firmware")
+    try:
+        yield Path(f"/proc/{os.getpid()}/fd/{file}")
+    finally:
+        os.close(file)
+
+
+def _wipe(target: Target, progress: avrdude.Progress) -> None:
     """Empty the EEPROM of a board that had another key: what is in it belongs to another device."""
-    eeprom.write_eraser(eraser, target.board.eeprom)
-    avrdude.write(target.board, target.port, eraser, progress)
+    with _in_memory() as eraser:
+        eeprom.write_eraser(eraser, target.board.eeprom)
+        avrdude.write(target.board, target.port, eraser, progress)
     start, wait = time.monotonic(), eeprom.seconds(target.board.eeprom)
     while (passed := time.monotonic() - start) < wait:
         progress("wipe", passed / wait)

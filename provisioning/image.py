@@ -42,7 +42,7 @@ class Image:
         self.size = last + 1
 
     def write(self, path: Path, identity: Identity) -> None:
-        """Write the image with this identity as a HEX file that only its owner can read (it holds the key)."""
+        """Write the image with this identity as a HEX file that only its owner can read: it holds the key."""
         image = IntelHex(self._hex)
         image.puts(self._identity_address, identity.to_bytes())
         path.touch(mode=0o600)

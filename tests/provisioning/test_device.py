@@ -213,11 +213,13 @@ async def test_a_rename_that_is_killed_is_taken_up_again(tmp_path: Path, uno: Si
     await _provision(tmp_path, uno, small)
     key = (_on_board(uno) or Identity.create("none")).key
     command = ("device", "rename", "roof-1", "roof-2", "--port", str(uno.port), "--hex", str(small))
-    environment = os.environ | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db")}
+    (tmp_path / "scratch").mkdir()
+    environment = os.environ | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db"), "TMPDIR": str(tmp_path / "scratch")}
     process = await asyncio.create_subprocess_exec(ONCEWAY, *command, stderr=subprocess.DEVNULL, env=environment)
     await _begun(tmp_path)
     process.kill()
     await process.wait()
+    assert list((tmp_path / "scratch").iterdir()) == [], "no file with the key stays behind"
     assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {
         "roof-1": "flashing",
         "roof-2": "flashing",

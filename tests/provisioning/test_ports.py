@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
-from provisioning import board_cli, ports
+from provisioning import board_cli, exclusive, ports
 from provisioning.boards import board
 from provisioning.ports import Plugged
 
@@ -94,6 +94,18 @@ except OncewayError as error:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
         assert f"{port}: " in done.stdout, done.stderr
         assert said in done.stdout
+
+
+def test_a_port_is_for_one_command_at_a_time(port: str, tmp_path: Path) -> None:
+    (tmp_path / "roof").symlink_to(port)
+    with (
+        exclusive.port(port),
+        pytest.raises(OncewayError, match="in use by another `onceway device` command"),
+        exclusive.port(str(tmp_path / "roof")),
+    ):
+        pass
+    with exclusive.port(port):
+        pass
 
 
 def _plugged(name: str, *boards: str) -> Plugged:

@@ -2,14 +2,14 @@
 
 import io
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 from intelhex import IntelHex
 
 from gateway.errors import OncewayError
-from provisioning import avrdude, cli, device, eeprom, plans, ports
+from provisioning import avrdude, cli, device, eeprom, exclusive, plans, ports
 from provisioning.boards import Board, board
 from provisioning.device import Target
 from provisioning.identity import SIZE, Identity
@@ -17,6 +17,7 @@ from provisioning.plans import Plan
 from provisioning.registry import Registry
 
 UNO = board("uno")
+ERASER_SIZE = 2 * len(eeprom._PROGRAM)
 
 
 class Flash:
@@ -40,7 +41,7 @@ class Flash:
                 raise OncewayError("the board fell silent in the middle", port)
             if stage == "write":
                 self.content.merge(IntelHex(str(image)), overlap="replace")
-        self.wiped += image.name == "eraser.hex"
+        self.wiped += IntelHex(str(image)).maxaddr() < ERASER_SIZE
 
     def read(self, kind: Board, port: str, address: int, length: int, progress: avrdude.Progress) -> bytes:
         return bytes(self.content.tobinstr(start=address, size=length))
@@ -52,6 +53,7 @@ def boards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Flash]:
     plugged = {"/dev/a": Flash(), "/dev/b": Flash()}
     monkeypatch.setattr(avrdude, "write", lambda kind, port, *rest: plugged[port].write(kind, port, *rest))
     monkeypatch.setattr(avrdude, "read", lambda kind, port, *rest: plugged[port].read(kind, port, *rest))
+    monkeypatch.setattr(exclusive, "port", lambda path: nullcontext())
     monkeypatch.setattr(ports, "look", lambda port: None)
     monkeypatch.setattr(ports, "check", lambda port: None)
     monkeypatch.setattr(ports, "drop_dtr", lambda port: None)
@@ -209,6 +211,18 @@ def test_a_board_that_does_not_greet_is_not_entered_until_it_does(registry: Regi
     device.write(registry, plans.provision(registry, "roof-1"), *job, lambda: None)
     assert _statuses(registry) == {"roof-1": "ready"}
     assert boards["/dev/a"].identity == carried
+
+
+def test_a_name_is_written_by_one_command_at_a_time(registry: Registry, boards: dict[str, Flash], firmware: Path) -> None:
+    def meanwhile() -> None:
+        with pytest.raises(OncewayError, match="another `onceway device` command is writing to 'roof-1'"):
+            _write(registry, plans.provision(registry, "roof-1"), firmware, "/dev/b")
+        assert boards["/dev/b"].identity is None, "the other board was not touched"
+        _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/b")
+
+    job = (Target(UNO, "/dev/a", firmware), lambda stage, share: None)
+    device.write(registry, plans.provision(registry, "roof-1"), *job, meanwhile)
+    assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}
 
 
 @pytest.mark.parametrize(("port", "answer", "asked", "goes_on"), [
