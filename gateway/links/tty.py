@@ -91,14 +91,14 @@ def _open_error(error: Exception, path: str, baud: int) -> OncewayError:
     number = getattr(error, "errno", None)
     if number in (errno.ENOENT, errno.ENXIO, errno.ENODEV):
         return OncewayError("there is no such serial port", path, "Plug the board in; `ls /dev/serial/by-id` shows what is there.")
+    if number == errno.EISDIR or "configure" in str(error) or os.path.isfile(path):
+        return OncewayError("this is not a serial port", path)
     if number in (errno.EAGAIN, errno.EBUSY):
         return PortBusy("the serial port is in use by another program", path, "Stop that program.")
     if number in (errno.EACCES, errno.EPERM):
         return OncewayError("no permission to open the serial port", path, f"Add the user to the group {_group_of(path)} and log in again.")
     if number == errno.EINVAL or isinstance(error, ValueError):
         return OncewayError(f"the serial port cannot do {baud} baud", path, "Choose a rate that the adapter and the board know.")
-    if "configure" in str(error):
-        return OncewayError("this is not a serial port", path)
     return OncewayError(f"cannot open the serial port: {error}", path)
 
 

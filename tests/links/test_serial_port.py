@@ -339,6 +339,14 @@ def test_what_is_no_serial_port_is_refused(tmp_path: Path) -> None:
         assert caught.value.where == str(path)
 
 
+def test_a_file_that_its_owner_has_locked_is_no_port_in_use(tmp_path: Path) -> None:
+    with (tmp_path / "eeprom.bin").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for path in (file.name, str(tmp_path)):
+            with pytest.raises(OncewayError, match="this is not a serial port"):
+                Tty(path, 115200)
+
+
 def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
     with Tty(line.path, 250_000) as port:
         settings = array.array("I", bytes(64))
