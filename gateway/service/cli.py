@@ -94,6 +94,8 @@ def status(data: DataOption = None, config: ConfigOption = None, as_json: JsonOp
         typer.echo(f"gateway {found['gateway']}, version {found['version']}: {found['status']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
+        for port in found["ports"]:
+            typer.echo(f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}")
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:

@@ -7,7 +7,7 @@
     session, client        one row, with its subscriptions; none for an unknown client
     end, client            ends the session, and its connection with 0x98; one row {"ended": true} once that is on disk, none for an unknown
                            client
-    status                 one row: is all well, and the figures that `$SYS` has
+    status                 one row: is all well, the serial ports, and the figures that `$SYS` has
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from typing import Any
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details, view
 from gateway.errors import OncewayError
+from gateway.links.serial_port import PortStatus
 from gateway.logs import about
 from gateway.service.engine import Engine
 from gateway.web.health import status
@@ -126,7 +127,12 @@ class Control:
                     log.warning("%s: the session was ended by request", client, extra=about(client=client))
                     yield {"ended": True}
             case "status":
-                yield status(self._source) | {"figures": figures(broker)}
+                ports = [_port(port) for port in self._source.ports()]
+                yield status(self._source) | {"ports": ports, "figures": figures(broker)}
+
+
+def _port(port: PortStatus) -> Row:
+    return {"port": port.path, "open": port.is_open, "device": port.device, "problem": port.problem}
 
 
 def _parse(line: bytes) -> dict[str, str]:

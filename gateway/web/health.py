@@ -3,9 +3,11 @@
 A part counts as failing while devices or clients have to wait for it, or are refused because of it.
 """
 
+import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import has_magic
+from pathlib import Path
 from typing import Any
 
 from gateway import __version__
@@ -59,12 +61,16 @@ def _spool(source: Source) -> list[Problem]:
 
 
 def _serial(source: Source) -> list[Problem]:
-    """Ports of the configuration that are not open. A pattern asks for what is plugged in, so that nothing is plugged in is no fault."""
+    """Ports of the configuration that are not open, and of a pattern those that are plugged in and cannot be opened. A pattern asks for
+    what is plugged in, so that nothing is plugged in is no fault."""
     found = []
     ports = source.ports()
+    taken = {os.path.realpath(port.path) for port in ports if port.is_open}  # by another of its names
     for section in source.broker.config.serial:
         mine = [port for port in ports if port.path == section.port or fnmatchcase(port.path, section.port)]
         if any(port.is_open for port in mine) or (has_magic(section.port) and not mine):
+            dead = [port for port in mine if port.problem and not port.is_open and os.path.realpath(port.path) not in taken]
+            found += [Problem("serial", f"{port.path}: {port.problem}") for port in dead if Path(port.path).is_char_device()]
             continue
         why = next((port.problem for port in mine if port.problem), "no such port")
         found.append(Problem("serial", f"{section.port}: {why}"))

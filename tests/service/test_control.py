@@ -165,15 +165,20 @@ async def test_retained_messages_are_listed_while_the_gateway_runs(tmp_path: Pat
 async def test_status_says_what_is_wrong_and_so_does_its_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     text = f'[gateway]\ndata = "{tmp_path}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport = "{tmp_path}/none"\n'
-    await asyncio.to_thread(path.write_text, text)
+    await asyncio.to_thread(path.write_text, f'{text}[[serial]]\nport = "{tmp_path}/gateway.*"\n')
     arguments = ("gateway", "status", "--config", str(path))
     with pytest.raises(OncewayError, match="no gateway runs here"):
         run(*arguments)
     async with gateway(tmp_path / "data", "--config", str(path)):
         found = json.loads(await asyncio.to_thread(run, *arguments, "--json", code=1))
         assert (found["status"], found["figures"]["clients/connected"]) == ("failing", 0)
+        assert [(port["port"], port["open"], port["device"]) for port in found["ports"]] == [
+            (f"{tmp_path}/none", False, None),
+            (str(path), False, None),
+        ]
         text = await asyncio.to_thread(run, *arguments, code=1)
         assert f"problem with the serial: {tmp_path}/none" in text
+        assert f"port {path}: this is not a serial port" in text
     with pytest.raises(OncewayError, match="no gateway runs here"):
         run(*arguments)
 

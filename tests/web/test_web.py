@@ -250,6 +250,16 @@ def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:
     assert [problem.what for problem in found] == ["/dev/ttyACM*: gone"]
 
 
+def test_of_a_pattern_a_port_that_is_there_and_does_not_open_is_a_problem(tmp_path: Path) -> None:
+    """/dev/null stands for a port that another program has; a file is no port, and a second name of an open port no second port."""
+    (tmp_path / "ttyACM1").symlink_to("/dev/null")
+    (tmp_path / "ttyACM2").touch()
+    (tmp_path / "ttyACM3").symlink_to("/dev/zero")
+    config = parse({"serial": [{"port": f"{tmp_path}/ttyACM*"}, {"port": "/dev/zero"}]}, "here")
+    ports = [a_port(f"{tmp_path}/ttyACM{number}", number == 0) for number in range(5)] + [a_port("/dev/zero", True)]
+    assert [problem.what for problem in problems(a_source(tmp_path, config, ports))] == [f"{tmp_path}/ttyACM1: gone"]
+
+
 @asynccontextmanager
 async def served(source: Source) -> AsyncIterator[tuple[str, int]]:
     server = WebServer("127.0.0.1", 0, source)
