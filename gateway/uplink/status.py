@@ -1,6 +1,7 @@
 """What `onceway uplink status` says. In: the gateway's database and configuration. Out: figures, as JSON or as text."""
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,8 +22,8 @@ class Status:
     running: the process, None when there is none. rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet.
     clockless: some of them have no UTC, since this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
     landed_at: µs UTC of the newest landed batch. sent: what has landed so far, and tries that failed. outage: None, or since (µs UTC) and
-    error. bytes_per_day: into the spool, over the last day. max_bytes: bound of the spool, lasts_s: seconds until it is reached at that
-    rate; both None when not known.
+    error. bytes_per_day: into the spool, over the last day. max_bytes: bound of the spool, None when not known. room_bytes: what
+    can still come until that is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never.
     """
 
     gateway: str
@@ -39,6 +40,7 @@ class Status:
     outage: dict[str, Any] | None
     bytes_per_day: int
     max_bytes: int | None
+    room_bytes: int
     lasts_s: int | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -58,9 +60,9 @@ class Status:
             lines.append("clock     not synchronised: readings without a time wait up to two minutes for it")
         if self.outage:
             lines.append(f"outage    since {_moment(self.outage['since'])}: {self.outage['error']}")
-        if self.max_bytes is not None:
-            full = "lasts for ever at this rate" if self.lasts_s is None else f"lasts {_duration(self.lasts_s)} without an uplink"
-            lines.append(f"room      {self.bytes_per_day:,} bytes a day into {self.max_bytes:,}: {full}")
+        full = "lasts for ever at this rate" if self.lasts_s is None else f"lasts {_duration(self.lasts_s)} without an uplink"
+        bound = "spool" if self.max_bytes is not None and self.bytes + self.room_bytes >= self.max_bytes else "disk"
+        lines.append(f"room      {self.room_bytes:,} bytes until the {bound} is full, {self.bytes_per_day:,} a day: {full}")
         return "\n".join(lines)
 
 
@@ -71,6 +73,10 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
     landed, landed_at = spool.last_landed()
     outage = spool.get(OUTAGE)
     per_day = round(volume.recent_bytes * DAY_US / max(volume.span_us, MINUTE_US))
+    disk = os.statvfs(data)
+    room = disk.f_bavail * disk.f_frsize
+    if max_bytes is not None:
+        room = min(room, max(0, max_bytes - volume.bytes))
     return Status(
         gateway=origin.gateway,
         epoch=origin.epoch,
@@ -86,7 +92,8 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
         outage=json.loads(outage) if outage else None,
         bytes_per_day=per_day,
         max_bytes=max_bytes,
-        lasts_s=max(0, max_bytes - volume.bytes) * 86_400 // per_day if max_bytes and per_day else None,
+        room_bytes=room,
+        lasts_s=room * 86_400 // per_day if per_day else None,
     )
 
 

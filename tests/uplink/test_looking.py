@@ -1,10 +1,12 @@
 """`onceway where` and `onceway uplink status`: what a person is told about a reading, and about the room that is left."""
 
 import json
+import os
 import re
 import shutil
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -107,7 +109,7 @@ def test_batches_are_forgotten_after_a_while(data, drain, onceway, tmp_path, mon
     assert data.batches()[-1][0] == 7
 
 
-def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path):
+def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path, monkeypatch):
     now = time.time_ns() // 1000
     data.add(100)
     drain(data, tmp_path / "landing", count=50)
@@ -122,8 +124,16 @@ def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path):
     assert (status.rows, status.bytes) == (50, 50 * row)
     assert status.bytes_per_day == pytest.approx(2 * 150 * row, rel=0.01)
     assert status.lasts_s == pytest.approx(86_400, rel=0.01)
+    assert "bytes until the spool is full" in status.as_text()
     assert "lasts 24 hours without an uplink" in status.as_text() or "lasts 23 hours" in status.as_text()
     assert status.running is None
+    free = 150 * row // 64 * 64
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free // 64, f_frsize=64))
+    for max_bytes in (50 * row + 300 * row, None):
+        status = look(spool, data.path, max_bytes)
+        assert status.room_bytes == free
+        assert status.lasts_s == pytest.approx(43_200, rel=0.02)
+        assert "bytes until the disk is full" in status.as_text()
     spool.close()
 
 

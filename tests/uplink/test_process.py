@@ -111,7 +111,7 @@ def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
         "landed": 2,
     }
     lines = onceway("uplink", "status", "--data", data.path).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["gateway", "uplink", "spool", "batches", "sent"]
+    assert [line.split()[0] for line in lines] == ["gateway", "uplink", "spool", "batches", "sent", "room"]
     assert "2 landed" in lines[3]
     assert "readings: 700," in lines[4]
 
