@@ -12,6 +12,7 @@ from html import escape
 WIDTH, HEIGHT = 520, 220  # small, so that its letters are large enough on a phone
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 28, 36
 TICKS = 5
+LETTER = 8  # width of a digit, at most
 
 STYLE = """
 svg { --ink: #1b2733; --faint: #c5ced6; --a: #0b6bcb; --b: #c2410c; --c: #15803d; --d: #7e22ce; font: 13px system-ui, sans-serif; }
@@ -83,12 +84,14 @@ class Chart:
         bottom = HEIGHT - BOTTOM
         grid = [f'<path class="grid" d="M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT}"/>']
         for value in ticks(*self.x):
-            grid.append(f'<text x="{self._x(value):.1f}" y="{bottom + 15}" text-anchor="middle">{value:g}</text>')
-        for name, value in (self._rows or {}).items():
-            grid.append(f'<text x="{LEFT + 4}" y="{self._y(value) + 4:.1f}" opacity="0.7">{escape(name)}</text>')
+            at, told = self._x(value), f"{value:g}"
+            outside = at + len(told) * LETTER / 2 > WIDTH
+            place = f'x="{WIDTH}" text-anchor="end"' if outside else f'x="{at:.1f}" text-anchor="middle"'
+            grid.append(f'<text {place} y="{bottom + 15}">{told}</text>')
         for value in ticks(*self.y) if self._rows is None else ():
             grid.append(f'<text x="{LEFT - 6}" y="{self._y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
-        labels = [
+        labels = [f'<text x="{LEFT + 4}" y="{self._y(value) + 4:.1f}">{escape(name)}</text>' for name, value in (self._rows or {}).items()]
+        labels += [
             f'<text x="{LEFT}" y="16" font-weight="bold">{escape(self.title)}</text>',
             f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(self.x_label)}</text>',
         ]

@@ -67,7 +67,7 @@ def _delays(found: Findings) -> Chart:
 def _memory(found: Findings, name: str) -> Chart:
     samples = found.usage[name]
     chart = Chart(f"Memory of {name}", (0, found.seconds), (0, max(one.memory for one in samples) / 1e6 * 1.1), "time (s)", "MB")
-    chart.dots(((one.t, one.memory / 1e6) for one in samples), "d")
+    chart.dots(((one.t, one.memory / 1e6) for one in samples[:: max(1, len(samples) // MOST_POINTS)]), "d")
     return chart
 
 

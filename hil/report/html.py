@@ -23,6 +23,7 @@ h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5re
 .holds { background: var(--good); } .fails { background: var(--bad); } .unknown { background: var(--doubt); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th:last-child:nth-child(n+4), td:last-child:nth-child(n+4) { min-width: 12rem; padding-right: 0; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } tr.missed td { color: var(--bad); }
 svg { width: 100%; max-width: 48rem; height: auto; display: block; margin: .5rem 0; }
 details { border-bottom: 1px solid var(--line); padding: .25rem 0; }

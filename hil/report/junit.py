@@ -3,6 +3,7 @@
 In: findings. Out: one suite a run, with a case for the promise, one for each planned fault, and one for each limit that was not kept.
 """
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 
@@ -13,12 +14,23 @@ from hil.report.text import offender
 OFFENDERS_SHOWN = 100
 
 
+NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+"""Characters that XML 1.0 cannot hold (section 2.2), such as the escapes of a colourful log."""
+
+
 def junit(runs: Iterable[Findings]) -> str:
     root = ElementTree.Element("testsuites", name="onceway hil")
     for run in runs:
         _suite(root, run)
     ElementTree.indent(root)
+    for element in root.iter():
+        element.text = _clean(element.text) if element.text else None
+        element.attrib.update({name: _clean(value) for name, value in element.attrib.items()})
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _clean(text: str) -> str:
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _suite(root: ElementTree.Element, run: Findings) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
-from hil.svg import ticks
+from hil.svg import WIDTH, Chart, ticks
 from hil.traces import cli
 from hil.traces.plot import plot
 from hil.traces.recording import load, shipped
@@ -150,3 +150,9 @@ def test_ticks_are_few_and_within(low: float, span: float) -> None:
     found = ticks(low, low + span)
     assert 1 <= len(found) <= 12
     assert all(low - span * 1e-6 <= tick <= low + span * (1 + 1e-6) for tick in found)
+
+
+def test_the_last_number_of_an_axis_stays_inside_the_chart() -> None:
+    drawn = Chart("", (0, 10_000), (0, 1), "time (s)", "").element()
+    assert f'<text x="{WIDTH}" text-anchor="end" y="199">10000</text>' in drawn
+    assert 'text-anchor="middle" y="199">8000</text>' in drawn
