@@ -44,8 +44,11 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
-hil: debian-hil firmware ## every bench of the rig, three at once (as root), then a look at a report in a browser; reports in build/hil
-	@$(BIN)/onceway hil run --jobs 3 $(ARGS); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py && exit $$ran
+build/labgrid: .setup/constraints.txt | setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade --target $@ labgrid && touch $@
+
+hil: debian-hil firmware build/labgrid ## every bench of the rig, three at once (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
+	@$(BIN)/onceway hil run --jobs 3 $(ARGS); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
 
 soak: debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100

@@ -8,16 +8,18 @@ import tomllib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gateway.errors import OncewayError
+from hil.client.client import ClientTable
 from hil.commander import Commands
 from hil.faults import AnyKind, Kind
 from hil.faults.line import LineTrace
 from hil.mistakes import explain
 from hil.traces import recording
+from provisioning.boards import catalogue
 
 LEAST_READINGS = 4  # of a board
 
@@ -38,29 +40,75 @@ class Limits(BaseModel):
     goodput: float | None = Field(default=None, gt=0)
 
 
+class Power(BaseModel):
+    """labgrid: an environment file; target: the one in it whose power is the board's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    labgrid: str
+    target: str = "main"
+
+
+class BoardTable(BaseModel):
+    """A real board. port: best its name under /dev/serial/by-id. kind: as in `onceway board list`. power: its switch, if it has one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    port: str
+    kind: str = "uno"
+    power: Power | None = None
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind not in catalogue():
+            raise ValueError(f"there is no kind of board {kind!r}; there are {', '.join(catalogue())}")
+        return kind
+
+
 class Bench(BaseModel):
-    """until: the hop where the readings must be; `batch` leaves Spark out. readings: of all boards together. interval_ms: between samples
-    of a board. stall_s: for how long nothing may move. commands: to the boards, through the gateway. config: settings of gateway and uplink
+    """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones, two if there is no real one; board:
+    real ones. readings: of all boards together. interval_ms: between samples of a board. stall_s: for how long nothing may move. commands:
+    to the boards, through the gateway. client: programs that publish over TCP beside the boards. config: settings of gateway and uplink
     that differ from the rig's own, by section of gateway.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
     until: Literal["batch", "table"] = "table"
-    boards: int = Field(default=2, ge=1, le=20)
+    boards: int = Field(default=2, ge=0, le=20)
+    board: list[BoardTable] = []
     readings: int = Field(default=400, ge=1)
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
     commands: Commands | None = None
+    client: list[ClientTable] = []
     config: dict[str, dict[str, str | int | float | bool | list[str]]] = {}
     fault: list[AnyKind] = []
     limits: Limits = Limits()
 
+    @field_validator("board", mode="before")
+    @classmethod
+    def _tables(cls, board: Any) -> Any:
+        if not isinstance(board, list):
+            raise ValueError("real boards are tables, [[board]]; `boards` says how many simulated ones there are")
+        return board
+
+    @model_validator(mode="before")
+    @classmethod
+    def _real_ones_alone(cls, data: Any) -> Any:
+        return {"boards": 0, **data} if isinstance(data, dict) and data.get("board") else data
+
     @model_validator(mode="after")
     def _possible(self) -> "Bench":
-        if self.readings < LEAST_READINGS * self.boards:
-            raise ValueError(f"{self.boards} boards need at least {LEAST_READINGS * self.boards} readings to break, not {self.readings}")
+        devices = len(self.devices)
+        if not devices:
+            raise ValueError("there is no board: boards is 0, and there is no table [[board]]")
+        if self.readings < LEAST_READINGS * devices:
+            raise ValueError(f"{devices} boards need at least {LEAST_READINGS * devices} readings to break, not {self.readings}")
+        if self.board:
+            self._possible_with_real_boards()
         kinds = [kind.kind for kind in self.fault]
         if doubled := [kind for kind in kinds if kinds.count(kind) > 1]:
             raise ValueError(f"there are two tables [[fault]] of the kind {doubled[0]}; one with a count will do")
@@ -74,6 +122,35 @@ class Bench(BaseModel):
         if self.until == "batch" and (behind := [kind.kind for kind in self.fault if kind.needs_ingest]):
             raise ValueError(f"a bench that ends at the landing place has no ingest, which {behind[0]} needs")
         return self
+
+    def _possible_with_real_boards(self) -> None:
+        if self.commands:
+            raise ValueError("whether a real board has obeyed is in its EEPROM, which nobody reads; leave out [commands] or [[board]]")
+        if blind := [kind.kind for kind in self.fault if kind.part == "board" and not kind.on_real]:
+            raise ValueError(f"{blind[0]} needs a simulated board; a real one knows board-reset and, with a switch, board-switched-off")
+        without = [name for name, table in self.real.items() if table.power is None]
+        if without and any(kind.kind == "board-switched-off" for kind in self.fault):
+            raise ValueError(f"board-switched-off needs a power switch, and {without[0]} has none: its [[board]] names no power")
+
+    @property
+    def real(self) -> dict[str, BoardTable]:
+        """Real boards by name."""
+        return {f"real-{number}": table for number, table in enumerate(self.board, 1)}
+
+    @property
+    def devices(self) -> list[str]:
+        """The names of all boards."""
+        return [*(f"uno-{number + 1}" for number in range(self.boards)), *self.real]
+
+    @property
+    def clients(self) -> dict[str, ClientTable]:
+        """By name."""
+        return {f"client-{number}": table for number, table in enumerate(self.client, 1)}
+
+    @property
+    def listens(self) -> bool:
+        """Whether anybody comes to the gateway over TCP."""
+        return bool(self.commands or self.client or self.board)
 
     @property
     def kinds(self) -> list[Kind]:

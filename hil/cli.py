@@ -77,7 +77,7 @@ def list_benches(as_json: Json = False) -> None:
         return
     table = Table("bench", "boards", "readings", "until", "what it breaks")
     for name, bench in loaded.items():
-        table.add_row(name, str(bench.boards), str(bench.readings), bench.until, bench.title)
+        table.add_row(name, str(len(bench.devices)), str(bench.readings), bench.until, bench.title)
     Console().print(table)
 
 

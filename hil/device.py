@@ -14,6 +14,8 @@ from hil.bench import Bench
 from hil.board.ledger import ERASED, Ledger
 from hil.board.simulator import BUILD, OFF_S, SimulatedBoard
 from hil.counters import wait_until
+from hil.faults.base import Evidence
+from hil.faults.board import RESTART_WITHIN, restart
 from hil.history import History
 from hil.process import Children
 from hil.site import COMMAND_WITHIN, Folder, onceway
@@ -96,6 +98,21 @@ class Device(Wired):
                 if not left:
                     raise
 
+    @property
+    def contradictions(self) -> list[str]:
+        """Of the board's ledger: such a board may never come to the end."""
+        return self.ledger.contradictions
+
+    async def reset(self, fault: str) -> Evidence | None:
+        """An edge of DTR."""
+        return await restart(self.board, self.strike(fault, [{"do": "reset"}], RESTART_WITHIN), "external")
+
+    async def switched_off(self, seconds: float) -> Evidence | None:
+        """Its power is off for so long."""
+        await self.board.power(False)
+        await asyncio.sleep(seconds)
+        return await restart(self.board, self.board.power(True), "power-on")
+
     async def weather(self) -> None:
         """Change the voltage at the board's input for ever, so that neighbouring readings differ."""
         rng = random.Random(f"{self._bench.seed}/{self.name}/weather")
@@ -137,10 +154,11 @@ class Device(Wired):
         """Enter publications that became complete since the last look. Returns how many readings all boards of this name have taken."""
         return sum(witness.look() for _, witness in self._boards)
 
-    def close_ledgers(self) -> None:
-        """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or is held."""
+    def close_ledgers(self) -> bool:
+        """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or is held. Returns whether that is all."""
         for board, witness in self._boards:
             witness.close(swapped=board is not self.board)
+        return True
 
     @property
     def waiting(self) -> int:

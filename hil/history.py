@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -57,6 +58,16 @@ class History:
         self._file.close()
 
 
+@contextmanager
+def taking(event: Event) -> Iterator[None]:
+    """Around whatever takes an event apart: OncewayError if it has not what the schema says."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise OncewayError(f"an event `{event.event}` of hop `{event.hop}` is not as it should be ({said})") from error
+
+
 def read(path: Path) -> Iterator[Event]:
     """The events of a file, in the order written. Raises OncewayError for a file or a line that is none."""
     try:
@@ -66,7 +77,9 @@ def read(path: Path) -> Iterator[Event]:
                     return
                 try:
                     yield Event.from_line(line)
-                except (ValueError, KeyError) as error:
+                except (ValueError, KeyError, TypeError) as error:
                     raise OncewayError(f"line {number} is no event ({error})", str(path), "Is this a history.jsonl of a run?") from error
     except OSError as error:
         raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise OncewayError("this is no text", str(path), "Is this a history.jsonl of a run?") from error

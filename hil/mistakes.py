@@ -35,6 +35,8 @@ def _named(loc: Location) -> tuple[str, str]:
     """The table, as it is called in an error, and the key in it."""
     if loc[:1] == ("fault",) and len(loc) > 1 and isinstance(loc[1], int):
         return " ".join(["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]), str(loc[3] if len(loc) > 3 else "kind")
+    if len(loc) > 1 and isinstance(loc[1], int):
+        return f"[[{loc[0]}]] number {loc[1] + 1}", ".".join(map(str, loc[2:]))
     return (f"[{loc[0]}]", ".".join(map(str, loc[1:]))) if len(loc) > 1 else ("", ".".join(map(str, loc)))
 
 
@@ -76,7 +78,7 @@ def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
 def line_of(text: str, loc: Location) -> int | None:
     """The line of a key or, if it is not there, of its table; None for a key that should stand on top and does not."""
     in_fault = loc[:1] == ("fault",) and len(loc) > 1
-    wanted, number = (str(loc[0]), loc[1] if in_fault else 0) if len(loc) > 1 else ("", 0)
+    wanted, number = (str(loc[0]), loc[1] if isinstance(loc[1], int) else 0) if len(loc) > 1 else ("", 0)
     key = str(loc[3] if len(loc) > 3 else "kind") if in_fault else str(loc[-1]) if loc else ""
     table, seen, head = "", dict[str, int](), None
     for line, content in enumerate(text.splitlines(), 1):

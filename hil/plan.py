@@ -46,9 +46,10 @@ class Plan:
 
 def plan(bench: Bench) -> Plan:
     """Draw the faults of a bench from its seed."""
-    share, rest = divmod(bench.readings, bench.boards)
-    readings = {f"uno-{number + 1}": share + (number < rest) for number in range(bench.boards)}
-    faults = [fault for kind in bench.kinds for fault in kind.faults(bench.seed, readings)]
+    share, rest = divmod(bench.readings, len(bench.devices))
+    readings = {device: share + (number < rest) for number, device in enumerate(bench.devices)}
+    of_all = readings | {name: table.messages for name, table in bench.clients.items() if table.qos}  # those that will be in the store
+    faults = [fault for kind in bench.kinds for fault in kind.faults(bench.seed, readings if kind.of_device else of_all)]
     return Plan(bench.seed, readings, tuple(sorted(faults, key=lambda fault: fault.id)))
 
 

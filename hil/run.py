@@ -15,6 +15,7 @@ from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.checker import Result, check
 from hil.checkpoint import IngestProgress
+from hil.client.client import Client
 from hil.commander import Commander
 from hil.counters import Counters, wait_until
 from hil.device import Device
@@ -25,7 +26,8 @@ from hil.history import History, read
 from hil.hops import LandingHop, SpoolHop, TableHop
 from hil.injector import Injector
 from hil.plan import Plan
-from hil.process import EndedError, children
+from hil.process import Children, EndedError, children
+from hil.real import RealBoard
 from hil.rig import Rig
 from hil.site import SERVICES, Folder, Site, make_folders, write_config
 from hil.usage import note_usage
@@ -57,7 +59,8 @@ class Run:
         self._progress = IngestProgress(folder.checkpoint, folder.table)
         self._ingest_log = folder.logs / "ingest.log"
         self._commander = Commander()
-        self._devices: list[Device] = []  # those that may have something to say
+        self._devices: list[Device | RealBoard] = []  # those that may have something to say
+        self._clients: list[Client] = []
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
 
@@ -67,7 +70,7 @@ class Run:
         Raises ConfigError for a bench whose settings the gateway refuses."""
         self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         try:
-            write_config(self._folder, list(self._plan.readings), self._bench, self._commander.port if self._bench.commands else None)
+            write_config(self._folder, list(self._plan.readings), self._bench, self._commander.port if self._bench.listens else None)
             with self._noting():
                 await self._carry_out()
             with self._display.stage("check"):
@@ -83,12 +86,20 @@ class Run:
             make_folders(self._folder)
             async with children(self._folder.logs) as programs:
                 site = Site(self._folder, self._bench, programs, disk)
-                devices = [Device(name, self._folder, self._bench, programs, self._history) for name in self._plan.readings]
+                devices = [self._device(name, programs) for name in self._plan.readings]
+                self._clients = [
+                    Client(name, table, self._plan.seed, programs, self._history) for name, table in self._bench.clients.items()
+                ]
                 try:
                     await self._drive(site, devices)
                 finally:
                     self._commander.stop()
                     await asyncio.gather(*(device.stop() for device in devices))
+
+    def _device(self, name: str, programs: Children) -> Device | RealBoard:
+        if name in self._bench.real:
+            return RealBoard(name, self._folder, self._bench, programs, self._history, self._commander)
+        return Device(name, self._folder, self._bench, programs, self._history)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -114,7 +125,7 @@ class Run:
         cut = any(isinstance(kind, GatewayPowerCut) for kind in self._bench.fault) and not missing()
         return kept(self._folder.data) if cut else nullcontext()
 
-    async def _drive(self, site: Site, devices: list[Device]) -> None:
+    async def _drive(self, site: Site, devices: list[Device | RealBoard]) -> None:
         with self._display.stage("flash and provision"):
             if self._bench.until == "table":
                 await site.start_ingest()  # Spark takes a while to come up
@@ -130,7 +141,7 @@ class Run:
         async with asyncio.TaskGroup() as tasks:
             await self._under_faults(tasks, site, devices)
 
-    async def _under_faults(self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]) -> None:
+    async def _under_faults(self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device | RealBoard]) -> None:
         rig = Rig(
             self._counters,
             self._history,
@@ -144,8 +155,11 @@ class Run:
         )
         injector = Injector(self._plan, self._bench.kinds, rig)
         injector.announce()
-        if self._bench.commands:
+        if self._bench.commands or self._bench.board:
             self._commander.start()
+        for client in self._clients:
+            await client.start(self._commander.port)
+        clients = [tasks.create_task(client.follow()) for client in self._clients]
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         always = [tasks.create_task(device.weather()) for device in devices]
         always += [tasks.create_task(watch) for watch in (self._watch(site, devices), self._watch_table(), self._watch_usage(site))]
@@ -153,7 +167,7 @@ class Run:
         faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
         with self._display.stage("readings under faults"):
             sampling = [tasks.create_task(self._sample(device, injector)) for device in devices]
-            await self._until(lambda: all(task.done() for task in sampling))
+            await self._until(lambda: all(task.done() for task in (*sampling, *clients)))
         with self._display.stage("empty the hops"):
             await self._until(
                 lambda: self._empty(devices) and (all(task.done() for task in faults) or (self._still() > IDLE_S and not injector.awaited))
@@ -162,21 +176,25 @@ class Run:
             task.cancel()
         site.check()
         await site.stop()
-        await asyncio.gather(*(device.disconnect() for device in devices))
-        await asyncio.gather(*wires)
+        await asyncio.gather(*(source.disconnect() for source in self._sources(devices)))
+        await asyncio.gather(*wires, *clients)
 
-    async def _set_up(self, device: Device) -> None:
+    def _sources(self, devices: list[Device | RealBoard]) -> list[Device | RealBoard | Client]:
+        """Who publishes."""
+        return [*devices, *self._clients]
+
+    async def _set_up(self, device: Device | RealBoard) -> None:
         await device.start()
         await device.provision()
         self._display.say(f"  {device.name} flashed and provisioned")
 
-    async def _sample(self, device: Device, injector: Injector) -> None:
+    async def _sample(self, device: Device | RealBoard, injector: Injector) -> None:
         """Let a device sample, with the faults of its board, until it has the planned number of readings or breaks the rules of its ledger:
         such a board may never come to the end."""
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]
         try:
-            await wait_until(lambda: device.ledger.contradictions or (faults.done() and device.look() >= planned), CLOSE_LOOK_EVERY)
+            await wait_until(lambda: device.contradictions or (faults.done() and device.look() >= planned), CLOSE_LOOK_EVERY)
             if faults.done():
                 faults.result()  # raises what it raised
         finally:
@@ -187,13 +205,13 @@ class Run:
         await device.stop_sampling()
         self._display.say(f"  {device.name} has sampled {device.look()} readings and samples no more")
 
-    async def _watch(self, site: Site, devices: list[Device]) -> None:
+    async def _watch(self, site: Site, devices: list[Device | RealBoard]) -> None:
         """Look at all hops again and again, wake the faults, and see that nothing has died by itself."""
         while True:
             site.check()
             for device in devices:
                 self._counters.set(f"sampled {device.name}", device.look())
-            self._counters.set("journalled", sum(device.journalled for device in devices))
+            self._counters.set("journalled", sum(source.journalled for source in self._sources(devices)))
             self._spool.look()
             self._counters.set("spooled", self._spool.committed)
             self._counters.set("landed", self._spool.landed)
@@ -215,8 +233,8 @@ class Run:
             self._counters.set("in the table", await asyncio.to_thread(self._table.rows))
             await asyncio.sleep(TABLE_EVERY)
 
-    def _note_movement(self, devices: list[Device]) -> None:
-        waiting = sum(device.waiting for device in devices)
+    def _note_movement(self, devices: list[Device | RealBoard]) -> None:
+        waiting = sum(source.waiting for source in self._sources(devices))
         counts = [self._counters[name] for name in SHOWN["table"]]
         said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0  # Spark is slow to come up, but not silent
         moved = (waiting, self._progress.begun, self._progress.ended, said, *counts)
@@ -235,7 +253,7 @@ class Run:
         """Seconds since something moved."""
         return time.monotonic() - self._moved_at
 
-    def _empty(self, devices: list[Device]) -> bool:
+    def _empty(self, devices: list[Device | RealBoard]) -> bool:
         """Whether every publication has left its board, every row has landed, and every batch has been taken by the ingest."""
         if self._bench.until == "table" and not self._progress.started:
             return False  # Spark has yet to come up
@@ -245,9 +263,11 @@ class Run:
 
     def _read_ends(self) -> None:
         """The truth and the claim, whole, now that nothing runs any more."""
-        for device in self._devices:
-            device.close_ledgers()
-        self._history.add("board", "complete")
+        told = [device.close_ledgers() for device in self._devices]
+        for client in self._clients:
+            client.close()
+        if all(told):
+            self._history.add("board", "complete")
         self._spool.look()
         self._spool.look_what_waits()
         self._landing.look()

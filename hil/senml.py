@@ -51,11 +51,16 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
     return (reading, Record(f"{device}:missed", detail, time)) if detail else (reading,)
 
 
+def of_link(record: Record) -> bool:
+    """Whether a record tells how the link is, and so changes from one sending to the next."""
+    return record.name.rpartition(":")[2] in LINK_COUNTS
+
+
 def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
     """Whether a payload says what was journalled. A time that the board did not know yet may have been reckoned since."""
     if found is None:
         return False
-    told = [record for record in found if record.name.rpartition(":")[2] not in LINK_COUNTS]
+    told = [record for record in found if not of_link(record)]
     return len(told) == len(wanted) and all(
         one == other or (other.time is None and one[:2] == other[:2]) for one, other in zip(told, wanted, strict=True)
     )

@@ -37,11 +37,25 @@ class Wired(ABC):
     def port(self) -> Path:
         """The board's."""
 
+    def wire_options(self) -> list[str]:
+        """Of `python -m hil.wire`, beside the weather."""
+        return []
+
+    def heard(self, event: str, data: dict[str, Any]) -> None:
+        """The wire has said something, which stands in the history now."""
+        match event:
+            case "count":
+                self.harmed = Counter(data["up"]) + Counter(data["down"])
+            case "open":
+                self.opened += 1
+            case "struck":
+                self._struck[data["fault"]].put_nowait(data)
+
     async def connect(self) -> None:
         """Lay the wire to the gateway's port."""
         ends = ["--board", str(self.port), "--port", str(self._folder.port(self.name))]
         weather = [option for kind in self._bench.fault if isinstance(kind, LineWeather) for option in kind.options()]
-        argv = [sys.executable, "-m", "hil.wire", *ends, "--seed", f"{self._bench.seed}/{self.name}", *weather]
+        argv = [sys.executable, "-m", "hil.wire", *ends, "--seed", f"{self._bench.seed}/{self.name}", *weather, *self.wire_options()]
         self._wire: Child = await self._children.start(f"wire-{self.name}", argv, pipe=True, orders=True)
 
     async def disconnect(self) -> None:
@@ -53,12 +67,7 @@ class Wired(ABC):
             data = json.loads(line)
             event = data.pop("event")
             self._history.add("wire", event, data.pop("t"), line=self.name, **data)
-            if event == "count":
-                self.harmed = Counter(data["up"]) + Counter(data["down"])
-            elif event == "open":
-                self.opened += 1
-            elif event == "struck":
-                self._struck[data["fault"]].put_nowait(data)
+            self.heard(event, data)
         await self._wire.process.wait()
         self._wire.check()
 

@@ -5,7 +5,16 @@ from typing import Annotated
 from pydantic import Field
 
 from hil.faults.base import Evidence, Fault, Kind
-from hil.faults.board import BoardBrownOut, BoardEepromWorn, BoardPowerCut, BoardPowerCutInExchange, BoardReset, BoardSwapped, BoardWatchdog
+from hil.faults.board import (
+    BoardBrownOut,
+    BoardEepromWorn,
+    BoardPowerCut,
+    BoardPowerCutInExchange,
+    BoardReset,
+    BoardSwapped,
+    BoardSwitchedOff,
+    BoardWatchdog,
+)
 from hil.faults.gateway import GatewayKill, GatewayPause, GatewayPowerCut, UplinkKill
 from hil.faults.ingest import CheckpointLost, IngestKill, IngestTwice
 from hil.faults.landing import BatchDamaged, BatchTwice, LandingUnwritable
@@ -38,7 +47,9 @@ OfLine = (
     | LineWrongBaud
     | PortUnplugged
 )
-OfBoard = BoardPowerCut | BoardPowerCutInExchange | BoardBrownOut | BoardReset | BoardWatchdog | BoardEepromWorn | BoardSwapped
+OfBoard = (
+    BoardPowerCut | BoardPowerCutInExchange | BoardSwitchedOff | BoardBrownOut | BoardReset | BoardWatchdog | BoardEepromWorn | BoardSwapped
+)
 OfGateway = GatewayKill | GatewayPause | GatewayPowerCut | DiskFull | DiskSlow | ClockJump
 OfUplink = UplinkKill | LandingUnwritable | LandingSlow | LandingRefuses | UploadCut | BatchTwice | BatchDamaged
 OfIngest = IngestKill | IngestTwice | CheckpointLost

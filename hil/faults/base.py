@@ -60,6 +60,9 @@ class Kind(BaseModel, ABC):
     needs_ingest: ClassVar[bool] = False
     """Whether it breaks the ingest, or leaves something that only the ingest mends."""
 
+    on_real: ClassVar[bool] = False
+    """Of a kind that breaks boards: whether a real one can be broken so, which has no cut at a counted point, and shows no inside."""
+
     bounded: ClassVar[bool] = False
     """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself."""
     machine_of: ClassVar[str | None] = None
@@ -69,6 +72,11 @@ class Kind(BaseModel, ABC):
     count: int = Field(default=1, ge=1, le=10_000)
     between: tuple[float, float] = (0.05, 0.95)
 
+    @property
+    def of_device(self) -> bool:
+        """Whether it breaks a device: then each has faults of its own, placed by its own readings."""
+        return self.part in ("board", "line")
+
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         low, high = self.between
@@ -77,8 +85,9 @@ class Kind(BaseModel, ABC):
         return self
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
-        """The faults that this table asks for, drawn from the seed. readings: planned, by device."""
-        if self.part in ("board", "line"):
+        """The faults that this table asks for, drawn from the seed. readings: planned, by device; for a part of the site also the
+        messages of the clients."""
+        if self.of_device:
             for device, total in readings.items():
                 yield from self._on(device, f"{device} {self.lane or self.part}", f"sampled {device}", total - 2, seed, readings)
         else:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import Field
+
 from hil.board.ledger import CHECKED, SLOT_SIZE, SLOTS, SLOTS_AT
 from hil.board.simulator import OFF_S, Event, SimulatedBoard
 from hil.counters import LOOK_EVERY, wait_until
@@ -119,11 +121,24 @@ class BoardReset(Kind):
 
     text: ClassVar[str] = "reset by DTR"
     part: ClassVar[str] = "board"
+    on_real: ClassVar[bool] = True
     kind: Literal["board-reset"]
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        device = rig.device(fault)
-        return await restart(device.board, device.strike(fault.id, [{"do": "reset"}], RESTART_WITHIN), "external")
+        return await rig.device(fault).reset(fault.id)
+
+
+class BoardSwitchedOff(Kind):
+    """Its power is off for some seconds, at whatever point it is: by the switch of a real board, or that of a simulated one."""
+
+    text: ClassVar[str] = "power switched off"
+    part: ClassVar[str] = "board"
+    on_real: ClassVar[bool] = True
+    kind: Literal["board-switched-off"]
+    seconds: float = Field(default=2.0, ge=1, le=60)
+
+    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+        return await rig.device(fault).switched_off(self.seconds)
 
 
 class BoardWatchdog(Kind):

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from hil.checker import COMMAND, Outcome, Result, Verdict, check
-from hil.history import HOPS, Event, read
+from hil.history import HOPS, Event, read, taking
 
 PERCENTILES = (50, 90, 99, 100)
 AT_LEAST = ("readings_per_s", "goodput")
@@ -63,8 +63,8 @@ class Findings:
     """Of every sighting at each hop, in order of time."""
     delays: list[float] = field(default_factory=list)
     """From sample to claim, of each publication that is ok, in order of length."""
-    payload: int = 0
-    """Bytes that publications brought to the gateway's store."""
+    stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By device or client: when a publication reached the gateway's store, and how many bytes of payload it has."""
 
     def percentile(self, share: int) -> float | None:
         """Of the delays, in seconds; None if there are none."""
@@ -99,15 +99,25 @@ class Findings:
         return sum(pids.values()) / len(self.result.publications) if pids and self.result.publications else None
 
     @property
+    def _of_boards(self) -> list[tuple[float, int]]:
+        """What came through lines into the store, in order of time; where no line is known, all."""
+        return sorted(one for name, stored in self.stored.items() if name in self.lines or not self.lines for one in stored)
+
+    @property
+    def payload(self) -> int:
+        """Bytes that the boards' publications brought to the gateway's store."""
+        return sum(size for _, size in self._of_boards)
+
+    @property
     def _receiving(self) -> float | None:
-        """Seconds in which the gateway's store took publications."""
-        times = self.arrivals.get("spool", [])
+        """Seconds in which the gateway's store took publications of the boards."""
+        times = [t for t, _ in self._of_boards]
         return times[-1] - times[0] if times and times[-1] > times[0] else None
 
     @property
     def readings_per_s(self) -> float | None:
         """QoS 2 exchanges through the boards' lines, all together."""
-        return len(self.arrivals["spool"]) / self._receiving if self._receiving else None
+        return len(self._of_boards) / self._receiving if self._receiving else None
 
     @property
     def goodput(self) -> float | None:
@@ -190,7 +200,8 @@ def findings(events: list[Event]) -> Findings:
     for event in events:
         t = (event.t - start) / 1e9
         found.seconds = max(found.seconds, t)
-        _take(found, event, t)
+        with taking(event):
+            _take(found, event, t)
         if event.event == "publication":
             arrivals[event.hop].append(t)
     found.arrivals = {hop: sorted(arrivals[hop]) for hop in HOPS}
@@ -211,7 +222,7 @@ def _take(found: Findings, event: Event, t: float) -> None:
         case _, "happened" if fault := found.faults.get(data["fault"]):
             fault.t, fault.evidence = t, data["evidence"]
         case "spool", "publication":
-            found.payload += len(data["payload"]) // 2
+            found.stored[data["device"]].append((t, len(data["payload"]) // 2))
         case service, "usage":
             found.usage[service].append(Usage(t, data["pid"], data["cpu"], data["memory"], data["written"]))
         case "wire", ("open" | "close") as turned:

@@ -53,7 +53,9 @@ def way(publication: Publication, start: int) -> list[str]:
     lines = []
     for hop in HOPS:
         for seen in publication.way[hop]:
-            said = "no SenML" if seen.records is None else ", ".join(f"{r.name}={r.value:g} at {r.time}" for r in seen.records)
+            said = (
+                ", ".join(f"{r.name}={r.value:g} at {r.time}" for r in seen.records or ()) or f"{len(seen.payload or b'')} bytes, no SenML"
+            )
             stood = f"  {seen.origin} position {seen.position}" if seen.origin else ""
             lines.append(f"    {(seen.t - start) / 1e9:9.3f} s  {hop:5}{stood}  {said}")
     return lines

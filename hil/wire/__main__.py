@@ -30,6 +30,7 @@ def main(
     trace: Annotated[str, typer.Option(help="A recorded link to replay: a file, or the name of one that ships.")] = "",
     pace: Annotated[float, typer.Option(help="Seconds of the recording per second; 0: a frame of it for each of ours.", min=0)] = 0.0,
     baud: Annotated[int, typer.Option(help="Bits per second on the line.", min=300)] = 115200,
+    real: Annotated[bool, typer.Option("--real", help="Tell what the board says, and wait for its port when that goes away.")] = False,
 ) -> None:
     """Carry bytes between a board's port and the gateway's, and harm some of them."""
     recorded = load(trace) if trace else None
@@ -44,7 +45,7 @@ def main(
             weather.append(Noise(noise, f"{seed}/{direction}"))
         return Line(direction, baud, weather)
 
-    wire = Wire(board, port, line("up"), line("down"), sys.stdin.fileno())
+    wire = Wire(board, port, line("up"), line("down"), sys.stdin.fileno(), baud=baud, real=real)
     signal.signal(signal.SIGTERM, wire.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the rig, which ends this process by SIGTERM
     wire.run()

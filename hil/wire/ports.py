@@ -3,10 +3,13 @@
 import errno
 import os
 import select
+import termios
 import tty
 from pathlib import Path
 
 from gateway.errors import OncewayError
+
+_CFLAG, _ISPEED, _OSPEED = 2, 4, 5  # of what tcgetattr returns
 
 
 class Port:
@@ -43,11 +46,21 @@ class Port:
         os.close(self.fd)
 
 
-def open_board(path: Path) -> int:
-    """Open the board's port, which resets an Uno. Raises OncewayError."""
+def open_board(path: Path, baud: int) -> int:
+    """Open the board's port, which resets an Uno: DTR goes down when it is closed (HUPCL) and up again here. Raises OncewayError."""
+    rate = getattr(termios, f"B{baud}", None)
+    if rate is None:
+        raise OncewayError(f"a serial port knows no {baud} bits per second", str(path))
+    fd = -1
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         tty.setraw(fd)
-    except OSError as error:
-        raise OncewayError(f"cannot open the board's port ({error.strerror})", str(path)) from error
+        attributes = termios.tcgetattr(fd)
+        attributes[_CFLAG] = attributes[_CFLAG] & ~(termios.CRTSCTS | termios.CSTOPB) | termios.CREAD | termios.CLOCAL | termios.HUPCL
+        attributes[_ISPEED] = attributes[_OSPEED] = rate
+        termios.tcsetattr(fd, termios.TCSANOW, attributes)
+    except (OSError, termios.error) as error:
+        if fd >= 0:
+            os.close(fd)
+        raise OncewayError(f"cannot open the board's port ({os.strerror(error.args[0])})", str(path)) from error
     return fd

@@ -27,15 +27,22 @@ CLOSED_POLL = 0.01  # s between looks at a port that nobody has open: the kernel
 DTR_LOW = 0.05  # s for which the board's port stays closed when the gateway opens its own
 SWAP = 0.5  # s for which the gateway's port is away while a board is swapped
 REPORT_EVERY = 0.5  # s between counts
+SEEK_EVERY = 0.1  # s between looks for a board's port that has gone away
 
 
 class Wire:
     """Both lines, both ports, and the loop that moves bytes between them."""
 
-    def __init__(self, board: Path, link: Path, up: Line, down: Line, orders: int | None = None) -> None:
-        """orders: file descriptor to read orders from."""
+    def __init__(
+        self, board: Path, link: Path, up: Line, down: Line, orders: int | None = None, *, baud: int = 115200, real: bool = False
+    ) -> None:
+        """orders: file descriptor to read orders from. real: the board's port may go away and come back, as with the power of a USB board;
+        what it says is told."""
         self._board_path = board
-        self._board = open_board(board)
+        self._baud = baud
+        self._real = real
+        self._board: int | None = open_board(board, baud)
+        self._seek_at = 0.0
         self._link = link
         self._port: Port | None = Port(link)
         self._lines = {"up": up, "down": down}
@@ -45,7 +52,7 @@ class Wire:
         self._connected = False
         self._stop = False
         self._plug_at = 0.0
-        self._tap = Tap()
+        self._tap = Tap(emit if real else None)
         self._reported: dict[str, object] = {}
         self._report_at = 0.0
 
@@ -62,24 +69,28 @@ class Wire:
             self._report(final=True)
             if self._port:
                 self._port.remove()
-            os.close(self._board)
+            if self._board is not None:
+                os.close(self._board)
 
     def turn(self) -> None:
         """Wait a moment for something to do, and do it."""
         poll = select.poll()
-        poll.register(self._board, select.POLLIN if self._up.room else 0)
+        if self._board is not None:
+            poll.register(self._board, select.POLLIN if self._up.room else 0)
         if self._port and self._connected:
             poll.register(self._port.fd, select.POLLIN if self._down.room else 0)
         if self._orders is not None:
             poll.register(self._orders, select.POLLIN)
-        wait = TICK if self._up.busy or self._down.busy else CLOSED_POLL if not self._connected else REPORT_EVERY
+        wait = TICK if self._up.busy or self._down.busy else CLOSED_POLL if not self._connected or self._board is None else REPORT_EVERY
         ready = dict(poll.poll(wait * 1000))
         now = time.monotonic()
         if self._orders in ready:
             self._read_orders(now)
         self._follow_port(ready, now)
-        if self._board in ready:
-            data = self._read_board()
+        if self._board is None:
+            self._seek_board(now)
+        elif self._board in ready:
+            data = self._read_board(self._board)
             self._tap.feed("up", data)
             self._up.send(data, now)
         if self._port and self._connected and self._port.fd in ready:
@@ -138,9 +149,10 @@ class Wire:
 
     def _edge(self) -> None:
         """Let DTR go and pull it again."""
-        os.close(self._board)
-        time.sleep(DTR_LOW)
-        self._board = open_board(self._board_path)
+        if self._board is not None:
+            os.close(self._board)
+            time.sleep(DTR_LOW)
+            self._board = self._opened_board()
 
     def _opened(self) -> None:
         self._edge()
@@ -152,23 +164,54 @@ class Wire:
         self._down.clear()
         emit({"event": "close"})
 
-    def _read_board(self) -> bytes:
+    def _read_board(self, fd: int) -> bytes:
         try:
-            data = os.read(self._board, self._up.room)
+            data = os.read(fd, self._up.room)
         except BlockingIOError:
             return b""
         except OSError as error:
-            raise OncewayError(f"the board's port has failed ({error.strerror})", str(self._board_path)) from error
+            self._board_gone(OncewayError(f"the board's port has failed ({error.strerror})", str(self._board_path)))
+            return b""
         if not data and self._up.room:
-            raise OncewayError("the board's port has gone away", str(self._board_path))
+            self._board_gone(OncewayError("the board's port has gone away", str(self._board_path)))
         return data
+
+    def _board_gone(self, error: OncewayError) -> None:
+        """Raises the error, unless it is a port that may come back."""
+        if not self._real:
+            raise error
+        if self._board is not None:
+            os.close(self._board)
+        self._board = None
+        emit({"event": "gone"})
+
+    def _seek_board(self, now: float) -> None:
+        if now >= self._seek_at:
+            self._seek_at = now + SEEK_EVERY
+            with contextlib.suppress(OncewayError):
+                self._board = open_board(self._board_path, self._baud)
+                emit({"event": "back"})
+
+    def _opened_board(self) -> int | None:
+        try:
+            return open_board(self._board_path, self._baud)
+        except OncewayError as error:
+            self._board = None
+            self._board_gone(error)
+            return None
 
     def _deliver(self, line: Line, fd: int | None, now: float) -> None:
         data, events = line.arrive(now)
         written = 0
         if data and fd is not None:
-            with contextlib.suppress(BlockingIOError):  # a full port overruns, as a UART does
+            try:
                 written = os.write(fd, data)
+            except BlockingIOError:
+                pass  # a full port overruns, as a UART does
+            except OSError as error:
+                if fd != self._board:
+                    raise
+                self._board_gone(OncewayError(f"the board's port has failed ({error.strerror})", str(self._board_path)))
         line.counts["arrived"] += written
         line.counts["dropped"] += len(data) - written
         for event in events:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.errors import OncewayError
 from hil.checker import Outcome, Result, Verdict, check
 from hil.history import HOPS, Event
 
@@ -32,7 +33,8 @@ def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
 
 def run_of(count: int, fault: bool = True) -> list[Event]:
     """A run in which nothing went wrong: `count` readings of each device, and one planned fault that happened."""
-    events = [Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"})]
+    events = [Event(0, "rig", "run", {"bench": {"until": "table"}})]
+    events.append(Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"}))
     if fault:
         events.append(Event(1, "gateway", "happened", {"fault": "gateway/kill-1", "kind": "kill"}))
     position = 0
@@ -209,8 +211,9 @@ def test_a_payload_that_does_not_decode_is_altered() -> None:
 
 
 def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
-    start = Event(0, "rig", "run", {"bench": {"until": "batch"}})
-    events = [event for event in run_of(2) if event.hop != "table"]
+    start, *others = [event for event in run_of(2) if event.hop != "table"]
+    start.data["bench"]["until"] = "batch"
+    events = others
     landed = [start, *events, Event(9, "batch", "complete")]
     assert check(landed).verdict is Verdict.HOLDS
     assert check(landed).summary() == "4 produced · 4 landed · 0 lost · 0 doubled · 0 altered"
@@ -220,7 +223,7 @@ def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
 
 def test_what_a_board_had_to_publish_again_may_land_again() -> None:
     start = Event(0, "rig", "run", {"bench": {"until": "batch"}})
-    landed = [start, *(event for event in run_of(3) if event.hop != "table"), Event(9, "batch", "complete")]
+    landed = [start, *(event for event in run_of(3)[1:] if event.hop != "table"), Event(9, "batch", "complete")]
     copies = [Event(e.t, e.hop, e.event, {**e.data, "position": 99}) for e in landed if is_of(e, 2) and e.hop in ("spool", "batch")]
     again = Event(5, "board", "again", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2})
     assert wrong(check([*landed, *copies])) == [("uno-1", 2, Outcome.DUPLICATE, "spool")]
@@ -328,3 +331,108 @@ def test_commands_are_counted_apart_from_faults() -> None:
     sent = Event(1, "uno-1", "happened", {"fault": "uno-1/command-1", "kind": "command"})
     assert check([*run_of(3), planned, sent]).faults == {"kill": 1}
     assert check([*run_of(3), planned]).verdict is Verdict.UNKNOWN  # but they must have been sent
+
+
+def message(hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None) -> Event:
+    """Of a client, which tells its bytes; they are no SenML."""
+    data = {"device": "client-1", "incarnation": 1, "sequence": sequence, "payload": f"{text}{sequence}".encode().hex()}
+    if hop == "board":
+        return Event(sequence, hop, "publication", {**data, "kind": "message", "qos": qos})
+    return Event(sequence, hop, "publication", {**data, "origin": "site/e", "position": 100 + (position or sequence)})
+
+
+def of_client(qos: int, until: str = "batch", count: int = 3) -> list[Event]:
+    start = Event(0, "rig", "run", {"bench": {"until": until}})
+    hops = HOPS[: HOPS.index(until) + 1]
+    sent = [message(hop, sequence, qos) for sequence in range(1, count + 1) for hop in hops]
+    return [start, *sent, *(Event(9, hop, "complete") for hop in ("board", until)), Event(10, "rig", "end")]
+
+
+@pytest.mark.parametrize("until", ["batch", "table"])
+@pytest.mark.parametrize(
+    ("qos", "lost", "doubled"),
+    [(0, Outcome.UNDELIVERED, Outcome.DUPLICATE), (1, Outcome.LOST, Outcome.OK), (2, Outcome.LOST, Outcome.DUPLICATE)],
+)
+def test_a_message_is_judged_by_its_qos(until: str, qos: int, lost: Outcome, doubled: Outcome) -> None:
+    events = of_client(qos, until)
+    assert check(events).verdict is Verdict.HOLDS
+    gone = check([event for event in events if event.hop == "board" or not is_of(event, 2, "client-1")])
+    assert wrong(gone) == [("client-1", 2, lost, "spool")]
+    assert gone.verdict is (Verdict.HOLDS if qos == 0 else Verdict.FAILS)
+    later = check([event for event in events if event.hop != until or not is_of(event, 2, "client-1")])
+    assert wrong(later) == [("client-1", 2, Outcome.LOST, until)]  # the gateway had it: no QoS lets it lose it then
+    twice = check([*events, *(message(hop, 2, qos, position=9) for hop in HOPS[1 : HOPS.index(until) + 1])])
+    if until == "table":
+        doubled = Outcome.DUPLICATE  # its identity is in the table once, at any QoS
+    assert [outcome for _, _, outcome, _ in wrong(twice)] == [doubled] * (doubled is not Outcome.OK)
+    other = check([message("batch", 2, qos, text="y") if event.hop == until and is_of(event, 2, "client-1") else event for event in events])
+    assert [outcome for _, _, outcome, _ in wrong(other)] == [Outcome.ALTERED if until == "batch" else Outcome.LOST]
+
+
+def test_what_qos_0_did_not_deliver_is_told_and_is_no_offence() -> None:
+    result = check([event for event in of_client(0) if event.hop == "board" or not is_of(event, 2, "client-1")])
+    assert result.summary() == "3 produced · 2 landed · 0 lost · 0 doubled · 0 altered · 1 not delivered"
+    assert result.offenders == []
+    broken_off = [event for event in of_client(0) if event.hop == "board" and event.event != "complete"]
+    assert {outcome for _, _, outcome, _ in wrong(check(broken_off))} == {Outcome.UNKNOWN}
+
+
+def test_a_refused_message_may_land_once_more() -> None:
+    copy = message("batch", 2, 2, position=9)
+    again = Event(5, "board", "again", {"device": "client-1", "incarnation": 1, "sequence": 2})
+    assert check([*of_client(2), copy, again]).verdict is Verdict.HOLDS
+    assert check([*of_client(2), copy, copy, again]).verdict is Verdict.FAILS
+
+
+def test_what_a_client_was_not_acknowledged_is_under_way() -> None:
+    held = Event(9, "board", "waiting", {"device": "client-1", "incarnation": 1, "sequence": 2})
+    events = [event for event in of_client(1) if event.hop == "board" or not is_of(event, 2, "client-1")]
+    assert wrong(check([*events, held])) == [("client-1", 2, Outcome.UNKNOWN, "board")]
+
+
+def test_a_real_board_may_put_a_publication_in_other_words_and_only_in_those_that_it_sent() -> None:
+    events = of_client(2)
+    landed = [message("batch", 2, 2, text="y") if event.hop == "batch" and is_of(event, 2, "client-1") else event for event in events]
+    key = {"device": "client-1", "incarnation": 1, "sequence": 2}
+    assert wrong(check(landed)) == [("client-1", 2, Outcome.ALTERED, "batch")]
+    assert check([*landed, Event(3, "board", "sent", {**key, "payload": b"y2".hex()})]).verdict is Verdict.HOLDS
+
+
+def test_a_row_that_has_lost_its_identity_is_nobodys() -> None:
+    rows = [event for event in run_of(3) if is_of(event, 2) and event.hop != "board"]
+    bare = [Event(e.t, e.hop, e.event, {**e.data, "device": None, "incarnation": None, "sequence": None}) for e in rows]
+    assert wrong(check([*run_of(3), bare[0]])) == [("", 3, Outcome.PHANTOM, "spool")]
+    lost = check([*(event for event in run_of(3) if event not in rows), *bare])
+    assert {(outcome, hop) for _, _, outcome, hop in wrong(lost)} == {(Outcome.LOST, "spool"), (Outcome.PHANTOM, "spool")}
+
+
+def test_a_history_without_its_beginning_proves_nothing() -> None:
+    result = check(run_of(3)[1:])
+    assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the history has no beginning"])
+
+
+def test_a_clock_that_goes_back_changes_no_verdict() -> None:
+    assert check(Event(10_000 - event.t, event.hop, event.event, event.data) for event in run_of(3)).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("hop", "event", "harm"),
+    [
+        ("board", "publication", {"records": None}),
+        ("board", "publication", {"records": [["uno-1:adc0", 1]]}),
+        ("spool", "publication", {"payload": "zz"}),
+        ("spool", "publication", {"sequence": "two"}),
+        ("rig", "planned", {"kind": None, "fault": []}),
+        ("rig", "run", {"bench": {"until": "the moon"}}),
+        ("rig", "run", {"bench": None}),
+    ],
+)
+def test_an_event_that_is_not_as_it_should_be_is_named(hop: str, event: str, harm: dict[str, object]) -> None:
+    events = run_of(1)
+    victim = next(one for one in events if (one.hop, one.event) == (hop, event))
+    victim.data.update(harm)
+    with pytest.raises(OncewayError, match=f"an event `{event}` of hop `{hop}` is not as it should be"):
+        check(events)
+    victim.data.clear()
+    with pytest.raises(OncewayError, match="is not as it should be"):
+        check(events)

@@ -22,6 +22,7 @@ from hil.site import Folder
 runner = CliRunner()
 
 GOOD = """\
+{"t":0,"hop":"rig","event":"run","version":"1","bench":{"title":"A bench","until":"table"},"plan":{"seed":1}}
 {"t":1,"hop":"rig","event":"planned","fault":"gateway/kill-1","kind":"kill -9 of the gateway","counter":"spooled","at":1,"detail":{}}
 {"t":2,"hop":"gateway","event":"happened","fault":"gateway/kill-1","kind":"kill -9 of the gateway","evidence":"gone"}
 {"t":3,"hop":"board","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"kind":"reading","records":[["uno-1:adc0",2.5,null]]}
@@ -64,7 +65,7 @@ def test_offenders_are_named_by_device_and_sequence(tmp_path: Path) -> None:
 
 def test_a_fault_that_did_not_happen_is_exit_1(tmp_path: Path) -> None:
     done = runner.invoke(
-        cli.app, ["check", write(tmp_path, "".join(GOOD.splitlines(keepends=True)[:1] + GOOD.splitlines(keepends=True)[2:]))]
+        cli.app, ["check", write(tmp_path, "".join(GOOD.splitlines(keepends=True)[:2] + GOOD.splitlines(keepends=True)[3:]))]
     )
     assert done.exit_code == 1
     assert "planned fault did not happen: gateway/kill-1 (kill -9 of the gateway)" in done.output

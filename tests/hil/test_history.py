@@ -44,7 +44,9 @@ def test_a_torn_last_line_is_the_end(tmp_path: Path) -> None:
     assert list(read(path)) == [Event(1, "rig", "run")]
 
 
-@pytest.mark.parametrize("line", ["not json", "[]", '{"t":1,"hop":"rig"}', '{"t":"x","hop":"rig","event":"run"}'])
+@pytest.mark.parametrize(
+    "line", ["not json", "[]", '{"t":1,"hop":"rig"}', '{"t":"x","hop":"rig","event":"run"}', '{"t":null,"hop":"rig","event":"run"}']
+)
 def test_a_line_that_is_no_event(tmp_path: Path, line: str) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(f'{{"t":1,"hop":"rig","event":"run"}}\n{line}\n')
@@ -61,3 +63,9 @@ def test_a_history_is_never_written_over(tmp_path: Path) -> None:
     History(tmp_path / "history.jsonl").close()
     with pytest.raises(FileExistsError):
         History(tmp_path / "history.jsonl")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_bytes(b"\xff\xfe\x00\n")
+    with pytest.raises(OncewayError, match="this is no text"):
+        list(read(tmp_path / "history.jsonl"))

@@ -80,9 +80,26 @@ def test_all_shipped_benches_load() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('title = "t"\nboard = 2', "line 2: there is no key 'board' (was 'boards' meant?)"),
+        ('title = "t"\nseeed = 2', "line 2: there is no key 'seeed' (was 'seed' meant?)"),
+        ('title = "t"\nboard = 2', "line 2: board = 2: real boards are tables, [[board]]; `boards` says how many simulated ones there are"),
         ("boards = 2", "title is missing"),
-        ('title = "t"\nboards = 0', "line 2: boards = 0: input should be greater than or equal to 1"),
+        ('title = "t"\nboards = 0', "there is no board: boards is 0, and there is no table [[board]]"),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\nkind = "una"',
+            "line 4: [[board]] number 1: there is no kind of board 'una'; there are uno, nano, ",
+        ),
+        ('title = "t"\n[[board]]\nkind = "uno"', "line 2: [[board]] number 1: port is missing"),
+        ('title = "t"\n[[client]]\nqos = 2\n[[client]]\nqos = 3', "line 5: [[client]] number 2: qos = 3: input should be 0, 1 or 2"),
+        ('title = "t"\n[[board]]\nport = "/dev/a"\n[commands]', "whether a real board has obeyed is in its EEPROM"),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',
+            "board-power-cut needs a simulated board; a real one knows board-reset and, with a switch, board-switched-off",
+        ),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\npower = { labgrid = "lab.yaml" }\n[[board]]\nport = "/dev/b"\n'
+            '[[fault]]\nkind = "board-switched-off"',
+            "board-switched-off needs a power switch, and real-2 has none",
+        ),
         ('title = "t"\nreadings = 4', "2 boards need at least 8 readings to break, not 4"),
         ('title = "t"\nfault = "noise"', "line 2: fault = 'noise': input should be a valid list"),
         ('title = "t"\n[limits]\ndelay = 3', "line 3: [limits]: there is no key 'delay' (was 'delay_p99_s' meant?)"),
@@ -124,6 +141,25 @@ def test_a_bad_bench_names_key_value_and_reason(tmp_path: Path, text: str, messa
         load(str(path))
     assert message in str(caught.value)
     assert str(path) in str(caught.value) or "recording" in message
+
+
+def test_a_bench_of_real_boards_has_no_simulated_ones_unless_it_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    real = '[[board]]\nport = "/dev/a"\n[[board]]\nport = "/dev/b"\nkind = "nano"\n'
+    path.write_text('title = "t"\n' + real)
+    assert plan(load(str(path))).readings == {"real-1": 200, "real-2": 200}
+    path.write_text('title = "t"\nboards = 1\nreadings = 20\n' + real)
+    assert plan(load(str(path))).readings == {"uno-1": 7, "real-1": 7, "real-2": 6}
+    assert plan(load("resets")).readings.keys() == {"uno-1", "uno-2"}
+
+
+def test_what_clients_bring_to_the_store_is_part_of_the_run_for_faults_of_the_site(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    clients = "".join(f"[[client]]\nqos = {qos}\nmessages = 500\n" for qos in (0, 1))
+    path.write_text('title = "t"\nreadings = 100\n[[fault]]\nkind = "gateway-kill"\ncount = 50\n[[fault]]\nkind = "line-cut"\n' + clients)
+    faults = plan(load(str(path))).faults
+    assert 500 < max(fault.at for fault in faults if fault.target == "gateway") <= 600  # what is published at QoS 0 may never come there
+    assert max(fault.at for fault in faults if fault.target != "gateway") <= 50
 
 
 def test_no_such_bench() -> None:

@@ -152,6 +152,34 @@ def test_what_was_sent_again_stands_in_every_form(tmp_path: Path) -> None:
     assert "Sent again" not in page(earlier)
 
 
+def test_junit_holds_what_xml_cannot(tmp_path: Path) -> None:
+    events = run(1)
+    events[3].data["evidence"] = "a colourful \x1b[31mlog\x00, a half \ud800 and a whole \U0001f600"
+    events[0].data["bench"]["title"] = "a\x07bell"
+    text = junit([findings(events)])
+    [suite] = ElementTree.fromstring(text)
+    assert suite.get("name") == "a\ufffdbell, seed 3"
+    assert "a colourful \ufffd[31mlog\ufffd, a half \ufffd and a whole \U0001f600" in ElementTree.tostring(suite, encoding="unicode")
+    (tmp_path / "junit.xml").write_text(text, encoding="utf-8")
+    assert merge_junit([tmp_path / "junit.xml"])
+
+
+def test_what_clients_publish_is_no_goodput_of_lines() -> None:
+    message = {"device": "client-1", "incarnation": 1, "sequence": 1, "payload": "00" * 5000}
+    sent = Event(SECOND, "board", "publication", {**message, "kind": "message", "qos": 2})
+    stored = [
+        Event(t * SECOND, hop, "publication", {**message, "origin": "site/e", "position": 99}) for t, hop in ((30, "spool"), (31, "batch"))
+    ]
+    alone, beside = findings(run()), findings([*run(), sent, *stored])
+    assert (beside.goodput, beside.line_share, beside.readings_per_s) == (alone.goodput, alone.line_share, alone.readings_per_s)
+    assert beside.result.produced == alone.result.produced + 1
+
+
+def test_a_long_run_makes_no_heavy_page() -> None:
+    begin = Event(0, "rig", "run", {"version": "1", "bench": {"title": "", "until": "batch"}, "plan": {"seed": 1}})
+    assert len(page(findings([begin, *used(1, *range(50_000_000, 50_020_000))]))) < 150_000
+
+
 def test_limits_are_judged_by_what_was_measured() -> None:
     events = run()
     limits = {"delay_p99_s": 1.5, "delay_max_s": 2.0, "memory_mb": 50.1, "written_per_reading": 499.0}

@@ -144,7 +144,7 @@ def test_what_nobody_listens_to_is_gone(rig: Callable[..., Rig]) -> None:
 def test_each_opening_by_the_gateway_is_an_edge_of_dtr_for_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board, slave = os.openpty()
     opened: list[Path] = []
-    monkeypatch.setattr("hil.wire.wire.open_board", lambda path: opened.append(path) or open_board(path))
+    monkeypatch.setattr("hil.wire.wire.open_board", lambda path, baud: opened.append(path) or open_board(path, baud))
     lines = (Line(direction, 115200) for direction in ("up", "down"))
     wire = Wire(Path(os.ttyname(slave)), tmp_path / "port", *lines)
     assert len(opened) == 1
@@ -197,7 +197,7 @@ def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> N
 def test_a_reset_is_an_edge_of_dtr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board, slave = os.openpty()
     opened: list[Path] = []
-    monkeypatch.setattr("hil.wire.wire.open_board", lambda path: opened.append(path) or open_board(path))
+    monkeypatch.setattr("hil.wire.wire.open_board", lambda path, baud: opened.append(path) or open_board(path, baud))
     orders, ordering = os.pipe()
     wire = Wire(Path(os.ttyname(slave)), tmp_path / "port", Line("up", 115200), Line("down", 115200), orders)
     os.write(ordering, b'{"do":"reset",')
