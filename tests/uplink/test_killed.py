@@ -1,14 +1,22 @@
 """SIGKILL at every step of a batch, and at random moments: each reading lands once, and a number once used keeps its bytes."""
 
+import json
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from gateway.config import UplinkSection
+from gateway.uplink.batch import sha256
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.landing import open_landing
+from gateway.uplink.runner import Uplink
+from gateway.uplink.spool import Spool
 from tests.uplink.conftest import ROOT
 
 CUTTER, SPOOL, LOCAL = "gateway.uplink.cutter", "gateway.uplink.spool", "gateway.uplink.landing.local"
@@ -57,6 +65,44 @@ def test_killed_at_a_step_and_started_again(data, drain, landed, tmp_path, when,
     assert {name: now[name] for name in published} == published
     assert [row[:6] for row in data.batches()[: len(cut)]] == [row[:6] for row in cut]
     assert list((data.path / "batches").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["sftp", "s3"])
+def test_killed_on_a_real_server_once_more_at_each_start(request, data, tmp_path, kind):
+    """After the file is put, after the manifest is, and before the rows leave: each start goes on from what the one before left there."""
+    server = request.getfixturevalue(kind)
+    url, options = f"{server.url()}/killed", server.options if kind == "sftp" else server.options()
+    config = tmp_path / "gateway.toml"
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items() if value is not None)
+    config.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding = "{url}"\nbatch_count = 10\n[uplink.options]\n{lines}'
+    )
+    data.add(10)
+    put = f"gateway.uplink.landing.{kind}:{kind.capitalize()}Landing.create"
+    landing = open_landing(url, options)
+    stands: dict[str, bytes] = {}
+    try:
+        for when, step, count in (
+            ("after", put, 2),
+            ("after", put, 2),
+            ("before", f"{SPOOL}:Spool.landed", 1),
+        ):  # the first put is the owner mark
+            command = [sys.executable, "-m", "tests.uplink.die", when, step, str(count), "uplink", "run", "--config", str(config), "--once"]
+            killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+            assert killed.returncode == -signal.SIGKILL, f"the step was not reached: {killed.stderr}"
+            now = {name: landing.read(f"site-1/00c0ffee/000000000001.{name}") for name in ("parquet", "json")}
+            assert {name: now[name] for name in stands} == stands
+            stands = {name: content for name, content in now.items() if content is not None}
+            assert len(data.spool_ids()) == 10
+        assert list(stands) == ["parquet", "json"]
+        assert json.loads(stands["json"])["sha256"] == sha256(stands["parquet"]) == data.batches()[0][5]
+    finally:
+        landing.close()
+    with Spool(data.path) as spool:
+        settings = UplinkSection(landing=url, batch_count=10)
+        Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(url, options)).run(threading.Event(), once=True)
+    assert data.spool_ids() == []
+    assert data.meta("epoch") == "00c0ffee"
 
 
 def test_killed_again_and_again_while_readings_arrive(data, onceway, landed, tmp_path):
