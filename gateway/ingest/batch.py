@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gateway.ingest import senml
-from gateway.ingest.landing import Announced, Landing
+from gateway.ingest.landing import NO_FILE, Announced, Landing
 from gateway.uplink.batch import SCHEMA, SCHEMA_VERSION
 
 UNPACKED_LIMIT = 1024 * 1024 * 1024
@@ -29,6 +29,10 @@ def read(landing: Landing, announced: Announced) -> pa.Table:
         data = landing.batch(announced)
     except FileNotFoundError:
         raise Damaged("the Parquet file is missing") from None
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        raise Damaged(f"the Parquet file cannot be read: {error.strerror}") from error
     return check(data, announced)
 
 

@@ -6,6 +6,7 @@ Numbers of a feed are contiguous, so its newest one is found by galloping and bi
 Credentials and other options come from the environment, as fsspec reads it: FSSPEC_SFTP_CLIENT_KEYS=/etc/onceway/id, AWS_PROFILE=...
 """
 
+import errno
 import json
 import re
 import time
@@ -23,6 +24,9 @@ from gateway.uplink.batch import SCHEMA_VERSION, file_stem
 MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
 """The longest manifest and batch that are read, in bytes. The uplink cuts far below."""
+
+NO_FILE = (errno.EISDIR, errno.ELOOP)
+"""What stands where a file should, and never will be one: a folder, or a link to itself."""
 
 PAUSES = (1.0, 5.0, None)
 """Seconds before the next try on a new connection; None: there is none."""
@@ -109,7 +113,7 @@ class Landing:
     def _folders(self, path: str) -> list[str]:
         entries = self._ask(lambda fs: fs.ls(path, detail=True))
         found = (entry["name"].rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory")
-        return sorted(name for name in found if not name.startswith((".", "_")))
+        return sorted(name for name in found if not name.startswith((".", "_")) and _is_text(name))
 
     def has(self, feed: str, number: int) -> bool:
         return bool(self._ask(lambda fs: fs.exists(self._manifest(feed, number))))
@@ -134,6 +138,10 @@ class Landing:
             text = self._ask(lambda fs: fs.cat_file(self._manifest(feed, number), start=0, end=MANIFEST_LIMIT))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if error.errno not in NO_FILE:
+                raise
+            return Announced(feed, number, flaw=f"unreadable manifest: {error.strerror}")
         return parse_manifest(text, feed, number)
 
     def batch(self, announced: Announced) -> bytes:
@@ -142,6 +150,11 @@ class Landing:
 
     def _manifest(self, feed: str, number: int) -> str:
         return f"{self._root}/{feed}/{file_stem(number)}.json"
+
+
+def _is_text(name: str) -> bool:
+    """No gateway's folder has a name that is not, and no table could hold it."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _as_os_error(error: Exception) -> OSError:

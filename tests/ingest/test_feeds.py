@@ -1,6 +1,7 @@
 """The source's offset moves over contiguous numbers only, and finds news at a cost that does not depend on what is old."""
 
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.ingest import feeds as feeds_module
+from gateway.ingest.batch import flaw
 from gateway.ingest.feeds import Feeds
 from gateway.ingest.landing import Landing, boundary
 from tests.ingest.batches import EPOCH, land, row
 
-A, B = f"a/{EPOCH}", f"b/{EPOCH}"
+A, B, C = (f"{gateway}/{EPOCH}" for gateway in "abc")
 ALL = 10**9
 
 
@@ -135,6 +137,28 @@ def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "a" / EPOCH / "000000000002.parquet").write_bytes(b"half a batch")
     (tmp_path / "a" / EPOCH / "000000000002.json.tmp").write_bytes(b"{}")
     assert feeds(tmp_path).advance({}, ALL) == {A: 1}
+
+
+def test_folders_and_links_where_files_should_be_hold_no_other_gateway(tmp_path: Path) -> None:
+    """And a foreign folder whose name is no text: Spark and the tables could not take it."""
+    for gateway in ("a", "b", "c"):
+        put(tmp_path, gateway, 1)
+    manifest, data = (tmp_path / gateway / EPOCH / f"000000000001.{kind}" for gateway, kind in (("a", "json"), ("b", "parquet")))
+    for path in (manifest, data):
+        path.unlink()
+    manifest.symlink_to(manifest)
+    data.mkdir()
+    foreign = os.fsencode(tmp_path) + b"/\xff/" + EPOCH.encode()
+    os.makedirs(foreign)
+    Path(os.fsdecode(foreign), "000000000001.json").write_bytes(b"{}")
+    source = feeds(tmp_path)
+    offset = source.advance({}, ALL)
+    assert offset == {A: 1, B: 1, C: 1}
+    assert {one.feed: flaw(Landing(str(tmp_path)), one) for one in source.between({}, offset)} == {
+        A: "unreadable manifest: Too many levels of symbolic links",
+        B: "the Parquet file cannot be read: Is a directory",
+        C: None,
+    }
 
 
 def test_an_empty_landing_place(tmp_path: Path) -> None:
