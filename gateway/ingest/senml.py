@@ -31,6 +31,7 @@ LABELS |= {"bver": BASE_VERSION, "bn": BASE_NAME, "bt": BASE_TIME, "bu": BASE_UN
 """The labels of JSON and their numbers in CBOR."""
 
 _SPELT = {number: label for label, number in LABELS.items()}
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
 
@@ -87,9 +88,11 @@ def _no_number(text: str) -> float:
 
 
 def _from_base64(text: object) -> bytes:
+    if not isinstance(text, str) or _BASE64URL.fullmatch(text) is None:
+        raise NotSenml("vd is not base64url")
     try:
-        return urlsafe_b64decode(f"{text}{'=' * (-len(str(text)) % 4)}")
-    except (binascii.Error, ValueError) as error:
+        return urlsafe_b64decode(f"{text}{'=' * (-len(text) % 4)}")
+    except binascii.Error as error:
         raise NotSenml("vd is not base64url") from error
 
 

@@ -108,6 +108,8 @@ def test_json_and_cbor_say_the_same() -> None:
         (pack({"n": "a", "v": "1"}), "record 0: v is no number"),
         (pack({"n": "a", "vb": 1}), "record 0: vb is no boolean"),
         (pack({"n": "a", "vd": "a"}), "vd is not base64url"),
+        (pack({"n": "a", "vd": "AP8!"}), "vd is not base64url"),
+        (pack({"n": "a", "vd": 1234}), "vd is not base64url"),
         (pack({"n": "a", "vs": "\ud800"}), "record 0: vs has half a surrogate pair"),
         (pack({"n": "a", "v": 1, "vs": "x"}), "record 0: more than one value"),  # section 4.2
         (pack({"n": "a", "v": 1}, {"n": "a"}), "record 1: no value"),
