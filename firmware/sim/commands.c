@@ -8,7 +8,7 @@
 
 #define MAX_COUNT (UINT64_C(1) << 48)
 #define MAX_RUN ((uint64_t)CHIP_HZ * 3600)
-enum { MAX_WORDS = 4, MAX_BYTES = 1024, MAX_MILLIVOLTS = 5000 };
+enum { MAX_WORDS = 5, MAX_BYTES = 1024, MAX_MILLIVOLTS = 5000 };
 
 struct call {
     struct simulator *simulator;
@@ -17,6 +17,7 @@ struct call {
     int count;
     char *reply;
     size_t length;
+    bool refused;
     bool *wants_events;
 };
 
@@ -36,6 +37,7 @@ static void put_hex(struct call *call, const uint8_t *bytes, size_t count)
 
 static void refuse(struct call *call, const char *why)
 {
+    call->refused = true;
     call->length = 0;
     put(call, "{\"ok\":false,\"error\":\"%s\"", why);
 }
@@ -226,17 +228,18 @@ static void do_quit(struct call *call) { call->simulator->quit = true; }
 static const struct {
     const char *name;
     void (*run)(struct call *call);
+    int words;     /* at most, its name included */
     bool is_input; /* belongs into a recording */
 } commands[] = {
-    {"hang", do_hang, true},     {"stick", do_stick, true},
-    {"power", do_power, true},   {"reset", do_reset, true}, {"brownout", do_reset, true}, {"cut", do_cut, true},
-    {"cancel", do_cancel, true}, {"adc", do_adc, true},     {"baud", do_baud, true},      {"rx", do_rx, true},
-    {"run", do_run, false},      {"speed", do_speed, false}, {"plug", do_plug, false},    {"unplug", do_plug, false},
-    {"stats", do_stats, false},  {"eeprom", do_eeprom, false}, {"wear", do_wear, false},  {"events", do_events, false},
-    {"quit", do_quit, false},
+    {"hang", do_hang, 1, true},     {"stick", do_stick, 4, true},
+    {"power", do_power, 2, true},   {"reset", do_reset, 1, true},    {"brownout", do_reset, 1, true}, {"cut", do_cut, 4, true},
+    {"cancel", do_cancel, 1, true}, {"adc", do_adc, 3, true},        {"baud", do_baud, 2, true},      {"rx", do_rx, 2, true},
+    {"run", do_run, 3, false},      {"speed", do_speed, 2, false},   {"plug", do_plug, 1, false},     {"unplug", do_plug, 1, false},
+    {"stats", do_stats, 1, false},  {"eeprom", do_eeprom, 1, false}, {"wear", do_wear, 1, false},     {"events", do_events, 1, false},
+    {"quit", do_quit, 1, false},
 };
 
-void command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events)
+bool command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events)
 {
     struct call call = {.simulator = simulator, .board = &simulator->board, .reply = reply, .wants_events = wants_events};
     char whole[CONTROL_LINE];
@@ -245,11 +248,16 @@ void command_answer(struct simulator *simulator, char *line, char *reply, bool *
     put(&call, "{\"ok\":true");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         if (!is(&call, 0, commands[i].name)) continue;
-        if (commands[i].is_input) simulator_record(simulator, whole);
-        commands[i].run(&call);
+        uint64_t then = chip_now(&simulator->board.chip);
+        if (call.count > commands[i].words)
+            refuse(&call, "too many words");
+        else
+            commands[i].run(&call);
+        if (commands[i].is_input && !call.refused) simulator_record(simulator, then, whole);
         put(&call, "}");
-        return;
+        return !call.refused;
     }
     refuse(&call, "unknown command; see firmware/sim/README.md");
     put(&call, "}");
+    return false;
 }

@@ -68,6 +68,7 @@ static bool parse(int argc, char **argv, struct options *options)
         {"control", 1, 0, 'c'},    {"pty-link", 1, 0, 'p'}, {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
         {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},   {"speed", 1, 0, 's'},      {"seed", 1, 0, 'n'},  {"record", 1, 0, 'r'},
         {"replay", 1, 0, 'y'},     {"off", 0, 0, 'o'},      {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
+    char *end;
     *options = (struct options){.seed = 1};
     for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
         case 'c': options->control = optarg; break;
@@ -79,7 +80,10 @@ static bool parse(int argc, char **argv, struct options *options)
         case 't': options->tx_log = optarg; break;
         case 'r': options->record = optarg; break;
         case 'y': options->replay = optarg; break;
-        case 'n': options->seed = strtoull(optarg, NULL, 0); break;
+        case 'n':
+            options->seed = strtoull(optarg, &end, 0);
+            if (end == optarg || *end) return false;
+            break;
         case 'o': options->off = true; break;
         case 'w': prctl(PR_SET_PDEATHSIG, SIGTERM); break;
         case 's':
@@ -105,10 +109,10 @@ static void on_event(void *context, const char *json) { control_event(&((struct 
 
 static void on_line(void *context, char *line, char *reply, bool *wants_events) { command_answer(context, line, reply, wants_events); }
 
-void simulator_record(struct simulator *simulator, const char *command)
+void simulator_record(struct simulator *simulator, uint64_t cycle, const char *command)
 {
     if (!simulator->recording) return;
-    fprintf(simulator->recording, "%" PRIu64 " %s\n", chip_now(&simulator->board.chip), command);
+    fprintf(simulator->recording, "%" PRIu64 " %s\n", cycle, command);
     fflush(simulator->recording);
 }
 
@@ -160,7 +164,7 @@ static void set_baud(struct simulator *simulator)
     if (baud == 0 || baud == simulator->board.line.baud) return;
     char command[32];
     snprintf(command, sizeof command, "baud %" PRIu32, baud);
-    simulator_record(simulator, command);
+    simulator_record(simulator, chip_now(&simulator->board.chip), command);
     simulator->board.line.baud = baud;
 }
 
@@ -175,7 +179,7 @@ static bool take_from_host(struct simulator *simulator)
     if (count == 0) return false;
     char command[8 + 2 * sizeof bytes] = "rx ";
     for (size_t i = 0; i < count; i++) sprintf(command + 3 + 2 * i, "%02x", bytes[i]);
-    simulator_record(simulator, command);
+    simulator_record(simulator, chip_now(&simulator->board.chip), command);
     line_to_board(line, bytes, (unsigned)count);
     return true;
 }
@@ -186,8 +190,10 @@ static bool serve_port(struct simulator *simulator)
     bool was_open = simulator->port.open;
     if (port_check(&simulator->port)) {
         was_open = false;
-        simulator_record(simulator, "reset");
-        board_reset(&simulator->board, RESET_EXTERNAL);
+        if (simulator->board.chip.powered) {
+            simulator_record(simulator, chip_now(&simulator->board.chip), "reset");
+            board_reset(&simulator->board, RESET_EXTERNAL);
+        }
     }
     if (!was_open) line->to_host_count = 0; /* what was said to nobody is lost */
     if (simulator->port.open) set_baud(simulator);
@@ -227,15 +233,17 @@ static bool replay(struct simulator *simulator, const char *path)
         fprintf(stderr, "simboard: %s: %s\n", path, strerror(errno));
         return false;
     }
-    while (fgets(line, sizeof line, file)) {
+    bool fits = true;
+    for (unsigned number = 1; fits && fgets(line, sizeof line, file); number++) {
         char *command;
         uint64_t cycle = strtoull(line, &command, 10);
         line[strcspn(line, "\n")] = '\0';
         if (cycle > chip_now(&simulator->board.chip)) board_run(&simulator->board, cycle);
-        if (strcmp(command, " end")) command_answer(simulator, command, reply, &wants_events);
+        fits = command > line && (!strcmp(command, " end") || command_answer(simulator, command, reply, &wants_events));
+        if (!fits) fprintf(stderr, "simboard: %s: line %u is no input of a recording\n", path, number);
     }
     fclose(file);
-    return true;
+    return fits;
 }
 
 int main(int argc, char **argv)
@@ -281,7 +289,7 @@ int main(int argc, char **argv)
     if (!control_listen(&simulator.control)) return EXIT_FAILURE;
     simulator_set_speed(&simulator, options.speed);
     live(&simulator);
-    simulator_record(&simulator, "end");
+    simulator_record(&simulator, chip_now(&simulator.board.chip), "end");
     port_unplug(&simulator.port);
     control_close(&simulator.control);
     return EXIT_SUCCESS;

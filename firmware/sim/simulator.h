@@ -22,11 +22,11 @@ struct simulator {
     bool quit;
 };
 
-/* Answer one command line; see README.md. */
-void command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events);
+/* Answer one command line; see README.md. False if it is refused. */
+bool command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events);
 
-/* Note an input with its board time, so that a replay gives the same bytes. */
-void simulator_record(struct simulator *simulator, const char *command);
+/* Note an input with the board time at which it came, so that a replay gives the same bytes. */
+void simulator_record(struct simulator *simulator, uint64_t cycle, const char *command);
 
 /* Real time starts to count anew from here. */
 void simulator_set_speed(struct simulator *simulator, enum speed speed);

@@ -1,5 +1,6 @@
 """A recording of timed inputs, replayed, gives the same bytes at the same cycles."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import serial
 
-from hil.board.simulator import BUILD, SimulatedBoard, Stats
+from hil.board.simulator import BUILD, BoardError, SimulatedBoard, Stats
 from tests.sim.monitor import eventually
 
 pytestmark = pytest.mark.sim
@@ -78,6 +79,26 @@ async def test_another_seed_tears_otherwise(tmp_path: Path, monitor_hex: Path) -
                 await board.run(1_200_000)
         torn.add(board.eeprom_log.read_text())
     assert len(torn) == 4
+
+
+@pytest.mark.parametrize(("line", "number"), [("noise", 2), ("12 explode", 2), ("12 power perhaps", 2), ("reset", 2)])
+def test_what_is_no_recording_is_refused_by_line(tmp_path: Path, line: str, number: int) -> None:
+    (tmp_path / "inputs").write_text(f"10 reset\n{line}\n20 end\n")
+    command = [BUILD / "sim" / "simboard", "--replay", tmp_path / "inputs"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert result.returncode == 1
+    assert f"inputs: line {number} is no input of a recording" in result.stderr
+
+
+async def test_what_was_refused_is_not_in_the_recording(tmp_path: Path, monitor_hex: Path) -> None:
+    async with SimulatedBoard(tmp_path, firmware=monitor_hex, speed="step", bootloader=False, record=True) as board:
+        await board.power(False)
+        for refused in ("reset", "cut tx 0", "adc 9 9"):
+            with pytest.raises(BoardError):
+                await board.command(refused)
+        os.close(os.open(board.port, os.O_RDWR | os.O_NOCTTY))  # resets nothing: there is no power
+        await board.stats()
+    assert [line.partition(" ")[2] for line in board.inputs.read_text().splitlines()] == ["power off", "end"]
 
 
 def test_a_missing_recording_is_reported(tmp_path: Path) -> None:
