@@ -104,6 +104,8 @@ def run(
     named = labels(bench or sorted(benches.shipped()))
     changes = {name: value for name, value in {"seed": seed, "readings": readings}.items() if value is not None}
     first = {name: benches.load(name, **changes) for name in named}
+    if trace and not any(one.replays for one in first.values()):
+        raise OncewayError("no bench here replays a recorded link", trace, 'One that does has a [[fault]] of kind = "line-trace"')
     traces = _recordings(trace) if trace else [None]
     items = [
         Item(name, named[name], one.seed + number, readings, traces[number % len(traces)] if one.replays else None)

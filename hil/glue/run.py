@@ -69,12 +69,13 @@ class GlueRun:
         self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         async with children(self._folder / "logs") as programs:
             await self._start(programs)
-            lanes = [asyncio.create_task(self._lane(faults, programs)) for faults in self._plan.lanes().values()]
+            lanes = asyncio.gather(*(self._lane(faults, programs) for faults in self._plan.lanes().values()))
             await wait_until(lambda: all(self._sampled(name) >= count for name, count in self._plan.readings.items()), 0.1)
-            await asyncio.wait(lanes, timeout=SPARK_WITHIN if self._to_table else SETTLE_S)
+            await asyncio.wait([lanes], timeout=SPARK_WITHIN if self._to_table else SETTLE_S)
             await self._settle()
-            for lane in lanes:
-                lane.cancel()
+            if lanes.done():
+                lanes.result()  # raises what one of them raised
+            lanes.cancel()  # what has not happened by now, the checker says
         self._enter()
         self._history.close()
         run, *events = read(self._folder / "history.jsonl")

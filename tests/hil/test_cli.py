@@ -178,3 +178,9 @@ def test_the_glue_beside_ours_again_and_again(tmp_path: Path, monkeypatch: pytes
         assert re.search(r"onceway, table +│ holds +│ 1 +│ 1 +│ 0 +│ 0 ", done.output)
     told = json.loads(runner.invoke(cli.app, ["glue", "--json", "--dir", str(tmp_path / "runs")]).stdout)
     assert [row["lost"] for row in told.values()] == [1, 0]
+
+
+def test_a_recorded_link_is_for_a_bench_that_replays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_need_firmware", lambda: None)
+    done = runner.invoke(cli.app, ["run", "gateway-kills", "--trace", "bursts"])
+    assert "bursts: no bench here replays a recorded link" in str(done.exception)
