@@ -27,6 +27,7 @@ from gateway.errors import OncewayError
 from hil import bench as benches
 from hil.bench import Bench
 from hil.checker import BREAKS_OFF, Verdict
+from hil.process import descendants
 from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
 from hil.report.sums import Sums, markdown, show, sums
 from hil.site import fresh, onceway
@@ -170,8 +171,10 @@ class Campaign:
                 await asyncio.wait_for(process.wait(), END_WITHIN)
             raise
         finally:
-            if process.returncode is None:
-                process.kill()
+            if process.returncode is None:  # and with it what it would have ended
+                for pid in (*descendants(process.pid), process.pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
         return _report(place)
 
     def _sum_up(self, finished: bool) -> None:

@@ -1,5 +1,6 @@
 """Campaigns: every run is told, sums are right, what is there already is not run again, and one failure fails all."""
 
+import asyncio
 import io
 import json
 import re
@@ -13,6 +14,8 @@ from gateway import __version__
 from hil import campaign
 from hil.bench import load
 from hil.campaign import Campaign, Item, labels
+from hil.counters import wait_until
+from tests.hil.test_process import alive
 
 PROGRAM = """#!PYTHON
 import json, pathlib, sys
@@ -155,6 +158,35 @@ def test_what_a_run_said_is_beside_its_folder(tmp_path: Path, started: Path) -> 
         made = Campaign([Item("demo", label, 1)], tmp_path / "all", False, Console(file=io.StringIO()))
         made.run(1)
     assert {"lines.v1-1.log", "lines.v2-1.log"} <= {path.name for path in (tmp_path / "all").iterdir()}
+
+
+HANGS = """#!/bin/sh
+trap '' INT
+sleep 600 &
+echo $$ $! > PIDS
+mkfifo PIDS.written
+wait
+"""
+
+
+def test_a_run_that_does_not_end_when_it_is_asked_takes_its_programs_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, pids = tmp_path / "onceway", tmp_path / "pids"
+    program.write_text(HANGS.replace("PIDS", str(pids)))
+    program.chmod(0o755)
+    monkeypatch.setattr(campaign, "onceway", lambda: str(program))
+    monkeypatch.setattr(campaign, "END_WITHIN", 0.1)
+    made = Campaign([Item("demo", "demo", 1)], tmp_path / "all", False, Console(file=io.StringIO()))
+
+    async def interrupt() -> None:
+        running = asyncio.create_task(made._all(1))
+        await wait_until((tmp_path / "pids.written").exists)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        for pid in map(int, pids.read_text().split()):
+            await wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+
+    asyncio.run(asyncio.wait_for(interrupt(), 30))
 
 
 def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path, started: Path) -> None:
