@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hil.bench import Bench
 from hil.board.ledger import SLOT_SIZE, SLOTS_AT
-from hil.board.simulator import Event
+from hil.board.simulator import Event, SimulatedBoard
 from hil.checker import Verdict, check
+from hil.device import Device
 from hil.faults import Evidence, Fault
 from hil.faults.board import BoardEepromWorn, BoardPowerCutInExchange, BoardSwapped, BoardWatchdog
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
@@ -23,7 +25,8 @@ from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.history import History, read
 from hil.injector import Injector
 from hil.plan import Plan
-from hil.process import EndedError, children
+from hil.process import Children, EndedError, children
+from hil.site import Folder
 
 READINGS = {"uno-1": 50, "uno-2": 50}
 
@@ -188,6 +191,25 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     assert (evidence is not None) is happened
     if evidence:
         assert evidence.data == {"old": 0xC0FFEE, "new": 0xBEEF, "held": 2}
+
+
+async def test_a_swap_that_is_interrupted_leaves_no_board_behind(tmp_path: Path, history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+
+    async def stop(board: SimulatedBoard) -> None:
+        stopped.append(board.directory.name)
+
+    async def provision(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(SimulatedBoard, "start", nothing)
+    monkeypatch.setattr(SimulatedBoard, "stop", stop)
+    monkeypatch.setattr(Device, "_provision", provision)
+    device = Device("uno-1", Folder(tmp_path), Bench(title="t", readings=20), Children(tmp_path), history)
+    with pytest.raises(asyncio.CancelledError):
+        await device.swap("uno-1/board-swapped-1", 1)
+    assert stopped == ["uno-1.2"]
+    assert device.board.directory.name == "uno-1"
 
 
 async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_each_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
