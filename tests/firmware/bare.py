@@ -1,10 +1,17 @@
-"""bare.c, built. In: a folder. Out: the program: a chip with nothing around it but its UART."""
+"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: what it and a gateway say to one another."""
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-from hil.board.simulator import BUILD
+from intelhex import IntelHex
 
+from hil.board.exchange import Gateway
+from hil.board.simulator import BUILD
+from provisioning.boards import board
+from provisioning.identity import Identity
+
+STEP_S = 0.001
 SIM = BUILD.parents[1] / "firmware" / "sim"
 
 
@@ -18,3 +25,25 @@ def build(folder: Path) -> Path:
     program = folder / "bare"
     subprocess.run(["gcc", *options, "-I", SIM, "-o", program, *sources, *libraries], check=True)
     return program
+
+
+def named(firmware: Path, kind: str, folder: Path) -> Path:
+    """This firmware with the identity of the device `roof-1` where this kind of board has it."""
+    image = IntelHex(str(firmware))
+    image.puts(board(kind).identity, Identity.create("roof-1").to_bytes())
+    image.write_hex_file(str(folder / "patched.hex"))
+    return folder / "patched.hex"
+
+
+def run(chip: "subprocess.Popen[str]", gateway: Gateway, hz: int, seconds: float) -> Iterator[float]:
+    """Let the chip and the gateway talk, a millisecond at a time; the time, in seconds."""
+    assert chip.stdin is not None
+    assert chip.stdout is not None
+    answer = b""
+    for step in range(1, int(seconds / STEP_S)):
+        chip.stdin.write(f"{int(hz * STEP_S)} {answer.hex() or '-'}\n")
+        chip.stdin.flush()
+        sent = chip.stdout.readline().strip()
+        assert sent, "the chip has crashed"
+        answer = gateway.receive(bytes.fromhex(sent.strip("-")), step * STEP_S)
+        yield step * STEP_S

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hil.board.exchange import Gateway
 from hil.board.measure import measure
+from hil.senml import decode
+from provisioning.boards import board, catalogue
+from tests.firmware.bare import build, named, run
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 CATEGORIES = {
@@ -26,18 +30,31 @@ SKETCHES = FIRMWARE.parent / "build" / "firmware" / "arduino"
 @pytest.fixture(scope="module", autouse=True)
 def sketches() -> None:
     for folder, target in ((FIRMWARE, "arduino"), (FIRMWARE / "sim", "all")):
-        done = subprocess.run(["make", "-s", "-C", folder, target], capture_output=True, text=True)
+        done = subprocess.run(["make", "-s", "-j2", "-C", folder, target], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_example_is_built() -> None:
+def test_every_example_is_built_for_every_board_of_the_core() -> None:
+    """The core knows a Nano with an old boot loader by its upload speed only."""
     examples = {path.stem for path in FIRMWARE.glob("examples/*/*.ino")}
     assert examples == {path.name for path in (FIRMWARE / "examples").iterdir()}
-    assert examples == {path.stem for path in SKETCHES.glob("*.hex")}
+    built = {(path.parent.name, path.stem) for path in SKETCHES.glob("*/*.hex")}
+    assert built == {(board, example) for board in catalogue().keys() - {"nano-old"} for example in examples}
 
 
 async def test_the_sensor_publishes_on_the_arduino_core() -> None:
-    assert (await measure(SKETCHES / "sensor.hex", 5)).readings == 5
+    assert (await measure(SKETCHES / "uno" / "sensor.hex", 5)).readings == 5
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("kind", "chip"), [("nano", "atmega328p"), ("pro-mini", "atmega328p"), ("mega2560", "atmega2560")])
+def test_it_publishes_on_the_other_boards_under_its_name(kind: str, chip: str, tmp_path: Path) -> None:
+    gateway, hz = Gateway(), board(kind).clock
+    command = [build(tmp_path), chip, str(hz), named(SKETCHES / kind / "sensor.hex", kind, tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert any(gateway.completed >= 2 for _ in run(process, gateway, hz, 30))
+    [first, *_] = decode(gateway.deliveries[0].payload) or ()
+    assert first.name == "roof-1:boot"
 
 
 def test_keywords_are_names_of_the_library() -> None:

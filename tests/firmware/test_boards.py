@@ -2,7 +2,6 @@
 simulated board, other chips and clocks in a simulator with nothing but the chip (bare.c)."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from hil.board.exchange import Gateway, converse
 from hil.board.simulator import BUILD, SimulatedBoard
 from hil.senml import decode
 from provisioning.boards import board, catalogue
-from provisioning.identity import Identity
-from tests.firmware.bare import build
-
-STEP_S = 0.001
+from tests.firmware.bare import build, named, run
 
 
 @pytest.mark.parametrize("name", sorted(catalogue()))
@@ -25,19 +21,13 @@ def test_the_build_ends_below_the_identity_page(name: str) -> None:
     assert end < board(name).identity < board(name).application_end
 
 
-def named(kind: str, name: str, folder: Path) -> Path:
-    """The build for this kind of board, with the identity of a device of this name."""
-    image = IntelHex(str(BUILD.parents[1] / board(kind).hex_file))
-    image.puts(board(kind).identity, Identity.create(name).to_bytes())
-    image.write_hex_file(str(folder / "patched.hex"))
-    return folder / "patched.hex"
-
-
 @pytest.mark.sim
 @pytest.mark.parametrize("name", ["uno", "nano", "nano-old"])
 async def test_it_finds_its_name(name: str, tmp_path: Path) -> None:
     gateway = Gateway()
-    async with SimulatedBoard(tmp_path / "board", firmware=named(name, "roof-1", tmp_path), speed="step") as simulated:
+    async with SimulatedBoard(
+        tmp_path / "board", firmware=named(BUILD.parents[1] / board(name).hex_file, name, tmp_path), speed="step"
+    ) as simulated:
         await converse(simulated, gateway, completed=1)
     [first, *_] = decode(gateway.deliveries[0].payload) or ()
     assert first.name == "roof-1:boot"
@@ -48,27 +38,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("bare"))
 
 
-def run(chip: "subprocess.Popen[str]", gateway: Gateway, hz: int, seconds: float) -> Iterator[float]:
-    """Let the chip and the gateway talk, a millisecond at a time; the time, in seconds."""
-    assert chip.stdin is not None
-    assert chip.stdout is not None
-    answer = b""
-    for step in range(1, int(seconds / STEP_S)):
-        chip.stdin.write(f"{int(hz * STEP_S)} {answer.hex() or '-'}\n")
-        chip.stdin.flush()
-        sent = chip.stdout.readline().strip()
-        assert sent, "the chip has crashed"
-        answer = gateway.receive(bytes.fromhex(sent.strip("-")), step * STEP_S)
-        yield step * STEP_S
-
-
 @pytest.mark.sim
 @pytest.mark.parametrize(("name", "chip"), [("mega2560", "atmega2560"), ("pro-mini", "atmega328p")])
 def test_another_chip_or_clock_publishes_and_obeys(bare: Path, name: str, chip: str, tmp_path: Path) -> None:
     """Its name, its readings at QoS 2, an interval that it keeps in its EEPROM, and a reboot that it does not repeat."""
     gateway = Gateway(commands=(b"interval 300", b"reboot"))
     hz = board(name).clock
-    command: list[str | Path] = [bare, chip, str(hz), named(name, "roof-1", tmp_path)]
+    command: list[str | Path] = [bare, chip, str(hz), named(BUILD.parents[1] / board(name).hex_file, name, tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         end = next(time for time in run(process, gateway, hz, 30) if gateway.obeyed == 2 and gateway.completed >= 10)
     records = [record for delivery in gateway.deliveries for record in decode(delivery.payload) or ()]
