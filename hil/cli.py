@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gateway.errors import OncewayError
@@ -224,7 +225,7 @@ def compare(one: RunArgument, other: RunArgument, as_json: Json = False) -> None
         return
     table = Table("", one.name, other.name, "change")
     for row in found:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)
 
 

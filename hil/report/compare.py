@@ -20,9 +20,13 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """The change is told in percent, where both are numbers and the first is not 0."""
+    """Of the benches only what differs. The change is told in percent, where both are numbers and the first is not 0."""
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))
+    benches = one.get("bench", {}), other.get("bench", {})
+    for name in dict.fromkeys([*benches[0], *benches[1]]):
+        if name not in PLAIN and benches[0].get(name) != benches[1].get(name):
+            yield _row(f"bench: {name}", benches[0].get(name), benches[1].get(name))
     faults, others = one["faults"]["happened"], other["faults"]["happened"]
     for kind in sorted(faults.keys() | others.keys()):
         yield _row(f"faults: {kind}", faults.get(kind, 0), others.get(kind, 0))

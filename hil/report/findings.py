@@ -5,12 +5,12 @@ In: a history. Out: `Findings`. Times are seconds since the first event; a run t
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hil.checker import COMMAND, Outcome, Result, Verdict, check
+from hil.checker import COMMAND, Outcome, Publication, Result, Verdict, check
 from hil.history import HOPS, Event, read, taking
 
 PERCENTILES = (50, 90, 99, 100)
@@ -169,6 +169,7 @@ class Findings:
             "claim": result.claim,
             "readings": {"produced": result.produced, "arrived": result.rows, "statuses": result.statuses},
             "commands": result.commands,
+            "offenders": [_offender(one) for one in result.offenders],
             "outcomes": {outcome: result.count(outcome) for outcome in Outcome},
             "hops": {hop: len(times) for hop, times in self.arrivals.items()},
             "faults": {"planned": sum(fault.kind != COMMAND for fault in self.faults.values()), "happened": dict(result.faults)},
@@ -186,6 +187,11 @@ class Findings:
             "bench": self.bench,
             "sent": self.sent,
         }
+
+
+def _offender(one: Publication) -> dict[str, Any]:
+    seen = {hop: len(one.way[hop]) for hop in HOPS}
+    return {**asdict(one.key), "outcome": one.outcome, "hop": one.hop, "seen": seen}
 
 
 def find(history: Path) -> Findings:

@@ -97,7 +97,7 @@ def _used(found: Findings, name: str) -> str:
 def _hops(found: Findings) -> str:
     ways = [publication.way for publication in found.result.publications]
     rows = [(hop, sum(bool(way[hop]) for way in ways), len(found.arrivals[hop])) for hop in HOPS if found.arrivals[hop]]
-    return _table(("hop", "publications", "times seen"), rows)
+    return _table(("hop", "publications", "times seen"), rows) if rows else ""
 
 
 def _faults(found: Findings) -> str:

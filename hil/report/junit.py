@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from hil.checker import Verdict
 from hil.report.findings import Findings
-from hil.report.text import offender
+from hil.report.text import offender, way
 
 OFFENDERS_SHOWN = 100
 
@@ -45,8 +45,10 @@ def _suite(root: ElementTree.Element, run: Findings) -> None:
     if run.result.verdict is not Verdict.HOLDS:
         tag = "failure" if failed else "error"
         found = ElementTree.SubElement(promise, tag, message="; ".join(run.result.reasons), type=run.result.verdict)
+        shown = run.result.offenders[:OFFENDERS_SHOWN]
+        ways = [line for one in shown for line in (offender(one), *way(one, run.result.start))]
         words = [line for lines in run.result.last_words.values() for line in lines]
-        found.text = "\n".join([*map(offender, run.result.offenders[:OFFENDERS_SHOWN]), *words])
+        found.text = "\n".join([*ways, *words])
     for limit in run.exceeded:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=limit.partition(" ")[0], time="0")
         ElementTree.SubElement(case, "failure", message=limit, type="limit")

@@ -88,6 +88,7 @@ def test_a_history_that_breaks_off_has_findings() -> None:
     assert found.written_per_reading is None
     assert "unknown" in page(found)
     assert "unknown" in page(findings([]))
+    assert "Publications at each hop" not in page(findings([]))
 
 
 class Page(HTMLParser):
@@ -131,7 +132,9 @@ def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path)
     [suite] = ElementTree.fromstring(junit([findings(run(3))]))
     assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
     promise, *faults = suite
-    assert "lost: uno-1 sequence 8" in str(promise.findtext("failure"))
+    told = str(promise.findtext("failure"))
+    assert "lost: uno-1 sequence 8" in told
+    assert "7.000 s  board  uno-1:adc0=2.5 at None" in told
     assert [case.get("name") for case in faults if case.find("error") is not None] == ["uno-1/line-cut-1 happened"]
     (tmp_path / "a.xml").write_text(junit([findings(run())]))
     (tmp_path / "b.xml").write_text(junit([findings(run())]))
@@ -178,6 +181,12 @@ def test_what_clients_publish_is_no_goodput_of_lines() -> None:
 def test_a_long_run_makes_no_heavy_page() -> None:
     begin = Event(0, "rig", "run", {"version": "1", "bench": {"title": "", "until": "batch"}, "plan": {"seed": 1}})
     assert len(page(findings([begin, *used(1, *range(50_000_000, 50_020_000))]))) < 150_000
+
+
+def test_json_names_what_is_not_ok() -> None:
+    told = findings(run(1)).to_json()["offenders"]
+    seen = {"board": 1, "spool": 0, "batch": 0, "table": 0}
+    assert told == [{**KEY, "sequence": 10, "outcome": "lost", "hop": "spool", "seen": seen}]
 
 
 def test_limits_are_judged_by_what_was_measured() -> None:
@@ -256,6 +265,17 @@ def test_two_runs_side_by_side() -> None:
     assert told["outcomes: lost"] == ["0", "5", ""]
     assert told["readings: arrived"] == ["10", "5", "-50%"]
     assert told["verdict"] == ["unknown", "fails", ""]
+    assert not [name for name in told if name.startswith("bench")]
+
+
+def test_runs_of_different_benches_side_by_side(tmp_path: Path) -> None:
+    other = run()
+    other[0].data["bench"].update(title="[bold]other", boards=3)
+    told = {name: values for name, *values in rows(findings(run()).to_json(), findings(other).to_json())}
+    assert told["bench: boards"] == ["", "3", ""]
+    assert "bench: title" not in told
+    said = runner.invoke(cli.app, ["compare", str(save(tmp_path / "one", run())), str(save(tmp_path / "other", other))]).output
+    assert "[bold]other" in said
 
 
 def test_report_and_compare_on_the_command_line(tmp_path: Path) -> None:
