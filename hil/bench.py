@@ -68,9 +68,10 @@ class BoardTable(BaseModel):
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones, two if there is no real one; board:
-    real ones. readings: of all boards together. interval_ms: between samples of a board. stall_s: for how long nothing may move. commands:
-    to the boards, through the gateway. client: programs that publish over TCP beside the boards. config: settings of gateway and uplink
-    that differ from the rig's own, by section of gateway.toml."""
+    real ones. firmware: a HEX file for all of them in place of the sensor example's, with the same journal and payload. readings: of all
+    boards together. interval_ms: between samples of a board. stall_s: for how long nothing may move. commands: to the boards, through the
+    gateway. client: programs that publish over TCP beside the boards. config: settings of gateway and uplink that differ from the rig's
+    own, by section of gateway.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -78,6 +79,7 @@ class Bench(BaseModel):
     until: Literal["batch", "table"] = "table"
     boards: int = Field(default=2, ge=0, le=20)
     board: list[BoardTable] = []
+    firmware: str | None = None
     readings: int = Field(default=400, ge=1)
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
@@ -116,6 +118,8 @@ class Bench(BaseModel):
             raise ValueError("a board that is swapped has not obeyed what was sent to the one before; leave out commands or board-swapped")
         if "gateway-kill-at-each-step" in kinds and self.boards > 1:
             raise ValueError("gateway-kill-at-each-step counts the steps of one board's exchange, so boards must be 1")
+        if "gateway-kill-at-each-step" in kinds and self.client:
+            raise ValueError("gateway-kill-at-each-step counts the steps of one board's exchange, and a [[client]] makes others")
         others = [kind.kind for kind in self.fault if kind.part == "gateway"]
         if "gateway-kill-at-each-step" in kinds and others:
             raise ValueError(f"gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks; leave out {others[0]}")

@@ -89,7 +89,7 @@ class Device(Wired):
         """Firmware and identity, by the user's command. On a busy machine the boot loader's second may pass before it is spoken to, so it
         is tried again, as a user would."""
         argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
-        argv += ["--hex", str(HEX), "--registry", str(self._folder.registry)]
+        argv += ["--hex", self._bench.firmware or str(HEX), "--registry", str(self._folder.registry)]
         for left in reversed(range(PROVISION_TRIES)):
             try:
                 await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)

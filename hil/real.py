@@ -110,8 +110,9 @@ class RealBoard(Wired):
         if power := self._table.power:
             self._switch = await asyncio.to_thread(Switch, Path(power.labgrid), power.target)
             await asyncio.to_thread(self._switch.turn, True)
-        async with asyncio.timeout(RESTART_WITHIN):
-            await wait_until(self.port.exists)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RESTART_WITHIN):
+                    await wait_until(self.port.exists)  # that of a board with its power from USB
         ports.check(str(self.port))
 
     async def stop(self) -> None:
@@ -128,7 +129,7 @@ class RealBoard(Wired):
 
     async def _provision(self, command: Literal["provision", "replace"]) -> None:
         argv = [onceway(), "device", command, self.name, "--port", str(self.port), "--board", self._board.name]
-        argv += ["--registry", str(self._folder.registry)]
+        argv += ["--registry", str(self._folder.registry), *(["--hex", self._bench.firmware] if self._bench.firmware else [])]
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 
     async def _greeted(self) -> dict[str, Any]:

@@ -88,6 +88,11 @@ def test_all_shipped_benches_load() -> None:
             'title = "t"\n[[board]]\nport = "/dev/a"\nkind = "una"',
             "line 4: [[board]] number 1: there is no kind of board 'una'; there are uno, nano, ",
         ),
+        ('title = "t"\n[[board]]\nprot = "/dev/a"', "line 3: [[board]] number 1: there is no key 'prot' (was 'port' meant?)"),
+        (
+            'title = "t"\nboards = 1\n[[client]]\n[[fault]]\nkind = "gateway-kill-at-each-step"',
+            "gateway-kill-at-each-step counts the steps of one board's exchange, and a [[client]] makes others",
+        ),
         ('title = "t"\n[[board]]\nkind = "uno"', "line 2: [[board]] number 1: port is missing"),
         ('title = "t"\n[[client]]\nqos = 2\n[[client]]\nqos = 3', "line 5: [[client]] number 2: qos = 3: input should be 0, 1 or 2"),
         ('title = "t"\n[[board]]\nport = "/dev/a"\n[commands]', "whether a real board has obeyed is in its EEPROM"),
