@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gateway.links.handshake import Hello
 from hil.wire.line import Line
 from hil.wire.ports import open_board
 from hil.wire.wire import Wire
@@ -25,15 +26,23 @@ class Rig:
     """A wire process between a pseudo-terminal that plays the board and a port that plays the gateway."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.board, slave = os.openpty()
-        tty.setraw(slave)
+        self.link = folder / "board"
+        self.board, slave = self.plug()
         self.port = folder / "port"
-        argv = [sys.executable, "-m", "hil.wire", "--board", os.ttyname(slave), "--port", str(self.port), *options]
+        argv = [sys.executable, "-m", "hil.wire", "--board", str(self.link), "--port", str(self.port), *options]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.events: list[Event] = []
         self.gateway = -1
         self.expect("ready")
         os.close(slave)
+
+    def plug(self) -> tuple[int, int]:
+        """A board's port, under the name that the wire knows: the board's side of it and the other one."""
+        board, slave = os.openpty()
+        tty.setraw(slave)
+        self.link.unlink(missing_ok=True)
+        self.link.symlink_to(os.ttyname(slave))
+        return board, slave
 
     def expect(self, kind: str) -> Event:
         assert self.process.stdout is not None
@@ -139,6 +148,41 @@ def test_what_nobody_listens_to_is_gone(rig: Callable[..., Rig]) -> None:
     wire.open()
     os.write(wire.board, b"after")
     assert read(wire.gateway, 5) == b"after"
+
+
+def test_the_port_of_a_real_board_may_go_away_and_come_back(rig: Callable[..., Rig]) -> None:
+    wire = rig("--real")
+    wire.open()
+    os.close(wire.board)
+    wire.expect("gone")
+    os.write(wire.gateway, b"nobody hears this")
+    while wire.expect("count")["down"]["dropped"] < 17:
+        pass
+    wire.board, slave = wire.plug()
+    wire.expect("back")
+    os.close(slave)
+    os.write(wire.board, b"here")
+    assert read(wire.gateway, 4) == b"here"
+    os.write(wire.gateway, b"and there")
+    assert read(wire.board, 9) == b"and there"
+
+
+def test_a_simulated_board_that_goes_away_is_an_error(rig: Callable[..., Rig]) -> None:
+    wire = rig()
+    os.close(wire.board)
+    assert wire.process.wait(20) == 1
+    assert wire.process.stderr is not None
+    assert "the board's port has" in wire.process.stderr.read()
+    wire.board = os.open(os.devnull, os.O_RDWR)  # for the fixture to close
+
+
+def test_a_real_board_is_listened_to(rig: Callable[..., Rig]) -> None:
+    wire = rig("--real", "--noise", "0.4")
+    wire.open()
+    os.write(wire.board, Hello(3, 0, 7, 9, 56, 2, "real-1", True).to_bytes())
+    told = wire.expect("hello")  # as it left the board, whatever becomes of it
+    del told["t"]
+    assert told == {"event": "hello", "name": "real-1", "boot": 3, "incarnation": 7, "next_sequence": 9, "power_on": True}
 
 
 def test_each_opening_by_the_gateway_is_an_edge_of_dtr_for_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
