@@ -71,7 +71,8 @@ class Uplink:
         self._outage_since: float | None = None
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
-        """once: do not wait for age or window. Raises OwnedByAnother; with once=True also what else goes wrong."""
+        """once: do not wait for age or window. Raises OwnedByAnother, and OncewayError when the database was replaced; with once=True also
+        what else goes wrong."""
         try:
             while not stop.is_set():
                 if pause := self._pace.wait_s():
@@ -94,6 +95,7 @@ class Uplink:
 
     def _step(self, once: bool) -> bool:
         """Land one batch; False when there is nothing to do now."""
+        self._spool.stay()
         if not (once or self._pace.open()):
             self._disconnect()
             return False

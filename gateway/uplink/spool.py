@@ -89,6 +89,7 @@ class Spool:
             self._db = connect_to_read(path) if to_read else connect(path)
             if to_read:
                 self._db.execute("BEGIN")
+            self._inode = path.stat().st_ino
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
         except PermissionError as error:
             raise OncewayError(
@@ -109,6 +110,11 @@ class Spool:
         self.close()
         if isinstance(error, sqlite3.Error):
             raise self._unusable(error) from error
+
+    def stay(self) -> None:
+        """Raise OncewayError when another database stands in this one's place: after a restore, rows come into that one."""
+        if not self._path.is_file() or self._path.stat().st_ino != self._inode:
+            raise OncewayError("the gateway's database was taken away or replaced", str(self._path), "Start the uplink again")
 
     def _unusable(self, error: sqlite3.Error) -> OncewayError:
         return OncewayError(f"the gateway's database cannot be used ({error})", str(self._path), "See: onceway store check")

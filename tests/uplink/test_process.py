@@ -96,6 +96,17 @@ def test_a_second_start_names_the_holder_of_the_lock(data, onceway, tmp_path):
     assert first.poll() is None
 
 
+def test_an_uplink_whose_database_was_replaced_ends_and_says_so(data, make_data, onceway, tmp_path):
+    """As when a backup is restored and nobody has stopped the uplink; systemd starts it again."""
+    data.add(500)
+    process = onceway.start("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing")
+    wait_for(lambda: not data.spool_ids())
+    other = make_data(tmp_path / "other")
+    (other.path / "gateway.db").rename(data.path / "gateway.db")
+    assert process.wait(20) == 1
+    assert "gateway.db: the gateway's database was taken away or replaced. Start the uplink again" in process.stderr.read()
+
+
 def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
     data.add(700)
     assert onceway("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing", "--once").returncode == 0
