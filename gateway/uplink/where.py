@@ -76,7 +76,7 @@ def where(
     if folder is not None:
         with Spool(folder, to_read=True) as spool:
             found += in_gateway(spool, device, sequence, _landing(loaded))
-            if not found:
+            if not found and not as_json:
                 typer.echo(_unknown(spool, device, sequence), err=True)
     if table is not None:
         found += in_table(table, device, sequence)

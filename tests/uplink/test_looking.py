@@ -69,6 +69,7 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain
     }
     nowhere = onceway("where", "sensor-1", "11", "--config", config, "--json")
     assert (nowhere.returncode, json.loads(nowhere.stdout)["places"]) == (1, [])
+    assert json.loads(nowhere.stderr)["error"] == "there is no reading 11 of sensor-1 here"
     code, text = where("sensor-1", 11)
     assert code == 1
     assert "not in this gateway's spool or batches" in text

@@ -78,7 +78,7 @@ class S3Landing(Landing):
 
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, PermissionError | NoCredentialsError):
-            return "Look at the key, its secret, and what they may do in this bucket"
+            return "Look at the key, its secret, what they may do in this bucket, and at this machine's clock"
         return "Make the bucket first" if _code(error) == "NoSuchBucket" else None
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
