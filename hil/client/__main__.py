@@ -1,7 +1,8 @@
 """`python -m hil.client`: a program that publishes over MQTT 5, one message after the other, with paho. SIGTERM ends it.
 
 In: where the broker is, how many messages, of which size, at which QoS and rate. Out: JSON Lines on standard output: `publication` before a
-message goes to paho, `acknowledged` when the gateway has it (not at QoS 0), `again` when it was refused and goes out once more.
+message goes to paho, `acknowledged` when the gateway has it (not at QoS 0), `again` when it goes out once more: it was refused, or the
+gateway does not know its PUBREL (0x92), which after a lost PUBCOMP means that it has it, and after a refusal that it has not.
 
 Each message names its identity (user properties `incarnation` and `seq`). Only one is under way at a time, so order is kept also when one
 is refused; the session outlives the connection, and what was not acknowledged paho sends again when it is connected again.
