@@ -19,6 +19,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--page); color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+h1, p, summary { overflow-wrap: anywhere; }
 .verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; color: var(--page); font-weight: bold; }
 .holds { background: var(--good); } .fails { background: var(--bad); } .unknown { background: var(--doubt); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }

@@ -51,7 +51,9 @@ def look(folder: Path, text: str, width: int, scheme: str) -> dict[str, Any]:
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])
 @pytest.mark.parametrize("width", [360, 1200])
 def test_a_report_is_readable(tmp_path: Path, width: int, scheme: str) -> None:
-    seen = look(tmp_path, page(findings(run(3))), width, scheme)
+    events = run(3)
+    events[0].data["bench"]["title"] += "x" * 200
+    seen = look(tmp_path, page(findings(events)), width, scheme)
     assert seen["verdict"] == "fails"
     assert seen["width"] <= width  # nothing to scroll sideways
     assert seen["height"] > 1000
