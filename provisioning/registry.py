@@ -97,13 +97,22 @@ class Registry:
     def _writing(self) -> Iterator[None]:
         """A transaction that takes the write lock before it reads: two that read first and write then would not wait for one another."""
         connection = self._database.conn
-        connection.execute("BEGIN IMMEDIATE")
+        with self._in_words():
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:
-            connection.rollback()
-            raise
-        connection.commit()
+        except sqlite3.Error as error:
+            hint = "Is its disk full, or does another process hold it? `onceway registry import` restores a backup of a damaged one"
+            raise OncewayError(f"the device registry cannot be used ({error})", str(self.path), hint) from error
 
     def _table(self, name: str) -> sqlite_utils.db.Table:
         return cast(sqlite_utils.db.Table, self._database[name])
@@ -112,7 +121,8 @@ class Registry:
         """All devices by name."""
         works = {work.name: work for work in self.works()}
         leaving = {work.was for work in works.values()}
-        found = {row["name"]: Device(**row) for row in self._table("device").rows}
+        with self._in_words():
+            found = {row["name"]: Device(**row) for row in self._table("device").rows}
         for name, known in found.items():
             if name in leaving and known.status != "revoked":
                 found[name] = replace(known, status="flashing")  # its board is about to have another name
@@ -124,7 +134,8 @@ class Registry:
 
     def works(self) -> list[Work]:
         """All boards that are being written, or were when that was interrupted."""
-        return [Work(**row) for row in self._table("work").rows]
+        with self._in_words():
+            return [Work(**row) for row in self._table("work").rows]
 
     def work(self, name: str) -> Work | None:
         return next((work for work in self.works() if work.name == name), None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import OncewayError
+from provisioning import registry as registry_module
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from provisioning.schema import _MIGRATIONS
@@ -163,6 +164,29 @@ def test_a_registry_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(OncewayError, match="newer Onceway"):
         Registry(path)
+
+
+def test_a_registry_that_another_process_keeps_locked_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "_WAIT_S", 0.05)
+    registry = Registry(tmp_path / "registry.db")
+    other = sqlite3.connect(registry.path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    for use in (lambda: registry.admit("roof-1"), registry.devices, lambda: registry.begin(Identity.create("roof-1"), "uno", "p")):
+        with pytest.raises(OncewayError, match=r"registry\.db: the device registry cannot be used \(database is locked\)"):
+            use()
+    other.close()
+
+
+def test_a_damaged_registry_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    registry = Registry(path)
+    for number in range(200):
+        registry.admit(f"roof-{number}")
+    with path.open("r+b") as file:
+        file.seek(4096)  # behind the first page, which has the header and the tables' names
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    with pytest.raises(OncewayError, match=r"registry\.db: the device registry cannot be used"):
+        Registry(path).devices()
 
 
 def test_many_who_enter_devices_at_once_wait_for_one_another(tmp_path: Path) -> None:
