@@ -1,11 +1,11 @@
 """A run that cannot go on has a verdict and the cause in its report: the program's, if one under test ended by itself, else the rig's."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.checker import Result, Verdict
 from hil.display import Display
+from hil.history import Event, read
 from hil.plan import plan
 from hil.process import EndedError
 from hil.report.files import read_json
@@ -102,20 +103,30 @@ async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(t
     assert result.reasons[0] == "the rig broke: the boot loader does not answer"
 
 
+def events(folder: Path) -> list[Event]:
+    """What a run has entered so far."""
+    history = folder / "history.jsonl"
+    return list(read(history)) if history.exists() else []
+
+
 @pytest.mark.sim
 @pytest.mark.timeout(120)
 def test_a_gateway_that_dies_leaves_a_report_and_no_process(tmp_path: Path) -> None:
     (tmp_path / "dies.toml").write_text(BENCH)
     folder = tmp_path / "run"
     argv = [Path(sys.executable).with_name("onceway"), "hil", "run", tmp_path / "dies.toml", "--dir", folder]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "journalled" in line and " 0 spooled" not in line:
-            break
-    events = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    os.kill(next(event["pid"] for event in events if (event["hop"], event["event"]) == ("gateway", "usage")), signal.SIGKILL)
-    out, _ = process.communicate(timeout=60)
+    with (tmp_path / "said").open("w+") as said, subprocess.Popen(argv, stdout=said, stderr=said) as process:
+        try:
+            while {("spool", "publication"), ("gateway", "usage")} - {(event.hop, event.event) for event in events(folder)}:
+                assert process.poll() is None, (tmp_path / "said").read_text()
+                time.sleep(0.1)
+            os.kill(
+                next(event.data["pid"] for event in events(folder) if event.event == "usage" and event.hop == "gateway"), signal.SIGKILL
+            )
+            process.wait(60)
+        finally:
+            process.send_signal(signal.SIGINT)  # does nothing to one that has ended
+    out = (tmp_path / "said").read_text()
     assert process.returncode == 1, out
     report = read_json(folder / "report.json")
     assert (report["verdict"], report["reasons"][0]) == ("fails", "gateway ended by itself (signal 9)")
