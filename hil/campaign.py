@@ -85,13 +85,16 @@ class Campaign:
         self._folder = folder
         self._keep = keep
         self._console = console
-        self._anew = False
         self.reports: dict[str, dict[str, Any]] = {}
 
     def run(self, jobs: int) -> bool:
         """Return whether every run holds. On Ctrl-C what has begun writes its report, then KeyboardInterrupt is raised."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._anew = self._finished()
+        if self._finished():
+            for item in self._items:
+                with suppress(OncewayError):  # which is said when the run's turn comes
+                    fresh(self._folder / item.name)
+        (self._folder / SUMS).write_text(json.dumps({"finished": False}) + "\n")
         done = False
         try:
             asyncio.run(self._all(jobs))
@@ -122,7 +125,7 @@ class Campaign:
 
     async def _one(self, item: Item) -> None:
         place = self._folder / item.name
-        report = None if self._anew else _report(place)
+        report = _report(place)
         if report is None or not self._counts(item, report):
             try:
                 fresh(place)

@@ -123,6 +123,22 @@ def test_what_is_there_of_another_bench_does_not_count(tmp_path: Path, started: 
     assert "again" not in run(tmp_path / "all", 1, 2, 3, readings=80)[1]
 
 
+def test_nothing_of_a_campaign_that_ended_counts_for_one_that_begins_anew(
+    tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "all", 1, 2)
+
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Campaign, "_one", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "all", 1, 2)
+    assert run(tmp_path / "all", 1, 2)[0]
+    assert sorted(started.read_text().split()) == ["1", "1", "2", "2"]
+
+
 def test_a_run_that_fails_counts_when_its_campaign_goes_on(tmp_path: Path, started: Path) -> None:
     run(tmp_path / "all", 7)
     interrupt(tmp_path / "all")
