@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.client.__main__ import payload_of
+from hil.client.__main__ import UnderWay, payload_of
 from hil.client.client import Client, ClientTable
 from hil.commander import free_port
 from hil.counters import wait_until
@@ -120,3 +120,21 @@ def test_a_payload_has_its_size_and_says_whose_it_is() -> None:
         assert len(payload) == size
         assert payload == b"client-1 7 "[:size] + payload[11:]
     assert payload_of("client-1", 7, 50, random.Random(1)) == payload_of("client-1", 7, 50, random.Random(1))
+
+
+def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    under_way = UnderWay()
+
+    def log(*texts: str) -> None:
+        for text in texts:
+            under_way.follow(None, None, 0, text)  # type: ignore[arg-type]
+
+    under_way.begin(7)
+    log("Sending PUBLISH (d0, q2, r0, m7)", "Sending PUBLISH (d1, q2, r0, m7)", "Received PUBREC (Mid: 7)", "Sending PUBREL (Mid: 7)")
+    assert capsys.readouterr().out == ""
+    log("Sending PUBLISH (d1, q2, r0, m7)", "Sending PUBLISH (d1, q2, r0, m7)")
+    [said] = capsys.readouterr().out.splitlines()
+    assert '"event": "again", "sequence": 7' in said
+    under_way.begin(8)
+    log("Sending PUBLISH (d0, q2, r0, m8)")
+    assert capsys.readouterr().out == ""
