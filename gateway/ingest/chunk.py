@@ -3,11 +3,11 @@
 In: checked batches (Arrow tables in the uplink's columns). Out: one Arrow record batch in the columns of `CHUNK`.
 
 The driver decides which rows are new from the ranges alone, so it never looks at single rows. Every row carries its chunk's number, and
-the first row of a chunk carries the header: its ranges, and for each batch how many rows were taken from it and how many are left after
-those that come twice in the chunk. A damaged batch is a row of its own, with the reason under `flaw` and chunk -1.
+the first row of a chunk carries the header: its ranges (one value of bytes, which Spark passes on as it is), and for each batch how many
+rows were taken from it and how many are left after those that come twice in the chunk. A damaged batch is a row of its own, with the
+reason under `flaw` and chunk -1.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from gateway.ingest import decoded
 from gateway.ingest.landing import Announced
+from gateway.ingest.ranges import RANGES, Ranges
 
 _FEED = pa.struct([("gateway", pa.string()), ("epoch", pa.string()), ("batch", pa.int64()), ("taken", pa.int64()), ("rows", pa.int64())])
-_RANGE = pa.struct([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
 
 SPARK_CHUNK: StructType = from_arrow_schema(
     pa.schema(
@@ -40,23 +40,13 @@ SPARK_CHUNK: StructType = from_arrow_schema(
             ("epoch", pa.string()),
             ("batch", pa.int64()),
             ("chunk", pa.int64()),
-            ("header", pa.struct([("feeds", pa.list_(_FEED)), ("ranges", pa.list_(_RANGE))])),
+            ("header", pa.struct([("feeds", pa.list_(_FEED)), ("ranges", pa.binary())])),
             ("flaw", pa.string()),
         ]
     )
 )
 CHUNK: pa.Schema = to_arrow_schema(SPARK_CHUNK, timezone="UTC")
 """The same columns, exactly as Spark wants them from a source."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranges:
-    """Consecutive sequences by key, as columns. first, last: both inclusive."""
-
-    device: pa.Array
-    incarnation: Any
-    first: Any
-    last: Any
 
 
 def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
@@ -84,8 +74,8 @@ def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
     return _record_batch({name: pa.array([value], CHUNK.field(name).type) for name, value in values.items()}, 1)
 
 
-def find_ranges(rows: pa.Table) -> tuple[Any, Ranges]:
-    """The positions of the first row of every key, in order, and the ranges that these keys make."""
+def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
+    """The positions of the first row of every key, in order, and the ranges that these keys make, in the columns of `RANGES`."""
     devices = rows["device"].combine_chunks().dictionary_encode()
     code = devices.indices.to_numpy(zero_copy_only=False)
     incarnation, sequence = rows["incarnation"].to_numpy(), rows["sequence"].to_numpy()
@@ -97,7 +87,8 @@ def find_ranges(rows: pa.Table) -> tuple[Any, Ranges]:
     starts = np.r_[True, ~(same_set & (distance <= 1))]
     begin = np.flatnonzero(starts)
     end = np.r_[begin[1:], len(order)] - 1
-    ranges = Ranges(devices.dictionary.take(pa.array(code[begin])), incarnation[begin], sequence[begin], sequence[end])
+    device = devices.dictionary.take(pa.array(code[begin]))
+    ranges = pa.record_batch([device, *map(pa.array, (incarnation[begin], sequence[begin], sequence[end]))], schema=RANGES)
     return np.sort(order[fresh]), ranges
 
 
@@ -119,16 +110,15 @@ def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[d
     return found
 
 
-def _header(feeds: list[dict[str, Any]], ranges: Ranges, rows: int) -> pa.Array:
+def _header(feeds: list[dict[str, Any]], ranges: pa.RecordBatch, rows: int) -> pa.Array:
     kind = CHUNK.field("header").type
-    item = kind.field("ranges").type.value_type
-    arrays = [
-        pa.array(values, field.type)
-        for values, field in zip((ranges.device, ranges.incarnation, ranges.first, ranges.last), item, strict=True)
-    ]
-    listed = pa.ListArray.from_arrays(pa.array([0, len(arrays[0])], pa.int32()), pa.StructArray.from_arrays(arrays, fields=list(item)))
-    first = pa.StructArray.from_arrays([pa.array([feeds], kind.field("feeds").type), listed], fields=list(kind))
-    return pa.concat_arrays([first, pa.nulls(rows - 1, kind)])
+    first = {"feeds": feeds, "ranges": ranges.serialize().to_pybytes()}
+    return pa.concat_arrays([pa.array([first], kind), pa.nulls(rows - 1, kind)])
+
+
+def ranges_of(header: dict[str, Any]) -> Ranges:
+    """The ranges of a chunk, by its header."""
+    return Ranges.of(pa.ipc.read_record_batch(header["ranges"], RANGES))
 
 
 def _record_batch(columns: dict[str, Any], rows: int) -> pa.RecordBatch:

@@ -5,10 +5,11 @@ leave out.
 Of two chunks that hold the same key, the one with the lower number keeps it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.ranges import Ranges, SeenRanges, Span
 
 ChunkRange = tuple[int, str, int, int, int]
 """chunk, device, incarnation, first sequence, last sequence (inclusive)"""
@@ -28,18 +29,29 @@ class Claim:
         return self.rows - self.seen
 
 
-def claim(held: Iterable[ChunkRange], seen: SeenRanges) -> Claim:
-    """held: in the order of their chunks."""
+def claim(held: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
+    """held: chunks by number, in order; the ranges of one do not overlap each other."""
     result = Claim()
-    for chunk, device, incarnation, first, last in held:
-        key, start, end = (device, incarnation), first, last + 1
-        result.rows += end - start
-        overlap = seen.overlap(key, start, end) + result.pending.overlap(key, start, end)
-        if overlap:
-            parts = SeenRanges()
-            for part in overlap:
-                parts.add(key, *part)
-            result.seen += len(parts)
-            result.drop += [(chunk, device, incarnation, low, high - 1) for _, low, high in parts]
-        result.pending.add(key, start, end)
+    for chunk, ranges in held:
+        result.rows += ranges.sequences
+        overlaps: defaultdict[int, list[Span]] = defaultdict(list)
+        for earlier in (seen, result.pending):
+            for index, parts in earlier.overlaps(ranges):
+                overlaps[index] += parts
+        for index, parts in sorted(overlaps.items()):
+            for first, last in _joined(parts):
+                result.seen += last - first + 1
+                result.drop.append((chunk, *ranges.keys[index], first, last))
+        result.pending.add(ranges)
     return result
+
+
+def _joined(parts: list[Span]) -> list[Span]:
+    """The same sequences, each once."""
+    joined: list[Span] = []
+    for first, last in sorted(parts):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        else:
+            joined.append((first, last))
+    return joined

@@ -13,7 +13,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from gateway.ingest.chunk import ranges_of
 from gateway.ingest.dedup import ChunkRange
+from gateway.ingest.ranges import Ranges
 from gateway.ingest.storage import open_folder
 from gateway.ingest.tables import first_line
 
@@ -53,8 +55,8 @@ class Addition:
 
 
 class MicroBatch:
-    """feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: their keys as ranges, in the order of the chunks; damaged: batches
-    that gave no rows.
+    """feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: by chunk, its number and its keys, in order; damaged: batches that
+    gave no rows.
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
@@ -64,7 +66,7 @@ class MicroBatch:
         self._files: dict[TableName, dict[int, dict[str, Any]]] = {"publications": {}, "readings": {}}
         self._feeds: dict[int, list[dict[str, Any]]] = {}
         self.feeds: defaultdict[str, FeedCount] = defaultdict(FeedCount)
-        self.held: list[ChunkRange] = []
+        self.held: list[tuple[int, Ranges]] = []
         self.damaged: list[DamagedBatch] = []
         rows = written.toArrow().to_pylist()
         for row in sorted(rows, key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])):
@@ -84,7 +86,7 @@ class MicroBatch:
             feed.number = max(feed.number, one["batch"])
             feed.taken += one["taken"]
             feed.rows += one["rows"]
-        self.held += [(chunk, one["device"], one["incarnation"], one["first"], one["last"]) for one in row["header"]["ranges"]]
+        self.held.append((chunk, ranges_of(row["header"])))
 
     @property
     def taken(self) -> int:

@@ -1,61 +1,134 @@
-"""Which sequences were seen, per (device, incarnation), as ranges. Pure Python, no I/O.
+"""Which sequences were seen, per (device, incarnation), as ranges. No I/O.
 
-In: ranges of consecutive sequences. Out: which parts of a range were seen before.
+In: ranges of consecutive sequences, many at once, as columns. Out: which parts of them were seen before.
 
-A set of integers is kept as a flat, sorted list of boundaries [start, end, start, end, …], each end exclusive. The index of a number in
-that list tells by its parity whether the number is inside. Devices count upwards, so nearly every list holds two numbers.
+Devices count upwards, so nearly every range begins after the last one that is known of its key, and numpy takes all of these at once: it
+holds the last range of each key as two numbers. What lies below that is kept for the few keys with gaps, as a flat, sorted list of
+boundaries [start, end, start, end, …], each end exclusive. The index of a number in that list tells by its parity whether the number is
+inside.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 Key = tuple[str, int]
 """(device, incarnation)"""
 
 Span = tuple[int, int]
-"""start, and the end that does not belong to it any more"""
+"""first and last sequence, both inclusive"""
+
+RANGES = pa.schema([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
+
+_NONE = np.iinfo(np.int64).min
+"""Below every sequence: the last one of a key that has none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Ranges as columns of equal length. first, last: int64, both inclusive."""
+
+    keys: list[Key]
+    first: Any
+    last: Any
+
+    @classmethod
+    def of(cls, table: pa.Table | pa.RecordBatch) -> "Ranges":
+        """From the columns of `RANGES`."""
+        keys = list(zip(table["device"].to_pylist(), table["incarnation"].to_pylist(), strict=True))
+        return cls(keys, table["first"].to_numpy(), table["last"].to_numpy())
+
+    def table(self) -> pa.Table:
+        """In the columns of `RANGES`."""
+        devices, incarnations = zip(*self.keys, strict=True) if self.keys else ((), ())
+        return pa.table(dict(zip(RANGES.names, (devices, incarnations, self.first, self.last), strict=True)), RANGES)
+
+    def __iter__(self) -> Iterator[tuple[Key, int, int]]:
+        return zip(self.keys, self.first.tolist(), self.last.tolist(), strict=True)
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences they hold, counted once for each range."""
+        return int((self.last - self.first).sum()) + len(self.keys)
 
 
 class SeenRanges:
-    """Sets of sequences by key. Adding costs O(log n) at the end of a key's list, O(n) in its middle."""
+    """Sets of sequences by key. A range that does not begin after all of its key costs O(n) in the number of the key's ranges, at most."""
 
     def __init__(self) -> None:
-        self._bounds: dict[Key, list[int]] = {}
+        self._places: dict[Key, int] = {}
+        self._first, self._last = np.full((2, 1), _NONE)  # always longer than `_places`
+        self._below: dict[int, list[int]] = {}
 
-    def add(self, key: Key, start: int, end: int) -> None:
-        """Add start … end - 1."""
-        bounds = self._bounds.get(key)
-        if bounds is None:
-            self._bounds[key] = [start, end]
-        elif start > bounds[-1]:
-            bounds += (start, end)
-        else:
-            left, right = bisect_left(bounds, start), bisect_right(bounds, end)
-            bounds[left:right] = [start] * (left % 2 == 0) + [end] * (right % 2 == 0)
+    def add(self, ranges: Ranges) -> None:
+        """They may overlap each other, and what is in the set."""
+        places = self._places_of(ranges.keys)
+        alone = np.bincount(places, minlength=len(self._last))[places] == 1
+        after = alone & (ranges.first > self._last[places])
+        apart = after & (ranges.first - 1 > self._last[places])
+        for place in places[apart & (self._last[places] != _NONE)].tolist():
+            self._below.setdefault(place, []).extend((int(self._first[place]), int(self._last[place]) + 1))
+        self._first[places[apart]] = ranges.first[apart]
+        self._last[places[after]] = ranges.last[after]
+        for index in np.flatnonzero(~after).tolist():
+            self._merge(int(places[index]), int(ranges.first[index]), int(ranges.last[index]) + 1)
 
-    def overlap(self, key: Key, start: int, end: int) -> list[Span]:
-        """The parts of start … end - 1 that are in the set, in order."""
-        bounds = self._bounds.get(key)
-        if bounds is None or start >= bounds[-1]:
-            return []
-        left, right = bisect_right(bounds, start), bisect_left(bounds, end)
-        inside = [start] * (left % 2) + bounds[left:right] + [end] * (right % 2)
-        return list(zip(inside[::2], inside[1::2], strict=True))
+    def overlaps(self, ranges: Ranges) -> Iterator[tuple[int, list[Span]]]:
+        """For each of `ranges` that has any: its index, and its parts that are in the set, in order."""
+        places = np.fromiter((self._places.get(key, -1) for key in ranges.keys), np.int64, len(ranges.keys))
+        for index in np.flatnonzero(ranges.first <= self._last[places]).tolist():
+            parts = self._inside(int(places[index]), int(ranges.first[index]), int(ranges.last[index]))
+            if parts:
+                yield index, parts
 
-    def update(self, other: "SeenRanges") -> None:
-        for key, start, end in other:
-            self.add(key, start, end)
-
-    def __iter__(self) -> Iterator[tuple[Key, int, int]]:
-        """Every range as key, start, end."""
-        for key, bounds in self._bounds.items():
-            for start, end in zip(bounds[::2], bounds[1::2], strict=True):
-                yield key, start, end
+    def as_ranges(self) -> Ranges:
+        """All of them; those of a key in order."""
+        keys = list(self._places)
+        low = [(keys[place], start, end - 1) for place, bounds in self._below.items() for start, end in _pairs(bounds)]
+        below, first, last = zip(*low, strict=True) if low else ((), (), ())
+        first, last = (np.r_[np.array(some, np.int64), rest[: len(keys)]] for some, rest in ((first, self._first), (last, self._last)))
+        return Ranges([*below, *keys], first, last)
 
     def __len__(self) -> int:
         """The number of sequences."""
-        return sum(end - start for _, start, end in self)
+        return self.as_ranges().sequences
 
     @property
     def devices(self) -> int:
-        return len(self._bounds)
+        return len(self._places)
+
+    def _places_of(self, keys: list[Key]) -> Any:
+        """Where each key's numbers stand; new keys get a place."""
+        places = self._places
+        found = np.fromiter((places.setdefault(key, len(places)) for key in keys), np.int64, len(keys))
+        if len(places) >= len(self._last):
+            more = np.full(2 * len(places) - len(self._last), _NONE)
+            self._first, self._last = np.append(self._first, more), np.append(self._last, more)
+        return found
+
+    def _merge(self, place: int, start: int, end: int) -> None:
+        """Add start … end - 1, wherever it lies."""
+        bounds = self._below.pop(place, [])
+        if self._last[place] != _NONE:
+            bounds += (int(self._first[place]), int(self._last[place]) + 1)
+        left, right = bisect_left(bounds, start), bisect_right(bounds, end)
+        bounds[left:right] = [start] * (left % 2 == 0) + [end] * (right % 2 == 0)
+        self._last[place], self._first[place] = bounds.pop() - 1, bounds.pop()
+        if bounds:
+            self._below[place] = bounds
+
+    def _inside(self, place: int, first: int, last: int) -> list[Span]:
+        """The parts of first … last that are in the set."""
+        bounds = self._below.get(place, [])
+        left, right = bisect_right(bounds, first), bisect_left(bounds, last + 1)
+        parts = _pairs([first] * (left % 2) + bounds[left:right] + [last + 1] * (right % 2))
+        newest = max(first, int(self._first[place])), min(last, int(self._last[place]))
+        return [(start, end - 1) for start, end in parts] + [newest] * (newest[0] <= newest[1])
+
+
+def _pairs(bounds: list[int]) -> Iterable[tuple[int, int]]:
+    return zip(bounds[::2], bounds[1::2], strict=True)

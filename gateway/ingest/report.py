@@ -131,9 +131,9 @@ def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
     """The devices with gaps in their sequences, most missing first."""
     found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
     before: dict[Key, int] = {}
-    for key, start, end in seen:
+    for key, first, last in seen.as_ranges():
         if key in before:
-            found[key].append((before[key], start - 1))
-        before[key] = end
+            found[key].append((before[key] + 1, first - 1))
+        before[key] = last
     devices = (DeviceGaps(*key, sum(last - first + 1 for first, last in holes), holes) for key, holes in found.items())
     return iter(sorted(devices, key=lambda one: (-one.missing, one.device, one.incarnation)))

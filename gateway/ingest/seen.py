@@ -14,7 +14,7 @@ from pyspark.sql.window import Window
 
 from gateway.ingest import snapshot
 from gateway.ingest.commits import REWRITING, CommitLog, HistoryGone
-from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.ranges import RANGES, Ranges, SeenRanges
 from gateway.ingest.storage import Folder
 from gateway.ingest.tables import Table, first_line, is_file_gone
 from gateway.ingest.transaction import DeltaWriter
@@ -70,7 +70,7 @@ class Seen:
 
     def landed(self, added: SeenRanges, version: int) -> None:
         """Our append of `added` is in the table, as version `version`, and nothing else has changed since `covers`."""
-        self.ranges.update(added)
+        self.ranges.add(added.as_ranges())
         self.covers = version
 
     def _rebuild(self) -> None:
@@ -93,7 +93,4 @@ def collect_ranges(rows: DataFrame, into: SeenRanges) -> None:
     order = Window.partitionBy("device", "incarnation").orderBy("sequence")
     numbered = rows.select("device", "incarnation", "sequence", (F.col("sequence") - F.dense_rank().over(order)).alias("run"))
     ranges = numbered.groupBy("device", "incarnation", "run").agg(F.min("sequence").alias("first"), F.max("sequence").alias("last"))
-    for batch in ranges.select("device", "incarnation", "first", "last").toArrow().to_batches():
-        columns = (column.to_pylist() for column in batch.columns)
-        for device, incarnation, first, last in zip(*columns, strict=True):
-            into.add((device, incarnation), first, last + 1)
+    into.add(Ranges.of(ranges.select(*RANGES.names).toArrow()))

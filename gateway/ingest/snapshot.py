@@ -14,13 +14,11 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 
 from gateway.errors import OncewayError
-from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.ranges import Ranges, SeenRanges
 from gateway.ingest.storage import Folder, Readable
 
 FOLDER = "_onceway"
 KEPT = 2
-
-_SCHEMA = pa.schema([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
 
 log = logging.getLogger("onceway.ingest")
 
@@ -35,12 +33,8 @@ class Snapshot:
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    keys = [(*key, start, end - 1) for key, start, end in snapshot.ranges]
-    columns = list(zip(*keys, strict=True)) or [()] * 4
     labels = {"covers": str(snapshot.covers), "table": snapshot.table}
-    table = pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA.with_metadata(labels)
-    )
+    table = snapshot.ranges.as_ranges().table().replace_schema_metadata(labels)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())
@@ -51,8 +45,7 @@ def decode(data: bytes) -> Snapshot:
     table = pq.read_table(pa.BufferReader(data))
     labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     ranges = SeenRanges()
-    for device, incarnation, first, last in zip(*(table[field.name].to_pylist() for field in _SCHEMA), strict=True):
-        ranges.add((device, incarnation), first, last + 1)
+    ranges.add(Ranges.of(table))
     return Snapshot(ranges, int(labels["covers"]), labels["table"])
 
 
@@ -83,7 +76,7 @@ def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> No
     """Add `ranges` to the keys of deleted rows. Raises what the file system raises: then the rows must stay."""
     before = _names(folder, "gone-")
     merged = gone(folder, table)
-    merged.update(ranges)
+    merged.add(ranges.as_ranges())
     name = f"gone-{covers:020d}.parquet"
     folder.write(name, encode(Snapshot(merged, covers, table)))
     for old in before:
@@ -101,7 +94,7 @@ def gone(folder: Readable, table: str) -> SeenRanges:
             hint = "Bring it back from a backup. Without it, rows that were deleted can come in again."
             raise OncewayError("the keys of deleted rows cannot be read", f"{folder}/{name}", hint) from error
         if found.table == table:
-            ranges.update(found.ranges)
+            ranges.add(found.ranges.as_ranges())
     return ranges
 
 

@@ -17,7 +17,7 @@ from gateway.ingest import snapshot
 from gateway.ingest.commits import CommitLog
 from gateway.ingest.datafile import add_action
 from gateway.ingest.microbatch import Addition
-from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.ranges import Ranges, SeenRanges
 from gateway.ingest.readings import READINGS
 from gateway.ingest.storage import open_folder
 from gateway.ingest.tables import PUBLICATIONS, Layout, Place, Table, beside
@@ -53,8 +53,7 @@ def make(spark: "SparkSession", path: Path, rows: int, devices: Sequence[Device]
     for addition in _files(Path(readings.name), READINGS, rows, devices):
         readings_version = readings_log.append(addition, readings_version, {}, (f"onceway/{place.id}", version))
     seen = SeenRanges()
-    for key in devices:
-        seen.add(key, 0, rows // len(devices))
+    seen.add(Ranges(list(devices), np.zeros(len(devices), np.int64), np.full(len(devices), rows // len(devices) - 1)))
     snapshot.save(open_folder(spark, place.location, snapshot.FOLDER), snapshot.Snapshot(seen, version, place.id))
 
 

@@ -38,7 +38,7 @@ def test_each_key_once_and_ranges_that_hold_exactly_these_keys(batches: list[lis
     assert [(feed["batch"], feed["taken"], feed["rows"]) for feed in header["feeds"]] == [
         (number, len(held), list(expected.values()).count(number)) for number, held in enumerate(batches, 1)
     ]
-    ranges = [(one["device"], one["incarnation"], one["first"], one["last"]) for one in header["ranges"]]
+    ranges = [(*key, first, last) for key, first, last in chunk.ranges_of(header)]
     assert sorted(
         (device, incarnation, sequence) for device, incarnation, first, last in ranges for sequence in range(first, last + 1)
     ) == sorted(expected)
@@ -60,7 +60,7 @@ def test_sequences_as_large_as_they_can_be() -> None:
     largest = 2**63 - 1
     built = chunk.build([(announced(1), table([row("dev", 0), row("dev", largest), row("dev", largest - 1)]))], 0)
     assert built is not None
-    assert [(one["first"], one["last"]) for one in built.to_pylist()[0]["header"]["ranges"]] == [(0, 0), (largest - 1, largest)]
+    assert list(chunk.ranges_of(built.to_pylist()[0]["header"])) == [(("dev", 7), 0, 0), (("dev", 7), largest - 1, largest)]
 
 
 def test_batches_without_rows_make_no_chunk() -> None:

@@ -1,69 +1,91 @@
 import itertools
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.ingest.dedup import claim
-from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.ranges import Key, Ranges, SeenRanges, Span
 
-KEY = ("dev", 7)
-spans = st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+KEY, OTHER = ("dev", 7), ("other", -1)
+spans = st.tuples(st.integers(0, 60), st.integers(0, 11)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+keyed = st.tuples(st.sampled_from([KEY, OTHER, ("dev", 8)]), spans)
 
 
-def filled(added: list[tuple[int, int]]) -> tuple[SeenRanges, set[int]]:
-    ranges, model = SeenRanges(), set[int]()
-    for start, end in added:
-        ranges.add(KEY, start, end)
-        model.update(range(start, end))
+def columns(*ranges: tuple[Key, Span]) -> Ranges:
+    keys, ends = zip(*ranges, strict=True) if ranges else ((), ())
+    first, last = np.array(ends, np.int64).reshape(-1, 2).T
+    return Ranges(list(keys), first, last)
+
+
+def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[Key, int]]]:
+    """added: what is added at once, one list after the other."""
+    ranges, model = SeenRanges(), set[tuple[Key, int]]()
+    for some in added:
+        ranges.add(columns(*some))
+        model.update((key, number) for key, (first, last) in some for number in range(first, last + 1))
     return ranges, model
 
 
-@given(st.lists(spans), spans)
-def test_overlap_is_what_a_set_says(added: list[tuple[int, int]], asked: tuple[int, int]) -> None:
+@given(st.lists(st.lists(keyed)), st.lists(keyed))
+def test_overlaps_are_what_a_set_says(added: list[list[tuple[Key, Span]]], asked: list[tuple[Key, Span]]) -> None:
     ranges, model = filled(added)
-    found = ranges.overlap(KEY, *asked)
-    assert {number for span in found for number in range(*span)} == model & set(range(*asked))
-    assert len(ranges) == len(model)
+    found = dict(ranges.overlaps(columns(*asked)))
+    for index, (key, (first, last)) in enumerate(asked):
+        inside = [number for number in range(first, last + 1) if (key, number) in model]
+        assert [number for low, high in found.get(index, []) for number in range(low, high + 1)] == inside
+    assert all(found.values())
+    assert (len(ranges), ranges.devices) == (len(model), len({key for key, _ in model}))
 
 
-@given(st.lists(spans))
-def test_ranges_stay_sorted_apart_and_not_empty(added: list[tuple[int, int]]) -> None:
+@given(st.lists(st.lists(keyed)))
+def test_ranges_stay_sorted_apart_and_not_empty(added: list[list[tuple[Key, Span]]]) -> None:
+    ranges, model = filled(added)
+    for wanted in {key for key, _ in model}:
+        ends = [(first, last) for key, first, last in ranges.as_ranges() if key == wanted]
+        assert all(first <= last for first, last in ends)
+        assert all(last + 1 < first for (_, last), (first, _) in itertools.pairwise(ends))
+
+
+@given(st.lists(st.lists(keyed)))
+def test_ranges_outlive_a_table(added: list[list[tuple[Key, Span]]]) -> None:
     ranges, _ = filled(added)
-    bounds = [bound for _, start, end in ranges for bound in (start, end)]
-    assert all(low < high for low, high in itertools.pairwise(bounds))
-
-
-def test_keys_are_apart() -> None:
-    ranges, _ = filled([(1, 5)])
-    assert ranges.overlap(("dev", 8), 1, 5) == []
-    assert ranges.overlap(("other", 7), 1, 5) == []
+    again = SeenRanges()
+    again.add(Ranges.of(ranges.as_ranges().table()))
+    assert sorted(again.as_ranges()) == sorted(ranges.as_ranges())
 
 
 def test_a_device_that_counts_upwards_takes_one_range() -> None:
-    ranges, _ = filled([(number, number + 1) for number in range(1, 1000)])
-    assert list(ranges) == [(KEY, 1, 1000)]
+    ranges, _ = filled([[(KEY, (number, number))] for number in range(1, 1000)])
+    assert list(ranges.as_ranges()) == [(KEY, 1, 999)]
 
 
-@given(st.lists(spans), st.lists(st.tuples(st.integers(0, 3), spans)))
-def test_claim_drops_exactly_what_was_seen_or_came_in_an_earlier_chunk(
-    before: list[tuple[int, int]], held: list[tuple[int, tuple[int, int]]]
-) -> None:
-    ranges, model = filled(before)
-    chunks = sorted(held)
-    claimed = claim([(chunk, *KEY, start, end - 1) for chunk, (start, end) in chunks], ranges)
-    rows = [(position, number) for position, (_, span) in enumerate(chunks) for number in range(*span)]
-    new: list[int] = []
-    for _, number in rows:
-        if number not in model and number not in new:
-            new.append(number)
-    assert (claimed.rows, claimed.new) == (len(rows), len(new))
-    assert {number for _, start, end in claimed.pending for number in range(start, end)} == {number for _, number in rows}
+def test_sequences_as_large_as_they_can_be() -> None:
+    largest = 2**63 - 1
+    ranges, _ = filled([[(KEY, (largest - 1, largest))], [(KEY, (0, 0))], [(KEY, (largest, largest))]])
+    assert list(ranges.as_ranges()) == [(KEY, 0, 0), (KEY, largest - 1, largest)]
+    assert list(ranges.overlaps(columns((KEY, (5, largest)), (OTHER, (0, largest))))) == [(0, [(largest - 1, largest)])]
+
+
+def chunks_of(held: list[Span]) -> list[tuple[int, Ranges]]:
+    return [(number, columns((KEY, span))) for number, span in enumerate(held)]
+
+
+@given(st.lists(spans), st.lists(spans))
+def test_claim_drops_exactly_what_was_seen_or_came_in_an_earlier_chunk(before: list[Span], held: list[Span]) -> None:
+    ranges, model = filled([[(KEY, span) for span in before]])
+    claimed = claim(chunks_of(held), ranges)
+    rows = [(KEY, number) for first, last in held for number in range(first, last + 1)]
+    assert (claimed.rows, claimed.new) == (len(rows), len(set(rows) - model))
+    assert {(key, number) for key, first, last in claimed.pending.as_ranges() for number in range(first, last + 1)} == set(rows)
 
 
 @given(st.lists(spans), st.lists(spans, max_size=4, unique=True))
-def test_what_is_left_after_the_drops_is_new_and_once(before: list[tuple[int, int]], chunks: list[tuple[int, int]]) -> None:
-    ranges, model = filled(before)
-    claimed = claim([(chunk, *KEY, start, end - 1) for chunk, (start, end) in enumerate(chunks)], ranges)
+def test_what_is_left_after_the_drops_is_new_and_once(before: list[Span], held: list[Span]) -> None:
+    ranges, model = filled([[(KEY, span) for span in before]])
+    claimed = claim(chunks_of(held), ranges)
     dropped = {(chunk, number) for chunk, _, _, first, last in claimed.drop for number in range(first, last + 1)}
-    kept = [number for chunk, span in enumerate(chunks) for number in range(*span) if (chunk, number) not in dropped]
-    assert sorted(kept) == sorted({number for span in chunks for number in range(*span)} - model)
+    rows = [(chunk, number) for chunk, (first, last) in enumerate(held) for number in range(first, last + 1)]
+    kept = [number for chunk, number in rows if (chunk, number) not in dropped]
+    assert sorted(kept) == sorted({number for _, number in rows} - {number for _, number in model})
+    assert len(dropped) == sum(last - first + 1 for *_, first, last in claimed.drop)  # each once

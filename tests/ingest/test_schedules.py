@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from gateway.ingest import chunk
 from gateway.ingest.append import Appender
 from gateway.ingest.dedup import ChunkRange
 from gateway.ingest.landing import Announced
-from gateway.ingest.ranges import SeenRanges
+from gateway.ingest.ranges import Ranges, SeenRanges
 from gateway.ingest.transaction import Conflict
 from gateway.uplink.batch import SCHEMA
 from tests.ingest.batches import EPOCH, row
@@ -67,17 +68,20 @@ class Seen:
         self._table = table
         self.ranges, self.covers = SeenRanges(), 0
         if snapshot is not None:
-            self.ranges.update(snapshot[0])
+            self.ranges.add(snapshot[0].as_ranges())
             self.covers = snapshot[1]
 
     def catch_up(self) -> None:
         for commit in self._table.commits[self.covers :]:
-            for device, incarnation, sequence in commit:
-                self.ranges.add((device, incarnation), sequence, sequence + 1)
+            keys, sequences = (
+                [key[:2] for key in commit],
+                np.array([key[2] for key in commit], np.int64),
+            )
+            self.ranges.add(Ranges(keys, sequences, sequences))
         self.covers = len(self._table.commits)
 
     def landed(self, added: SeenRanges, version: int) -> None:
-        self.ranges.update(added)
+        self.ranges.add(added.as_ranges())
         self.covers = version
 
 
@@ -86,7 +90,7 @@ class MicroBatch:
 
     def __init__(self, batches: list[list[Key]], per_chunk: int) -> None:
         self._rows: list[dict[str, Any]] = []
-        self.held: list[ChunkRange] = []
+        self.held: list[tuple[int, Ranges]] = []
         self.taken = sum(map(len, batches))
         tables = [pa.Table.from_pylist([dict(zip(SCHEMA.names, row(d, s, i), strict=True)) for d, i, s in one], SCHEMA) for one in batches]
         for number in range(0, len(tables), per_chunk):
@@ -95,7 +99,7 @@ class MicroBatch:
             assert built is not None
             rows = built.to_pylist()
             self._rows += rows
-            self.held += [(number, one["device"], one["incarnation"], one["first"], one["last"]) for one in rows[0]["header"]["ranges"]]
+            self.held.append((number, chunk.ranges_of(rows[0]["header"])))
 
     def addition(self, table: str, drop: list[ChunkRange]) -> list[Key]:
         left_out = {(number, d, i, s) for number, d, i, first, last in drop for s in range(first, last + 1)}
@@ -161,7 +165,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["one", "other"]))
     def save(self, name: str) -> None:
         kept = SeenRanges()
-        kept.update(self.jobs[name].seen.ranges)
+        kept.add(self.jobs[name].seen.ranges.as_ranges())
         self.snapshot = (kept, self.jobs[name].seen.covers)
 
     @rule()
