@@ -40,14 +40,17 @@ FIRST = 1_000_000
 
 
 def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DEVICES) -> None:
-    """`count` batches of `rows` rows from each gateway's `devices` in turn, numbered from `first`; no key twice."""
+    """`count` batches of `rows` rows from each gateway's `devices` in turn, numbered from `first`.
+
+    Each device counts on by one, from batch to batch.
+    """
     template = sensor_rows(max(rows, devices), devices)
     parts = max(1, devices // rows)
     for index in range(count):
         gateway, number = index % GATEWAYS, first + index // GATEWAYS
         origin = Origin(f"site-{gateway}", EPOCH)
         part = template[number % parts * rows :][:rows]
-        held = [(f"g{gateway}-{row[0]}", row[1], FIRST + row[2] + number * rows, *row[3:]) for row in part]
+        held = [(f"g{gateway}-{row[0]}", row[1], FIRST + row[2] + number * rows // devices, *row[3:]) for row in part]
         data = encode(held, origin, number)
         manifest = Manifest(origin, number, rows, len(data), sha256(data))
         (landing / origin.folder).mkdir(parents=True, exist_ok=True)
