@@ -4,12 +4,15 @@ In: a table's location. Out: the commits after a version. `DESCRIBE HISTORY` say
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.errors import OncewayError
-from gateway.ingest.storage import Folder
+
+if TYPE_CHECKING:
+    from gateway.ingest.storage import Folder
 
 APPLICATION = "onceway"
 """The key of what is ours in a commit's user metadata."""
@@ -18,6 +21,16 @@ REWRITING = frozenset(
     {"RESTORE", "CREATE OR REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"}
 )
 """Operations after which the table is another one: rows that were in it may be wanted again."""
+
+ACTIONS = "actions"
+"""The key in our note that says how many actions follow the commit info."""
+
+_METRICS = {
+    "add": ("numAddedFiles", "numTargetFilesAdded"),
+    "remove": ("numRemovedFiles", "numTargetFilesRemoved"),
+    "cdc": ("numAddedChangeFiles", "numTargetChangeFilesAdded"),
+}
+"""Where Delta's commands say, in the commit info, how many actions of a kind there are. `numFiles` of a `WRITE` may be more."""
 
 
 class HistoryGone(OncewayError):
@@ -40,7 +53,7 @@ class Commit:
 
 
 class CommitLog:
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: "Folder") -> None:
         """folder: the table's `_delta_log`."""
         self._folder = folder
 
@@ -84,3 +97,22 @@ def _our_note(text: str | None) -> dict[str, Any]:
     except (ValueError, AttributeError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def is_whole(text: bytes, version: int) -> bool:
+    """Whether a commit was written to its end. The commit info comes first and says how much follows: ours in its note, those of Delta's
+    commands in their metrics. One that says nothing (`VACUUM`, `SET TBLPROPERTIES`, other programs) is whole when each of its lines is.
+    """
+    try:
+        actions = [json.loads(line) for line in text.splitlines()]
+        kinds = Counter(kind for action in actions for kind in action)
+        info = actions[0].get("commitInfo", {})
+    except (ValueError, AttributeError, TypeError, IndexError):
+        return False
+    if version == 0 and not {"metaData", "protocol"} <= kinds.keys():
+        return False
+    metrics = info.get("operationMetrics") or {}
+    expected = {kind: int(metrics[name]) for kind, names in _METRICS.items() for name in names if name in metrics}
+    return len(actions) > _our_note(info.get("userMetadata")).get(ACTIONS, 0) and all(
+        kinds[kind] >= count for kind, count in expected.items()
+    )

@@ -3,7 +3,8 @@
 In: a table's folder, as Spark names it, and what was written there. Out: fsync of files and folders. Neither Spark nor Delta does that on a
 local disk; elsewhere it is the store's affair, and nothing is done here.
 
-A commit that the power cut off while it was written was never relied on, so the next start takes it back.
+A commit that the power cut off while it was written was never relied on, so the next start takes it back. The same goes for a commit of
+Delta's own commands whose files the power cut off.
 """
 
 import json
@@ -12,7 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from gateway.ingest.commits import is_whole, parse
 from gateway.sync import sync
+
+PARQUET_END = b"PAR1"
 
 log = logging.getLogger("onceway.ingest")
 
@@ -62,7 +66,7 @@ def settle_newest(location: str) -> None:
 
 
 def take_back_torn(location: str) -> None:
-    """Before a table is read at a start: a newest commit that is cut off is taken out of the log; a whole one is settled.
+    """Before a table is read at a start: a newest commit that is not whole on the disk is taken out of the log; a whole one is settled.
 
     Whoever wrote it has not gone on without it being on the disk, so nothing is lost. Nobody else may be writing.
     """
@@ -70,14 +74,36 @@ def take_back_torn(location: str) -> None:
     if newest is None:
         return
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum may be torn too; without it nothing is compared
-    if _is_whole(newest):
-        settle(location, int(newest.stem))
+    text, version = newest.read_bytes(), int(newest.stem)
+    if is_whole(text, version) and (parse(text, version).note or not _lacks_files(newest.parents[1], text)):
+        settle(location, version)
         return
     log.warning("%s was cut off, as by a power cut: it is taken back", newest)
     for derived in (f"{newest.stem}.crc", f".{newest.stem}.crc.crc"):  # Delta's sums of that version; they would not fit the next one
         newest.with_name(derived).unlink(missing_ok=True)
     newest.replace(newest.with_name(f".{newest.name}.torn"))
     sync(newest.parent)
+
+
+def _lacks_files(table: Path, text: bytes) -> bool:
+    """Whether a file that a commit adds is not whole, while all that it removes are still there.
+
+    Delta's commands commit before their files are on the disk, the ingest itself does not. The files that they replace stay for a week.
+    """
+    actions = [json.loads(line) for line in text.splitlines()]
+    added = [action["add"] for action in actions if "add" in action]
+    removed = [table / unquote(action["remove"]["path"]) for action in actions if "remove" in action]
+    return not all(_is_parquet(table / unquote(one["path"]), one["size"]) for one in added) and all(path.exists() for path in removed)
+
+
+def _is_parquet(path: Path, size: int) -> bool:
+    """Whether a file has that size, and the mark at its end, where a file that did not come to the disk has nothing or zeros."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, size - len(PARQUET_END)))
+            return file.read(len(PARQUET_END) + 1) == PARQUET_END
+    except FileNotFoundError:
+        return False
 
 
 def _sync_all(folder: Path, names: Iterable[str]) -> None:
@@ -103,12 +129,3 @@ def _newest(location: str) -> Path | None:
     while (path := log_folder / f"{version:020d}.json").exists():
         found, version = path, version + 1
     return found or max(log_folder.glob("[0-9]*[0-9].json"), default=None)
-
-
-def _is_whole(commit: Path) -> bool:
-    """Whether each line of a commit is a JSON object, and the last one ends. An empty file is none."""
-    text = commit.read_bytes()
-    try:
-        return bool(text) and all(isinstance(json.loads(line), dict) for line in text.splitlines())
-    except ValueError:
-        return False

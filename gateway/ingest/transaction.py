@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest import durable
-from gateway.ingest.commits import APPLICATION, CommitLog
+from gateway.ingest.commits import ACTIONS, APPLICATION, CommitLog
 from gateway.ingest.microbatch import Addition
 
 CONFLICTS = (
@@ -86,7 +86,7 @@ class DeltaWriter:
             actions = actions.appended(self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(*progress, self._none))
         nonce = secrets.token_hex(8)
         try:
-            version = int(transaction.commit(actions, self._write({**note, "nonce": nonce})))
+            version = int(transaction.commit(actions, self._write({**note, "nonce": nonce, ACTIONS: actions.size()})))
         except (PySparkException, Py4JError) as error:
             version = self._landed_all_the_same(nonce, based_on, error)
         durable.settle(self._location, version)

@@ -13,7 +13,9 @@ import pytest
 from gateway.ingest import durable, snapshot
 from gateway.ingest.ranges import Ranges, SeenRanges
 from gateway.ingest.storage import LocalFolder
+from gateway.ingest.tables import PUBLICATIONS, Table
 from gateway.ingest.transaction import DeltaWriter
+from gateway.ingest.upkeep import compact
 from tests.durability.disk import SmallDisk
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.jobs import Job, Lake
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+LINE = -1
+"""Cut off at the end of the first line."""
 
 PAYLOAD = b'[{"n":"a","v":1}]'
 
@@ -86,7 +91,7 @@ def test_files_are_on_the_disk_before_the_commit_and_the_commit_before_the_micro
         disk.synced.clear()
 
 
-@pytest.mark.parametrize("left", [0, 1, 300])
+@pytest.mark.parametrize("left", [0, 300, LINE])
 def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again(
     spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, left: int
 ) -> None:
@@ -99,7 +104,8 @@ def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again
     for commit in (lost, readings):  # the first was cut off, so the second never came to be
         commit.with_name(f".{commit.name}.crc").unlink()
     readings.unlink()
-    lost.write_bytes(lost.read_bytes()[:left])
+    text = lost.read_bytes()
+    lost.write_bytes(text[: text.index(b"\n") + 1 if left == LINE else left])
     for path in (job.publications / snapshot.FOLDER).glob(f"seen-*{int(lost.stem)}.parquet"):
         path.unlink()  # written later still
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
@@ -111,6 +117,30 @@ def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again
     assert job.readings("dev") == [("dev", 7, 1, 0, 1.0), ("dev", 7, 2, 0, 1.0)]
     job.run()
     assert job.versions() == 3  # the torn one is no version
+
+
+@pytest.mark.parametrize("left", [b"", b"PAR1"])
+def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
+    spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, left: bytes
+) -> None:
+    job = Job(spark, tmp_path)
+    for number in (1, 2):
+        land(job.landing, "site", number, [row("dev", number, payload=PAYLOAD)])
+    job.run(rows=1)
+    compact(spark, Table(spark, str(job.publications), PUBLICATIONS))
+    compacted = max(commit for commit in (job.publications / "_delta_log").glob("*.json") if "OPTIMIZE" in commit.read_text())
+    for commit in (job.publications / "_delta_log").glob("*.json"):
+        if commit > compacted:
+            commit.unlink()  # `VACUUM` comes after the files were synced
+    (joined,) = files_of(compacted)
+    joined.write_bytes(left.ljust(joined.stat().st_size, b"\0") if left else left)
+    joined.with_name(f".{joined.name}.crc").unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
+    land(job.landing, "site", 3, [row("dev", 2), row("dev", 3)])
+    with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
+        job.run()
+    assert f"{compacted} was cut off" in caplog.text
+    assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("dev", 7, 3)]
 
 
 def test_a_batch_in_quarantine_is_on_the_disk(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gateway.ingest import snapshot
-from gateway.ingest.commits import Commit, CommitLog, HistoryGone
+from gateway.ingest.commits import Commit, CommitLog, HistoryGone, is_whole
 from gateway.ingest.lease import lease, lock_file
 from gateway.ingest.ranges import Ranges, SeenRanges
 from gateway.ingest.snapshot import Snapshot
@@ -64,6 +64,33 @@ def test_a_log_that_was_cleaned_is_not_an_unchanged_table() -> None:
     with pytest.raises(HistoryGone):
         list(CommitLog(files).after(7))
     assert list(CommitLog(files).after(90)) == []
+
+
+def commit_info(**info: object) -> dict[str, object]:
+    return {"commitInfo": info}
+
+
+@pytest.mark.parametrize(
+    ("lines", "version"),
+    [
+        ([commit_info(userMetadata='{"onceway":{"nonce":"0","actions":2}}'), ADDED, {"txn": {"appId": "a", "version": 1}}], 5),
+        ([commit_info(operationMetrics={"numAddedFiles": "1", "numRemovedFiles": "2"}), MOVED, {"remove": {}}, {"remove": {}}], 5),
+        ([commit_info(operationMetrics={"numTargetFilesAdded": "1", "numTargetChangeFilesAdded": "1"}), ADDED, {"cdc": {}}], 5),
+        ([commit_info(operationMetrics={}), {"metaData": {}}, {"protocol": {}}], 0),
+    ],
+)
+def test_a_commit_that_is_cut_at_the_end_of_a_line_is_not_whole(lines: list[dict[str, object]], version: int) -> None:
+    text = [f"{json.dumps(line)}\n".encode() for line in lines]
+    assert is_whole(b"".join(text), version)
+    for count in range(len(text)):
+        assert not is_whole(b"".join(text[:count]), version)
+
+
+@pytest.mark.parametrize("info", [{"operation": "VACUUM END"}, {"operationMetrics": {"numFiles": "2"}}, {"userMetadata": "[]"}])
+def test_a_commit_that_does_not_say_how_long_it_is_is_whole_when_its_lines_are(info: dict[str, object]) -> None:
+    text = json.dumps(commit_info(**info)).encode()
+    assert is_whole(text, 5)
+    assert not is_whole(text[:-1], 5)
 
 
 def some_ranges() -> SeenRanges:
