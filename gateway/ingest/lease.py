@@ -23,7 +23,10 @@ log = logging.getLogger("onceway.ingest")
 
 @contextmanager
 def lease(location: str) -> Iterator[None]:
-    """Hold the table at `location`. Waits while another process has it, and says who that is."""
+    """Hold the table at `location`. Waits while another process has it, and says who that is.
+
+    The lease of `publications` stands for the tables beside it as well.
+    """
     path = lock_file(location)
     if path is None:
         yield

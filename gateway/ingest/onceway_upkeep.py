@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
             if damaged:
                 raise OncewayError(f"{damaged} batches are still damaged", f"{publications.name}_quarantine")
         elif options.command == "compact":
-            compact(spark, [publications, readings, quarantine])
+            compact(spark, publications, readings, quarantine)
         else:
             before = datetime.now(UTC) - timedelta(seconds=options.older_than)
             log.info("deleted %d publications received before %s", expire(spark, publications, readings, before), before.isoformat())

@@ -9,7 +9,6 @@ import logging
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from gateway.ingest.lease import lease
 from gateway.ingest.microbatch import DamagedBatch
 from gateway.ingest.tables import Layout, Table
 from gateway.uplink.batch import file_stem
@@ -33,7 +32,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Quarantine:
-    """The table is made when the first damaged batch comes."""
+    """The table is made when the first damaged batch comes. Whoever adds or releases holds the lease of `publications`."""
 
     def __init__(self, spark: SparkSession, table: Table, landing: str) -> None:
         self._spark = spark
@@ -48,13 +47,12 @@ class Quarantine:
             log.warning("quarantine: %s/%s batch %d: %s", one.gateway, one.epoch, one.batch, one.reason)
         rows = [(one.gateway, one.epoch, one.batch, self._url(one), one.reason) for one in damaged]
         found = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint, url string, reason string")
-        with lease(self._table.name):
-            self._table.create()
-            merge = self._table.delta().alias("old").merge(found.alias("new"), SAME_BATCH)
-            merge = merge.whenMatchedUpdate(set={"reason": "new.reason", "released": F.lit(None).cast("timestamp")})
-            fresh = {column: f"new.{column}" for column in ("gateway", "epoch", "batch", "url", "reason")}
-            merge.whenNotMatchedInsert(values={**fresh, "found": "current_timestamp()"}).execute()
-            self._table.settle()
+        self._table.create()
+        merge = self._table.delta().alias("old").merge(found.alias("new"), SAME_BATCH)
+        merge = merge.whenMatchedUpdate(set={"reason": "new.reason", "released": F.lit(None).cast("timestamp")})
+        fresh = {column: f"new.{column}" for column in ("gateway", "epoch", "batch", "url", "reason")}
+        merge.whenNotMatchedInsert(values={**fresh, "found": "current_timestamp()"}).execute()
+        self._table.settle()
 
     def open(self) -> list[tuple[str, int]]:
         """(feed, number) of the batches that were not taken in yet, in order."""
@@ -67,10 +65,9 @@ class Quarantine:
         """Note that the rows of these batches, as (feed, number), are in the table now."""
         rows = [(*feed.split("/"), number) for feed, number in batches]
         taken = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint")
-        with lease(self._table.name):
-            merge = self._table.delta().alias("old").merge(taken.alias("new"), SAME_BATCH)
-            merge.whenMatchedUpdate(set={"released": "current_timestamp()"}).execute()
-            self._table.settle()
+        merge = self._table.delta().alias("old").merge(taken.alias("new"), SAME_BATCH)
+        merge.whenMatchedUpdate(set={"released": "current_timestamp()"}).execute()
+        self._table.settle()
 
     def _url(self, one: DamagedBatch) -> str:
         return f"{self._landing}/{one.gateway}/{one.epoch}/{file_stem(one.batch)}.parquet"

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from gateway.ingest.datafile import WRITTEN, DataFiles
 from gateway.ingest.landing import Announced, Landing
+from gateway.ingest.lease import lease
 from gateway.ingest.sink import Sink
 from gateway.ingest.source import CHUNK_ROWS, BatchList, read_batches
 
@@ -28,7 +29,8 @@ def release(spark: SparkSession, sink: Sink, landing: Landing) -> int:
         damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
         whole = [(one.feed, one.number) for one in batches if (one.feed, one.number) not in damaged]
         if whole:
-            sink.quarantine.release(whole)
+            with lease(sink.locations["publications"]):
+                sink.quarantine.release(whole)
         for feed, number in whole:
             log.info("released: %s batch %d", feed, number)
         still_damaged += len(damaged)

@@ -28,15 +28,16 @@ SAME_PUBLICATION = "reading.device = gone.device and reading.incarnation = gone.
 log = logging.getLogger("onceway.ingest")
 
 
-def compact(spark: SparkSession, tables: list[Table]) -> None:
+def compact(spark: SparkSession, publications: Table, *others: Table) -> None:
     """Join small files, and delete those that no version of the last week needs."""
     spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALL_FILE))
     spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(LARGE_FILE))
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", str(LIST_TASKS))
-    for table in tables:
+    location = publications.place().location
+    for table in (publications, *others):
         if not table.exists():
             continue
-        with lease(table.place().location):
+        with lease(location):
             (done,) = table.delta().optimize().executeCompaction().select("metrics.numFilesAdded", "metrics.numFilesRemoved").collect()
             table.settle()
             table.delta().vacuum()

@@ -105,7 +105,7 @@ def test_small_files_are_joined_and_the_stream_goes_on(job: Job, spark: "SparkSe
     job.run(rows=1)
     tables = [Table(spark, f"{job.publications}{suffix}", PUBLICATIONS) for suffix in ("", "_readings", "_quarantine")]
     assert len(job.table().inputFiles()) == 2
-    compact(spark, tables)
+    compact(spark, *tables)
     assert [len(job.table(suffix).inputFiles()) for suffix in ("", "_readings")] == [1, 1]
     land(job.landing, "site", 3, readable(2, 3))
     job.run()
