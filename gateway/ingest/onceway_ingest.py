@@ -13,6 +13,7 @@ import threading
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from gateway.ingest.counters import Counters
 from gateway.ingest.interval import seconds
 from gateway.ingest.job import open_sink
 from gateway.ingest.landing import Landing
@@ -91,9 +92,17 @@ def run(options: argparse.Namespace) -> None:
             if stopping.is_set():
                 log.info("stopping after this micro-batch")
                 query.stop()
+        if not sink.micro_batches:
+            log.info("nothing new: %s", so_far(sink.counters))
     finally:
         finish(query, sink)
         spark.stop()
+
+
+def so_far(counters: Counters) -> str:
+    """What has been taken up to now."""
+    gateways = {feed.partition("/")[0] for feed in counters.feeds}
+    return f"{sum(feed.number for feed in counters.feeds.values())} batches of {len(gateways)} gateways were taken so far"
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:

@@ -25,7 +25,10 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Sink:
-    """locations: of the tables; the lease of `publications` is held while anything is committed. counters: kept in `files`."""
+    """locations: of the tables; the lease of `publications` is held while anything is committed. counters: kept in `files`.
+
+    micro_batches: how many there were.
+    """
 
     def __init__(
         self,
@@ -43,12 +46,14 @@ class Sink:
         self._readings = readings
         self.quarantine = quarantine
         self.counters = counters
+        self.micro_batches = 0
         self._files = files
         self._rows = 0
         self._appends = 0
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         started = time.monotonic()
+        self.micro_batches += 1
         micro_batch = MicroBatch(rows, self.locations)
         with lease(self.locations["publications"]):
             self.quarantine.add(micro_batch.damaged)

@@ -45,3 +45,14 @@ def test_times_as_people_type_them(text: str, value: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="is no time"):
         seconds(text)
+
+
+def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
+    pytest.importorskip("pyspark")
+    from gateway.ingest.counters import Counters
+    from gateway.ingest.onceway_ingest import so_far
+
+    counters = Counters("id")
+    for feed, number in (("roof/0a1b2c3d", 7), ("roof/ffffffff", 2), ("cellar/0a1b2c3d", 3)):
+        counters.add(feed, number, taken=100, new=100)
+    assert so_far(counters) == "12 batches of 2 gateways were taken so far"
