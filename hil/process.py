@@ -14,6 +14,7 @@ from gateway.errors import OncewayError
 
 STOP_TIMEOUT = 20.0  # s from SIGTERM to SIGKILL
 LOG_TAIL = 12  # lines of a log that an error quotes
+LONGEST_LINE = 1_000_000  # bytes on a pipe; a client tells each of its messages in one, in hex
 
 
 class EndedError(OncewayError):
@@ -141,6 +142,7 @@ class Children:
                     stderr=out,
                     env={**self._env, **(env or {})},
                     start_new_session=True,
+                    limit=LONGEST_LINE,
                 )
             except OSError as error:
                 raise OncewayError(f"cannot start {name} ({error.strerror})", argv[0]) from error

@@ -114,6 +114,16 @@ async def test_what_is_not_acknowledged_waits(tmp_path: Path, programs: Children
     assert len(events(tmp_path, "publication")) - len(events(tmp_path, "waiting")) <= len(stored(tmp_path))
 
 
+async def test_the_longest_message_is_told_whole(tmp_path: Path, programs: Children, gateway: Start, port: int) -> None:
+    await gateway()
+    history = History(tmp_path / "history.jsonl")
+    client = Client("client-1", ClientTable(messages=2, payload_bytes=100_000, per_s=1000), 1, programs, history)
+    await client.start(port)
+    await asyncio.wait_for(client.follow(), 60)
+    assert [bytes.fromhex(event.data["payload"]) for event in events(tmp_path, "publication")] == [row[3] for row in stored(tmp_path)]
+    assert [len(row[3]) for row in stored(tmp_path)] == [100_000, 100_000]
+
+
 def test_a_payload_has_its_size_and_says_whose_it_is() -> None:
     for size in (0, 1, 11, 100, 100_000):
         payload = payload_of("client-1", 7, size, random.Random(1))
