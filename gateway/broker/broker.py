@@ -68,7 +68,7 @@ class Broker:
         self.admission = Admission(self)
         self.router = Router(config.spool.topics, limits.topic_levels, self.may_read)
         self.retained = RetainedMessages()
-        self.spool = Spool(config.spool.max_bytes, state.next_spool, state.boot, state.spool)
+        self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
         self.statistics = Statistics()
         self.throttle = Throttle(lambda: self.now)
         self.sessions: dict[str, Session] = {}
@@ -97,7 +97,7 @@ class Broker:
         self.config = config
         self.limits = config.limits
         self.acl = Acl(config.acl)
-        self.spool.limit = config.spool.max_bytes
+        self.spool.limit = config.spool_bytes
         for session in self.sessions.values():
             session.queueing = config.queueing(session.client)
         for connection in self.connections:

@@ -3,6 +3,7 @@
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
+from shutil import disk_usage
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -104,10 +105,12 @@ class SerialSection(Section):
 
 
 class SpoolSection(Section):
-    """topics: filters of what goes up. max_bytes: a full spool refuses new messages with 0x97 and drops nothing."""
+    """topics: filters of what goes up. max_bytes: a full spool refuses new messages with 0x97 and drops nothing. max_share: a second bound,
+    as a share of the whole disk that the data directory is on (0.5: half of it)."""
 
     topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
     max_bytes: Count = 1000 * MEGABYTE
+    max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
 class LimitsSection(Section):
@@ -230,6 +233,12 @@ class Config(Section):
     def users_file(self) -> Path:
         """Where users and their password hashes are."""
         return self.access.users or self.gateway.data / "users"
+
+    @property
+    def spool_bytes(self) -> int:
+        """The bound of the spool on the disk that the data directory is on, which must be there."""
+        share = self.spool.max_share
+        return self.spool.max_bytes if share == 1 else min(self.spool.max_bytes, int(share * disk_usage(self.gateway.data).total))
 
     def queueing(self, client: str) -> QueueSection:
         """The section for a client's queue."""

@@ -203,7 +203,7 @@ def status(
     loaded = load_config(config) if config else None
     folder = data or cast(Config, loaded).gateway.data
     with Spool(folder, to_read=True) as spool:
-        found = look(spool, folder, loaded.spool.max_bytes if loaded else None)
+        found = look(spool, folder, loaded.spool_bytes if loaded else None)
     if as_json:
         typer.echo(json.dumps(found.as_dict()))
     else:

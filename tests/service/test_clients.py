@@ -186,9 +186,9 @@ async def test_packets_that_come_byte_by_byte_are_taken(tmp_path: Path, version:
         assert await running.end() == 0
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_acknowledged(tmp_path: Path, qos: int) -> None:
-    parts = '[[listener]]\nbind = "127.0.0.1:0"\n', "[spool]\nmax_bytes = 20_000\n"
+@pytest.mark.parametrize(("qos", "bound"), [(1, "max_bytes = 20_000"), (2, "max_bytes = 20_000"), (2, "max_share = {:.20f}")])
+async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_acknowledged(tmp_path: Path, qos: int, bound: str) -> None:
+    parts = '[[listener]]\nbind = "127.0.0.1:0"\n', f"[spool]\n{bound.format(20_000 / shutil.disk_usage(tmp_path).total)}\n"
     async with gateway(*configured(tmp_path, *parts)) as running:
         acknowledged = await asyncio.to_thread(publish_until_closed, running.port, qos)
         assert await running.end() == 0
