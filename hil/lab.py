@@ -6,6 +6,7 @@ external command, …) labgrid finds. Out: that target's power, on and off. The 
 
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from gateway.errors import OncewayError
@@ -16,6 +17,7 @@ class Switch:
 
     def __init__(self, environment: Path, target: str) -> None:
         self._where = f"{environment}, target {target}"
+        self._turning = Lock()
         try:
             labgrid = import_module("labgrid")
         except ImportError as error:
@@ -30,9 +32,10 @@ class Switch:
             raise OncewayError("the labgrid environment has no such target, or an empty one", self._where)
 
     def turn(self, on: bool) -> None:
-        """Takes as long as the switch does."""
+        """Takes as long as the switch does, and as long as it is being turned by another thread."""
         try:
-            (self._power.on if on else self._power.off)()
+            with self._turning:
+                (self._power.on if on else self._power.off)()
         except Exception as error:  # as above
             raise self._failed(f"the power cannot be switched {'on' if on else 'off'}", error) from error
 

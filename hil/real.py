@@ -175,15 +175,17 @@ class RealBoard(Wired):
         return await self._started(before, lambda: True)
 
     async def switched_off(self, seconds: float) -> Evidence | None:
-        """Its power is off for so long, and it says nothing meanwhile."""
+        """Its power is off for so long, and it says nothing meanwhile. Who interrupts the run does not leave it without power."""
         assert self._switch is not None  # noqa: S101 - the bench was checked
         before = self._sent.boot
-        await asyncio.to_thread(self._switch.turn, False)
-        await asyncio.sleep(SETTLE_S)
-        said = self._bytes
-        await asyncio.sleep(seconds)
-        silent = self._bytes == said
-        await asyncio.to_thread(self._switch.turn, True)
+        try:
+            await asyncio.to_thread(self._switch.turn, False)
+            await asyncio.sleep(SETTLE_S)
+            said = self._bytes
+            await asyncio.sleep(seconds)
+            silent = self._bytes == said
+        finally:
+            await asyncio.to_thread(self._switch.turn, True)
         return await self._started(before, lambda: silent)
 
     async def _started(self, before: int, really: Callable[[], bool]) -> Evidence | None:

@@ -1,17 +1,25 @@
 """A real board at its port, as far as that can be seen without one; `real.py` runs a whole bench."""
 
+import asyncio
 import os
 import select
 import threading
 import tty
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateway.errors import OncewayError
 from gateway.links.handshake import Hello, Who
-from hil.real import hear_hello
+from hil.bench import Bench
+from hil.counters import wait_until
+from hil.history import History
+from hil.process import Children
+from hil.real import RealBoard, hear_hello
+from hil.site import Folder
 
 
 @pytest.fixture
@@ -53,3 +61,18 @@ def test_a_port_that_is_none_and_a_rate_that_is_none(pty: tuple[int, Path], tmp_
         hear_hello(tmp_path / "file", 115200, 1)
     with pytest.raises(OncewayError, match="a serial port knows no 12345 bits per second"):
         hear_hello(pty[1], 12345, 1)
+
+
+async def test_who_interrupts_a_run_does_not_leave_a_board_without_power(tmp_path: Path) -> None:
+    bench = Bench.model_validate({"title": "t", "readings": 20, "board": [{"port": "/dev/none"}]})
+    nobody: Any = None
+    board = RealBoard("real-1", Folder(tmp_path), bench, Children(tmp_path), History(tmp_path / "history.jsonl"), nobody)
+    turned: list[bool] = []
+    switch: Any = SimpleNamespace(turn=turned.append)
+    board._switch = switch
+    off = asyncio.create_task(board.switched_off(600))
+    await wait_until(lambda: turned)
+    off.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await off
+    assert turned == [False, True]
