@@ -194,11 +194,14 @@ class Run:
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]
         try:
-            await wait_until(lambda: device.contradictions or (faults.done() and device.look() >= planned), CLOSE_LOOK_EVERY)
+            await wait_until(
+                lambda: device.contradictions or (faults.done() and (faults.exception() or device.look() >= planned)), CLOSE_LOOK_EVERY
+            )
             if faults.done():
                 faults.result()  # raises what it raised
         finally:
             faults.cancel()
+            await asyncio.wait([faults])  # what it has started it ends, before all programs are ended
         with suppress(TimeoutError):
             async with asyncio.timeout(OBEYED_WITHIN):
                 await wait_until(lambda: device.look() and device.obeyed >= self._plan.commands(device.name), LOOK_EVERY)

@@ -6,14 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateway.errors import OncewayError
 from hil.bench import Bench
 from hil.checker import Result, Verdict
+from hil.counters import wait_until
 from hil.display import Display
 from hil.history import Event, read
 from hil.plan import plan
@@ -101,6 +104,41 @@ async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(t
     result = await Run(bench, plan(bench), Folder(tmp_path), Display("t", STAGES, 20, 0)).go()
     assert said == ["no more setting up", "uno-1 stopped", "uno-2 stopped"]
     assert result.reasons[0] == "the rig broke: the boot loader does not answer"
+
+
+def sampling(folder: Path, faults: Callable[[str], Awaitable[None]]) -> Awaitable[None]:
+    """A board that never comes to its end, with these faults."""
+    bench = Bench(title="t", readings=20, until="batch")
+    device: Any = SimpleNamespace(name="uno-1", contradictions=[], look=lambda: 0)
+    injector: Any = SimpleNamespace(run=faults)
+    return Run(bench, plan(bench), Folder(folder), Display("t", STAGES, 20, 0))._sample(device, injector)
+
+
+async def test_an_error_in_a_fault_of_a_board_is_not_waited_for(tmp_path: Path) -> None:
+    async def break_it(_: str) -> None:
+        raise OncewayError("the simulated board has died")
+
+    with pytest.raises(OncewayError, match="has died"):
+        await asyncio.wait_for(sampling(tmp_path, break_it), 20)
+
+
+async def test_a_fault_that_is_interrupted_has_ended_what_it_started_before_the_run_goes_on(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def swap(_: str) -> None:
+        said.append("another board")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            said.append("stopped")
+
+    running = asyncio.ensure_future(sampling(tmp_path, swap))
+    await wait_until(lambda: said)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert said == ["another board", "stopped"]
 
 
 def events(folder: Path) -> list[Event]:
