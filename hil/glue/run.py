@@ -69,13 +69,20 @@ class GlueRun:
         self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
         async with children(self._folder / "logs") as programs:
             await self._start(programs)
-            lanes = asyncio.gather(*(self._lane(faults, programs) for faults in self._plan.lanes().values()))
-            await wait_until(lambda: all(self._sampled(name) >= count for name, count in self._plan.readings.items()), 0.1)
-            await asyncio.wait([lanes], timeout=SPARK_WITHIN if self._to_table else SETTLE_S)
-            await self._settle()
-            if lanes.done():
-                lanes.result()  # raises what one of them raised
-            lanes.cancel()  # what has not happened by now, the checker says
+            lanes = [asyncio.create_task(self._lane(faults, programs)) for faults in self._plan.lanes().values()]
+            try:
+                await wait_until(lambda: all(self._sampled(name) >= count for name, count in self._plan.readings.items()), 0.1)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SPARK_WITHIN if self._to_table else SETTLE_S):
+                        await wait_until(lambda: all(lane.done() for lane in lanes))
+                await self._settle()
+                for lane in lanes:
+                    if lane.done():
+                        lane.result()  # raises what it raised
+            finally:
+                for lane in lanes:
+                    lane.cancel()  # what has not happened by now, the checker says
+                await asyncio.gather(*lanes, return_exceptions=True)  # else one could start a program when all have been ended
         self._enter()
         self._history.close()
         run, *events = read(self._folder / "history.jsonl")
