@@ -31,6 +31,7 @@ OTHERS = {
     "pro-mini": ("atmega328p", LOADERS / "atmega" / "ATmegaBOOT_168_atmega328_pro_8MHz.hex"),
 }
 APPEARS_S = 20.0
+TRIES = 8
 
 
 @asynccontextmanager
@@ -55,16 +56,20 @@ def first_address(loader: Path) -> int:
 
 
 async def added(folder: Path, kind: str, port: Path) -> dict[str, Any]:
+    """On a busy machine the boot loader's second may pass before avrdude speaks to it; then the same command again, as a user would."""
     firmware = BUILD / board(kind).firmware / "sensor.hex"
     command = ["device", "add", f"my-{kind}", "--board", kind, "--port", port, "--hex", firmware, "--json"]
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("onceway"),
-        *command,
-        env=os.environ | {"ONCEWAY_REGISTRY": str(folder / "registry.db")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 120)
+    for _ in range(TRIES):
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name("onceway"),
+            *command,
+            env=os.environ | {"ONCEWAY_REGISTRY": str(folder / "registry.db")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 120)
+        if process.returncode == 0:
+            break
     assert process.returncode == 0, err.decode()
     return dict(json.loads(out))
 
