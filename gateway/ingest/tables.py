@@ -4,6 +4,7 @@ In: what the user gave as --table, a path, a URL or a catalog name. Out: tables 
 under its name with a suffix: `_readings`, `_quarantine`.
 """
 
+import json
 import os
 import re
 import time
@@ -14,6 +15,7 @@ from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from gateway.errors import OncewayError
 from gateway.ingest import durable
@@ -80,7 +82,10 @@ class Table:
         return f"delta.`{self.name}`" if self._is_path else self.name
 
     def create(self) -> None:
-        """Make the table if there is none. Two jobs that do so at once get in each other's way: the loser looks again."""
+        """Make the table if there is none, and add the columns that one of an older version lacks.
+
+        Two jobs that do so at once get in each other's way: the loser looks again. Raises OncewayError when a column has another type.
+        """
         for remaining in reversed(range(CREATE_TRIES)):
             try:
                 builder = DeltaTable.createIfNotExists(self._spark).comment(self._layout.comment)
@@ -90,12 +95,23 @@ class Table:
                 for key, value in self._layout.properties:
                     builder = builder.property(key, value)
                 builder.execute()
+                self._complete()
                 self.settle()
                 return
             except PySparkException as error:
                 if not remaining:
                     raise OncewayError(f"cannot make the table: {first_line(error)}", self.name) from error
                 time.sleep(0.5)
+
+    def _complete(self) -> None:
+        found = StructType.fromJson(json.loads(self._newest()[1].schemaString()))
+        there = {field.name.lower(): field.dataType.simpleString() for field in found}
+        for column, kind, _ in self._layout.columns:
+            if there.get(column, kind) != kind:
+                raise OncewayError(f"column {column} is a {there[column]}, not a {kind}", self.name, "Give the ingest a table of its own.")
+        lacking = [f'{column} {kind} COMMENT "{comment}"' for column, kind, comment in self._layout.columns if column not in there]
+        if lacking:
+            self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(lacking)})")
 
     def exists(self) -> bool:
         return bool(DeltaTable.isDeltaTable(self._spark, self.name) if self._is_path else self._spark.catalog.tableExists(self.name))
@@ -105,11 +121,8 @@ class Table:
 
         Raises OncewayError for a table whose files would have to be other than reading tasks write them (`datafile.py`).
         """
-        session = self._spark._jsparkSession
-        name = self.name if self._is_path else session.sessionState().sqlParser().parseTableIdentifier(self.name)
-        jvm: Any = self._spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
-        metadata = log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
+        session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
+        log, metadata = self._newest()
         others = {
             "is partitioned": not metadata.partitionColumns().isEmpty(),
             "maps its columns to other names": metadata.columnMappingMode().name() != "none",
@@ -119,6 +132,13 @@ class Table:
             if so:
                 raise OncewayError(f"the table {what}", self.name, "Let the ingest make its tables itself.")
         return Place(str(log.dataPath()), str(metadata.id()))
+
+    def _newest(self) -> tuple[Any, Any]:
+        """Delta's log of the table and its metadata now."""
+        session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
+        name = self.name if self._is_path else session.sessionState().sqlParser().parseTableIdentifier(self.name)
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
+        return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
 
     def settle(self) -> None:
         """What one of Delta's own commands has just committed is on the disk when this returns."""

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from gateway.errors import OncewayError
 from gateway.ingest.microbatch import MicroBatch
 from gateway.ingest.storage import LocalFolder
-from gateway.ingest.tables import PUBLICATIONS, Table
+from gateway.ingest.tables import PUBLICATIONS, Layout, Table
 from gateway.ingest.transaction import DeltaWriter
 from gateway.uplink.batch import Row
 from tests.ingest.batches import row
@@ -216,6 +216,25 @@ def test_a_table_whose_files_must_be_other_than_ours_is_refused(spark: "SparkSes
             Table(spark, str(tmp_path / "other"), PUBLICATIONS).place()
     finally:
         spark.sql("drop table other")
+
+
+def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(spark: "SparkSession", tmp_path: Path) -> None:
+    old = Lake(spark, tmp_path / "old table")
+    lacking = Layout(
+        PUBLICATIONS.comment, tuple(one for one in PUBLICATIONS.columns if one[0] not in ("boot", "undecodable")), PUBLICATIONS.properties
+    )
+    Table(spark, str(old.publications), lacking).create()
+    for start in range(2):
+        old.open()(old.micro_batch([row("a", start, payload=b"21.5")]), start)
+    assert [(one["boot"], one["undecodable"]) for one in old.table().collect()] == [(3, "neither a JSON nor a CBOR array")] * 2
+    assert old.table().schema["boot"].metadata["comment"] == "The gateway's boot counter when it received it"
+    assert old.versions() == 4  # made, completed once, two appends
+
+
+def test_a_column_of_another_type_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    Table(spark, str(tmp_path / "other"), Layout("", (("sequence", "string", ""),))).create()
+    with pytest.raises(OncewayError, match="column sequence is a string, not a bigint"):
+        Table(spark, str(tmp_path / "other"), PUBLICATIONS).create()
 
 
 def test_what_users_do_to_the_table(lake: Lake) -> None:
