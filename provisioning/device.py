@@ -66,6 +66,9 @@ def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Prog
 
 
 def _write(registry: Registry, plan: Plan, target: Target, image: Image, progress: avrdude.Progress, contact: Callable[[], None]) -> Device:
+    if registry.find(plan.name) != plan.known:
+        hint = "`onceway device list` shows it; then run the command again"
+        raise OncewayError(f"{plan.name!r} was changed by another command meanwhile", str(registry.path), hint)
     carried = _read(target.board, target.port, progress)
     _recognise(registry, plan, carried, target.port)
     if plan.identity is not None:

@@ -9,11 +9,13 @@ from provisioning.registry import Device, Registry, Work
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """name: which the board shall have. identity: None when the board's own key is to stay, since the registry does not know it.
+    """name: which the board shall have. known: what the registry says of that name; the plan is good as long as it says so.
+    identity: None when the board's own key is to stay, since the registry does not know it.
     was: the name that it has now, when it is renamed. new_board: the board need not be the one that the registry knows.
     interrupted: the work that this one takes up."""
 
     name: str
+    known: Device | None
     identity: Identity | None
     was: str | None = None
     new_board: bool = False
@@ -25,17 +27,17 @@ def provision(registry: Registry, name: str) -> Plan:
     check_name(name)
     known, begun = registry.find(name), registry.work(name)
     if begun is not None:
-        return Plan(name, begun.identity, begun.was, new_board=begun.was is None, interrupted=begun)
+        return Plan(name, known, begun.identity, begun.was, new_board=begun.was is None, interrupted=begun)
     if known is not None and known.status != "admitted":
         raise _taken(registry, known)
-    return Plan(name, Identity.create(name), new_board=True)
+    return Plan(name, known, Identity.create(name), new_board=True)
 
 
 def flash(registry: Registry, name: str) -> Plan:
     """A device of the registry keeps its identity. Raises OncewayError if it was revoked."""
     known, begun = _welcome(registry, name), registry.work(name)
     identity = Identity(name, known.key) if known.key else None
-    return Plan(name, identity, begun.was if begun else None, interrupted=_interrupted(registry, name))
+    return Plan(name, known, identity, begun.was if begun else None, interrupted=_interrupted(registry, name))
 
 
 def replace(registry: Registry, name: str) -> Plan:
@@ -43,7 +45,7 @@ def replace(registry: Registry, name: str) -> Plan:
     known, begun = registry.get(name), registry.work(name)
     if begun is not None and begun.was is not None:
         raise _taken(registry, known)
-    return Plan(name, Identity.create(name), new_board=True, interrupted=begun)
+    return Plan(name, known, Identity.create(name), new_board=True, interrupted=begun)
 
 
 def rename(registry: Registry, name: str, new_name: str) -> Plan:
@@ -51,11 +53,11 @@ def rename(registry: Registry, name: str, new_name: str) -> Plan:
     check_name(new_name)
     begun, taken = registry.work(new_name), registry.find(new_name)
     if begun is not None and begun.was == name:
-        return Plan(new_name, begun.identity, name, interrupted=begun)
+        return Plan(new_name, taken, begun.identity, name, interrupted=begun)
     known = _welcome(registry, name)
     if taken is not None:
         raise _taken(registry, taken)
-    return Plan(new_name, Identity(new_name, known.key) if known.key else None, name, interrupted=_interrupted(registry, name))
+    return Plan(new_name, taken, Identity(new_name, known.key) if known.key else None, name, interrupted=_interrupted(registry, name))
 
 
 def _interrupted(registry: Registry, name: str) -> Work | None:

@@ -225,6 +225,19 @@ def test_a_name_is_written_by_one_command_at_a_time(registry: Registry, boards: 
     assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}
 
 
+def test_a_name_that_was_taken_since_the_plan_was_made_is_not_taken_again(
+    registry: Registry, boards: dict[str, Flash], firmware: Path
+) -> None:
+    """Two boards would have it: whoever gives it builds the firmware first, or answers a question."""
+    late = plans.provision(registry, "roof-1")
+    _write(registry, plans.provision(registry, "roof-1"), firmware, "/dev/a")
+    entered = registry.get("roof-1")
+    with pytest.raises(OncewayError, match="'roof-1' was changed by another command meanwhile"):
+        _write(registry, late, firmware, "/dev/b")
+    assert registry.get("roof-1") == entered
+    assert boards["/dev/b"].identity is None, "the other board was not touched"
+
+
 @pytest.mark.parametrize(("port", "answer", "asked", "goes_on"), [
     ("/dev/a", "n", True, False), ("/dev/a", "y", True, True), ("/dev/b", "", False, True),
 ])  # fmt: skip
