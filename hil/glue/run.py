@@ -46,11 +46,13 @@ SPARK_WITHIN = 300.0  # s in which Spark must have read what there is, and met i
 
 
 class GlueRun:
-    """Use: `await GlueRun(…).go()`, once, in an empty folder. Raises OncewayError for a bench with faults that the glue does not know."""
+    """Use: `await GlueRun(…).go()`, once, in an empty folder. Raises OncewayError for a bench with what the glue does not know."""
 
     def __init__(self, bench: Bench, plan: Plan, folder: Path) -> None:
         if strange := [kind.kind for kind in bench.fault if kind.kind not in CAN]:
             raise OncewayError(f"the glue knows no {strange[0]}", bench.title, f"It knows {', '.join(sorted(CAN))}")
+        if bench.board or bench.client:
+            raise OncewayError("the glue runs with simulated boards only, without [[board]] and [[client]]", bench.title)
         self._bench = bench
         self._plan = plan
         self._folder = folder

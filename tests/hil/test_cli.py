@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from hil import cli
-from hil.bench import Bench, shipped
+from hil.bench import Bench, load, shipped
 from hil.checker import Result
 from hil.display import Display
 from hil.glue.run import GlueRun
 from hil.plan import Plan
+from hil.plan import plan as make_plan
 from hil.report.findings import Findings, find
 from hil.site import Folder
 
@@ -184,3 +185,12 @@ def test_a_recorded_link_is_for_a_bench_that_replays_one(monkeypatch: pytest.Mon
     monkeypatch.setattr(cli, "_need_firmware", lambda: None)
     done = runner.invoke(cli.app, ["run", "gateway-kills", "--trace", "bursts"])
     assert "bursts: no bench here replays a recorded link" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("bench", "reason"), [("clients", r"without \[\[board\]\] and \[\[client\]\]"), ("resets", "the glue knows no board-reset")]
+)
+def test_the_glue_takes_no_bench_with_what_it_does_not_know(tmp_path: Path, bench: str, reason: str) -> None:
+    found = load(bench).model_copy(update={"fault": []} if bench == "clients" else {})
+    with pytest.raises(OncewayError, match=reason):
+        GlueRun(found, make_plan(found), tmp_path)
