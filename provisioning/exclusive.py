@@ -4,6 +4,7 @@ Held as the name of an abstract socket (unix(7)): no file can be left behind, an
 port itself cannot be held open instead: opening it is what resets the board, for each run of avrdude anew.
 """
 
+import errno
 import hashlib
 import os
 import socket
@@ -40,6 +41,6 @@ def _held(what: str, busy: OncewayError) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mark:
         try:
             mark.bind(f"\0onceway {hashlib.sha256(what.encode()).hexdigest()}")
-        except OSError:
-            raise busy from None
+        except OSError as error:
+            raise busy if error.errno == errno.EADDRINUSE else error from None
         yield
