@@ -19,6 +19,7 @@ from hil.board.sent import Sent
 from hil.commander import Commander
 from hil.counters import wait_until
 from hil.faults.base import Evidence
+from hil.faults.board import RESTART_WITHIN
 from hil.history import History
 from hil.lab import Switch
 from hil.process import Children
@@ -29,7 +30,6 @@ from hil.wired import Wired
 from provisioning import boards, ports
 
 SAMPLING_OFF = 0xFFFF
-RESTART_WITHIN = 30.0  # s; a boot loader alone takes one or two
 GREETING_WITHIN = 30.0  # s
 ASK_EVERY = 1.0  # s
 SETTLE_S = 1.0  # s after which a board without power has nothing more to say
