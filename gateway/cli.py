@@ -1,8 +1,8 @@
 """The console script `onceway`.
 
-In: the command line. Out: the command's output, and an exit code. Each package brings its own commands through the
-entry point group `onceway.commands`, a typer app each. Only the one that is named gets loaded, so `onceway gateway run`
-on a Pi never imports Spark or the rig.
+In: the command line. Out: the command's output, and an exit code. Each package brings its own
+commands through the entry point group `onceway.commands`, a typer app each. Only the one that is
+named gets loaded, so `onceway gateway run` on a Pi never imports Spark or the rig.
 """
 
 import json
@@ -25,7 +25,11 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False) -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """Every reading of an Arduino-class sensor reaches a Spark table exactly once.
 
     Example: onceway gateway run --listen 127.0.0.1:1883 --anonymous --data /tmp/onceway
@@ -39,13 +43,19 @@ def _load(point: EntryPoint) -> typer.Typer:
         package = point.value.split(".")[0]
         extra = {"provisioning": "provisioning", "hil": "hil"}.get(package, "ingest")
         raise OncewayError(
-            f"`onceway {point.name}` needs the Python package {error.name}, which is not installed", hint=f"pip install 'onceway[{extra}]'"
+            f"`onceway {point.name}` needs the Python package {error.name}, which is not installed",
+            hint=f"pip install 'onceway[{extra}]'",
         ) from error
     return app
 
 
 def _build(wanted: str | None) -> typer.Typer:
-    root = typer.Typer(no_args_is_help=True, context_settings=_SETTINGS, add_completion=False, pretty_exceptions_enable=False)
+    root = typer.Typer(
+        no_args_is_help=True,
+        context_settings=_SETTINGS,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
     root.callback()(_root)
     points = {point.name: point for point in entry_points(group="onceway.commands")}
     for point in [points[wanted]] if wanted in points else sorted(points.values()):
@@ -56,17 +66,25 @@ def _build(wanted: str | None) -> typer.Typer:
                 raise
             continue  # the list of commands shows what is installed
         if [command.name for command in app.registered_commands] == [point.name]:
-            root.registered_commands += app.registered_commands  # `onceway where`, not `onceway where where`
+            # `onceway where`, not `onceway where where`
+            root.registered_commands += app.registered_commands
             continue
-        if app.registered_callback is None and len(app.registered_commands) == 1 and not app.registered_groups:
+        if (
+            app.registered_callback is None
+            and len(app.registered_commands) == 1
+            and not app.registered_groups
+        ):
             app.callback()(lambda: None)  # typer would drop the command's name
         root.add_typer(app, name=point.name)
     return root
 
 
 def main() -> None:
-    """Run the command line; an OncewayError becomes one line on standard error, with --json a JSON object, and its exit code."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that temporary files with keys are removed
+    """Run the command line; an OncewayError becomes one line on standard error, with --json a JSON
+    object, and its exit code.
+    """
+    # so that temporary files with keys are removed
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     wanted = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
         _build(wanted)()

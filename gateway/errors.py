@@ -2,7 +2,8 @@
 
 
 class OncewayError(Exception):
-    """An expected failure. The command line prints it without a traceback and exits with `exit_code`.
+    """An expected failure. The command line prints it without a traceback and exits with
+    `exit_code`.
 
     what: what went wrong, one sentence without a full stop. where: file, port, key or URL, if any.
     hint: what the reader can do, if known.

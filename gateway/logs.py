@@ -1,8 +1,9 @@
 """Log lines on standard error, for people or for machines.
 
-In: log records; what they are about may stand beside the text, as `extra={"about": about(client=…, reason=…)}`. Out: one line each. What a
-client chose, such as its identifier, cannot break a line or move the cursor: control characters come out escaped. Under systemd each line
-begins with its priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
+In: log records; what they are about may stand beside the text, as `extra={"about": about(client=…,
+reason=…)}`. Out: one line each. What a client chose, such as its identifier, cannot break a line or
+move the cursor: control characters come out escaped. Under systemd each line begins with its
+priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
 """
 
 import json
@@ -13,7 +14,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-_CONTROL: dict[int, str] = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
+_CONTROL: dict[int, str] = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))
+} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
@@ -25,7 +28,9 @@ class Form(StrEnum):
 
 
 def about(**fields: str | int | float | None) -> dict[str, Any]:
-    """What a record is about, for `extra`: keys of their own in JSON, not repeated in the text for people. `None` is left out."""
+    """What a record is about, for `extra`: keys of their own in JSON, not repeated in the text for
+    people. `None` is left out.
+    """
     return {"about": {key: value for key, value in fields.items() if value is not None}}
 
 
@@ -38,7 +43,10 @@ class HumanFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = printable(f"{record.levelname} {record.name}: {record.getMessage()}")
         if record.exc_info:  # its lines are indented: none of them can pass for a record
-            text += "".join(f"\n  {printable(line)}" for line in self.formatException(record.exc_info).splitlines())
+            text += "".join(
+                f"\n  {printable(line)}"
+                for line in self.formatException(record.exc_info).splitlines()
+            )
         return text
 
 
@@ -47,7 +55,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -70,7 +80,9 @@ class _JournalFormatter(logging.Formatter):
 
 
 def configure(form: Form, level: str | None, talkative: tuple[str, ...] = ()) -> None:
-    """Log to standard error from now on. level: the least that is said; None: warnings, and from `talkative` loggers information."""
+    """Log to standard error from now on. level: the least that is said; None: warnings, and from
+    `talkative` loggers information.
+    """
     formatter = JsonFormatter() if form is Form.JSON else HumanFormatter()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JournalFormatter(formatter) if _to_journal() else formatter)

@@ -18,4 +18,6 @@ def notify(state: str) -> None:
         try:
             channel.sendto(state.encode(), address)
         except OSError as error:
-            log.warning("%s: systemd does not listen (%s)", os.environ["NOTIFY_SOCKET"], error.strerror)
+            log.warning(
+                "%s: systemd does not listen (%s)", os.environ["NOTIFY_SOCKET"], error.strerror
+            )

@@ -1,4 +1,6 @@
-"""What is on the disk, and not only in memory. In: a file or a folder. Out: fsync of it, as far as its file system knows that."""
+"""What is on the disk, and not only in memory. In: a file or a folder. Out: fsync of it, as far as
+its file system knows that.
+"""
 
 import errno
 import os
@@ -6,7 +8,9 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """What a file holds, or the names in a folder, are on the disk when this returns. Raises OSError."""
+    """What a file holds, or the names in a folder, are on the disk when this returns. Raises
+    OSError.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

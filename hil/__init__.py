@@ -1,1 +1,3 @@
-"""The rig: drives boards, wires, gateway, uplink and ingest from outside, breaks them on purpose, and checks what arrived."""
+"""The rig: drives boards, wires, gateway, uplink and ingest from outside, breaks them on purpose,
+and checks what arrived.
+"""

@@ -1,11 +1,14 @@
 """The checker. In: a history, and nothing else. Out: a verdict per publication and one for the run.
 
-The truth is what the boards' ledgers and the clients' journals say was published (hop `board`); the claim is what stands in the table (hop
-`table`; `batch` for a bench that ends at the landing place). The hops between are looked at only to name the first one at which a
-publication went wrong. The run *fails* if one went wrong, a ledger contradicts itself, a command was not obeyed once and in order,
-or a program under test ended by itself; it is *unknown* if nothing went wrong but the history cannot show that: a planned fault did not
-happen, a hop was not read to its end, a publication was still under way when the run gave up waiting for it, the rig itself broke. Else it
-*holds*: every publication is ok, or can be read from a board that was swapped, or was published at QoS 0 and did not reach the gateway.
+The truth is what the boards' ledgers and the clients' journals say was published (hop `board`); the
+claim is what stands in the table (hop `table`; `batch` for a bench that ends at the landing place).
+The hops between are looked at only to name the first one at which a publication went wrong. The run
+*fails* if one went wrong, a ledger contradicts itself, a command was not obeyed once and in order,
+or a program under test ended by itself; it is *unknown* if nothing went wrong but the history
+cannot show that: a planned fault did not happen, a hop was not read to its end, a publication was
+still under way when the run gave up waiting for it, the rig itself broke. Else it *holds*: every
+publication is ok, or can be read from a board that was swapped, or was published at QoS 0 and did
+not reach the gateway.
 """
 
 import math
@@ -33,7 +36,9 @@ class Outcome(StrEnum):
     ALTERED = "altered"
     OUT_OF_ORDER = "out of order"
     LEFT = "left behind"
-    """In the EEPROM of a board that was swapped before it could send it, and there to be read: no harm, but not in the claim either."""
+    """In the EEPROM of a board that was swapped before it could send it, and there to be read: no
+    harm, but not in the claim either.
+    """
     UNDELIVERED = "not delivered"
     """Published at QoS 0, and not in the gateway's store: QoS 0 promises no more."""
     UNKNOWN = "unknown"
@@ -63,9 +68,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A publication seen at a hop. records: what it says, None if it does not decode; payload: its bytes, None where only the records are
-    known, as in a board's ledger. status: told by the board about itself, no reading. qos: at which it was published. origin, position: the
-    gateway's store and the order of arrival in it; the board has neither."""
+    """A publication seen at a hop. records: what it says, None if it does not decode; payload: its
+    bytes, None where only the records are known, as in a board's ledger. status: told by the board
+    about itself, no reading. qos: at which it was published. origin, position: the gateway's store
+    and the order of arrival in it; the board has neither.
+    """
 
     t: int
     records: tuple[Record, ...] | None
@@ -78,7 +85,9 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """hop: the first at which it went wrong, or the one that holds an unknown one; None if ok. way: what was seen at each hop."""
+    """hop: the first at which it went wrong, or the one that holds an unknown one; None if ok. way:
+    what was seen at each hop.
+    """
 
     key: Key
     outcome: Outcome
@@ -98,32 +107,55 @@ class Result:
     """Readings sampled, and rows at the claim's hop that hold none of the statuses below."""
     claim: str
     statuses: int
-    """Publications of the boards about themselves; they are judged like readings and counted apart."""
+    """Publications of the boards about themselves; they are judged like readings and counted apart.
+    """
     commands: int
     """Sent to the boards."""
     faults: Counter[str]
     """Faults that happened, by kind."""
     last_words: dict[str, list[str]]
-    """Of what ended by itself: the last lines of its log, by its name; of what broke in the rig by why."""
+    """Of what ended by itself: the last lines of its log, by its name; of what broke in the rig by
+    why.
+    """
 
     @property
     def offenders(self) -> list[Publication]:
         """Publications that are neither ok nor left behind nor undelivered at QoS 0."""
-        return [publication for publication in self.publications if publication.outcome not in HARMLESS]
+        return [
+            publication for publication in self.publications if publication.outcome not in HARMLESS
+        ]
 
     @property
     def start(self) -> int:
         """When the first publication was sampled, in monotonic nanoseconds; 0 if none was."""
-        return min((seen.t for publication in self.publications for seen in publication.way["board"]), default=0)
+        return min(
+            (seen.t for publication in self.publications for seen in publication.way["board"]),
+            default=0,
+        )
 
     def count(self, outcome: Outcome) -> int:
         return sum(publication.outcome is outcome for publication in self.publications)
 
     def summary(self) -> str:
-        """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; others are named when there are any."""
-        parts = [f"{self.produced} produced", f"{self.rows} {CLAIMS[self.claim]}", f"{self.count(Outcome.LOST)} lost"]
-        parts += [f"{self.count(Outcome.DUPLICATE)} doubled", f"{self.count(Outcome.ALTERED)} altered"]
-        rare = (Outcome.PHANTOM, Outcome.OUT_OF_ORDER, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.UNKNOWN)
+        """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; others are named
+        when there are any.
+        """
+        parts = [
+            f"{self.produced} produced",
+            f"{self.rows} {CLAIMS[self.claim]}",
+            f"{self.count(Outcome.LOST)} lost",
+        ]
+        parts += [
+            f"{self.count(Outcome.DUPLICATE)} doubled",
+            f"{self.count(Outcome.ALTERED)} altered",
+        ]
+        rare = (
+            Outcome.PHANTOM,
+            Outcome.OUT_OF_ORDER,
+            Outcome.LEFT,
+            Outcome.UNDELIVERED,
+            Outcome.UNKNOWN,
+        )
         parts += [f"{self.count(outcome)} {outcome}" for outcome in rare if self.count(outcome)]
         return " · ".join(parts)
 
@@ -132,12 +164,16 @@ class Result:
 class _Seen:
     """A history, sorted into what the verdict needs."""
 
-    ways: dict[Key, dict[str, list[Sighting]]] = field(default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS}))
+    ways: dict[Key, dict[str, list[Sighting]]] = field(
+        default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
+    )
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Payloads as they left a client, or a real board, which may put a publication in other words when it sends it again."""
+    """Payloads as they left a client, or a real board, which may put a publication in other words
+    when it sends it again.
+    """
     complete: set[str] = field(default_factory=set)
     planned: dict[str, str] = field(default_factory=dict)
     impossible: dict[str, str] = field(default_factory=dict)
@@ -158,7 +194,9 @@ class _Seen:
         data = event.data
         match event.hop, event.event:
             case hop, "publication" if hop in HOPS:
-                self.ways[_key(data)][hop].append(self._at_board(event) if hop == "board" else _at_hop(event))
+                self.ways[_key(data)][hop].append(
+                    self._at_board(event) if hop == "board" else _at_hop(event)
+                )
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
             case "board", "left":
@@ -172,7 +210,9 @@ class _Seen:
             case "board", "obeyed":
                 self.obeyed[data["device"]].append((event.t, data["interval"]))
             case "board", "contradiction":
-                self.contradictions.append(f"the ledger of {data['device']} contradicts itself: {data['text']}")
+                self.contradictions.append(
+                    f"the ledger of {data['device']} contradicts itself: {data['text']}"
+                )
             case hop, "complete":
                 self.complete.add(hop)
             case _, "planned":
@@ -205,11 +245,15 @@ class _Seen:
         return Sighting(event.t, records, payload, data["kind"] == "status", data.get("qos", 2))
 
     def held(self, hop: str, key: Key) -> bool:
-        """Whether a hop holds a publication still, or the claim was not read to its end, so that what is missing there proves nothing."""
+        """Whether a hop holds a publication still, or the claim was not read to its end, so that
+        what is missing there proves nothing.
+        """
         return self.claim not in self.complete or (hop, key) in self.waiting
 
     def allowed(self, key: Key, qos: int) -> float:
-        """How often a publication may stand in the claim. What comes to the landing place twice, the ingest takes once."""
+        """How often a publication may stand in the claim. What comes to the landing place twice,
+        the ingest takes once.
+        """
         if self.claim == "table":
             return 1
         return math.inf if qos == 1 else 1 + self.again[key]
@@ -222,7 +266,9 @@ class _Seen:
 
 
 def _key(data: dict[str, Any]) -> Key:
-    """A row without identity has its place in the store for one: nobody has published it under that."""
+    """A row without identity has its place in the store for one: nobody has published it under
+    that.
+    """
     if data["device"] is None:
         return Key("", 0, int(data["position"]))
     return Key(str(data["device"]), int(data["incarnation"]), int(data["sequence"]))
@@ -230,11 +276,19 @@ def _key(data: dict[str, Any]) -> Key:
 
 def _at_hop(event: Event) -> Sighting:
     payload = bytes.fromhex(event.data["payload"])
-    return Sighting(event.t, decode(payload), payload, origin=event.data["origin"], position=event.data["position"])
+    return Sighting(
+        event.t,
+        decode(payload),
+        payload,
+        origin=event.data["origin"],
+        position=event.data["position"],
+    )
 
 
 def check(events: Iterable[Event]) -> Result:
-    """Judge a history. Its events may stand in any order. Raises OncewayError for one that is not as it should be."""
+    """Judge a history. Its events may stand in any order. Raises OncewayError for one that is not
+    as it should be.
+    """
     seen = _Seen()
     for event in events:
         with taking(event):
@@ -242,12 +296,25 @@ def check(events: Iterable[Event]) -> Result:
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
     publications = [_judge(key, hops, disordered, seen) for key in sorted(seen.ways)]
-    outcomes = Counter(publication.outcome for publication in publications if publication.outcome not in HARMLESS)
+    outcomes = Counter(
+        publication.outcome for publication in publications if publication.outcome not in HARMLESS
+    )
     under_way = outcomes.pop(Outcome.UNKNOWN, 0)
-    readings = [way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])]
-    doubts = seen.broken + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way) + _doubts(seen)
+    readings = [
+        way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])
+    ]
+    doubts = (
+        seen.broken
+        + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way)
+        + _doubts(seen)
+    )
     disobeyed = _disobeyed(seen)
-    wrong = seen.deaths + [f"{count} {outcome}" for outcome, count in outcomes.items()] + seen.contradictions + disobeyed
+    wrong = (
+        seen.deaths
+        + [f"{count} {outcome}" for outcome, count in outcomes.items()]
+        + seen.contradictions
+        + disobeyed
+    )
     return Result(
         verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
         reasons=wrong + doubts,
@@ -262,7 +329,9 @@ def check(events: Iterable[Event]) -> Result:
     )
 
 
-def _judge(key: Key, hops: tuple[str, ...], disordered: dict[str, set[Key]], seen: _Seen) -> Publication:
+def _judge(
+    key: Key, hops: tuple[str, ...], disordered: dict[str, set[Key]], seen: _Seen
+) -> Publication:
     def first(hops: Iterable[str]) -> str:
         return next(iter(hops))
 
@@ -283,18 +352,26 @@ def _judge(key: Key, hops: tuple[str, ...], disordered: dict[str, set[Key]], see
         if seen.held(hops[last], key):
             outcome, hop = Outcome.UNKNOWN, hops[last]
         else:
-            outcome, hop = Outcome.UNDELIVERED if board[0].qos == 0 and last == 0 else Outcome.LOST, hops[last + 1]
+            outcome, hop = (
+                Outcome.UNDELIVERED if board[0].qos == 0 and last == 0 else Outcome.LOST,
+                hops[last + 1],
+            )
     elif len(claim) > seen.allowed(key, board[0].qos):
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
     elif altered(hops[-1]):
         outcome, hop = Outcome.ALTERED, first(hop for hop in hops[1:] if altered(hop))
     elif key in disordered[hops[-1]]:
-        outcome, hop = Outcome.OUT_OF_ORDER, first(hop for hop in hops[1:] if key in disordered[hop])
+        outcome, hop = (
+            Outcome.OUT_OF_ORDER,
+            first(hop for hop in hops[1:] if key in disordered[hop]),
+        )
     return Publication(key, outcome, hop, way)
 
 
 def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key]:
-    """Publications that arrived at a gateway's store for the first time after a later one of the same board."""
+    """Publications that arrived at a gateway's store for the first time after a later one of the
+    same board.
+    """
     arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
     for key, way in ways.items():
         first: dict[str, int] = {}
@@ -313,13 +390,20 @@ def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key
 
 
 def _disobeyed(seen: _Seen) -> list[str]:
-    """Boards that have not obeyed each command once and in order, told; a run that broke off proves nothing of what is missing."""
+    """Boards that have not obeyed each command once and in order, told; a run that broke off proves
+    nothing of what is missing.
+    """
     whole = seen.ended and not seen.deaths and not seen.broken
     told = []
     for device in sorted(seen.commands.keys() | seen.obeyed.keys()):
-        sent, obeyed = ([interval for _, interval in sorted(events[device])] for events in (seen.commands, seen.obeyed))
+        sent, obeyed = (
+            [interval for _, interval in sorted(events[device])]
+            for events in (seen.commands, seen.obeyed)
+        )
         if obeyed != sent and (whole or obeyed != sent[: len(obeyed)]):
-            told.append(f"{device} was told the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}")
+            told.append(
+                f"{device} was told the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}"
+            )
     return told
 
 
@@ -329,8 +413,14 @@ def _numbers(values: list[int]) -> str:
 
 def _doubts(seen: _Seen) -> list[str]:
     missing = sorted(seen.planned.keys() - seen.fired)
-    doubts = [f"planned fault did not happen: {fault} ({seen.planned[fault]}){seen.impossible.get(fault, '')}" for fault in missing]
-    doubts += [f"not read to the end: {hop}" for hop in ("board", seen.claim) if hop not in seen.complete]
+    doubts = [
+        f"planned fault did not happen: {fault}"
+        f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
+        for fault in missing
+    ]
+    doubts += [
+        f"not read to the end: {hop}" for hop in ("board", seen.claim) if hop not in seen.complete
+    ]
     if not seen.ways:
         doubts.append("nothing was produced")
     if not seen.begun:

@@ -1,7 +1,9 @@
-"""The ingest's progress, seen from outside: Spark's checkpoint and the Delta log, both folders of small files.
+"""The ingest's progress, seen from outside: Spark's checkpoint and the Delta log, both folders of
+small files.
 
-In: the two folders. Out: which micro-batch has begun and which has ended, how many appends the table has, which data files it has.
-A micro-batch has begun when `offsets/N` is there and has ended when `commits/N` is (Structured Streaming's checkpoint format).
+In: the two folders. Out: which micro-batch has begun and which has ended, how many appends the
+table has, which data files it has. A micro-batch has begun when `offsets/N` is there and has ended
+when `commits/N` is (Structured Streaming's checkpoint format).
 """
 
 import json
@@ -46,7 +48,9 @@ class IngestProgress:
         return {path.name for path in self._table.glob("*.parquet")}
 
     def taken(self) -> dict[str, int]:
-        """The last batch taken of each feed (`GATEWAY/EPOCH`), as of the newest micro-batch that has ended."""
+        """The last batch taken of each feed (`GATEWAY/EPOCH`), as of the newest micro-batch that
+        has ended.
+        """
         if self.ended < 0:
             return {}
         lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()
@@ -54,4 +58,11 @@ class IngestProgress:
         return {str(feed): int(number) for feed, number in offset.items()}
 
     def _newest(self, kind: str) -> int:
-        return max((int(path.name) for path in (self._checkpoint / kind).glob("[0-9]*") if path.name.isdigit()), default=-1)
+        return max(
+            (
+                int(path.name)
+                for path in (self._checkpoint / kind).glob("[0-9]*")
+                if path.name.isdigit()
+            ),
+            default=-1,
+        )

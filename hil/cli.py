@@ -33,7 +33,10 @@ from hil.shrink import part, shrink
 from hil.site import Folder, fresh
 from hil.traces.cli import app as trace_app
 
-app = typer.Typer(help="Break everything on purpose, and check that each reading arrived exactly once.", no_args_is_help=True)
+app = typer.Typer(
+    help="Break everything on purpose, and check that each reading arrived exactly once.",
+    no_args_is_help=True,
+)
 
 app.add_typer(trace_app, name="trace")
 
@@ -43,17 +46,33 @@ INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
 
 
 Seed = Annotated[int, typer.Option(help="The same seed plans the same faults.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the folder to look at. A run that does not hold always leaves it.")]
-Directory = Annotated[Path, typer.Option("--dir", help="Folder of the run; one of an earlier run is replaced.")]
-Shrink = Annotated[bool, typer.Option("--shrink", help="If the run fails, find the fewest faults that still make it fail.")]
+Keep = Annotated[
+    bool,
+    typer.Option(
+        "--keep", help="Leave the folder to look at. A run that does not hold always leaves it."
+    ),
+]
+Directory = Annotated[
+    Path, typer.Option("--dir", help="Folder of the run; one of an earlier run is replaced.")
+]
+Shrink = Annotated[
+    bool,
+    typer.Option(
+        "--shrink", help="If the run fails, find the fewest faults that still make it fail."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")
+]
 
 
 @app.command()
 def demo(
     seed: Seed = 1,
-    readings: Annotated[int, typer.Option(help="Readings to take, of all boards together.", min=1)] = 400,
+    readings: Annotated[
+        int, typer.Option(help="Readings to take, of all boards together.", min=1)
+    ] = 400,
     boards: Annotated[int, typer.Option(help="Simulated boards.", min=1)] = 2,
     keep: Keep = False,
     folder: Directory = Path("build/demo"),
@@ -74,7 +93,11 @@ def list_benches(as_json: Json = False) -> None:
     """
     loaded = {name: benches.load(name) for name in sorted(benches.shipped())}
     if as_json:
-        typer.echo(json.dumps({name: bench.model_dump(mode="json") for name, bench in loaded.items()}, indent=1))
+        typer.echo(
+            json.dumps(
+                {name: bench.model_dump(mode="json") for name, bench in loaded.items()}, indent=1
+            )
+        )
         return
     table = Table("bench", "boards", "readings", "until", "what it breaks")
     for name, bench in loaded.items():
@@ -85,31 +108,60 @@ def list_benches(as_json: Json = False) -> None:
 @app.command()
 def run(
     bench: Annotated[
-        list[str] | None, typer.Argument(help="Benches that come with the project, or TOML files; all that ship, if none.")
+        list[str] | None,
+        typer.Argument(
+            help="Benches that come with the project, or TOML files; all that ship, if none."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
     readings: Annotated[int | None, typer.Option(help="Instead of the bench's.", min=1)] = None,
     trace: Annotated[
-        str | None, typer.Option(help="A recorded link instead of the one that a bench replays, or a folder of such, taken in turn.")
+        str | None,
+        typer.Option(
+            help=(
+                "A recorded link instead of the one that a bench replays, or a folder of such,"
+                " taken in turn."
+            )
+        ),
     ] = None,
-    repeat: Annotated[int, typer.Option(help="So many runs of each, each with the next seed.", min=1)] = 1,
+    repeat: Annotated[
+        int, typer.Option(help="So many runs of each, each with the next seed.", min=1)
+    ] = 1,
     jobs: Annotated[int, typer.Option(help="So many runs at once.", min=1)] = 1,
     shrink_it: Shrink = False,
     keep: Keep = False,
-    folder: Annotated[Path | None, typer.Option("--dir", help="Folder of the run, or of the campaign; else below build/hil.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Folder of the run, or of the campaign; else below build/hil."),
+    ] = None,
 ) -> None:
-    """Run benches. Exit code 0 if every run holds. Many runs are a campaign, which goes on where it was when it is begun again.
+    """Run benches. Exit code 0 if every run holds. Many runs are a campaign, which goes on where it
+    was when it is begun again.
 
     Example: onceway hil run gateway-kills power-cuts --repeat 10 --jobs 2
     """
     named = labels(bench or sorted(benches.shipped()))
-    changes = {name: value for name, value in {"seed": seed, "readings": readings}.items() if value is not None}
+    changes = {
+        name: value
+        for name, value in {"seed": seed, "readings": readings}.items()
+        if value is not None
+    }
     first = {name: benches.load(name, **changes) for name in named}
     if trace and not any(one.replays for one in first.values()):
-        raise OncewayError("no bench here replays a recorded link", trace, 'One that does has a [[fault]] of kind = "line-trace"')
+        raise OncewayError(
+            "no bench here replays a recorded link",
+            trace,
+            'One that does has a [[fault]] of kind = "line-trace"',
+        )
     traces = _recordings(trace) if trace else [None]
     items = [
-        Item(name, named[name], one.seed + number, readings, traces[number % len(traces)] if one.replays else None)
+        Item(
+            name,
+            named[name],
+            one.seed + number,
+            readings,
+            traces[number % len(traces)] if one.replays else None,
+        )
         for number in range(repeat)
         for name, one in first.items()
     ]
@@ -117,9 +169,14 @@ def run(
     _need_firmware()
     if len(items) == 1:
         [item], [only] = items, loaded
-        raise typer.Exit(_run(item.label, only, plan(only), folder or RUNS / item.name, keep, shrink_it))
+        raise typer.Exit(
+            _run(item.label, only, plan(only), folder or RUNS / item.name, keep, shrink_it)
+        )
     if shrink_it:
-        raise typer.BadParameter("--shrink is for a single run; onceway hil replay RUN --shrink shrinks one of a campaign")
+        raise typer.BadParameter(
+            "--shrink is for a single run; onceway hil replay RUN --shrink shrinks one of a"
+            " campaign"
+        )
     campaign = Campaign(items, (folder or RUNS).absolute(), keep, Console(highlight=False))
     try:
         holds = campaign.run(jobs)
@@ -130,15 +187,18 @@ def run(
 
 @app.command()
 def glue(
-    bench: Annotated[str, typer.Argument(help="A TOML file with faults that the glue knows.")] = "glue",
+    bench: Annotated[
+        str, typer.Argument(help="A TOML file with faults that the glue knows.")
+    ] = "glue",
     seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
     folder: Directory = RUNS / "glue",
     as_json: Json = False,
 ) -> None:
-    """The glue people use today beside ours, under the same plan of faults: sketch, serial script, mosquitto, files of JSON lines, and
-    Spark's file source for a bench that goes to the table.
+    """The glue people use today beside ours, under the same plan of faults: sketch, serial script,
+    mosquitto, files of JSON lines, and Spark's file source for a bench that goes to the table.
 
-    Needs Debian's mosquitto. Exit code 0 if ours holds, whatever the glue does. Leaves both runs in the folder.
+    Needs Debian's mosquitto. Exit code 0 if ours holds, whatever the glue does. Leaves both runs in
+    the folder.
 
     Example: onceway hil glue --seed 7
     """
@@ -154,7 +214,10 @@ def glue(
         raise typer.Exit(INTERRUPTED) from None
     ours = _carry_out(bench, loaded, made, places[1], console)
     tell(console, ours)
-    results = {**{f"glue, {claim}": result for claim, result in theirs.items()}, f"onceway, {loaded.until}": ours.result}
+    results = {
+        **{f"glue, {claim}": result for claim, result in theirs.items()},
+        f"onceway, {loaded.until}": ours.result,
+    }
     found = side_by_side(results)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -196,9 +259,15 @@ def check_history(history: RunArgument, as_json: Json = False) -> None:
 def report(
     history: RunArgument,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where to write report.html, report.json and junit.xml; else beside the history.")
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Where to write report.html, report.json and junit.xml; else beside the history.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON, and write nothing.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the JSON, and write nothing.")
+    ] = False,
 ) -> None:
     """What a run showed, as a page and for machines.
 
@@ -210,7 +279,9 @@ def report(
         return
     place = folder or file.parent
     write(place, found)
-    Console(highlight=False).print(f"{found.result.verdict}; written: {place / HTML}", soft_wrap=True)
+    Console(highlight=False).print(
+        f"{found.result.verdict}; written: {place / HTML}", soft_wrap=True
+    )
 
 
 @app.command()
@@ -219,9 +290,21 @@ def compare(one: RunArgument, other: RunArgument, as_json: Json = False) -> None
 
     Example: onceway hil compare build/hil/bursts-1 build/hil/bursts-2
     """
-    found = list(rows(*(read_json(run / JSON) if (run / JSON).exists() else find(_history(run)).to_json() for run in (one, other))))
+    found = list(
+        rows(
+            *(
+                read_json(run / JSON) if (run / JSON).exists() else find(_history(run)).to_json()
+                for run in (one, other)
+            )
+        )
+    )
     if as_json:
-        typer.echo(json.dumps([dict(zip(("name", "one", "other", "change"), row, strict=True)) for row in found], indent=1))
+        typer.echo(
+            json.dumps(
+                [dict(zip(("name", "one", "other", "change"), row, strict=True)) for row in found],
+                indent=1,
+            )
+        )
         return
     table = Table("", one.name, other.name, "change")
     for row in found:
@@ -238,14 +321,18 @@ def _recordings(trace: str) -> list[str]:
     return found
 
 
-def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_it: bool = False) -> int:
+def _run(
+    name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_it: bool = False
+) -> int:
     """Run, report, and return the exit code."""
     _need_firmware()
     place = fresh(folder)
     console = Console(highlight=False)
     found = _carry_out(name, bench, made, place, console)
     if not found.passed or keep:
-        console.print(f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True)
+        console.print(
+            f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True
+        )
     else:
         shutil.rmtree(place.root)
     for limit in found.exceeded:
@@ -259,18 +346,26 @@ def _run(name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_i
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
     """Leaves the report, also of a run that is interrupted."""
     try:
-        with Display(f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, made.breaks, console) as display:
+        with Display(
+            f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, made.breaks, console
+        ) as display:
             asyncio.run(until_told(Run(bench, made, place, display).go()))
         write(place.root, found := find(place.history))
         return found
     except (KeyboardInterrupt, asyncio.CancelledError):
         write(place.root, find(place.history))
-        console.print(f"interrupted; everything that was started has ended. What there is of the run: {place.root}", soft_wrap=True)
+        console.print(
+            "interrupted; everything that was started has ended. What there is of the run:"
+            f" {place.root}",
+            soft_wrap=True,
+        )
         raise typer.Exit(INTERRUPTED) from None
 
 
 async def until_told(run: Awaitable[T]) -> T:
-    """Ended by SIGTERM as by Ctrl-C, and once only: a second one must not stop what takes the programs down."""
+    """Ended by SIGTERM as by Ctrl-C, and once only: a second one must not stop what takes the
+    programs down.
+    """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101
 
@@ -284,7 +379,9 @@ async def until_told(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find the fewest faults that still fail, by runs in folders beside the failed one; tell them and where their run is."""
+    """Find the fewest faults that still fail, by runs in folders beside the failed one; tell them
+    and where their run is.
+    """
     tried = 0
     last = failed.root
 
@@ -293,7 +390,9 @@ def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Consol
         tried += 1
         place = fresh(failed.root.with_name(f"{failed.root.name}-shrink-{tried}"))
         smaller, left = part(bench, made, faults)
-        result = _carry_out(f"{name} with {len(faults)} of {len(made.faults)} faults", smaller, left, place, console).result
+        result = _carry_out(
+            f"{name} with {len(faults)} of {len(made.faults)} faults", smaller, left, place, console
+        ).result
         if result.verdict is Verdict.FAILS:
             last = place.root
             return True
@@ -301,9 +400,15 @@ def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Consol
         return False
 
     left = shrink(made.faults, fails)
-    console.print(f"fails with these {len(left)} of {len(made.faults)} faults, after {tried} runs; the run is in {last}", soft_wrap=True)
+    console.print(
+        f"fails with these {len(left)} of {len(made.faults)} faults, after {tried} runs; the run is"
+        f" in {last}",
+        soft_wrap=True,
+    )
     for fault in left:
-        console.print(f"  {fault} at {fault.at} {fault.counter} {fault.detail or ''}", soft_wrap=True)
+        console.print(
+            f"  {fault} at {fault.at} {fault.counter} {fault.detail or ''}", soft_wrap=True
+        )
 
 
 def _need_firmware() -> None:

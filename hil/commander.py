@@ -1,7 +1,9 @@
-"""Commands to the boards, as a person or a program sends them: MQTT over TCP, QoS 2, through the gateway under test.
+"""Commands to the boards, as a person or a program sends them: MQTT over TCP, QoS 2, through the
+gateway under test.
 
-In: a `[commands]` section of a bench. Out: `interval N` to each board at places of its own, each with another N, so that what the board has
-obeyed can be read from its EEPROM; events `command` in the history.
+In: a `[commands]` section of a bench. Out: `interval N` to each board at places of its own, each
+with another N, so that what the board has obeyed can be read from its EEPROM; events `command` in
+the history.
 """
 
 import socket
@@ -22,11 +24,15 @@ if TYPE_CHECKING:
 
 
 class Commander:
-    """A client whose session lasts; what it has sent and is not acknowledged it sends again when it is connected again."""
+    """A client whose session lasts; what it has sent and is not acknowledged it sends again when it
+    is connected again.
+    """
 
     def __init__(self) -> None:
         self.port = free_port()
-        self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="commander", clean_session=False)
+        self._client = mqtt.Client(
+            CallbackAPIVersion.VERSION2, client_id="commander", clean_session=False
+        )
         self._client.reconnect_delay_set(1, 2)
 
     def start(self) -> None:
@@ -48,8 +54,9 @@ def free_port() -> int:
 
 
 class Commands(Kind):
-    """The workload's commands stand in the plan like faults: each has a place, and must have been sent for a verdict. count: to each
-    board."""
+    """The workload's commands stand in the plan like faults: each has a place, and must have been
+    sent for a verdict. count: to each board.
+    """
 
     text: ClassVar[str] = COMMAND
     part: ClassVar[str] = "board"
@@ -65,11 +72,14 @@ class Commands(Kind):
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         for device, total in readings.items():
-            yield from self._on(device, f"{device} commands", f"sampled {device}", total - 2, seed, readings)
+            yield from self._on(
+                device, f"{device} commands", f"sampled {device}", total - 2, seed, readings
+            )
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         device = rig.device(fault)
-        await wait_until(lambda: device.journalled > device.waiting)  # it has met the gateway, and subscribed before it published
+        # it has met the gateway, and subscribed before it published
+        await wait_until(lambda: device.journalled > device.waiting)
         interval = device.next_interval()
         rig.history.add("rig", "command", device=device.name, interval=interval)
         rig.commander.send(device.name, f"interval {interval}")

@@ -1,6 +1,8 @@
-"""Counts at each hop, and waiting for them: a fault's place is a count (readings, commits, batches), never a time.
+"""Counts at each hop, and waiting for them: a fault's place is a count (readings, commits,
+batches), never a time.
 
-In: counts as the observers see them. Out: wake-ups of those who wait for a count, and the counts for the display.
+In: counts as the observers see them. Out: wake-ups of those who wait for a count, and the counts
+for the display.
 """
 
 import asyncio
@@ -36,6 +38,8 @@ class Counters:
 
 
 async def wait_until(true: Callable[[], object], every: float = LOOK_EVERY) -> None:
-    """Return once `true()` is true, looked at every so many seconds. For what lies in files of other processes and cannot wake us."""
+    """Return once `true()` is true, looked at every so many seconds. For what lies in files of
+    other processes and cannot wake us.
+    """
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(every)

@@ -1,6 +1,7 @@
 """One simulated device of a run: a board, or one after the other under one name.
 
-In: a name, a folder, a bench. Out: what the boards' ledgers say in the history; hands on board, power and interval.
+In: a name, a folder, a bench. Out: what the boards' ledgers say in the history; hands on board,
+power and interval.
 """
 
 import asyncio
@@ -32,14 +33,18 @@ PROVISION_TRIES = 10
 class Device(Wired):
     """The board at the end of its wire."""
 
-    def __init__(self, name: str, folder: Folder, bench: Bench, children: Children, history: History) -> None:
+    def __init__(
+        self, name: str, folder: Folder, bench: Bench, children: Children, history: History
+    ) -> None:
         super().__init__(name, folder, bench, children, history)
         self._boards = [self._new_board(name)]
         self._commanded = 0
 
     def _new_board(self, folder: str) -> tuple[SimulatedBoard, Witness]:
         board = SimulatedBoard(self._folder.board(folder), seed=self._bench.seed)
-        return board, Witness(self.name, board, self._history, interval_record(self._bench.interval_ms))
+        return board, Witness(
+            self.name, board, self._history, interval_record(self._bench.interval_ms)
+        )
 
     @property
     def board(self) -> SimulatedBoard:
@@ -59,7 +64,9 @@ class Device(Wired):
         await self._plug_in(self.board)
 
     async def _plug_in(self, board: SimulatedBoard) -> None:
-        """An Uno with nothing but its boot loader, whose application area asks for the bench's interval."""
+        """An Uno with nothing but its boot loader, whose application area asks for the bench's
+        interval.
+        """
         write_interval(board, self._bench.interval_ms)
         await board.start()
 
@@ -68,7 +75,8 @@ class Device(Wired):
             await board.stop()
 
     async def swap(self, fault: str, within: float) -> None:
-        """Put a new board in the place of this one, which has lost its power, by the user's command. The old EEPROM stays as it is.
+        """Put a new board in the place of this one, which has lost its power, by the user's
+        command. The old EEPROM stays as it is.
 
         within: seconds in which the wire must have changed over. Raises TimeoutError.
         """
@@ -85,11 +93,19 @@ class Device(Wired):
     async def provision(self) -> None:
         await self._provision("provision", self.board)
 
-    async def _provision(self, command: Literal["provision", "replace"], board: SimulatedBoard) -> None:
-        """Firmware and identity, by the user's command. On a busy machine the boot loader's second may pass before it is spoken to, so it
-        is tried again, as a user would."""
+    async def _provision(
+        self, command: Literal["provision", "replace"], board: SimulatedBoard
+    ) -> None:
+        """Firmware and identity, by the user's command. On a busy machine the boot loader's second
+        may pass before it is spoken to, so it is tried again, as a user would.
+        """
         argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
-        argv += ["--hex", self._bench.firmware or str(HEX), "--registry", str(self._folder.registry)]
+        argv += [
+            "--hex",
+            self._bench.firmware or str(HEX),
+            "--registry",
+            str(self._folder.registry),
+        ]
         for left in reversed(range(PROVISION_TRIES)):
             try:
                 await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
@@ -105,7 +121,9 @@ class Device(Wired):
 
     async def reset(self, fault: str) -> Evidence | None:
         """An edge of DTR."""
-        return await restart(self.board, self.strike(fault, [{"do": "reset"}], RESTART_WITHIN), "external")
+        return await restart(
+            self.board, self.strike(fault, [{"do": "reset"}], RESTART_WITHIN), "external"
+        )
 
     async def switched_off(self, seconds: float) -> Evidence | None:
         """Its power is off for so long."""
@@ -114,16 +132,20 @@ class Device(Wired):
         return await restart(self.board, self.board.power(True), "power-on")
 
     async def weather(self) -> None:
-        """Change the voltage at the board's input for ever, so that neighbouring readings differ."""
+        """Change the voltage at the board's input for ever, so that neighbouring readings
+        differ.
+        """
         rng = random.Random(f"{self._bench.seed}/{self.name}/weather")
         while True:
             await self.board.adc(0, rng.randrange(FULL_SCALE_MV))
             await asyncio.sleep(WEATHER_EVERY)
 
     async def stop_sampling(self) -> None:
-        """Take the power away, tell the application to sample no more, and give the power back: what is journalled still goes out.
+        """Take the power away, tell the application to sample no more, and give the power back:
+        what is journalled still goes out.
 
-        Returns when the board has journalled that it has started, which is the last that it has to say.
+        Returns when the board has journalled that it has started, which is the last that it has to
+        say.
         """
         await self.board.power(False)
         write_interval(self.board, SAMPLING_OFF)
@@ -141,7 +163,9 @@ class Device(Wired):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Of the next command: each tells another one, so that it can be seen in the EEPROM that it was obeyed."""
+        """Of the next command: each tells another one, so that it can be seen in the EEPROM that it
+        was obeyed.
+        """
         self._commanded += 1
         return self._bench.interval_ms + self._commanded
 
@@ -151,11 +175,15 @@ class Device(Wired):
         return self._boards[-1][1].obeyed
 
     def look(self) -> int:
-        """Enter publications that became complete since the last look. Returns how many readings all boards of this name have taken."""
+        """Enter publications that became complete since the last look. Returns how many readings
+        all boards of this name have taken.
+        """
         return sum(witness.look() for _, witness in self._boards)
 
     def close_ledgers(self) -> bool:
-        """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or is held. Returns whether that is all."""
+        """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or
+        is held. Returns whether that is all.
+        """
         for board, witness in self._boards:
             witness.close(swapped=board is not self.board)
         return True

@@ -1,6 +1,7 @@
 """What a person sees of a run: stages, faults as they happen, counts at each hop.
 
-In: calls from the run. Out: on a terminal, lines that scroll above a live footer; elsewhere plain lines, with the counts every few seconds.
+In: calls from the run. Out: on a terminal, lines that scroll above a live footer; elsewhere plain
+lines, with the counts every few seconds.
 """
 
 import time
@@ -18,9 +19,18 @@ PLAIN_COUNTS_EVERY = 5.0  # s
 
 
 class Display:
-    """Used as a context manager around the run. total: publications to be produced; faults: how many are planned."""
+    """Used as a context manager around the run. total: publications to be produced; faults: how
+    many are planned.
+    """
 
-    def __init__(self, title: str, stages: tuple[str, ...], total: int, faults: int, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        stages: tuple[str, ...],
+        total: int,
+        faults: int,
+        console: Console | None = None,
+    ) -> None:
         self._console = console or Console()
         self._title = title
         self._stages = dict.fromkeys(stages, "·")
@@ -30,14 +40,23 @@ class Display:
         self._counts: dict[str, int] = {}
         self._said_counts: dict[str, int] = {}
         self._said_at = self._start
-        self._live = Live(get_renderable=self._footer, console=self._console, refresh_per_second=4) if self._console.is_terminal else None
+        self._live = (
+            Live(get_renderable=self._footer, console=self._console, refresh_per_second=4)
+            if self._console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> "Display":
         if self._live:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._live:
             self._live.stop()
 
@@ -61,13 +80,18 @@ class Display:
         """The counts at the hops, in the order of the way."""
         self._counts = dict(counts)
         now = time.monotonic()
-        if self._live is None and self._counts != self._said_counts and now - self._said_at >= PLAIN_COUNTS_EVERY:
+        if (
+            self._live is None
+            and self._counts != self._said_counts
+            and now - self._said_at >= PLAIN_COUNTS_EVERY
+        ):
             self.say("    " + self._counts_line())
             self._said_counts, self._said_at = self._counts, now
 
     def _counts_line(self) -> str:
         return (
-            " → ".join(f"{value} {name}" for name, value in self._counts.items()) + f" · {self._happened} of {self._faults} planned faults"
+            " → ".join(f"{value} {name}" for name, value in self._counts.items())
+            + f" · {self._happened} of {self._faults} planned faults"
         )
 
     def _elapsed(self) -> str:
@@ -75,13 +99,22 @@ class Display:
         return f"{minutes:02d}:{seconds:02d}"
 
     def _footer(self) -> RenderableType:
-        stages = Text("  ").join(Text(f"{mark} {name}", "bold" if mark == "●" else "dim") for name, mark in self._stages.items())
+        stages = Text("  ").join(
+            Text(f"{mark} {name}", "bold" if mark == "●" else "dim")
+            for name, mark in self._stages.items()
+        )
         bars = Table.grid(padding=(0, 1))
         for name, value in self._counts.items():
-            bars.add_row(Text(name), ProgressBar(total=self._total, completed=value, width=40), Text(f"{value}", justify="right"))
+            bars.add_row(
+                Text(name),
+                ProgressBar(total=self._total, completed=value, width=40),
+                Text(f"{value}", justify="right"),
+            )
         bars.add_row(
             Text("planned faults"),
-            ProgressBar(total=self._faults, completed=self._happened, width=40, complete_style="red"),
+            ProgressBar(
+                total=self._faults, completed=self._happened, width=40, complete_style="red"
+            ),
             Text(f"{self._happened}"),
         )
         head = Text(f"{self._title}   {self._elapsed()}", "bold cyan")

@@ -1,7 +1,9 @@
-"""The history of a run: every event at every hop, in one JSON Lines file. The schema is in hil/README.md.
+"""The history of a run: every event at every hop, in one JSON Lines file. The schema is in
+hil/README.md.
 
-In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a file, and the same events read back.
-A history whose last line is torn was cut off by a crash; it reads up to there, and has no `end` event.
+In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a file, and the
+same events read back. A history whose last line is torn was cut off by a crash; it reads up to
+there, and has no `end` event.
 """
 
 import json
@@ -21,7 +23,9 @@ HOPS = ("board", "spool", "batch", "table")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """t: nanoseconds of the machine's monotonic clock. hop: one of HOPS, or the part the event is about (`rig`, `wire`, `gateway` …)."""
+    """t: nanoseconds of the machine's monotonic clock. hop: one of HOPS, or the part the event is
+    about (`rig`, `wire`, `gateway` …).
+    """
 
     t: int
     hop: str
@@ -29,7 +33,14 @@ class Event:
     data: dict[str, Any] = field(default_factory=dict)
 
     def to_line(self) -> str:
-        return json.dumps({"t": self.t, "hop": self.hop, "event": self.event, **self.data}, separators=(",", ":"), default=str) + "\n"
+        return (
+            json.dumps(
+                {"t": self.t, "hop": self.hop, "event": self.event, **self.data},
+                separators=(",", ":"),
+                default=str,
+            )
+            + "\n"
+        )
 
     @classmethod
     def from_line(cls, line: str) -> "Event":
@@ -65,11 +76,15 @@ def taking(event: Event) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         said = f"{type(error).__name__}: {error}"
-        raise OncewayError(f"an event `{event.event}` of hop `{event.hop}` is not as it should be ({said})") from error
+        raise OncewayError(
+            f"an event `{event.event}` of hop `{event.hop}` is not as it should be ({said})"
+        ) from error
 
 
 def read(path: Path) -> Iterator[Event]:
-    """The events of a file, in the order written. Raises OncewayError for a file or a line that is none."""
+    """The events of a file, in the order written. Raises OncewayError for a file or a line that is
+    none.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -78,8 +93,14 @@ def read(path: Path) -> Iterator[Event]:
                 try:
                     yield Event.from_line(line)
                 except (ValueError, KeyError, TypeError) as error:
-                    raise OncewayError(f"line {number} is no event ({error})", str(path), "Is this a history.jsonl of a run?") from error
+                    raise OncewayError(
+                        f"line {number} is no event ({error})",
+                        str(path),
+                        "Is this a history.jsonl of a run?",
+                    ) from error
     except OSError as error:
         raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
-        raise OncewayError("this is no text", str(path), "Is this a history.jsonl of a run?") from error
+        raise OncewayError(
+            "this is no text", str(path), "Is this a history.jsonl of a run?"
+        ) from error

@@ -1,7 +1,9 @@
-"""Looking at the hops behind the board: spool, landing place, table. Read only, and with other means than the programs under test use where
-there are any (the table is read by delta-rs, not by Spark).
+"""Looking at the hops behind the board: spool, landing place, table. Read only, and with other
+means than the programs under test use where there are any (the table is read by delta-rs, not by
+Spark).
 
-In: a folder of the run. Out: publications seen since the last look, as events of the history, and counts.
+In: a folder of the run. Out: publications seen since the last look, as events of the history, and
+counts.
 """
 
 import hashlib
@@ -25,7 +27,9 @@ KEY = ("device", "incarnation", "sequence")
 
 
 class SpoolHop:
-    """Rows of the table `spool` in the gateway's database, and how many were ever committed and landed."""
+    """Rows of the table `spool` in the gateway's database, and how many were ever committed and
+    landed.
+    """
 
     def __init__(self, database: Path, history: History) -> None:
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
@@ -36,25 +40,44 @@ class SpoolHop:
 
     def look(self) -> None:
         """A database that is not there yet or that recovers just now is looked at next time."""
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database:
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database,
+        ):
             meta = dict(database.execute("SELECT key, value FROM meta"))
             origin = f"{meta['gateway']}/{meta['epoch']}"
-            query = "SELECT id, device, incarnation, sequence, payload FROM spool WHERE id > ? ORDER BY id"
+            query = (
+                "SELECT id, device, incarnation, sequence, payload FROM spool WHERE id > ? ORDER"
+                " BY id"
+            )
             for position, *key, payload in database.execute(query, (self._last,)):
-                self._history.add("spool", "publication", **_sighting(key, origin, position, payload))
+                self._history.add(
+                    "spool", "publication", **_sighting(key, origin, position, payload)
+                )
                 self._last = position
-            self.committed = max(self.committed, self._last, *_first(database, "SELECT seq FROM sqlite_sequence WHERE name = 'spool'"))
-            [self.landed] = _first(database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL")
+            self.committed = max(
+                self.committed,
+                self._last,
+                *_first(database, "SELECT seq FROM sqlite_sequence WHERE name = 'spool'"),
+            )
+            [self.landed] = _first(
+                database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
+            )
 
     def look_what_waits(self) -> None:
         """Enter what is in the spool still: the gateway owes it to the landing place."""
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database:
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database,
+        ):
             for key in database.execute("SELECT device, incarnation, sequence FROM spool"):
                 self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
 
 
 class LandingHop:
-    """Batches that a manifest has published at the landing place. One that is not what its manifest says holds no publication."""
+    """Batches that a manifest has published at the landing place. One that is not what its manifest
+    says holds no publication.
+    """
 
     def __init__(self, folder: Path, history: History) -> None:
         self._folder = folder
@@ -71,7 +94,12 @@ class LandingHop:
             for row in _whole_rows(manifest):
                 key = [row[name] for name in KEY]
                 self._keys.setdefault((origin, number), []).append(key)
-                self._history.add("batch", "publication", **_sighting(key, origin, row["spool_id"], row["payload"]), batch=number)
+                self._history.add(
+                    "batch",
+                    "publication",
+                    **_sighting(key, origin, row["spool_id"], row["payload"]),
+                    batch=number,
+                )
             self.newest[origin] = max(number, self.newest.get(origin, 0))
             self._seen.add(manifest)
 
@@ -97,16 +125,29 @@ class TableHop:
         return 0
 
     def read(self) -> None:
-        """Enter every row in the history, at the time its file was committed. Without a table there are no rows."""
+        """Enter every row in the history, at the time its file was committed. Without a table there
+        are no rows.
+        """
         try:
             table = DeltaTable(str(self._folder))
         except TableNotFoundError:
             return
-        written = {action["path"]: action["modification_time"] for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()}
+        written = {
+            action["path"]: action["modification_time"]
+            for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        }
         for row in _rows(table):
             origin = f"{row['gateway']}/{row['epoch']}"
-            sighting = _sighting([row[name] for name in KEY], origin, row["spool_id"], row["payload"])
-            self._history.add("table", "publication", t=_monotonic(written[row["__filename"]]), **sighting, batch=row["batch"])
+            sighting = _sighting(
+                [row[name] for name in KEY], origin, row["spool_id"], row["payload"]
+            )
+            self._history.add(
+                "table",
+                "publication",
+                t=_monotonic(written[row["__filename"]]),
+                **sighting,
+                batch=row["batch"],
+            )
 
 
 def _whole_rows(manifest: Path) -> list[dict[str, Any]]:
@@ -114,7 +155,9 @@ def _whole_rows(manifest: Path) -> list[dict[str, Any]]:
     data = manifest.with_suffix(".parquet").read_bytes()
     if hashlib.sha256(data).hexdigest() != json.loads(manifest.read_bytes())["sha256"]:
         return []
-    return list(pq.read_table(pa.BufferReader(data), columns=[*KEY, "spool_id", "payload"]).to_pylist())
+    return list(
+        pq.read_table(pa.BufferReader(data), columns=[*KEY, "spool_id", "payload"]).to_pylist()
+    )
 
 
 def _rows(table: DeltaTable) -> Iterator[dict[str, Any]]:
@@ -124,7 +167,12 @@ def _rows(table: DeltaTable) -> Iterator[dict[str, Any]]:
 
 
 def _sighting(key: list[Any], origin: str, position: int, payload: bytes) -> dict[str, Any]:
-    return {**dict(zip(KEY, key, strict=True)), "origin": origin, "position": position, "payload": payload.hex()}
+    return {
+        **dict(zip(KEY, key, strict=True)),
+        "origin": origin,
+        "position": position,
+        "payload": payload.hex(),
+    }
 
 
 def _first(database: sqlite3.Connection, query: str) -> list[int]:

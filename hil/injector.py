@@ -1,6 +1,8 @@
-"""Carrying out the plan: each fault waits for its place, breaks what it names, and enters the history with the evidence that it happened.
+"""Carrying out the plan: each fault waits for its place, breaks what it names, and enters the
+history with the evidence that it happened.
 
-In: a plan, kinds of faults, a rig. Out: `happened` events. One that could not be carried out has no such event, and the checker says so.
+In: a plan, kinds of faults, a rig. Out: `happened` events. One that could not be carried out has no
+such event, and the checker says so.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,9 @@ from hil.rig import Rig
 
 
 class Injector:
-    """Carries out one plan: announce it, then run every lane at once. awaited: how many faults are under way that end by themselves."""
+    """Carries out one plan: announce it, then run every lane at once. awaited: how many faults are
+    under way that end by themselves.
+    """
 
     def __init__(self, plan: Plan, kinds: Sequence[Kind], rig: Rig) -> None:
         self.lanes = plan.lanes()
@@ -22,10 +26,18 @@ class Injector:
         self._rig = rig
 
     def announce(self) -> None:
-        """Enter the whole plan in the history, so that the checker can miss what does not happen."""
+        """Enter the whole plan in the history, so that the checker can miss what does not
+        happen.
+        """
         for fault in self._plan.faults:
             self._rig.history.add(
-                "rig", "planned", fault=fault.id, kind=fault.text, counter=fault.counter, at=fault.at, detail=fault.detail
+                "rig",
+                "planned",
+                fault=fault.id,
+                kind=fault.text,
+                counter=fault.counter,
+                at=fault.at,
+                detail=fault.detail,
             )
             if why := self._kinds[fault.kind].impossible():
                 self._rig.history.add("rig", "impossible", fault=fault.id, why=why)
@@ -46,7 +58,14 @@ class Injector:
         self.awaited -= kind.bounded
         if evidence is None:
             return
-        self._rig.history.add(fault.target, "happened", fault=fault.id, kind=fault.text, evidence=evidence.text, **evidence.data)
+        self._rig.history.add(
+            fault.target,
+            "happened",
+            fault=fault.id,
+            kind=fault.text,
+            evidence=evidence.text,
+            **evidence.data,
+        )
         if fault.text == COMMAND:
             self._rig.display.say(f"  → {fault}: {evidence.text}")
         else:

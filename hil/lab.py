@@ -1,7 +1,9 @@
-"""A real power switch, through labgrid (https://labgrid.readthedocs.io), which is imported only when a bench names one.
+"""A real power switch, through labgrid (https://labgrid.readthedocs.io), which is imported only
+when a bench names one.
 
-In: a labgrid environment file and the name of a target in it, whose driver for the PowerProtocol (a network power strip, a USB hub, an
-external command, …) labgrid finds. Out: that target's power, on and off. The extra `hil-labgrid` installs labgrid.
+In: a labgrid environment file and the name of a target in it, whose driver for the PowerProtocol (a
+network power strip, a USB hub, an external command, …) labgrid finds. Out: that target's power, on
+and off. The extra `hil-labgrid` installs labgrid.
 """
 
 from importlib import import_module
@@ -13,7 +15,9 @@ from gateway.errors import OncewayError
 
 
 class Switch:
-    """Raises OncewayError: labgrid is not installed, the environment cannot be read, the target has no power, the switch fails."""
+    """Raises OncewayError: labgrid is not installed, the environment cannot be read, the target has
+    no power, the switch fails.
+    """
 
     def __init__(self, environment: Path, target: str) -> None:
         self._where = f"{environment}, target {target}"
@@ -22,14 +26,18 @@ class Switch:
             labgrid = import_module("labgrid")
         except ImportError as error:
             hint = "Install the extra: pip install 'onceway[hil-labgrid]'"
-            raise OncewayError(f"power switches need labgrid ({error})", str(environment), hint) from error
+            raise OncewayError(
+                f"power switches need labgrid ({error})", str(environment), hint
+            ) from error
         try:
             found = labgrid.Environment(str(environment)).get_target(target)
             self._power: Any = found.get_driver("PowerProtocol") if found else None
         except Exception as error:  # what drivers raise is theirs
             raise self._failed("labgrid finds no power switch", error) from error
         if self._power is None:
-            raise OncewayError("the labgrid environment has no such target, or an empty one", self._where)
+            raise OncewayError(
+                "the labgrid environment has no such target, or an empty one", self._where
+            )
 
     def turn(self, on: bool) -> None:
         """Takes as long as the switch does, and as long as it is being turned by another thread."""
@@ -37,7 +45,9 @@ class Switch:
             with self._turning:
                 (self._power.on if on else self._power.off)()
         except Exception as error:  # as above
-            raise self._failed(f"the power cannot be switched {'on' if on else 'off'}", error) from error
+            raise self._failed(
+                f"the power cannot be switched {'on' if on else 'off'}", error
+            ) from error
 
     def _failed(self, what: str, error: Exception) -> OncewayError:
         said = " ".join(f"{error}".split()) or type(error).__name__

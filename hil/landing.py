@@ -1,6 +1,7 @@
 """Breaking the landing place: unwritable for a while, and a batch that lands twice, or damaged.
 
-In: a landing folder and the uplink's way to it. Out: the same folder, harmed as networks and restored backups harm it.
+In: a landing folder and the uplink's way to it. Out: the same folder, harmed as networks and
+restored backups harm it.
 """
 
 import hashlib
@@ -30,7 +31,8 @@ class LandingPlace:
         os.replace(link, self._mount)
 
     def repeat(self, origin: str, number: int, epoch: str, *, damaged: bool = False) -> int:
-        """Land a batch again as the first of another epoch, as a gateway does whose store was set back. Returns its number of rows.
+        """Land a batch again as the first of another epoch, as a gateway does whose store was set
+        back. Returns its number of rows.
 
         damaged: a byte in the middle of the copy is another, as from a disk that forgets.
         """

@@ -1,6 +1,7 @@
 /*
- * A machine that misbehaves under one program, loaded with LD_PRELOAD (hil/machine.py). ONCEWAY_RIG_MACHINE names a file with a `struct machine`,
- * mapped by the rig and by the program: what shall be wrong now, and how often it was. The clock that jumps is that of the day only.
+ * A machine that misbehaves under one program, loaded with LD_PRELOAD (hil/machine.py).
+ * ONCEWAY_RIG_MACHINE names a file with a `struct machine`, mapped by the rig and by the program:
+ * what shall be wrong now, and how often it was. The clock that jumps is that of the day only.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,11 +25,16 @@ enum { CUT_NEXT = 1, CUT_ALL = 2 };
 
 struct machine {
     int64_t full;     /* writes below `folder` fail with ENOSPC */
-    int64_t cut;      /* CUT_NEXT: the next write below `folder` is done by half; CUT_ALL, after it: all others fail with EIO */
+    /* CUT_NEXT: the next write below `folder` is done by half; CUT_ALL, after it: all others fail
+     * with EIO */
+    int64_t cut;
     int64_t slow_ms;  /* fsync and fdatasync below `folder` take longer */
     int64_t clock_ns; /* added to the time of day */
-    int64_t steps;    /* who takes the last of so many steps is stopped: before a write below `folder` or to a line, after a sync */
-    int64_t hold;     /* who is about to make a file whose path matches `pattern` is stopped before it */
+    /* who takes the last of so many steps is stopped: before a write below `folder` or to a line,
+     * after a sync */
+    int64_t steps;
+    /* who is about to make a file whose path matches `pattern` is stopped before it */
+    int64_t hold;
     int64_t refused, halved, slowed, shifted, held; /* how often each was */
     char pattern[PATTERN];
 };
@@ -59,7 +65,8 @@ static int below_folder(int fd)
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 1);
     size_t wanted = strlen(folder);
-    return length > 0 && (size_t)length > wanted && memcmp(path, folder, wanted) == 0 && path[wanted] == '/';
+    return length > 0 && (size_t)length > wanted && memcmp(path, folder, wanted) == 0 &&
+           path[wanted] == '/';
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -77,7 +84,8 @@ static ssize_t allowed(int fd, size_t size)
         return -1;
     }
     int64_t next = CUT_NEXT;
-    if (size > 1 && __atomic_compare_exchange_n(&machine->cut, &next, CUT_ALL, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    if (size > 1 && __atomic_compare_exchange_n(
+                        &machine->cut, &next, CUT_ALL, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         count(&machine->halved);
         return (ssize_t)(size / 2);
     }
@@ -87,7 +95,8 @@ static ssize_t allowed(int fd, size_t size)
 
 static void step(int fd)
 {
-    if (!machine || machine->steps <= 0 || !(below_folder(fd) || isatty(fd)) || __atomic_sub_fetch(&machine->steps, 1, __ATOMIC_SEQ_CST) != 0)
+    if (!machine || machine->steps <= 0 || !(below_folder(fd) || isatty(fd)) ||
+        __atomic_sub_fetch(&machine->steps, 1, __ATOMIC_SEQ_CST) != 0)
         return;
     count(&machine->held);
     raise(SIGSTOP);
@@ -147,7 +156,8 @@ int fdatasync(int fd)
 
 static void hold(const char *path)
 {
-    if (!machine || !machine->hold || !path || fnmatch((const char *)machine->pattern, path, 0) != 0)
+    if (!machine || !machine->hold || !path ||
+        fnmatch((const char *)machine->pattern, path, 0) != 0)
         return;
     count(&machine->held);
     raise(SIGSTOP);

@@ -1,8 +1,10 @@
-"""A machine that misbehaves under one program: disk full, writes cut, slow fsync, a clock of the day that jumps, and a power switch that is
-thrown just before a certain file appears. The program is the shipped one.
+"""A machine that misbehaves under one program: disk full, writes cut, slow fsync, a clock of the
+day that jumps, and a power switch that is thrown just before a certain file appears. The program is
+the shipped one.
 
-In: what shall be wrong, from now on. Out: an environment to start the program in, and counts of how often it met what was wrong.
-`machine.c` is loaded into the program and shares a small file with this object.
+In: what shall be wrong, from now on. Out: an environment to start the program in, and counts of how
+often it met what was wrong. `machine.c` is loaded into the program and shares a small file with
+this object.
 """
 
 import mmap
@@ -13,13 +15,27 @@ from pathlib import Path
 from gateway.errors import OncewayError
 
 SOURCE = Path(__file__).with_name("machine.c")
-FIELDS = ("full", "cut", "slow_ms", "clock_ns", "steps", "hold", "refused", "halved", "slowed", "shifted", "held")
+FIELDS = (
+    "full",
+    "cut",
+    "slow_ms",
+    "clock_ns",
+    "steps",
+    "hold",
+    "refused",
+    "halved",
+    "slowed",
+    "shifted",
+    "held",
+)
 WORD = struct.Struct("=q")
 PATTERN_SIZE = 256
 
 
 class Machine:
-    """folder: below which the disk misbehaves. Files are made in `work`. Raises OncewayError if the C part cannot be built."""
+    """folder: below which the disk misbehaves. Files are made in `work`. Raises OncewayError if the
+    C part cannot be built.
+    """
 
     def __init__(self, work: Path, folder: Path) -> None:
         work.mkdir(parents=True, exist_ok=True)
@@ -40,7 +56,9 @@ class Machine:
         }
 
     def __getitem__(self, name: str) -> int:
-        """What a switch is set to, or how often what it does was met so far (refused, halved, slowed, shifted, held)."""
+        """What a switch is set to, or how often what it does was met so far (refused, halved,
+        slowed, shifted, held).
+        """
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
@@ -48,7 +66,9 @@ class Machine:
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 
     def hold_before(self, pattern: str) -> None:
-        """Stop (SIGSTOP) the process that is about to make a file whose path matches this shell pattern, until `self["hold"] = 0`."""
+        """Stop (SIGSTOP) the process that is about to make a file whose path matches this shell
+        pattern, until `self["hold"] = 0`.
+        """
         data = pattern.encode() + b"\0"
         if len(data) > PATTERN_SIZE:
             raise ValueError(f"the pattern is longer than {PATTERN_SIZE - 1} bytes: {pattern}")
@@ -59,9 +79,25 @@ class Machine:
 
 
 def _build(library: Path) -> None:
-    argv = ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(library), str(SOURCE), "-ldl"]
+    argv = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(library),
+        str(SOURCE),
+        "-ldl",
+    ]
     try:
         subprocess.run(argv, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or error
-        raise OncewayError(f"cannot build the machine that misbehaves ({reason})", str(SOURCE), "Install a C compiler") from error
+        raise OncewayError(
+            f"cannot build the machine that misbehaves ({reason})",
+            str(SOURCE),
+            "Install a C compiler",
+        ) from error

@@ -1,6 +1,7 @@
 """What is wrong with a bench, for the person who wrote it.
 
-In: what pydantic says of it, and its text. Out: a sentence for each mistake, with its line, key, value, reason, and what was perhaps meant.
+In: what pydantic says of it, and its text. Out: a sentence for each mistake, with its line, key,
+value, reason, and what was perhaps meant.
 """
 
 import re
@@ -13,17 +14,23 @@ from pydantic import BaseModel, ValidationError
 from hil.faults import AnyKind
 
 Location = tuple[int | str, ...]
-KINDS: dict[str, type[BaseModel]] = {get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])}
+KINDS: dict[str, type[BaseModel]] = {
+    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])
+}
 TABLE = re.compile(r"\s*\[+\s*([\w-]+)\s*\]+")
 KEY = re.compile(r"\s*([\w-]+)\s*=")
 
 
-def explain(error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()) -> str:
+def explain(
+    error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
+) -> str:
     """elsewhere: keys whose values do not come from this text."""
     return "; ".join(_sentence(dict(problem), model, text, elsewhere) for problem in error.errors())
 
 
-def _sentence(problem: dict[str, Any], model: type[BaseModel], text: str, elsewhere: Collection[str]) -> str:
+def _sentence(
+    problem: dict[str, Any], model: type[BaseModel], text: str, elsewhere: Collection[str]
+) -> str:
     loc: Location = problem["loc"]
     table, key = _named(loc)
     line = None if not loc or loc[0] in elsewhere else line_of(text, loc)
@@ -34,10 +41,16 @@ def _sentence(problem: dict[str, Any], model: type[BaseModel], text: str, elsewh
 def _named(loc: Location) -> tuple[str, str]:
     """The table, as it is called in an error, and the key in it."""
     if loc[:1] == ("fault",) and len(loc) > 1 and isinstance(loc[1], int):
-        return " ".join(["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]), str(loc[3] if len(loc) > 3 else "kind")
+        return " ".join(
+            ["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]
+        ), str(loc[3] if len(loc) > 3 else "kind")
     if len(loc) > 1 and isinstance(loc[1], int):
         return f"[[{loc[0]}]] number {loc[1] + 1}", ".".join(map(str, loc[2:]))
-    return (f"[{loc[0]}]", ".".join(map(str, loc[1:]))) if len(loc) > 1 else ("", ".".join(map(str, loc)))
+    return (
+        (f"[{loc[0]}]", ".".join(map(str, loc[1:])))
+        if len(loc) > 1
+        else ("", ".".join(map(str, loc)))
+    )
 
 
 def _reason(problem: dict[str, Any], key: str, known: Collection[str]) -> str:
@@ -52,7 +65,11 @@ def _reason(problem: dict[str, Any], key: str, known: Collection[str]) -> str:
             kind = problem["ctx"]["tag"]
             return f"there is no kind {kind!r}{_meant(kind, known) or '; ' + _all(known)}"
     reason = problem["msg"].removeprefix("Value error, ")
-    return f"{key} = {problem['input']!r}: {reason[:1].lower()}{reason[1:]}" if key not in ("", "kind") else reason
+    return (
+        f"{key} = {problem['input']!r}: {reason[:1].lower()}{reason[1:]}"
+        if key not in ("", "kind")
+        else reason
+    )
 
 
 def _all(known: Collection[str]) -> str:
@@ -76,9 +93,13 @@ def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
 
 
 def line_of(text: str, loc: Location) -> int | None:
-    """The line of a key or, if it is not there, of its table; None for a key that should stand on top and does not."""
+    """The line of a key or, if it is not there, of its table; None for a key that should stand on
+    top and does not.
+    """
     in_fault = loc[:1] == ("fault",) and len(loc) > 1
-    wanted, number = (str(loc[0]), loc[1] if isinstance(loc[1], int) else 0) if len(loc) > 1 else ("", 0)
+    wanted, number = (
+        (str(loc[0]), loc[1] if isinstance(loc[1], int) else 0) if len(loc) > 1 else ("", 0)
+    )
     key = str(loc[3] if len(loc) > 3 else "kind") if in_fault else str(loc[-1]) if loc else ""
     table, seen, head = "", dict[str, int](), None
     for line, content in enumerate(text.splitlines(), 1):
@@ -87,6 +108,11 @@ def line_of(text: str, loc: Location) -> int | None:
             seen[table] = seen.get(table, -1) + 1
             if (table, seen[table]) == (wanted, number):
                 head = line
-        elif table == wanted and seen.get(table, 0) == number and (found := KEY.match(content)) and found[1] == key:
+        elif (
+            table == wanted
+            and seen.get(table, 0) == number
+            and (found := KEY.match(content))
+            and found[1] == key
+        ):
             return line
     return head

@@ -1,11 +1,13 @@
-"""The rig in pytest: `pytest --bench NAME` runs benches as tests, and a fixture runs one in a test of the user's own.
+"""The rig in pytest: `pytest --bench NAME` runs benches as tests, and a fixture runs one in a test
+of the user's own.
 
     def test_my_lines(run_bench):
         found = run_bench("my-lines.toml", readings=200)
         assert found.result.verdict == "holds"
         assert found.percentile(99) < 30
 
-What comes in: names of shipped benches, or TOML files. What goes out: a passed test for each that holds, else the offenders and the folder.
+What comes in: names of shipped benches, or TOML files. What goes out: a passed test for each that
+holds, else the offenders and the folder.
 """
 
 import asyncio
@@ -23,16 +25,29 @@ RunBench = Callable[..., "Findings"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("onceway")
-    group.addoption("--bench", action="append", default=[], metavar="NAME", help="Run this bench, and no tests. May be given again.")
-    group.addoption("--bench-seed", type=int, metavar="N", help="Instead of the seed of the benches.")
+    group.addoption(
+        "--bench",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Run this bench, and no tests. May be given again.",
+    )
+    group.addoption(
+        "--bench-seed", type=int, metavar="N", help="Instead of the seed of the benches."
+    )
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
     return True if config.getoption("--bench") else None
 
 
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    items += [BenchItem.from_parent(session, name=f"bench[{name}]", bench=name) for name in config.getoption("--bench")]
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    items += [
+        BenchItem.from_parent(session, name=f"bench[{name}]", bench=name)
+        for name in config.getoption("--bench")
+    ]
 
 
 class BenchDoesNotHoldError(Exception):
@@ -51,7 +66,8 @@ class BenchItem(pytest.Item):
         super().__init__(**kwargs)
         self._bench = bench
         if self.config.pluginmanager.hasplugin("timeout"):
-            self.add_marker(pytest.mark.timeout(0))  # a run ends by itself: when nothing moves for the bench's stall_s
+            # a run ends by itself: when nothing moves for the bench's stall_s
+            self.add_marker(pytest.mark.timeout(0))
 
     def runtest(self) -> None:
         seed = self.config.getoption("--bench-seed")
@@ -60,7 +76,9 @@ class BenchItem(pytest.Item):
         if not found.passed:
             raise BenchDoesNotHoldError(found, folder)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any
+    ) -> Any:
         if not isinstance(excinfo.value, BenchDoesNotHoldError):
             return super().repr_failure(excinfo, *args, **kwargs)
         from rich.console import Console
@@ -79,7 +97,9 @@ class BenchItem(pytest.Item):
 
 @pytest.fixture
 def run_bench(tmp_path: Path) -> RunBench:
-    """A function of a bench's name or file, and changes to its top-level keys; returns what the run showed (`hil.report.findings`)."""
+    """A function of a bench's name or file, and changes to its top-level keys; returns what the run
+    showed (`hil.report.findings`).
+    """
     runs = 0
 
     def run(name: str, **changes: object) -> "Findings":

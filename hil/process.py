@@ -1,6 +1,7 @@
 """Programs of the run as child processes: started, killed, stopped by their ids, none left behind.
 
-In: an argument list. Out: a process group of its own, so that a launcher's children (spark-submit's Java) end with it, and a log file.
+In: an argument list. Out: a process group of its own, so that a launcher's children (spark-submit's
+Java) end with it, and a log file.
 """
 
 import asyncio
@@ -18,14 +19,23 @@ LONGEST_LINE = 1_000_000  # bytes on a pipe; a client tells each of its messages
 
 
 class EndedError(OncewayError):
-    """A program ended, and nobody here ended it. how: its exit code or signal. last_words: the last lines of its log."""
+    """A program ended, and nobody here ended it. how: its exit code or signal. last_words: the last
+    lines of its log.
+    """
 
-    def __init__(self, name: str, code: int | None, log: Path, what: str = "ended by itself") -> None:
+    def __init__(
+        self, name: str, code: int | None, log: Path, what: str = "ended by itself"
+    ) -> None:
         self.name = name
         self.how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
         lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL:] if log.exists() else []
-        self.last_words = ["".join(filter(str.isprintable, line)) for line in lines]  # XML takes no colours
-        super().__init__(f"{name} {what} ({self.how})", str(log), "\n".join(["Its last words:", *self.last_words]))
+        # XML takes no colours
+        self.last_words = ["".join(filter(str.isprintable, line)) for line in lines]
+        super().__init__(
+            f"{name} {what} ({self.how})",
+            str(log),
+            "\n".join(["Its last words:", *self.last_words]),
+        )
 
 
 class Child:
@@ -72,12 +82,16 @@ class Child:
         return False
 
     async def kill(self) -> None:
-        """SIGKILL to it and all that descends from it, as a power cut would; returns when it is gone."""
+        """SIGKILL to it and all that descends from it, as a power cut would; returns when it is
+        gone.
+        """
         if not self.running:
             return
         self.ended_by_us = True
-        self._signal(signal.SIGSTOP)  # at once, so that nothing moves on while its descendants are looked up
-        for pid in descendants(self.pid):  # also those in a group of their own, such as Spark's Python workers
+        # at once, so that nothing moves on while its descendants are looked up
+        self._signal(signal.SIGSTOP)
+        # also those in a group of their own, such as Spark's Python workers
+        for pid in descendants(self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._signal(signal.SIGKILL)
@@ -127,10 +141,16 @@ class Children:
         self._all: list[Child] = []
 
     async def start(
-        self, name: str, argv: list[str], pipe: bool = False, env: Mapping[str, str] | None = None, orders: bool = False
+        self,
+        name: str,
+        argv: list[str],
+        pipe: bool = False,
+        env: Mapping[str, str] | None = None,
+        orders: bool = False,
     ) -> Child:
-        """Start a program; its output is appended to `name`.log, but for its standard output if a pipe is asked for.
-        orders: leave its standard input open for `Child.order`."""
+        """Start a program; its output is appended to `name`.log, but for its standard output if a
+        pipe is asked for. orders: leave its standard input open for `Child.order`.
+        """
         log = self._logs / f"{name}.log"
         with log.open("ab") as out:
             stdout = asyncio.subprocess.PIPE if pipe else out
@@ -151,12 +171,16 @@ class Children:
         return child
 
     async def run(self, name: str, argv: list[str], within: float) -> str:
-        """Run a program to its end and return its standard output. Raises OncewayError if it fails or takes more than `within` seconds."""
+        """Run a program to its end and return its standard output. Raises OncewayError if it fails
+        or takes more than `within` seconds.
+        """
         child = await self.start(name, argv, pipe=True)
         try:
             out, _ = await asyncio.wait_for(child.process.communicate(), within)
         except TimeoutError:
-            raise OncewayError(f"{name} did not end within {within:.0f} s", str(child.log)) from None
+            raise OncewayError(
+                f"{name} did not end within {within:.0f} s", str(child.log)
+            ) from None
         finally:
             await child.stop()
         if child.process.returncode:

@@ -15,11 +15,15 @@ LOOK_EVERY = 0.02  # s
 
 
 class Readiness:
-    """A NOTIFY_SOCKET for one start of one service; keep it as long as the service runs. It has no path: it goes with this object."""
+    """A NOTIFY_SOCKET for one start of one service; keep it as long as the service runs. It has no
+    path: it goes with this object.
+    """
 
     def __init__(self, name: str) -> None:
         self._address = f"onceway-hil-{os.getpid()}-{name}-{time.monotonic_ns()}"
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._socket = socket.socket(
+            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
         self._socket.bind("\0" + self._address)
 
     @property
@@ -27,13 +31,17 @@ class Readiness:
         return {"NOTIFY_SOCKET": "@" + self._address}
 
     async def wait(self, child: Child, within: float) -> None:
-        """Return at READY=1. Raises OncewayError if the service ends before, or takes longer than `within` seconds."""
+        """Return at READY=1. Raises OncewayError if the service ends before, or takes longer than
+        `within` seconds.
+        """
         deadline = time.monotonic() + within
         while not self._said_ready():
             if not child.running:
                 raise child.failure()
             if time.monotonic() > deadline:
-                raise OncewayError(f"{child.name} was not ready within {within:.0f} s", str(child.log))
+                raise OncewayError(
+                    f"{child.name} was not ready within {within:.0f} s", str(child.log)
+                )
             await asyncio.sleep(LOOK_EVERY)
 
     def _said_ready(self) -> bool:

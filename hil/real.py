@@ -1,6 +1,8 @@
-"""A real board of a run, at a serial port: flashed and provisioned by the user's command, and then known only by what it says.
+"""A real board of a run, at a serial port: flashed and provisioned by the user's command, and then
+known only by what it says.
 
-In: its table in a bench. Out: what it was seen to say, in the history; hands on its wire, on DTR and, where there is a switch, its power.
+In: its table in a bench. Out: what it was seen to say, in the history; hands on its wire, on DTR
+and, where there is a switch, its power.
 """
 
 import asyncio
@@ -36,8 +38,10 @@ SETTLE_S = 1.0  # s after which a board without power has nothing more to say
 
 
 def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
-    """The first HELLO that comes from a port within so many seconds, as `hil.wire.tap` tells it. The board is asked for it, and not
-    answered, so it begins no session. Raises OncewayError if the port cannot be opened."""
+    """The first HELLO that comes from a port within so many seconds, as `hil.wire.tap` tells it.
+    The board is asked for it, and not answered, so it begins no session. Raises OncewayError if the
+    port cannot be opened.
+    """
     heard: list[dict[str, Any]] = []
     tap = Tap(heard.append)
     fd = open_board(port, baud)
@@ -60,9 +64,19 @@ def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
 class RealBoard(Wired):
     """contradictions: what no correct firmware does."""
 
-    obeyed = 0  # of the bench's commands: it gets none, since nobody could see what it makes of them
+    obeyed = (
+        0  # of the bench's commands: it gets none, since nobody could see what it makes of them
+    )
 
-    def __init__(self, name: str, folder: Folder, bench: Bench, children: Children, history: History, commander: Commander) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Folder,
+        bench: Bench,
+        children: Children,
+        history: History,
+        commander: Commander,
+    ) -> None:
         """commander: who gives it its interval, and tells it to sample no more."""
         super().__init__(name, folder, bench, children, history)
         self._commander = commander
@@ -102,7 +116,8 @@ class RealBoard(Wired):
         self._sent.take(event, data)
         if event == "count":
             self._bytes = data["up"]["sent"]
-        if self._sent.journalled > self._sent.waiting and not self._interval_told:  # it has subscribed before it published
+        # it has subscribed before it published
+        if self._sent.journalled > self._sent.waiting and not self._interval_told:
             self._interval_told = True
             self._commander.send(self.name, f"interval {self._bench.interval_ms}")
 
@@ -119,34 +134,62 @@ class RealBoard(Wired):
         """It stays as it is."""
 
     async def provision(self) -> None:
-        """Firmware and identity, and an empty EEPROM: what an earlier life has left in it would be taken for this one's. Raises
-        OncewayError."""
+        """Firmware and identity, and an empty EEPROM: what an earlier life has left in it would be
+        taken for this one's. Raises OncewayError.
+        """
         await self._provision("provision")
         if (await self._greeted())["incarnation"]:
             await self._provision("replace")  # another key, so the EEPROM is emptied
             if (await self._greeted())["incarnation"]:
-                raise OncewayError("the board has been provisioned, and still has a life from before in its EEPROM", str(self.port))
+                raise OncewayError(
+                    "the board has been provisioned, and still has a life from before in its"
+                    " EEPROM",
+                    str(self.port),
+                )
 
     async def _provision(self, command: Literal["provision", "replace"]) -> None:
-        argv = [onceway(), "device", command, self.name, "--port", str(self.port), "--board", self._board.name]
-        argv += ["--registry", str(self._folder.registry), *(["--hex", self._bench.firmware] if self._bench.firmware else [])]
+        argv = [
+            onceway(),
+            "device",
+            command,
+            self.name,
+            "--port",
+            str(self.port),
+            "--board",
+            self._board.name,
+        ]
+        argv += [
+            "--registry",
+            str(self._folder.registry),
+            *(["--hex", self._bench.firmware] if self._bench.firmware else []),
+        ]
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 
     async def _greeted(self) -> dict[str, Any]:
-        """How it greets, at its own port. Raises OncewayError if it does not, or is another board."""
-        hello = await asyncio.to_thread(hear_hello, self.port, self._board.link_baud, GREETING_WITHIN)
+        """How it greets, at its own port. Raises OncewayError if it does not, or is another
+        board.
+        """
+        hello = await asyncio.to_thread(
+            hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
+        )
         if hello is None or hello["name"] != self.name:
             said = f"greets as {hello['name']!r}" if hello else "does not greet"
-            raise OncewayError(f"the board on this port should be {self.name}, and {said}", str(self.port))
+            raise OncewayError(
+                f"the board on this port should be {self.name}, and {said}", str(self.port)
+            )
         return hello
 
     async def disconnect(self) -> None:
-        """Take the wire away, and ask the board itself for the truth. Raises OncewayError if it does not answer."""
+        """Take the wire away, and ask the board itself for the truth. Raises OncewayError if it
+        does not answer.
+        """
         await super().disconnect()
         self._next = int((await self._greeted())["next_sequence"])
 
     def close_ledgers(self) -> bool:
-        """Enter what is missing or held. Returns whether the board has told how much it has produced."""
+        """Enter what is missing or held. Returns whether the board has told how much it has
+        produced.
+        """
         if self._next is None:
             return False
         self._sent.close(self._next)
@@ -156,7 +199,9 @@ class RealBoard(Wired):
         """What it measures is what there is to measure."""
 
     async def stop_sampling(self) -> None:
-        """Tell it to sample no more, and start it anew; return when it has sent everything, its report of that start too."""
+        """Tell it to sample no more, and start it anew; return when it has sent everything, its
+        report of that start too.
+        """
         told = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, told)
         await wait_until(lambda: told in self._sent.obeyed)
@@ -175,7 +220,9 @@ class RealBoard(Wired):
         return await self._started(before, lambda: True)
 
     async def switched_off(self, seconds: float) -> Evidence | None:
-        """Its power is off for so long, and it says nothing meanwhile. Who interrupts the run does not leave it without power."""
+        """Its power is off for so long, and it says nothing meanwhile. Who interrupts the run does
+        not leave it without power.
+        """
         assert self._switch is not None  # noqa: S101 - the bench was checked
         before = self._sent.boot
         try:
@@ -195,4 +242,10 @@ class RealBoard(Wired):
         except TimeoutError:
             return None
         boot = self._sent.boot
-        return Evidence(f"the board has started, for the {boot}th time", {"boot": boot, "before": before}) if really() else None
+        return (
+            Evidence(
+                f"the board has started, for the {boot}th time", {"boot": boot, "before": before}
+            )
+            if really()
+            else None
+        )

@@ -28,5 +28,7 @@ class Rig:
     commander: Commander
 
     def device(self, fault: Fault) -> Device:
-        """The device that a fault of a board or a line is for. A bench plans for a real one only what it can do, too (hil/bench.py)."""
+        """The device that a fault of a board or a line is for. A bench plans for a real one only
+        what it can do, too (hil/bench.py).
+        """
         return cast(Device, self.devices[fault.target])

@@ -1,6 +1,8 @@
-"""What the sensor's payload says, and what it must say. The formats are those of firmware/examples/sensor.
+"""What the sensor's payload says, and what it must say. The formats are those of
+firmware/examples/sensor.
 
-In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has journalled. Out: records with all base fields resolved.
+In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has journalled. Out: records with
+all base fields resolved.
 """
 
 from collections.abc import Sequence
@@ -13,11 +15,17 @@ FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
 CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
 STATUS = 0xFF  # kind of a source; others are ADC channels
-LINK_COUNTS = ("bad", "again")  # records of a status that tell how the link is when it is sent, not when it was journalled
+# records of a status that tell how the link is when it is sent, not when it was journalled
+LINK_COUNTS = (
+    "bad",
+    "again",
+)
 
 
 class Record(NamedTuple):
-    """name: device and quantity, e.g. `uno-1:adc0`. time: UTC seconds, None if the board did not know it."""
+    """name: device and quantity, e.g. `uno-1:adc0`. time: UTC seconds, None if the board did not
+    know it.
+    """
 
     name: str
     value: float
@@ -31,7 +39,13 @@ def decode(payload: bytes) -> tuple[Record, ...] | None:
         for fields in cbor2.loads(payload):
             name, time = fields.get(BASE_NAME, name), fields.get(BASE_TIME, time)
             at = fields.get(TIME, None if time is None else 0)
-            records.append(Record(name + fields.get(NAME, ""), float(fields[VALUE]), at if time is None else time + at))
+            records.append(
+                Record(
+                    name + fields.get(NAME, ""),
+                    float(fields[VALUE]),
+                    at if time is None else time + at,
+                )
+            )
         return tuple(records)
     except (cbor2.CBORDecodeError, AttributeError, LookupError, TypeError, ValueError):
         return None
@@ -42,8 +56,15 @@ def is_status(source: bytes) -> bool:
 
 
 def expected(device: str, source: bytes) -> tuple[Record, ...]:
-    """What the payload of a journalled source must say, but for LINK_COUNTS: time:u32 value:u16 kind:u8 detail:u8."""
-    seconds, value, kind, detail = int.from_bytes(source[:4]), int.from_bytes(source[4:6]), source[6], source[7]
+    """What the payload of a journalled source must say, but for LINK_COUNTS: time:u32 value:u16
+    kind:u8 detail:u8.
+    """
+    seconds, value, kind, detail = (
+        int.from_bytes(source[:4]),
+        int.from_bytes(source[4:6]),
+        source[6],
+        source[7],
+    )
     time = None if seconds & CLOCK_UNKNOWN else seconds
     if is_status(source):
         return (Record(f"{device}:boot", value, time), Record(f"{device}:cause", detail, time))
@@ -57,10 +78,13 @@ def of_link(record: Record) -> bool:
 
 
 def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
-    """Whether a payload says what was journalled. A time that the board did not know yet may have been reckoned since."""
+    """Whether a payload says what was journalled. A time that the board did not know yet may have
+    been reckoned since.
+    """
     if found is None:
         return False
     told = [record for record in found if not of_link(record)]
     return len(told) == len(wanted) and all(
-        one == other or (other.time is None and one[:2] == other[:2]) for one, other in zip(told, wanted, strict=True)
+        one == other or (other.time is None and one[:2] == other[:2])
+        for one, other in zip(told, wanted, strict=True)
     )

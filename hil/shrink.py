@@ -1,7 +1,8 @@
 """The fewest faults that still make a run fail.
 
-In: a plan that failed, and a way to try a part of it. Out: a plan of which no fault can be left out. The search is Zeller's ddmin: leave
-out halves, then quarters, and so on, as long as what is left fails.
+In: a plan that failed, and a way to try a part of it. Out: a plan of which no fault can be left
+out. The search is Zeller's ddmin: leave out halves, then quarters, and so on, as long as what is
+left fails.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,9 @@ T = TypeVar("T")
 
 
 def shrink(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A part of `things` for which `fails` holds, and of which nothing single can be left out. `things` themselves must fail."""
+    """A part of `things` for which `fails` holds, and of which nothing single can be left out.
+    `things` themselves must fail.
+    """
     left = list(things)
     parts = 2
     while left:
@@ -34,8 +37,12 @@ def shrink(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]
 
 
 def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan]:
-    """The same run with these faults only. What stands on the lines for the whole run goes with its last fault, and so do commands."""
+    """The same run with these faults only. What stands on the lines for the whole run goes with its
+    last fault, and so do commands.
+    """
     kinds = {fault.kind for fault in faults}
     left = {"fault": [kind for kind in bench.fault if kind.kind in kinds]}
     commands = bench.commands if bench.commands and bench.commands.kind in kinds else None
-    return bench.model_copy(update={**left, "commands": commands}), replace(plan, faults=tuple(faults))
+    return bench.model_copy(update={**left, "commands": commands}), replace(
+        plan, faults=tuple(faults)
+    )

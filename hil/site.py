@@ -1,6 +1,8 @@
-"""The site of a run: the shipped programs, started by the command lines that a user types, in one folder.
+"""The site of a run: the shipped programs, started by the command lines that a user types, in one
+folder.
 
-In: a folder, devices with their ports, a bench. Out: configuration, running gateway, uplink and ingest, and hands to kill them.
+In: a folder, devices with their ports, a bench. Out: configuration, running gateway, uplink and
+ingest, and hands to kill them.
 """
 
 import asyncio
@@ -28,7 +30,9 @@ SERVICES = ("gateway", "uplink", "ingest", SECOND)
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""For a Spark that lives for a minute: the second compiler takes a third of the time to the first micro-batch, and never gives it back."""
+"""For a Spark that lives for a minute: the second compiler takes a third of the time to the first
+micro-batch, and never gives it back.
+"""
 
 
 def onceway() -> str:
@@ -38,7 +42,9 @@ def onceway() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where everything of a run is. mount: the uplink's way to the landing place, a symbolic link that an outage replaces by a file."""
+    """Where everything of a run is. mount: the uplink's way to the landing place, a symbolic link
+    that an outage replaces by a file.
+    """
 
     root: Path
 
@@ -100,25 +106,40 @@ class Folder:
 
 
 def fresh(root: Path) -> Folder:
-    """An empty folder; what an earlier run left there is removed, and nothing else. Raises OncewayError."""
+    """An empty folder; what an earlier run left there is removed, and nothing else. Raises
+    OncewayError.
+    """
     root = root.absolute()
     try:
         if root.exists() and any(root.iterdir()):
             if not any((root / left).is_file() for left in ("history.jsonl", "report.json")):
-                raise OncewayError("this folder holds something else than an earlier run", str(root), "Name another one with --dir")
+                raise OncewayError(
+                    "this folder holds something else than an earlier run",
+                    str(root),
+                    "Name another one with --dir",
+                )
             shutil.rmtree(root)
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OncewayError(f"cannot make the folder of the run ({error.strerror})", str(root)) from error
+        raise OncewayError(
+            f"cannot make the folder of the run ({error.strerror})", str(root)
+        ) from error
     return Folder(root)
 
 
 def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
-    """Small batches, so that a run has many of them to break, and short waits in an outage; what the bench wants otherwise, it says itself.
-    port: where commands come in. Raises ConfigError if it is none of a gateway."""
+    """Small batches, so that a run has many of them to break, and short waits in an outage; what
+    the bench wants otherwise, it says itself. port: where commands come in. Raises ConfigError if
+    it is none of a gateway.
+    """
     sections: dict[str, dict[str, Any]] = {
         "gateway": {"name": "site", "data": str(folder.data), "trust_clock": True},
-        "uplink": {"landing": f"file://{folder.mount}", "batch_count": max(2, bench.readings // 20), "batch_age_s": 2, "retry_s": 2},
+        "uplink": {
+            "landing": f"file://{folder.mount}",
+            "batch_count": max(2, bench.readings // 20),
+            "batch_age_s": 2,
+            "retry_s": 2,
+        },
     }
     if port:
         sections["spool"] = {"topics": ["sensors/#"]}
@@ -126,7 +147,11 @@ def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | N
         sections[name] = sections.get(name, {}) | settings
     lines = []
     for name, settings in sections.items():
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]
+        lines += [
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
+            "",
+        ]
     for device in devices:
         lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
     if port:
@@ -144,10 +169,14 @@ def make_folders(folder: Folder) -> None:
 
 
 class Site:
-    """Gateway, uplink and ingest as processes. disk: under the gateway's data, if its power can be cut. hands: held by who takes processes
-    down and brings them up again, or works on the gateway's disk, since there is one pair of them."""
+    """Gateway, uplink and ingest as processes. disk: under the gateway's data, if its power can be
+    cut. hands: held by who takes processes down and brings them up again, or works on the gateway's
+    disk, since there is one pair of them.
+    """
 
-    def __init__(self, folder: Folder, bench: Bench, children: Children, disk: LoopDisk | None = None) -> None:
+    def __init__(
+        self, folder: Folder, bench: Bench, children: Children, disk: LoopDisk | None = None
+    ) -> None:
         self.folder = folder
         self.disk = disk
         self.hands = asyncio.Lock()
@@ -161,28 +190,46 @@ class Site:
     def machine(self, program: str) -> Machine:
         """The one that misbehaves under a program, and that below what it writes."""
         if program not in self._machines:
-            below = {"gateway": self.folder.data, "uplink": self.folder.landing, "ingest": self.folder.table.parent}[program]
+            below = {
+                "gateway": self.folder.data,
+                "uplink": self.folder.landing,
+                "ingest": self.folder.table.parent,
+            }[program]
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
         return self._machines[program]
 
     def _env(self, program: str) -> Mapping[str, str]:
         """Of a program, if a fault of the bench wants a machine under it."""
-        return self.machine(program).env if any(kind.machine_of == program for kind in self._bench.fault) else {}
+        return (
+            self.machine(program).env
+            if any(kind.machine_of == program for kind in self._bench.fault)
+            else {}
+        )
 
     async def start_gateway(self) -> None:
-        await self._start_service("gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)])
+        await self._start_service(
+            "gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)]
+        )
 
     async def start_uplink(self) -> None:
-        await self._start_service("uplink", [onceway(), "uplink", "run", "--config", str(self.folder.config)])
+        await self._start_service(
+            "uplink", [onceway(), "uplink", "run", "--config", str(self.folder.config)]
+        )
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
-        """By the very line that `onceway ingest command` prints for the user, as a stream. checkpoint: not the site's own."""
+        """By the very line that `onceway ingest command` prints for the user, as a stream.
+        checkpoint: not the site's own.
+        """
         place = ["--landing", str(self.folder.landing), "--table", str(self.folder.table)]
         place += ["--checkpoint", str(checkpoint or self.folder.checkpoint)]
         pace = ["--every", "1s", "--rows", str(max(2, self._bench.readings // 3)), "--memory", "1g"]
-        line = await self._children.run(f"{name}-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN)
+        line = await self._children.run(
+            f"{name}-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN
+        )
         env = {**SHORT_LIVED_JAVA, **self._env(name)}
-        self.running[name] = await self._children.start(name, ["/bin/sh", "-c", f"exec env {line}"], env=env)
+        self.running[name] = await self._children.start(
+            name, ["/bin/sh", "-c", f"exec env {line}"], env=env
+        )
 
     def check(self) -> None:
         """Raise EndedError if one of them has ended and nobody here ended it."""
@@ -195,5 +242,7 @@ class Site:
 
     async def _start_service(self, name: str, argv: list[str]) -> None:
         self._readiness[name] = readiness = Readiness(name)
-        self.running[name] = child = await self._children.start(name, argv, env={**readiness.env, **self._env(name)})
+        self.running[name] = child = await self._children.start(
+            name, argv, env={**readiness.env, **self._env(name)}
+        )
         await readiness.wait(child, READY_WITHIN)

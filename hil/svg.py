@@ -1,7 +1,8 @@
-"""Charts as SVG, without a library: what a report and a trace need, small enough to stand inside a page.
+"""Charts as SVG, without a library: what a report and a trace need, small enough to stand inside a
+page.
 
-In: a chart's ranges, then bars, lines, dots and bands in the units of its axes. Out: an `<svg>` element. Colours come from CSS classes
-(`STYLE`), so that a chart is readable in light and in dark.
+In: a chart's ranges, then bars, lines, dots and bands in the units of its axes. Out: an `<svg>`
+element. Colours come from CSS classes (`STYLE`), so that a chart is readable in light and in dark.
 """
 
 import math
@@ -15,10 +16,14 @@ TICKS = 5
 LETTER = 8  # width of a digit, at most
 
 STYLE = """
-svg { --ink: #1b2733; --faint: #c5ced6; --a: #0b6bcb; --b: #c2410c; --c: #15803d; --d: #7e22ce; font: 13px system-ui, sans-serif; }
-@media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --faint: #3d4854; --a: #58a6ff; --b: #ff8f5a; --c: #56d364; --d: #c59bff; } }
-svg text { fill: var(--ink); } svg .grid { stroke: var(--faint); } svg path { fill: none; stroke-width: 2; }
-svg .a { stroke: var(--a); } svg .b { stroke: var(--b); } svg .c { stroke: var(--c); } svg .d { stroke: var(--d); }
+svg { --ink: #1b2733; --faint: #c5ced6; --a: #0b6bcb; --b: #c2410c; --c: #15803d; --d: #7e22ce;
+    font: 13px system-ui, sans-serif; }
+@media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --faint: #3d4854; --a: #58a6ff;
+    --b: #ff8f5a; --c: #56d364; --d: #c59bff; } }
+svg text { fill: var(--ink); } svg .grid { stroke: var(--faint); }
+svg path { fill: none; stroke-width: 2; }
+svg .a { stroke: var(--a); } svg .b { stroke: var(--b); } svg .c { stroke: var(--c); }
+svg .d { stroke: var(--d); }
 svg rect.a, svg circle.a { fill: var(--a); } svg rect.b, svg circle.b { fill: var(--b); }
 svg rect.c, svg circle.c { fill: var(--c); } svg rect.d, svg circle.d { fill: var(--d); }
 svg circle, svg rect { stroke: none; } svg rect.band { opacity: 0.25; }
@@ -53,13 +58,22 @@ class Chart:
         """Bars from the bottom: from x, to x, height."""
         for start, end, value in bars:
             left, top = self._x(start), self._y(value)
-            self._rect(left, top, max(1.0, self._x(end) - left - 1), self._y(self.y[0]) - top, colour)
+            self._rect(
+                left, top, max(1.0, self._x(end) - left - 1), self._y(self.y[0]) - top, colour
+            )
 
     def bands(self, bands: Iterable[tuple[float, float, str]], colour: str = "b") -> None:
         """Stretches of x over the whole height, with a text for whoever points at them."""
         for start, end, text in bands:
             left = self._x(start)
-            self._rect(left, TOP, max(2.0, self._x(end) - left), HEIGHT - TOP - BOTTOM, f"{colour} band", text)
+            self._rect(
+                left,
+                TOP,
+                max(2.0, self._x(end) - left),
+                HEIGHT - TOP - BOTTOM,
+                f"{colour} band",
+                text,
+            )
 
     def line(self, points: Sequence[tuple[float, float]], colour: str = "a") -> None:
         if points:
@@ -67,13 +81,19 @@ class Chart:
             self._parts.append(f'<path class="{colour}" d="M{path}"/>')
 
     def dots(self, points: Iterable[tuple[float, float]], colour: str = "a") -> None:
-        self._parts += [f'<circle class="{colour}" cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="1.5"/>' for x, y in points]
+        self._parts += [
+            f'<circle class="{colour}" cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="1.5"/>'
+            for x, y in points
+        ]
 
     def marks(self, marks: Iterable[tuple[float, float, str]], colour: str = "b") -> None:
         """Large dots at x, y, with a text for whoever points at them."""
         for x, y, text in marks:
             title = f"<title>{escape(text)}</title>"
-            self._parts.append(f'<circle class="{colour}" cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="5">{title}</circle>')
+            self._parts.append(
+                f'<circle class="{colour}" cx="{self._x(x):.1f}" cy="{self._y(y):.1f}"'
+                f' r="5">{title}</circle>'
+            )
 
     def rows(self, names: Mapping[str, float]) -> None:
         """Names of rows at heights y, in place of the numbers of that axis."""
@@ -86,24 +106,47 @@ class Chart:
         for value in ticks(*self.x):
             at, told = self._x(value), f"{value:g}"
             outside = at + len(told) * LETTER / 2 > WIDTH
-            place = f'x="{WIDTH}" text-anchor="end"' if outside else f'x="{at:.1f}" text-anchor="middle"'
+            place = (
+                f'x="{WIDTH}" text-anchor="end"'
+                if outside
+                else f'x="{at:.1f}" text-anchor="middle"'
+            )
             grid.append(f'<text {place} y="{bottom + 15}">{told}</text>')
         for value in ticks(*self.y) if self._rows is None else ():
-            grid.append(f'<text x="{LEFT - 6}" y="{self._y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
-        labels = [f'<text x="{LEFT + 4}" y="{self._y(value) + 4:.1f}">{escape(name)}</text>' for name, value in (self._rows or {}).items()]
+            grid.append(
+                f'<text x="{LEFT - 6}" y="{self._y(value) + 4:.1f}"'
+                f' text-anchor="end">{value:g}</text>'
+            )
+        labels = [
+            f'<text x="{LEFT + 4}" y="{self._y(value) + 4:.1f}">{escape(name)}</text>'
+            for name, value in (self._rows or {}).items()
+        ]
         labels += [
             f'<text x="{LEFT}" y="16" font-weight="bold">{escape(self.title)}</text>',
-            f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(self.x_label)}</text>',
+            (
+                f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 5}"'
+                f' text-anchor="end">{escape(self.x_label)}</text>'
+            ),
         ]
         if self.y_label:
-            labels.append(f'<text x="{WIDTH - RIGHT}" y="16" text-anchor="end">{escape(self.y_label)}</text>')
+            labels.append(
+                f'<text x="{WIDTH - RIGHT}" y="16" text-anchor="end">{escape(self.y_label)}</text>'
+            )
         size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(self.title)}">'
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"'
+            f' aria-label="{escape(self.title)}">'
+        )
         return "\n".join([head, *grid, *self._parts, *labels, "</svg>"])
 
-    def _rect(self, x: float, y: float, width: float, height: float, classes: str, text: str = "") -> None:
+    def _rect(
+        self, x: float, y: float, width: float, height: float, classes: str, text: str = ""
+    ) -> None:
         title = f"<title>{escape(text)}</title>" if text else ""
-        self._parts.append(f'<rect class="{classes}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}">{title}</rect>')
+        self._parts.append(
+            f'<rect class="{classes}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}"'
+            f' height="{height:.1f}">{title}</rect>'
+        )
 
     def _x(self, value: float) -> float:
         return LEFT + _share(value, self.x) * (WIDTH - LEFT - RIGHT)
@@ -120,7 +163,13 @@ def _share(value: float, between: tuple[float, float]) -> float:
 def stacked(charts: Sequence[Chart]) -> str:
     """One SVG file of charts one below the other."""
     height = HEIGHT * len(charts)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
-    placed = [f'<g transform="translate(0 {number * HEIGHT})">{chart.element()}</g>' for number, chart in enumerate(charts)]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
+        f' height="{height}">'
+    )
+    placed = [
+        f'<g transform="translate(0 {number * HEIGHT})">{chart.element()}</g>'
+        for number, chart in enumerate(charts)
+    ]
     background = "@media (prefers-color-scheme: dark) { svg { background: #0d1117; } }"
     return "\n".join([head, f"<style>{STYLE}{background}</style>", *placed, "</svg>"]) + "\n"

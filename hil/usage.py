@@ -1,4 +1,5 @@
-"""What a service uses, seen from outside: CPU, memory and bytes written to disk, from /proc (man 5 proc).
+"""What a service uses, seen from outside: CPU, memory and bytes written to disk, from /proc (man 5
+proc).
 
 In: a process id. Out: an event `usage` in the history.
 """
@@ -21,4 +22,6 @@ def note_usage(history: History, service: str, pid: int) -> None:
         io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
         cpu = (int(fields[UTIME]) + int(fields[STIME])) / TICKS
         memory = int(fields[RSS]) * PAGE
-        history.add(service, "usage", pid=pid, cpu=cpu, memory=memory, written=int(io["write_bytes"]))
+        history.add(
+            service, "usage", pid=pid, cpu=cpu, memory=memory, written=int(io["write_bytes"])
+        )

@@ -1,6 +1,8 @@
-"""A device's end of its wire: what lies between a board's port and the gateway's, whatever board it is.
+"""A device's end of its wire: what lies between a board's port and the gateway's, whatever board it
+is.
 
-In: a name, a folder, a bench, and the board's port. Out: what the wire says in the history; hands on it.
+In: a name, a folder, a bench, and the board's port. Out: what the wire says in the history; hands
+on it.
 """
 
 import asyncio
@@ -20,9 +22,13 @@ from hil.site import Folder
 
 
 class Wired(ABC):
-    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port."""
+    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its
+    port.
+    """
 
-    def __init__(self, name: str, folder: Folder, bench: Bench, children: Children, history: History) -> None:
+    def __init__(
+        self, name: str, folder: Folder, bench: Bench, children: Children, history: History
+    ) -> None:
         self.name = name
         self.harmed: Counter[str] = Counter()
         self.opened = 0
@@ -54,9 +60,25 @@ class Wired(ABC):
     async def connect(self) -> None:
         """Lay the wire to the gateway's port."""
         ends = ["--board", str(self.port), "--port", str(self._folder.port(self.name))]
-        weather = [option for kind in self._bench.fault if isinstance(kind, LineWeather) for option in kind.options()]
-        argv = [sys.executable, "-m", "hil.wire", *ends, "--seed", f"{self._bench.seed}/{self.name}", *weather, *self.wire_options()]
-        self._wire: Child = await self._children.start(f"wire-{self.name}", argv, pipe=True, orders=True)
+        weather = [
+            option
+            for kind in self._bench.fault
+            if isinstance(kind, LineWeather)
+            for option in kind.options()
+        ]
+        argv = [
+            sys.executable,
+            "-m",
+            "hil.wire",
+            *ends,
+            "--seed",
+            f"{self._bench.seed}/{self.name}",
+            *weather,
+            *self.wire_options(),
+        ]
+        self._wire: Child = await self._children.start(
+            f"wire-{self.name}", argv, pipe=True, orders=True
+        )
 
     async def disconnect(self) -> None:
         await self._wire.stop()
@@ -71,8 +93,12 @@ class Wired(ABC):
         await self._wire.process.wait()
         self._wire.check()
 
-    async def strike(self, fault: str, orders: Sequence[dict[str, Any]], within: float) -> list[dict[str, Any]]:
-        """Give the wire orders for a fault, and return what it says when each has been carried out. Raises TimeoutError."""
+    async def strike(
+        self, fault: str, orders: Sequence[dict[str, Any]], within: float
+    ) -> list[dict[str, Any]]:
+        """Give the wire orders for a fault, and return what it says when each has been carried out.
+        Raises TimeoutError.
+        """
         done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._struck[fault] = done
         for order in orders:

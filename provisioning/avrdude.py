@@ -1,6 +1,8 @@
-"""avrdude as a process. In: a board, a port, a HEX file. Out: progress while it runs; an OncewayError in words if it fails.
+"""avrdude as a process. In: a board, a port, a HEX file. Out: progress while it runs; an
+OncewayError in words if it fails.
 
-avrdude draws its progress bars on standard error as a title (`Reading`, `Writing`), a bar of fifty `#`, and a time.
+avrdude draws its progress bars on standard error as a title (`Reading`, `Writing`), a bar of fifty
+`#`, and a time.
 """
 
 import re
@@ -17,7 +19,9 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 Progress = Callable[[str, float], None]
-"""Called with the stage ("connect", "wipe", "write", "verify", "greet") and the share of it that is done, 0 to 1."""
+"""Called with the stage ("connect", "wipe", "write", "verify", "greet") and the share of it that is
+done, 0 to 1.
+"""
 
 _BAR = 50
 _SILENCE_S = 6.0
@@ -36,39 +40,77 @@ def write(board: Board, port: str, image: Path, progress: Progress) -> None:
 
 
 def read(board: Board, port: str, address: int, length: int, progress: Progress) -> bytes:
-    """Bytes of the board's flash. avrdude's terminal mode reads them alone; its `-U` would read the whole flash."""
-    output = _run(board, port, ["-t"], progress, commands=f"dump flash 0x{address:X} {length}\nquit\n")
+    """Bytes of the board's flash. avrdude's terminal mode reads them alone; its `-U` would read the
+    whole flash.
+    """
+    output = _run(
+        board, port, ["-t"], progress, commands=f"dump flash 0x{address:X} {length}\nquit\n"
+    )
     lines = re.findall(r"^[0-9a-f]+ ((?: +[0-9a-f]{2})+) +\|", output, re.MULTILINE)
     data = bytes.fromhex("".join(lines))[:length]
     if len(data) < length:
-        raise OncewayError(f"avrdude read {len(data)} of {length} bytes: {_last_line(output)}", port)
+        raise OncewayError(
+            f"avrdude read {len(data)} of {length} bytes: {_last_line(output)}", port
+        )
     return data
 
 
-def _run(board: Board, port: str, operation: list[str], progress: Progress, commands: str = "") -> str:
+def _run(
+    board: Board, port: str, operation: list[str], progress: Progress, commands: str = ""
+) -> str:
     """Run avrdude to its end and return what it said. commands: for its terminal mode."""
     program = shutil.which("avrdude")
     if program is None:
         raise OncewayError("avrdude is not installed", hint="On Debian: apt-get install avrdude")
-    command = [program, "-p", board.chip, "-c", board.programmer, "-b", str(board.baud), "-P", port, *operation]
+    command = [
+        program,
+        "-p",
+        board.chip,
+        "-c",
+        board.programmer,
+        "-b",
+        str(board.baud),
+        "-P",
+        port,
+        *operation,
+    ]
     follower, silent, code = _follow(command, commands, progress)
     if code != 0 and follower.stage == "connect" and _OUT_OF_STEP.search(follower.output):
-        follower, silent, code = _follow(command, commands, progress)  # opening the port resets the board: all begins anew
+        # opening the port resets the board: all begins anew
+        follower, silent, code = _follow(command, commands, progress)
     if silent and follower.stage != "connect":
-        raise OncewayError("the board fell silent in the middle", port, "Did it lose its power? Run the same command again")
+        raise OncewayError(
+            "the board fell silent in the middle",
+            port,
+            "Did it lose its power? Run the same command again",
+        )
     if code < 0 and not silent:
-        raise OncewayError(f"avrdude was ended by signal {-code}", port, "Run the same command again")
+        raise OncewayError(
+            f"avrdude was ended by signal {-code}", port, "Run the same command again"
+        )
     if code != 0 and follower.stage != "connect" and _OUT_OF_STEP.search(follower.output):
-        raise OncewayError("the board fell out of step in the middle", port, "Was it reset, or its cable moved? Run the same command again")
+        raise OncewayError(
+            "the board fell out of step in the middle",
+            port,
+            "Was it reset, or its cable moved? Run the same command again",
+        )
     if silent or code != 0:
         raise _explain(follower.output, board, port, silent)
     return follower.output
 
 
 def _follow(command: list[str], commands: str, progress: Progress) -> tuple["_Follower", bool, int]:
-    """Run avrdude once. Returns what it said, whether it fell silent and was ended, and its exit code."""
-    process = subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, bufsize=0)
-    with suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as terminal:  # broken: it has ended already, and says why
+    """Run avrdude once. Returns what it said, whether it fell silent and was ended, and its exit
+    code.
+    """
+    process = subprocess.Popen(
+        command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, bufsize=0
+    )
+    # broken: it has ended already, and says why
+    with (
+        suppress(BrokenPipeError),
+        cast(IO[bytes], process.stdin) as terminal,
+    ):
         terminal.write(commands.encode())
     follower = _Follower(progress)
     try:
@@ -90,10 +132,14 @@ class _Follower:
         self._done = 0
 
     def follow(self, stream: IO[bytes]) -> bool:
-        """Read to the end; False as soon as there was no progress for too long (avrdude itself goes on trying for a minute)."""
+        """Read to the end; False as soon as there was no progress for too long (avrdude itself goes
+        on trying for a minute).
+        """
         self._progress(self.stage, 0.0)
         progressed = time.monotonic()
-        while select.select([stream], [], [], max(0.0, progressed + _SILENCE_S - time.monotonic()))[0]:
+        while select.select([stream], [], [], max(0.0, progressed + _SILENCE_S - time.monotonic()))[
+            0
+        ]:
             chunk = stream.read(256)
             if not chunk:
                 return True
@@ -119,20 +165,35 @@ class _Follower:
 
 
 def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError:
-    if signature := re.search(r"[Dd]evice signature = (0x[0-9a-fA-F]+)(?: \(probably (\w+)\))?", output):
+    if signature := re.search(
+        r"[Dd]evice signature = (0x[0-9a-fA-F]+)(?: \(probably (\w+)\))?", output
+    ):
         found, probably = signature[1], signature[2]
         if "xpected signature" in output:
-            what = f"the chip is not an {board.chip_title}: its signature is {found}" + (f" ({probably})" if probably else "")
-            return OncewayError(what, port, f"The board was named as {board.name} ({board.title}); name another one with --board")
+            what = f"the chip is not an {board.chip_title}: its signature is {found}" + (
+                f" ({probably})" if probably else ""
+            )
+            return OncewayError(
+                what,
+                port,
+                f"The board was named as {board.name} ({board.title}); name another one with"
+                " --board",
+            )
     if mismatch := re.search(r"(?:mismatch at byte|at addr) (0x[0-9a-fA-F]+)", output):
         return OncewayError(
-            f"the board does not hold what was written, from byte {mismatch[1]} on", port, "Try again; if it stays, the flash is worn out"
+            f"the board does not hold what was written, from byte {mismatch[1]} on",
+            port,
+            "Try again; if it stays, the flash is worn out",
         )
-    if silent or re.search(r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync", output):
+    if silent or re.search(
+        r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync",
+        output,
+    ):
         return OncewayError(
             "the boot loader does not answer",
             port,
-            f"Is it {board.title} (--board)? Does it have a boot loader at {board.baud} baud? Press its reset button as this starts",
+            f"Is it {board.title} (--board)? Does it have a boot loader at {board.baud} baud? Press"
+            " its reset button as this starts",
         )
     if re.search(r"cannot open port|unable to open port|[Dd]evice or resource busy", output):
         return OncewayError("avrdude cannot open the port", port, _last_line(output))
@@ -140,5 +201,9 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
 
 
 def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip() and "Thank you" not in line and "TIOCM" not in line]
+    lines = [
+        line.strip()
+        for line in output.splitlines()
+        if line.strip() and "Thank you" not in line and "TIOCM" not in line
+    ]
     return lines[-1].removeprefix("avrdude error: ") if lines else "it said nothing"

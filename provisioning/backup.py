@@ -1,9 +1,12 @@
-"""A registry as one encrypted file. In: the registry's rows and a passphrase. Out: bytes that are useless without it, and the rows again.
+"""A registry as one encrypted file. In: the registry's rows and a passphrase. Out: bytes that are
+useless without it, and the rows again.
 
-    file = "OWREG2" salt:16 nonce:12 ciphertext sha256:32    AES-256-GCM over the rows as JSON; the first 34 bytes are authenticated too
+    file = "OWREG2" salt:16 nonce:12 ciphertext sha256:32    AES-256-GCM over the rows as JSON; the
+                                                             first 34 bytes are authenticated too
 
-The key comes from the passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a second on a Raspberry Pi 5). The
-SHA-256 of all before it tells a damaged file from a wrong passphrase; who alters the file on purpose is found out by AES-GCM.
+The key comes from the passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a
+second on a Raspberry Pi 5). The SHA-256 of all before it tells a damaged file from a wrong
+passphrase; who alters the file on purpose is found out by AES-GCM.
 """
 
 import hashlib
@@ -33,20 +36,29 @@ def seal(rows: Rows, passphrase: str) -> bytes:
 
 
 def open_sealed(data: bytes, passphrase: str) -> Rows:
-    """Decrypt the rows. Raises OncewayError: no backup, damaged, wrong passphrase, of another version."""
+    """Decrypt the rows. Raises OncewayError: no backup, damaged, wrong passphrase, of another
+    version.
+    """
     if not data.startswith(_MAGIC):
         raise OncewayError("this is not a backup of a device registry")
     sealed, checksum = data[:-_SUM], data[-_SUM:]
     if len(sealed) < _HEADER or hashlib.sha256(sealed).digest() != checksum:
-        raise OncewayError("the backup is damaged: its checksum does not fit", hint="Take another copy of it")
+        raise OncewayError(
+            "the backup is damaged: its checksum does not fit", hint="Take another copy of it"
+        )
     header = sealed[:_HEADER]
     salt, nonce = header[len(_MAGIC) : -_NONCE], header[-_NONCE:]
     try:
-        content = json.loads(AESGCM(_derive(passphrase, salt)).decrypt(nonce, sealed[_HEADER:], header))
+        content = json.loads(
+            AESGCM(_derive(passphrase, salt)).decrypt(nonce, sealed[_HEADER:], header)
+        )
     except InvalidTag:
         raise OncewayError("the passphrase is wrong") from None
     if content["schema"] != VERSION:
-        raise OncewayError(f"the backup was made by another version of Onceway (schema {content['schema']}, this one knows {VERSION})")
+        raise OncewayError(
+            f"the backup was made by another version of Onceway (schema {content['schema']}, this"
+            f" one knows {VERSION})"
+        )
     rows: Rows = content["rows"]
     for table in rows.values():
         for row in table:

@@ -1,4 +1,5 @@
-"""Many devices from one list. In: a CSV file with the columns name, port and, as you like, board. Out: each device provisioned, in order.
+"""Many devices from one list. In: a CSV file with the columns name, port and, as you like, board.
+Out: each device provisioned, in order.
 
 Devices that are ready are left alone, so a run that broke off is taken up by running it again.
 """
@@ -26,7 +27,9 @@ class Entry:
 
 
 def read(path: Path) -> list[Entry]:
-    """The whole list, checked before the first board is touched. Raises OncewayError with file and line."""
+    """The whole list, checked before the first board is touched. Raises OncewayError with file and
+    line.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             return list(_entries(path, csv.DictReader(file)))
@@ -39,7 +42,9 @@ def read(path: Path) -> list[Entry]:
 def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
     named = rows.fieldnames or ()
     if not {"name", "port"} <= set(named) <= _COLUMNS or len(set(named)) < len(named):
-        raise OncewayError("the first line must name the columns", f"{path}:1", "Use: name,port or name,port,board")
+        raise OncewayError(
+            "the first line must name the columns", f"{path}:1", "Use: name,port or name,port,board"
+        )
     seen: dict[str, int] = {}
     for row in rows:
         where = f"{path}:{rows.line_num}"
@@ -53,7 +58,9 @@ def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
         if not entry.port.isprintable():
             raise OncewayError(f"{entry.port!r} cannot be a port", where)
         if entry.name in seen:
-            raise OncewayError(f"the name {entry.name!r} stands on line {seen[entry.name]} already", where)
+            raise OncewayError(
+                f"the name {entry.name!r} stands on line {seen[entry.name]} already", where
+            )
         seen[entry.name] = entry.line
         yield entry
     if not seen:

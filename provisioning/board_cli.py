@@ -11,7 +11,9 @@ from provisioning.boards import catalogue
 from provisioning.options import Json
 from provisioning.output import print_table
 
-app = typer.Typer(help="The board catalogue, and the boards that are plugged in.", no_args_is_help=True)
+app = typer.Typer(
+    help="The board catalogue, and the boards that are plugged in.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -27,7 +29,15 @@ def list_boards(as_json: Json = False) -> None:
     for entry in catalogue().values():
         chip = f"{entry.chip_title}, {entry.clock // 1_000_000} MHz"
         loader = f"{entry.programmer}, {entry.baud} baud"
-        table.add_row(entry.name, entry.title, chip, loader, f"{entry.identity} bytes", f"{entry.link_baud} baud", str(entry.hex_file))
+        table.add_row(
+            entry.name,
+            entry.title,
+            chip,
+            loader,
+            f"{entry.identity} bytes",
+            f"{entry.link_baud} baud",
+            str(entry.hex_file),
+        )
     print_table(table)
 
 
@@ -46,5 +56,11 @@ def list_ports(as_json: Json = False) -> None:
         return
     table = Table("port", "stable name", "looks like", "description", "held by")
     for entry in plugged:
-        table.add_row(entry.port, entry.stable or "", ", ".join(entry.boards), entry.description, ", ".join(entry.held_by))
+        table.add_row(
+            entry.port,
+            entry.stable or "",
+            ", ".join(entry.boards),
+            entry.description,
+            ", ".join(entry.held_by),
+        )
     print_table(table)

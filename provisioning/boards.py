@@ -11,7 +11,9 @@ from gateway.errors import OncewayError
 
 
 class Board(BaseModel):
-    """A kind of board. Sizes and addresses in bytes, `clock` in Hz; what each field means stands in boards.toml."""
+    """A kind of board. Sizes and addresses in bytes, `clock` in Hz; what each field means stands in
+    boards.toml.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +50,9 @@ def board(name: str) -> Board:
     try:
         return catalogue()[name]
     except KeyError:
-        raise OncewayError(f"no board is called {name!r}", hint=f"Known boards: {', '.join(catalogue())}") from None
+        raise OncewayError(
+            f"no board is called {name!r}", hint=f"Known boards: {', '.join(catalogue())}"
+        ) from None
 
 
 def by_usb(vendor: int | None, product: int | None) -> list[Board]:

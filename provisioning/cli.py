@@ -1,4 +1,6 @@
-"""`onceway device …`: the commands that write to boards. Those that only look or mark are in `listing_cli.py`."""
+"""`onceway device …`: the commands that write to boards. Those that only look or mark are in
+`listing_cli.py`.
+"""
 
 import json
 import os
@@ -15,12 +17,25 @@ from provisioning import batch, boards, device, listing_cli, plans, ports
 from provisioning.contact import await_greeting
 from provisioning.device import Target
 from provisioning.firmware import hex_for
-from provisioning.options import BoardName, DryRun, Hex, Json, KnownBoard, Name, Port, RegistryFile, existing_registry, open_registry
+from provisioning.options import (
+    BoardName,
+    DryRun,
+    Hex,
+    Json,
+    KnownBoard,
+    Name,
+    Port,
+    RegistryFile,
+    existing_registry,
+    open_registry,
+)
 from provisioning.plans import Plan
 from provisioning.progress import shown
 from provisioning.registry import Device, Registry
 
-app = typer.Typer(help="Flash and provision devices, and keep their registry.", no_args_is_help=True)
+app = typer.Typer(
+    help="Flash and provision devices, and keep their registry.", no_args_is_help=True
+)
 app.add_typer(listing_cli.app)
 
 
@@ -34,20 +49,39 @@ def add(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """From a bare board to its first greeting: provision it, then wait until it speaks over its port as it will to the gateway.
+    """From a bare board to its first greeting: provision it, then wait until it speaks over its
+    port as it will to the gateway.
 
     Example: onceway device add greenhouse-1 --board uno
     """
     opened = open_registry(registry, make=not dry_run)
-    job = Job("provisioned", opened, plans.provision(opened, name), _target(boards.board(board), port, hex_file), as_json)
+    job = Job(
+        "provisioned",
+        opened,
+        plans.provision(opened, name),
+        _target(boards.board(board), port, hex_file),
+        as_json,
+    )
     if dry_run:
         job.rehearse()
         return
     done, met = job.write_and_meet()
     if as_json:
-        print(json.dumps(done.public() | {"incarnation": met.incarnation, "next_sequence": met.next_sequence}, indent=2))
+        print(
+            json.dumps(
+                done.public()
+                | {
+                    "incarnation": met.incarnation,
+                    "next_sequence": met.next_sequence,
+                },
+                indent=2,
+            )
+        )
     else:
-        print(f"{name} provisioned on {done.port}; it greets with incarnation {met.incarnation:08x}, next sequence {met.next_sequence}")
+        print(
+            f"{name} provisioned on {done.port}; it greets with incarnation {met.incarnation:08x},"
+            f" next sequence {met.next_sequence}"
+        )
 
 
 @app.command()
@@ -81,7 +115,8 @@ def flash(
 ) -> None:
     """Write a new firmware to a device of the registry; its identity stays.
 
-    Example: onceway device flash greenhouse-1 --port /dev/ttyACM0 --hex build/firmware/uno/sensor.hex
+    Example: onceway device flash greenhouse-1 --port /dev/ttyACM0 --hex
+    build/firmware/uno/sensor.hex
     """
     opened = existing_registry(registry)
     plan = plans.flash(opened, name)
@@ -98,14 +133,20 @@ def replace(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Let a new board take over a name; it gets a new key and a new incarnation. If it was a device before, even this
-    one, its EEPROM is emptied first, with the readings in it that were not sent. `flash` keeps them. At a terminal you are
-    asked first if the board is this very device.
+    """Let a new board take over a name; it gets a new key and a new incarnation. If it was a device
+    before, even this one, its EEPROM is emptied first, with the readings in it that were not sent.
+    `flash` keeps them. At a terminal you are asked first if the board is this very device.
 
     Example: onceway device replace greenhouse-1 --port /dev/ttyACM0
     """
     opened = existing_registry(registry)
-    job = Job("given to a new board", opened, plans.replace(opened, name), _known(opened, name, board, port, hex_file), as_json)
+    job = Job(
+        "given to a new board",
+        opened,
+        plans.replace(opened, name),
+        _known(opened, name, board, port, hex_file),
+        as_json,
+    )
     if sys.stdin.isatty() and not (dry_run or as_json):
         _ask_unless_new(opened.get(name), job.target)
     job.run(dry_run)
@@ -122,26 +163,32 @@ def rename(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another name: it is written again, since the name is in its flash. What it published stays under the old one. What it
-    has not sent yet goes out under the new one, and a reading that is under way just then may arrive under both: to rule that out, set its
-    interval to 65535 (no samples), and wait until nothing more arrives before you stop the gateway.
+    """Give a device another name: it is written again, since the name is in its flash. What it
+    published stays under the old one. What it has not sent yet goes out under the new one, and a
+    reading that is under way just then may arrive under both: to rule that out, set its interval to
+    65535 (no samples), and wait until nothing more arrives before you stop the gateway.
 
     Example: onceway device rename greenhouse-1 roof-1 --port /dev/ttyACM0
     """
     opened = existing_registry(registry)
     plan = plans.rename(opened, name, new_name)
-    Job(f"(was {name}) renamed", opened, plan, _known(opened, name, board, port, hex_file), as_json).run(dry_run)
+    Job(
+        f"(was {name}) renamed", opened, plan, _known(opened, name, board, port, hex_file), as_json
+    ).run(dry_run)
 
 
 @app.command("import")
 def import_list(
-    file: Annotated[Path, typer.Argument(help="CSV file with the columns name, port and, as you like, board.")],
+    file: Annotated[
+        Path, typer.Argument(help="CSV file with the columns name, port and, as you like, board.")
+    ],
     hex_file: Hex = None,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Provision the boards of a list. Those that are ready are left alone, so run it again after an error.
+    """Provision the boards of a list. Those that are ready are left alone, so run it again after an
+    error.
 
     Example: onceway device import boards.csv
     """
@@ -151,18 +198,31 @@ def import_list(
     try:
         for number, entry in enumerate(entries, 1):
             try:
-                done.append(_import(opened, entry, f"[{number}/{len(entries)}]", hex_file, as_json, dry_run))
+                done.append(
+                    _import(opened, entry, f"[{number}/{len(entries)}]", hex_file, as_json, dry_run)
+                )
             except OncewayError as error:
                 what = f"{error.where}: {error.what}" if error.where else error.what
                 again = "After that run the command again; it goes on here"
-                hint = f"{error.hint}{'' if error.hint.endswith('?') else '.'} {again}" if error.hint else again
+                hint = (
+                    f"{error.hint}{'' if error.hint.endswith('?') else '.'} {again}"
+                    if error.hint
+                    else again
+                )
                 raise OncewayError(what, f"{file}:{entry.line}", hint) from error
     finally:
         if as_json:
             print(json.dumps(done, indent=2))
 
 
-def _import(registry: Registry, entry: batch.Entry, number: str, hex_file: Path | None, as_json: bool, dry_run: bool) -> dict[str, Any]:
+def _import(
+    registry: Registry,
+    entry: batch.Entry,
+    number: str,
+    hex_file: Path | None,
+    as_json: bool,
+    dry_run: bool,
+) -> dict[str, Any]:
     known = registry.find(entry.name)
     if known is not None and known.status == "ready":
         if not as_json:
@@ -212,7 +272,10 @@ class Job:
             }
             print(json.dumps({"dry_run": True} | would, indent=2))
         else:
-            print(f"{self.plan.name} would be {self.verb} on {target.port} with {target.firmware} ({size} bytes)")
+            print(
+                f"{self.plan.name} would be {self.verb} on {target.port} with {target.firmware}"
+                f" ({size} bytes)"
+            )
 
     def write(self) -> Device:
         with shown(self.as_json) as progress:
@@ -232,7 +295,9 @@ class Job:
 
 
 def _target(board: boards.Board, port: str | None, hex_file: Path | None) -> Target:
-    return Target(board, os.path.abspath(port) if port else ports.find(board), hex_file or hex_for(board))
+    return Target(
+        board, os.path.abspath(port) if port else ports.find(board), hex_file or hex_for(board)
+    )
 
 
 def _ask_unless_new(known: Device, target: Target) -> None:
@@ -240,12 +305,21 @@ def _ask_unless_new(known: Device, target: Target) -> None:
     with shown(quiet=False) as progress:
         carried = device.read(target.board, target.port, progress)
     if carried is not None and (carried.name, carried.key) == (known.name, known.key):
-        print(f"The board on {target.port} is {known.name!r} itself. Readings that it has not sent will be deleted; `flash` keeps them.")
+        print(
+            f"The board on {target.port} is {known.name!r} itself. Readings that it has not sent"
+            " will be deleted; `flash` keeps them."
+        )
         typer.confirm("Go on?", abort=True)
 
 
-def _known(registry: Registry, name: str, board: str | None, port: str | None, hex_file: Path | None) -> Target:
+def _known(
+    registry: Registry, name: str, board: str | None, port: str | None, hex_file: Path | None
+) -> Target:
     kind = board or registry.get(name).board
     if kind is None:
-        raise OncewayError(f"{name!r} was admitted, so its kind of board is not known", str(registry.path), "Name it with --board")
+        raise OncewayError(
+            f"{name!r} was admitted, so its kind of board is not known",
+            str(registry.path),
+            "Name it with --board",
+        )
     return _target(boards.board(kind), port, hex_file)

@@ -1,6 +1,8 @@
-"""First contact: wait until a board greets on its port over the reliable link, as it will greet the gateway.
+"""First contact: wait until a board greets on its port over the reliable link, as it will greet the
+gateway.
 
-In: a port and the name that is expected. Out: what the board said, or an OncewayError. A board without an incarnation gets one here.
+In: a port and the name that is expected. Out: what the board said, or an OncewayError. A board
+without an incarnation gets one here.
 """
 
 import asyncio
@@ -35,17 +37,22 @@ def await_greeting(port: str, name: str, board: Board, wait_s: float = WAIT_S) -
         raise OncewayError(
             f"the board was flashed and read back, but no greeting came within {wait_s:.0f} s",
             port,
-            f"Is this firmware made for {board.title}, and does it speak the reliable link at {board.link_baud} baud? One that does not "
-            "is entered by `onceway device provision`",
+            f"Is this firmware made for {board.title}, and does it speak the reliable link at"
+            f" {board.link_baud} baud? One that does not is entered by `onceway device provision`",
         ) from None
     if not met.name:
         raise OncewayError(
-            f"the board was flashed as {name!r}, but greets without a name: its firmware looks for the identity page elsewhere",
+            f"the board was flashed as {name!r}, but greets without a name: its firmware looks for"
+            " the identity page elsewhere",
             port,
             f"{board.title} needs a firmware that reads it at 0x{board.identity:X}",
         )
     if met.name != name:
-        raise OncewayError(f"the board was flashed as {name!r}, but greets as {met.name!r}", port, "Is another board on this port?")
+        raise OncewayError(
+            f"the board was flashed as {name!r}, but greets as {met.name!r}",
+            port,
+            "Is another board on this port?",
+        )
     return met
 
 

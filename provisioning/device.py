@@ -1,7 +1,9 @@
-"""Writing one board. In: registry, plan, board, port, HEX file. Out: a board that was read back, and a registry row that says so.
+"""Writing one board. In: registry, plan, board, port, HEX file. Out: a board that was read back,
+and a registry row that says so.
 
-The board is asked first who it is, so that a wrong port costs no other device its firmware. From the first byte written until the last
-one read back, and its first contact if that is awaited, the registry has it as `flashing`; the same command again takes that up.
+The board is asked first who it is, so that a wrong port costs no other device its firmware. From
+the first byte written until the last one read back, and its first contact if that is awaited, the
+registry has it as `flashing`; the same command again takes that up.
 """
 
 import os
@@ -32,7 +34,9 @@ class Target:
 
 
 def check(target: Target) -> Image:
-    """All that can be known without touching the board. Raises OncewayError: no such file, not for this chip, port missing or busy."""
+    """All that can be known without touching the board. Raises OncewayError: no such file, not for
+    this chip, port missing or busy.
+    """
     image = Image(target.firmware, target.board)
     ports.look(target.port)
     return image
@@ -48,12 +52,21 @@ def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None
 def _read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
     ports.check(port)
     ports.drop_dtr(port)
-    page = avrdude.read(board, port, board.identity, SIZE, lambda stage, share: progress("connect", 0.0))
+    page = avrdude.read(
+        board, port, board.identity, SIZE, lambda stage, share: progress("connect", 0.0)
+    )
     return Identity.from_bytes(page)
 
 
-def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Progress, contact: Callable[[], None] = lambda: None) -> Device:
-    """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises OncewayError.
+def write(
+    registry: Registry,
+    plan: Plan,
+    target: Target,
+    progress: avrdude.Progress,
+    contact: Callable[[], None] = lambda: None,
+) -> Device:
+    """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises
+    OncewayError.
 
     contact: what else a board must do before it is entered; raises OncewayError when it does not.
     """
@@ -65,10 +78,19 @@ def write(registry: Registry, plan: Plan, target: Target, progress: avrdude.Prog
         return _write(registry, plan, target, image, progress, contact)
 
 
-def _write(registry: Registry, plan: Plan, target: Target, image: Image, progress: avrdude.Progress, contact: Callable[[], None]) -> Device:
+def _write(
+    registry: Registry,
+    plan: Plan,
+    target: Target,
+    image: Image,
+    progress: avrdude.Progress,
+    contact: Callable[[], None],
+) -> Device:
     if registry.find(plan.name) != plan.known:
         hint = "`onceway device list` shows it; then run the command again"
-        raise OncewayError(f"{plan.name!r} was changed by another command meanwhile", str(registry.path), hint)
+        raise OncewayError(
+            f"{plan.name!r} was changed by another command meanwhile", str(registry.path), hint
+        )
     carried = _read(target.board, target.port, progress)
     _recognise(registry, plan, carried, target.port)
     if plan.identity is not None:
@@ -112,9 +134,13 @@ def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: s
     if carried.name not in (plan.name, plan.was):
         alive = known is not None and known.status != "revoked" and known.key in (None, carried.key)
         if not plan.new_board or alive:
-            raise _another(plan, f"is {carried.name!r}" + (f" ({known.status})" if known else ""), port)
+            raise _another(
+                plan, f"is {carried.name!r}" + (f" ({known.status})" if known else ""), port
+            )
     elif not plan.new_board and plan.identity is not None and carried.key != plan.identity.key:
-        raise _another(plan, f"had the name {carried.name!r} before another board took it over", port)
+        raise _another(
+            plan, f"had the name {carried.name!r} before another board took it over", port
+        )
 
 
 def _another(plan: Plan, what: str, port: str) -> OncewayError:
@@ -125,13 +151,18 @@ def _another(plan: Plan, what: str, port: str) -> OncewayError:
             port,
             f"Is that its port? `onceway device replace {name}` takes another board",
         )
-    hint = "Is that the right port? `onceway device rename` gives a device another name; after `onceway device revoke` its board is free"
+    hint = (
+        "Is that the right port? `onceway device rename` gives a device another name; after"
+        " `onceway device revoke` its board is free"
+    )
     return OncewayError(f"the board on this port {what}: it would be lost", port, hint)
 
 
 @contextmanager
 def _in_memory() -> Iterator[Path]:
-    """A file for avrdude that is on no disk: it holds the key, and a process that is killed cannot remove it."""
+    """A file for avrdude that is on no disk: it holds the key, and a process that is killed cannot
+    remove it.
+    """
     file = os.memfd_create("firmware")
     try:
         yield Path(f"/proc/{os.getpid()}/fd/{file}")

@@ -1,7 +1,9 @@
-"""Emptying a board's EEPROM. In: how large it is. Out: a program that does it, and how long that takes.
+"""Emptying a board's EEPROM. In: how large it is. Out: a program that does it, and how long that
+takes.
 
-The EEPROM of a board that had another identity holds its incarnation and perhaps publications that nobody has got: under the new name
-they would be another device's. Few boot loaders can write to the EEPROM, so a small program does it, flashed before the firmware.
+The EEPROM of a board that had another identity holds its incarnation and perhaps publications that
+nobody has got: under the new name they would be another device's. Few boot loaders can write to the
+EEPROM, so a small program does it, flashed before the firmware.
 """
 
 import struct

@@ -1,7 +1,9 @@
-"""One job at a time on a port, and on a name. In: what is wanted. Out: it is ours for as long as the context lasts, or an OncewayError.
+"""One job at a time on a port, and on a name. In: what is wanted. Out: it is ours for as long as
+the context lasts, or an OncewayError.
 
-Held as the name of an abstract socket (unix(7)): no file can be left behind, and the kernel lets go of it however the process ends. The
-port itself cannot be held open instead: opening it is what resets the board, for each run of avrdude anew.
+Held as the name of an abstract socket (unix(7)): no file can be left behind, and the kernel lets go
+of it however the process ends. The port itself cannot be held open instead: opening it is what
+resets the board, for each run of avrdude anew.
 """
 
 import errno
@@ -24,14 +26,19 @@ def port(path: str) -> Iterator[None]:
         device = os.stat(path).st_rdev
     except OSError as error:
         raise OncewayError(f"the port is gone ({error.strerror})", path) from error
-    with _held(f"port {device}", OncewayError("the port is in use by another `onceway device` command", path, _HINT)):
+    with _held(
+        f"port {device}",
+        OncewayError("the port is in use by another `onceway device` command", path, _HINT),
+    ):
         yield
 
 
 @contextmanager
 def name(registry: Path, wanted: str) -> Iterator[None]:
     """A device's name in a registry."""
-    busy = OncewayError(f"another `onceway device` command is writing to {wanted!r}", str(registry), _HINT)
+    busy = OncewayError(
+        f"another `onceway device` command is writing to {wanted!r}", str(registry), _HINT
+    )
     with _held(f"name {registry.resolve()} {wanted}", busy):
         yield
 

@@ -1,4 +1,6 @@
-"""The firmware that a job takes when nobody names one. In: a board. Out: the sensor example's HEX file for it, built if need be."""
+"""The firmware that a job takes when nobody names one. In: a board. Out: the sensor example's HEX
+file for it, built if need be.
+"""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def hex_for(board: Board, root: Path = ROOT) -> Path:
-    """In a source tree its own HEX file, built first if it is not there; elsewhere the one under the current folder, be it there or not.
+    """In a source tree its own HEX file, built first if it is not there; elsewhere the one under
+    the current folder, be it there or not.
 
     Raises OncewayError if it cannot be built.
     """
@@ -25,9 +28,19 @@ def hex_for(board: Board, root: Path = ROOT) -> Path:
 
 def _make(folder: Path, target: str) -> None:
     try:
-        subprocess.run(["make", "-s", "-C", str(folder), target], check=True, capture_output=True, text=True)
+        subprocess.run(
+            ["make", "-s", "-C", str(folder), target], check=True, capture_output=True, text=True
+        )
     except FileNotFoundError as error:
-        raise OncewayError("the firmware cannot be built: make is not installed", str(folder), "On Debian: apt-get install make") from error
+        raise OncewayError(
+            "the firmware cannot be built: make is not installed",
+            str(folder),
+            "On Debian: apt-get install make",
+        ) from error
     except subprocess.CalledProcessError as error:
         said = [line for line in error.stderr.splitlines() if line.strip()] or ["make said nothing"]
-        raise OncewayError(f"the firmware cannot be built ({said[0].strip()})", str(folder), "`make firmware` says more") from error
+        raise OncewayError(
+            f"the firmware cannot be built ({said[0].strip()})",
+            str(folder),
+            "`make firmware` says more",
+        ) from error

@@ -1,4 +1,6 @@
-"""The identity page: who a board is. In: name and key. Out: the bytes for its flash page (format in firmware/README.md), and back."""
+"""The identity page: who a board is. In: name and key. Out: the bytes for its flash page (format in
+firmware/README.md), and back.
+"""
 
 import re
 import secrets
@@ -16,11 +18,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}")
 
 
 def check_name(name: str) -> None:
-    """Raise OncewayError unless this can be a device's name: a part of topics, file names and tables."""
+    """Raise OncewayError unless this can be a device's name: a part of topics, file names and
+    tables.
+    """
     if not _NAME.fullmatch(name):
         raise OncewayError(
             f"{name!r} cannot be a device name",
-            hint=f"Use 1 to {NAME_SIZE} letters, digits, dots, dashes or underscores, a letter or digit first",
+            hint=(
+                f"Use 1 to {NAME_SIZE} letters, digits, dots, dashes or underscores, a letter or"
+                " digit first"
+            ),
         )
 
 
@@ -49,8 +56,20 @@ class Identity:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Identity | None":
-        """The identity in a page, or None if the page holds none (never provisioned, or damaged)."""
-        if len(data) < SIZE or data[:4] != _MAGIC or data[4] != _VERSION or data[5] > NAME_SIZE or crc_hqx(data[:SIZE], 0xFFFF) != 0:
+        """The identity in a page, or None if the page holds none (never provisioned, or
+        damaged).
+        """
+        if (
+            len(data) < SIZE
+            or data[:4] != _MAGIC
+            or data[4] != _VERSION
+            or data[5] > NAME_SIZE
+            or crc_hqx(data[:SIZE], 0xFFFF) != 0
+        ):
             return None
         name = data[6 : 6 + data[5]].decode("ascii", "replace")
-        return cls(name, bytes(data[6 + NAME_SIZE : 6 + NAME_SIZE + KEY_SIZE])) if _NAME.fullmatch(name) else None
+        return (
+            cls(name, bytes(data[6 + NAME_SIZE : 6 + NAME_SIZE + KEY_SIZE]))
+            if _NAME.fullmatch(name)
+            else None
+        )

@@ -1,4 +1,6 @@
-"""A firmware image. In: an Intel HEX file, a board, an identity. Out: the HEX file that avrdude writes, identity page included."""
+"""A firmware image. In: an Intel HEX file, a board, an identity. Out: the HEX file that avrdude
+writes, identity page included.
+"""
 
 import hashlib
 from pathlib import Path
@@ -13,7 +15,8 @@ from provisioning.identity import Identity
 class Image:
     """A firmware for one kind of board.
 
-    Raises OncewayError if the file cannot be read, is no Intel HEX, is empty, or reaches into the identity page or the boot loader.
+    Raises OncewayError if the file cannot be read, is no Intel HEX, is empty, or reaches into the
+    identity page or the boot loader.
     """
 
     def __init__(self, path: Path, board: Board) -> None:
@@ -22,10 +25,13 @@ class Image:
             self._hex.loadhex(str(path))
         except OSError as error:
             hint = (
-                f"Run `make firmware`; where that builds none for this board, name a HEX file with --hex: made for {board.chip_title} "
-                f"at {board.clock // 1_000_000} MHz, with the identity page at 0x{board.identity:X}"
+                "Run `make firmware`; where that builds none for this board, name a HEX file with"
+                f" --hex: made for {board.chip_title} at {board.clock // 1_000_000} MHz, with the"
+                f" identity page at 0x{board.identity:X}"
             )
-            raise OncewayError(f"there is no firmware for {board.title} ({error.strerror})", str(path), hint) from error
+            raise OncewayError(
+                f"there is no firmware for {board.title} ({error.strerror})", str(path), hint
+            ) from error
         except (IntelHexError, UnicodeDecodeError) as error:
             raise OncewayError(f"not an Intel HEX file ({error})", str(path)) from error
         last = self._hex.maxaddr()
@@ -33,7 +39,8 @@ class Image:
             raise OncewayError("the HEX file is empty", str(path))
         if last >= board.identity:
             raise OncewayError(
-                f"the firmware ends at 0x{last:X}, but {board.title} has room below 0x{board.identity:X} only",
+                f"the firmware ends at 0x{last:X}, but {board.title} has room below"
+                f" 0x{board.identity:X} only",
                 str(path),
                 f"The chip is {board.chip_title}; is this HEX file made for another board?",
             )
@@ -42,7 +49,9 @@ class Image:
         self.size = last + 1
 
     def write(self, path: Path, identity: Identity) -> None:
-        """Write the image with this identity as a HEX file that only its owner can read: it holds the key."""
+        """Write the image with this identity as a HEX file that only its owner can read: it holds
+        the key.
+        """
         image = IntelHex(self._hex)
         image.puts(self._identity_address, identity.to_bytes())
         path.touch(mode=0o600)

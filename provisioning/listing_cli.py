@@ -1,4 +1,6 @@
-"""`onceway device …`: the commands that look at devices, let them in and put them out. No board is written."""
+"""`onceway device …`: the commands that look at devices, let them in and put them out. No board is
+written.
+"""
 
 import json
 from typing import Annotated
@@ -10,7 +12,15 @@ from gateway.errors import OncewayError
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
 from provisioning.identity import check_name
-from provisioning.options import BoardName, Json, Name, Port, RegistryFile, existing_registry, open_registry
+from provisioning.options import (
+    BoardName,
+    Json,
+    Name,
+    Port,
+    RegistryFile,
+    existing_registry,
+    open_registry,
+)
 from provisioning.output import print_table
 from provisioning.progress import shown
 from provisioning.registry import SHOWN, Registry
@@ -26,7 +36,10 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """
     opened = existing_registry(registry)
     rows = [entry.public() for entry in opened.devices()]
-    rows += [dict.fromkeys(SHOWN) | stranger | {"status": "pending"} for stranger in _pending(opened) or []]
+    rows += [
+        dict.fromkeys(SHOWN) | stranger | {"status": "pending"}
+        for stranger in _pending(opened) or []
+    ]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -36,7 +49,9 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     table = Table("name", "board", "status", "port", "firmware", "flashed")
     for row in rows:
         table.add_row(
-            *(row[column] or "" for column in ("name", "board", "status", "port")), (row["firmware"] or "")[:12], row["flashed"] or ""
+            *(row[column] or "" for column in ("name", "board", "status", "port")),
+            (row["firmware"] or "")[:12],
+            row["flashed"] or "",
         )
     print_table(table)
 
@@ -52,7 +67,10 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(strangers or [], indent=2))
     elif strangers is None:
-        print(f"no gateway runs in {opened.path.parent}; --registry DATA/registry.db names another gateway's")
+        print(
+            f"no gateway runs in {opened.path.parent}; --registry DATA/registry.db names another"
+            " gateway's"
+        )
     elif not strangers:
         print("no stranger asks to be let in")
     else:
@@ -68,7 +86,8 @@ def admit(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Let devices in that were not provisioned here, or that were revoked. A running gateway takes them within ten seconds.
+    """Let devices in that were not provisioned here, or that were revoked. A running gateway takes
+    them within ten seconds.
 
     Example: onceway device admit roof-1 roof-2
     """
@@ -81,7 +100,11 @@ def admit(
         return
     strangers = {stranger["name"] for stranger in _asking(opened) or []}
     for row in entered:
-        note = "" if row["name"] in strangers or row["status"] != "admitted" else "; it does not ask to be let in now"
+        note = (
+            ""
+            if row["name"] in strangers or row["status"] != "admitted"
+            else "; it does not ask to be let in now"
+        )
         print(f"{row['name']} is {row['status']}{note}")
 
 
@@ -103,7 +126,11 @@ def show(name: Name, registry: RegistryFile = None, as_json: Json = False) -> No
     Example: onceway device show greenhouse-1
     """
     entry = existing_registry(registry).get(name).public()
-    print(json.dumps(entry, indent=2) if as_json else "\n".join(f"{column:9} {value or '-'}" for column, value in entry.items()))
+    print(
+        json.dumps(entry, indent=2)
+        if as_json
+        else "\n".join(f"{column:9} {value or '-'}" for column, value in entry.items())
+    )
 
 
 @app.command("read")
@@ -119,18 +146,28 @@ def read_identity(board: BoardName = "uno", port: Port = None, as_json: Json = F
     if as_json:
         print(json.dumps({"port": where, "name": identity.name if identity else None}))
     else:
-        print(f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity")
+        print(
+            f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity"
+        )
 
 
 def _pending(registry: Registry) -> list[dict[str, str]] | None:
-    """Strangers at the gateway whose data directory the registry is in; those that have been let in meanwhile left out."""
+    """Strangers at the gateway whose data directory the registry is in; those that have been let in
+    meanwhile left out.
+    """
     known = {entry.name for entry in registry.devices()}
     strangers = _asking(registry)
-    return None if strangers is None else [stranger for stranger in strangers if stranger["name"] not in known]
+    return (
+        None
+        if strangers is None
+        else [stranger for stranger in strangers if stranger["name"] not in known]
+    )
 
 
 def _asking(registry: Registry) -> list[dict[str, str]] | None:
     try:
         return asking(registry.path.parent)
     except (OSError, ValueError) as error:
-        raise OncewayError(f"cannot read which devices are pending ({error})", str(registry.path.parent)) from error
+        raise OncewayError(
+            f"cannot read which devices are pending ({error})", str(registry.path.parent)
+        ) from error

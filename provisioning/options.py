@@ -10,14 +10,35 @@ from provisioning.registry import Registry, default_path
 
 Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT client identifier.")]
 Port = Annotated[
-    str | None, typer.Option("--port", "-p", help="Serial port of the board, e.g. /dev/ttyACM0.", show_default="the only such board's")
+    str | None,
+    typer.Option(
+        "--port",
+        "-p",
+        help="Serial port of the board, e.g. /dev/ttyACM0.",
+        show_default="the only such board's",
+    ),
 ]
-Hex = Annotated[Path | None, typer.Option("--hex", help="Firmware to write.", show_default="the sensor example, built if need be")]
+Hex = Annotated[
+    Path | None,
+    typer.Option(
+        "--hex", help="Firmware to write.", show_default="the sensor example, built if need be"
+    ),
+]
 BoardName = Annotated[str, typer.Option("--board", help="Kind of board, see `onceway board list`.")]
-KnownBoard = Annotated[str | None, typer.Option("--board", help="Kind of board.", show_default="as registered")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check firmware, port and name, and change nothing.")]
+KnownBoard = Annotated[
+    str | None, typer.Option("--board", help="Kind of board.", show_default="as registered")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check firmware, port and name, and change nothing.")
+]
 RegistryFile = Annotated[
-    Path | None, typer.Option("--registry", envvar="ONCEWAY_REGISTRY", help="Registry file.", show_default="/var/lib/onceway or your own")
+    Path | None,
+    typer.Option(
+        "--registry",
+        envvar="ONCEWAY_REGISTRY",
+        help="Registry file.",
+        show_default="/var/lib/onceway or your own",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 

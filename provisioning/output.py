@@ -1,4 +1,6 @@
-"""Tables on standard output: as wide as the terminal, and wide enough for programs that read them through a pipe."""
+"""Tables on standard output: as wide as the terminal, and wide enough for programs that read them
+through a pipe.
+"""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""What a job is about to do to a board, judged by the registry alone. In: a registry, names. Out: a `Plan`, or why it cannot be."""
+"""What a job is about to do to a board, judged by the registry alone. In: a registry, names. Out: a
+`Plan`, or why it cannot be.
+"""
 
 from dataclasses import dataclass
 
@@ -9,10 +11,11 @@ from provisioning.registry import Device, Registry, Work
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """name: which the board shall have. known: what the registry says of that name; the plan is good as long as it says so.
-    identity: None when the board's own key is to stay, since the registry does not know it.
-    was: the name that it has now, when it is renamed. new_board: the board need not be the one that the registry knows.
-    interrupted: the work that this one takes up."""
+    """name: which the board shall have. known: what the registry says of that name; the plan is
+    good as long as it says so. identity: None when the board's own key is to stay, since the
+    registry does not know it. was: the name that it has now, when it is renamed. new_board: the
+    board need not be the one that the registry knows. interrupted: the work that this one takes up.
+    """
 
     name: str
     known: Device | None
@@ -23,11 +26,15 @@ class Plan:
 
 
 def provision(registry: Registry, name: str) -> Plan:
-    """A new device; or one that was begun, with the identity that it had; or one that was admitted, as long as it has no key here."""
+    """A new device; or one that was begun, with the identity that it had; or one that was admitted,
+    as long as it has no key here.
+    """
     check_name(name)
     known, begun = registry.find(name), registry.work(name)
     if begun is not None:
-        return Plan(name, known, begun.identity, begun.was, new_board=begun.was is None, interrupted=begun)
+        return Plan(
+            name, known, begun.identity, begun.was, new_board=begun.was is None, interrupted=begun
+        )
     if known is not None and known.status != "admitted":
         raise _taken(registry, known)
     return Plan(name, known, Identity.create(name), new_board=True)
@@ -37,11 +44,19 @@ def flash(registry: Registry, name: str) -> Plan:
     """A device of the registry keeps its identity. Raises OncewayError if it was revoked."""
     known, begun = _welcome(registry, name), registry.work(name)
     identity = Identity(name, known.key) if known.key else None
-    return Plan(name, known, identity, begun.was if begun else None, interrupted=_interrupted(registry, name))
+    return Plan(
+        name,
+        known,
+        identity,
+        begun.was if begun else None,
+        interrupted=_interrupted(registry, name),
+    )
 
 
 def replace(registry: Registry, name: str) -> Plan:
-    """A new board takes over a name: it gets a key of its own. So does the board of a device that was revoked."""
+    """A new board takes over a name: it gets a key of its own. So does the board of a device that
+    was revoked.
+    """
     known, begun = registry.get(name), registry.work(name)
     if begun is not None and begun.was is not None:
         raise _taken(registry, known)
@@ -49,7 +64,9 @@ def replace(registry: Registry, name: str) -> Plan:
 
 
 def rename(registry: Registry, name: str, new_name: str) -> Plan:
-    """A device gets another name and keeps its key. Raises OncewayError if the new name is taken, by anything but this very job."""
+    """A device gets another name and keeps its key. Raises OncewayError if the new name is taken,
+    by anything but this very job.
+    """
     check_name(new_name)
     begun, taken = registry.work(new_name), registry.find(new_name)
     if begun is not None and begun.was == name:
@@ -57,7 +74,13 @@ def rename(registry: Registry, name: str, new_name: str) -> Plan:
     known = _welcome(registry, name)
     if taken is not None:
         raise _taken(registry, taken)
-    return Plan(new_name, taken, Identity(new_name, known.key) if known.key else None, name, interrupted=_interrupted(registry, name))
+    return Plan(
+        new_name,
+        taken,
+        Identity(new_name, known.key) if known.key else None,
+        name,
+        interrupted=_interrupted(registry, name),
+    )
 
 
 def _interrupted(registry: Registry, name: str) -> Work | None:
@@ -73,11 +96,27 @@ def _welcome(registry: Registry, name: str) -> Device:
 
 
 def _taken(registry: Registry, known: Device) -> OncewayError:
-    renamed = next((work for work in registry.works() if work.was is not None and known.name in (work.name, work.was)), None)
+    renamed = next(
+        (
+            work
+            for work in registry.works()
+            if work.was is not None and known.name in (work.name, work.was)
+        ),
+        None,
+    )
     if renamed is not None:
-        hint = f"The renaming of {renamed.was!r} was interrupted; `onceway device rename {renamed.was} {renamed.name}` goes on with it"
+        hint = (
+            f"The renaming of {renamed.was!r} was interrupted; `onceway device rename {renamed.was}"
+            f" {renamed.name}` goes on with it"
+        )
     else:
-        hint = f"Choose another one; `onceway device flash {known.name}` writes to that device, `replace` gives its name to a new board"
+        hint = (
+            f"Choose another one; `onceway device flash {known.name}` writes to that device,"
+            " `replace` gives its name to a new board"
+        )
     return OncewayError(
-        f"the name {known.name!r} is taken by a device that was entered on {known.created} ({known.status})", str(registry.path), hint
+        f"the name {known.name!r} is taken by a device that was entered on {known.created}"
+        f" ({known.status})",
+        str(registry.path),
+        hint,
     )

@@ -1,6 +1,7 @@
 """Serial ports before they are opened: what is plugged in, and whether it is ours to open.
 
-In: nothing, a board, or a path. Out: ports, or an OncewayError that says why avrdude would fail on one.
+In: nothing, a board, or a path. Out: ports, or an OncewayError that says why avrdude would fail on
+one.
 """
 
 import errno
@@ -25,8 +26,9 @@ _GROUP_MAY = stat.S_IRGRP | stat.S_IWGRP
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
-    """A serial port. stable: its name under /dev/serial/by-id, which stays when ports are plugged in another order.
-    boards: names of the boards that it looks like, by its USB ids."""
+    """A serial port. stable: its name under /dev/serial/by-id, which stays when ports are plugged
+    in another order. boards: names of the boards that it looks like, by its USB ids.
+    """
 
     port: str
     stable: str | None
@@ -51,18 +53,26 @@ def plugged() -> list[Plugged]:
 
 
 def find(board: Board) -> str:
-    """The one port, by its stable name, with a board that looks like this kind. Raises OncewayError if there is none, or several."""
+    """The one port, by its stable name, with a board that looks like this kind. Raises OncewayError
+    if there is none, or several.
+    """
     fitting = [entry for entry in plugged() if board.name in entry.boards]
     if len(fitting) == 1:
         return fitting[0].stable or fitting[0].port
     if not fitting:
-        raise OncewayError(f"no {board.title} is plugged in", hint="`onceway board ports` shows what is; name the port with --port")
+        raise OncewayError(
+            f"no {board.title} is plugged in",
+            hint="`onceway board ports` shows what is; name the port with --port",
+        )
     names = ", ".join(entry.port for entry in fitting)
-    raise OncewayError(f"several boards look like {board.title}: {names}", hint="Say which one with --port")
+    raise OncewayError(
+        f"several boards look like {board.title}: {names}", hint="Say which one with --port"
+    )
 
 
 def look(port: str) -> None:
-    """Raise OncewayError if the port is missing, no serial port, not ours to open, or seen to be held by another process.
+    """Raise OncewayError if the port is missing, no serial port, not ours to open, or seen to be
+    held by another process.
 
     It is not opened: that would reset the board.
     """
@@ -70,9 +80,13 @@ def look(port: str) -> None:
         status = os.stat(port)
     except (OSError, ValueError):
         known = ", ".join(sorted(p.device for p in comports())) or "none"
-        raise OncewayError("there is no such port", port, f"Serial ports here: {known}. Is the board plugged in?") from None
+        raise OncewayError(
+            "there is no such port", port, f"Serial ports here: {known}. Is the board plugged in?"
+        ) from None
     if not stat.S_ISCHR(status.st_mode) or not _is_terminal(status.st_rdev):
-        raise OncewayError("this is not a serial port", port, "`onceway board ports` shows those of this machine")
+        raise OncewayError(
+            "this is not a serial port", port, "`onceway board ports` shows those of this machine"
+        )
     if not os.access(port, os.R_OK | os.W_OK):
         raise OncewayError("you may not open this port", port, _who_may(status))
     if holders(port):
@@ -86,9 +100,13 @@ def check(port: str) -> None:
 
 
 def _is_terminal(device: int) -> bool:
-    """Whether a terminal's driver has this device number (proc(5), /proc/tty/drivers); yes if that cannot be known."""
+    """Whether a terminal's driver has this device number (proc(5), /proc/tty/drivers); yes if that
+    cannot be known.
+    """
     try:
-        drivers = [line.split()[-3:-1] for line in Path("/proc/tty/drivers").read_text().splitlines()]
+        drivers = [
+            line.split()[-3:-1] for line in Path("/proc/tty/drivers").read_text().splitlines()
+        ]
     except OSError:
         return True
     for major, minors in drivers:
@@ -109,7 +127,9 @@ def _who_may(status: os.stat_result) -> str:
 
 
 def _try_lock(port: str) -> None:
-    """Here shows itself a port in exclusive use (TIOCEXCL) or locked, also by a process that we cannot see."""
+    """Here shows itself a port in exclusive use (TIOCEXCL) or locked, also by a process that we
+    cannot see.
+    """
     try:
         fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
@@ -125,7 +145,9 @@ def _try_lock(port: str) -> None:
 
 
 def drop_dtr(port: str) -> None:
-    """Let the next program that opens the port reset the board. A gateway leaves DTR up when it closes a port, so that nothing is reset."""
+    """Let the next program that opens the port reset the board. A gateway leaves DTR up when it
+    closes a port, so that nothing is reset.
+    """
     fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     try:
         attributes = termios.tcgetattr(fd)
@@ -139,4 +161,8 @@ def drop_dtr(port: str) -> None:
 
 def _busy(port: str) -> OncewayError:
     who = " and ".join(holders(port)) or "another process"
-    return OncewayError(f"the port is in use by {who}", port, "Stop it first (a running gateway: `systemctl stop onceway-gateway`)")
+    return OncewayError(
+        f"the port is in use by {who}",
+        port,
+        "Stop it first (a running gateway: `systemctl stop onceway-gateway`)",
+    )

@@ -1,6 +1,8 @@
-"""The device registry. In: what was done to a board. Out: which devices there are, with which keys, and what is really on them.
+"""The device registry. In: what was done to a board. Out: which devices there are, with which keys,
+and what is really on them.
 
-A SQLite file (`schema.py`) that only its owner can read, since it holds keys: root, and the account that owns the folder.
+A SQLite file (`schema.py`) that only its owner can read, since it holds keys: root, and the account
+that owns the folder.
 """
 
 import errno
@@ -40,7 +42,9 @@ def default_path() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of the registry. status: as in the table, or `flashing` while its board is being written, or that was interrupted."""
+    """A device of the registry. status: as in the table, or `flashing` while its board is being
+    written, or that was interrupted.
+    """
 
     name: str
     board: str | None
@@ -73,7 +77,9 @@ class Work:
 
 
 class Registry:
-    """The registry in one file. make: whether a missing one is made; else it is an empty one that nobody keeps."""
+    """The registry in one file. make: whether a missing one is made; else it is an empty one that
+    nobody keeps.
+    """
 
     def __init__(self, path: Path, make: bool = True) -> None:
         self.path = path
@@ -81,21 +87,35 @@ class Registry:
             kept = make or path.exists()
             if kept:
                 _prepare(path)
-            connection = sqlite3.connect(path if kept else ":memory:", timeout=_WAIT_S, isolation_level=None)
+            connection = sqlite3.connect(
+                path if kept else ":memory:", timeout=_WAIT_S, isolation_level=None
+            )
             self._database = sqlite_utils.Database(connection)
             migrate(connection, str(path))
         except OSError as error:
             raise OncewayError(
-                f"cannot open the device registry ({error.strerror})", str(path), "Name another one with --registry"
+                f"cannot open the device registry ({error.strerror})",
+                str(path),
+                "Name another one with --registry",
             ) from error
         except sqlite3.OperationalError as error:
-            raise OncewayError(f"cannot open the device registry ({error})", str(path), "Does another process hold it?") from error
+            raise OncewayError(
+                f"cannot open the device registry ({error})",
+                str(path),
+                "Does another process hold it?",
+            ) from error
         except sqlite3.DatabaseError as error:
-            raise OncewayError(f"this is not a device registry ({error})", str(path), "Name another one with --registry") from error
+            raise OncewayError(
+                f"this is not a device registry ({error})",
+                str(path),
+                "Name another one with --registry",
+            ) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction that takes the write lock before it reads: two that read first and write then would not wait for one another."""
+        """A transaction that takes the write lock before it reads: two that read first and write
+        then would not wait for one another.
+        """
         connection = self._database.conn
         with self._in_words():
             connection.execute("BEGIN IMMEDIATE")
@@ -111,8 +131,13 @@ class Registry:
         try:
             yield
         except sqlite3.Error as error:
-            hint = "Is its disk full, or does another process hold it? `onceway registry import` restores a backup of a damaged one"
-            raise OncewayError(f"the device registry cannot be used ({error})", str(self.path), hint) from error
+            hint = (
+                "Is its disk full, or does another process hold it? `onceway registry import`"
+                " restores a backup of a damaged one"
+            )
+            raise OncewayError(
+                f"the device registry cannot be used ({error})", str(self.path), hint
+            ) from error
 
     def _table(self, name: str) -> sqlite_utils.db.Table:
         return cast(sqlite_utils.db.Table, self._database[name])
@@ -125,11 +150,14 @@ class Registry:
             found = {row["name"]: Device(**row) for row in self._table("device").rows}
         for name, known in found.items():
             if name in leaving and known.status != "revoked":
-                found[name] = replace(known, status="flashing")  # its board is about to have another name
+                # its board is about to have another name
+                found[name] = replace(known, status="flashing")
         for name, work in works.items():
             new = Device(name, work.board, work.key, "flashing", work.port, None, work.begun, None)
             old = found.get(name, new)
-            found[name] = replace(new, firmware=old.firmware, created=old.created, flashed=old.flashed)
+            found[name] = replace(
+                new, firmware=old.firmware, created=old.created, flashed=old.flashed
+            )
         return [found[name] for name in sorted(found)]
 
     def works(self) -> list[Work]:
@@ -148,7 +176,9 @@ class Registry:
         device = self.find(name)
         if device is None:
             raise OncewayError(
-                f"no device is called {name!r}", str(self.path), "`onceway device list` shows them; `onceway device add` makes one"
+                f"no device is called {name!r}",
+                str(self.path),
+                "`onceway device list` shows them; `onceway device add` makes one",
             )
         return device
 
@@ -160,7 +190,9 @@ class Registry:
         return work
 
     def abandon(self, work: Work, earlier: Work | None) -> None:
-        """The board was not touched: what was said of it before holds. earlier: the work under this name that was interrupted before."""
+        """The board was not touched: what was said of it before holds. earlier: the work under this
+        name that was interrupted before.
+        """
         with self._writing():
             if self.work(work.name) == work:
                 self._table("work").delete(work.name)
@@ -168,15 +200,22 @@ class Registry:
                     self._table("work").insert(asdict(earlier))
 
     def finish(self, work: Work, firmware: str) -> Device:
-        """The board was written and read back: it is `ready`. Raises OncewayError if another command took the name meanwhile."""
+        """The board was written and read back: it is `ready`. Raises OncewayError if another
+        command took the name meanwhile.
+        """
         names = [work.name, work.was]
         with self._writing():
             if self.work(work.name) != work:
                 raise OncewayError(
-                    f"the board was written, but {work.name!r} was changed by another command meanwhile", str(self.path), "Write it again"
+                    f"the board was written, but {work.name!r} was changed by another command"
+                    " meanwhile",
+                    str(self.path),
+                    "Write it again",
                 )
             created = self.get(work.was or work.name).created
-            device = Device(work.name, work.board, work.key, "ready", work.port, firmware, created, _now())
+            device = Device(
+                work.name, work.board, work.key, "ready", work.port, firmware, created, _now()
+            )
             self._table("device").delete_where("name IN (?, ?)", names)
             self._table("device").insert(asdict(device))
             self._table("work").delete_where("name IN (?, ?) OR was IN (?, ?)", names * 2)
@@ -190,13 +229,17 @@ class Registry:
             return known
         with self._writing():
             if known is None:
-                self._table("device").insert({"name": name, "status": "admitted", "created": _now()})
+                self._table("device").insert(
+                    {"name": name, "status": "admitted", "created": _now()}
+                )
             else:
                 self._table("device").update(name, {"status": "ready" if known.key else "admitted"})
         return self.get(name)
 
     def revoke(self, name: str) -> None:
-        """The device is no longer welcome; its row stays, so that its name is not given away by accident."""
+        """The device is no longer welcome; its row stays, so that its name is not given away by
+        accident.
+        """
         known = self.get(name)
         with self._writing():
             self._table("work").delete_where("name = ? OR was = ?", [name, name])
@@ -212,7 +255,9 @@ class Registry:
         """Enter what `dump` gave, over what is known of the same devices: all or nothing."""
         with self._writing():
             for entry in rows["device"]:
-                self._table("work").delete_where("name = ? OR was = ?", [entry["name"], entry["name"]])
+                self._table("work").delete_where(
+                    "name = ? OR was = ?", [entry["name"], entry["name"]]
+                )
             for table in ("device", "work"):
                 self._table(table).upsert_all(rows[table], pk="name")
 

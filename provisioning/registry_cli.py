@@ -1,6 +1,7 @@
 """`onceway registry …`: carry the device registry to another machine.
 
-The passphrase comes from the environment or from the terminal, never from the command line, where every user of the machine sees it.
+The passphrase comes from the environment or from the terminal, never from the command line, where
+every user of the machine sees it.
 """
 
 import json
@@ -19,13 +20,19 @@ from provisioning.options import Json, RegistryFile, existing_registry, open_reg
 PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
 
 app = typer.Typer(
-    help=f"Back the device registry up, and restore it. The passphrase is asked for, or taken from {PASSPHRASE}.", no_args_is_help=True
+    help=(
+        "Back the device registry up, and restore it. The passphrase is asked for, or taken from"
+        f" {PASSPHRASE}."
+    ),
+    no_args_is_help=True,
 )
 
 
 @app.command("export")
 def export_registry(
-    file: Annotated[Path, typer.Argument(help="File to write.")], registry: RegistryFile = None, as_json: Json = False
+    file: Annotated[Path, typer.Argument(help="File to write.")],
+    registry: RegistryFile = None,
+    as_json: Json = False,
 ) -> None:
     """Write the registry, keys included, to one encrypted file.
 
@@ -38,7 +45,9 @@ def export_registry(
 
 @app.command("import")
 def import_registry(
-    file: Annotated[Path, typer.Argument(help="File to read.")], registry: RegistryFile = None, as_json: Json = False
+    file: Annotated[Path, typer.Argument(help="File to read.")],
+    registry: RegistryFile = None,
+    as_json: Json = False,
 ) -> None:
     """Enter the devices of a backup, all or none; a device of the same name is overwritten.
 
@@ -61,9 +70,14 @@ def _passphrase(twice: bool) -> str:
     given = os.environ.get(PASSPHRASE)
     if given is None:
         try:
-            given = str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True))
+            given = str(
+                typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+            )
         except typer.Abort:
-            raise OncewayError("there is no passphrase", hint=f"Type one at the terminal, or put it into {PASSPHRASE}") from None
+            raise OncewayError(
+                "there is no passphrase",
+                hint=f"Type one at the terminal, or put it into {PASSPHRASE}",
+            ) from None
     if not given:
         raise OncewayError("the passphrase is empty")
     return given
@@ -87,4 +101,8 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _say(as_json: bool, devices: int, what: str, file: Path) -> None:
-    print(json.dumps({"devices": devices, "file": str(file)}) if as_json else f"{devices} {'device' if devices == 1 else 'devices'} {what}")
+    print(
+        json.dumps({"devices": devices, "file": str(file)})
+        if as_json
+        else f"{devices} {'device' if devices == 1 else 'devices'} {what}"
+    )

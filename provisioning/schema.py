@@ -1,9 +1,12 @@
-"""The registry's tables, and how a file of an older version gets them. In: a SQLite file of any version up to ours. Out: one of ours.
+"""The registry's tables, and how a file of an older version gets them. In: a SQLite file of any
+version up to ours. Out: one of ours.
 
-device  what is known of each device. status 'ready': written and read back; 'admitted': let in on its word, so key and board are not
-        known; 'revoked'. firmware: SHA-256 of the HEX file. created, flashed: ISO 8601 UTC.
-work    boards that are being written, by the name they shall have, from before avrdude starts until all was read back. key: the one
-        being written. was: the name that the board had, when it is renamed.
+device  what is known of each device. status 'ready': written and read back; 'admitted': let in on
+        its word, so key and board are not known; 'revoked'. firmware: SHA-256 of the HEX file.
+        created, flashed: ISO 8601 UTC.
+work    boards that are being written, by the name they shall have, from before avrdude starts until
+        all was read back. key: the one being written. was: the name that the board had, when it is
+        renamed.
 """
 
 import sqlite3
@@ -11,17 +14,23 @@ import sqlite3
 from gateway.errors import OncewayError
 
 _FIRST = """
-    CREATE TABLE device (name TEXT PRIMARY KEY, board TEXT NOT NULL, key BLOB NOT NULL, status TEXT NOT NULL, port TEXT, firmware TEXT,
+    CREATE TABLE device (name TEXT PRIMARY KEY, board TEXT NOT NULL, key BLOB NOT NULL,
+        status TEXT NOT NULL, port TEXT, firmware TEXT,
                          created TEXT NOT NULL, flashed TEXT) STRICT;
 """
 _WORK = """
-    CREATE TABLE work (name TEXT PRIMARY KEY, board TEXT NOT NULL, key BLOB NOT NULL, port TEXT NOT NULL, was TEXT,
+    CREATE TABLE work (name TEXT PRIMARY KEY, board TEXT NOT NULL, key BLOB NOT NULL,
+        port TEXT NOT NULL, was TEXT,
                        begun TEXT NOT NULL) STRICT;
-    INSERT INTO work SELECT name, board, key, coalesce(port, ''), NULL, created FROM device WHERE status = 'flashing';
+    INSERT INTO work SELECT name, board, key, coalesce(port, ''), NULL, created
+        FROM device WHERE status = 'flashing';
     CREATE TABLE device_new (name TEXT PRIMARY KEY, board TEXT, key BLOB,
-                             status TEXT NOT NULL CHECK (status IN ('ready', 'admitted', 'revoked')), port TEXT, firmware TEXT,
+                             status TEXT NOT NULL
+                             CHECK (status IN ('ready', 'admitted', 'revoked')),
+                             port TEXT, firmware TEXT,
                              created TEXT NOT NULL, flashed TEXT) STRICT;
-    INSERT INTO device_new SELECT name, board, key, replace(status, 'flashing', 'ready'), port, firmware, created, flashed
+    INSERT INTO device_new SELECT name, board, key, replace(status, 'flashing', 'ready'), port,
+        firmware, created, flashed
         FROM device WHERE status <> 'flashing' OR flashed IS NOT NULL;
     DROP TABLE device;
     ALTER TABLE device_new RENAME TO device;
@@ -32,7 +41,9 @@ VERSION = len(_MIGRATIONS)
 
 
 def migrate(connection: sqlite3.Connection, where: str) -> None:
-    """Bring the file to `VERSION`, each step in a transaction of its own. Raises OncewayError if it is newer."""
+    """Bring the file to `VERSION`, each step in a transaction of its own. Raises OncewayError if it
+    is newer.
+    """
     while (version := _version(connection)) < VERSION:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -46,7 +57,10 @@ def migrate(connection: sqlite3.Connection, where: str) -> None:
         connection.commit()
     if version > VERSION:
         raise OncewayError(
-            f"the registry was written by a newer Onceway (schema {version}, this one knows {VERSION})", where, "Upgrade Onceway"
+            f"the registry was written by a newer Onceway (schema {version}, this one knows"
+            f" {VERSION})",
+            where,
+            "Upgrade Onceway",
         )
 
 

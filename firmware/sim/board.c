@@ -8,12 +8,16 @@
 
 #include <avr_adc.h>
 
-/* The Uno's fuses: 16384 cycles for the crystal and 65 ms more before the first instruction after any reset. */
+/* The Uno's fuses: 16384 cycles for the crystal and 65 ms more before the first instruction after
+ * any reset. */
 #define START_UP (16384 + CHIP_HZ / 1000 * 65)
 
 const char *board_cause_name(uint8_t cause)
 {
-    return cause & RESET_POWER_ON ? "power-on" : cause & RESET_BROWN_OUT ? "brown-out" : cause & RESET_WATCHDOG ? "watchdog" : "external";
+    return cause & RESET_POWER_ON    ? "power-on"
+           : cause & RESET_BROWN_OUT ? "brown-out"
+           : cause & RESET_WATCHDOG  ? "watchdog"
+                                     : "external";
 }
 
 const char *board_cut_name(enum cut kind)
@@ -22,10 +26,12 @@ const char *board_cut_name(enum cut kind)
     return names[kind];
 }
 
-__attribute__((format(printf, 3, 4))) static void tell(struct board *board, const char *name, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void tell(
+    struct board *board, const char *name, const char *format, ...)
 {
     char json[320];
-    int length = snprintf(json, sizeof json, "{\"event\":\"%s\",\"cycle\":%" PRIu64, name, chip_now(&board->chip));
+    int length = snprintf(
+        json, sizeof json, "{\"event\":\"%s\",\"cycle\":%" PRIu64, name, chip_now(&board->chip));
     va_list arguments;
     va_start(arguments, format);
     length += vsnprintf(json + length, sizeof json - (size_t)length, format, arguments);
@@ -79,7 +85,8 @@ static void on_written(void *context, const struct eeprom_write *write)
 {
     struct board *board = context;
     char line[64];
-    int length = snprintf(line, sizeof line, "%" PRIu64 " %03x %02x %d\n", write->cycle, write->address, write->value, write->torn);
+    int length = snprintf(line, sizeof line, "%" PRIu64 " %03x %02x %d\n", write->cycle,
+        write->address, write->value, write->torn);
     log_line(board->eeprom_log, line, length);
     board->writes++;
     board->torn_writes += write->torn;
@@ -91,7 +98,8 @@ static void on_sent(void *context, uint8_t byte)
 {
     struct board *board = context;
     char line[64];
-    log_line(board->tx_log, line, snprintf(line, sizeof line, "%" PRIu64 " %02x\n", chip_now(&board->chip), byte));
+    log_line(board->tx_log, line,
+        snprintf(line, sizeof line, "%" PRIu64 " %02x\n", chip_now(&board->chip), byte));
     line_from_board(&board->line, byte);
     count_down(board, CUT_TX);
 }
@@ -108,7 +116,8 @@ static void on_watchdog(void *context)
 static void show_voltages(struct board *board)
 {
     for (unsigned i = 0; i < ADC_CHANNELS; i++)
-        avr_raise_irq(avr_io_getirq(board->chip.avr, AVR_IOCTL_ADC_GETIRQ, (int)(ADC_IRQ_ADC0 + i)), board->millivolts[i]);
+        avr_raise_irq(avr_io_getirq(board->chip.avr, AVR_IOCTL_ADC_GETIRQ, (int)(ADC_IRQ_ADC0 + i)),
+            board->millivolts[i]);
 }
 
 static void start(struct board *board, uint8_t cause)
@@ -129,9 +138,11 @@ static void start(struct board *board, uint8_t cause)
     show_voltages(board);
     board->cause = cause;
     board->boots++;
-    int length = snprintf(line, sizeof line, "%" PRIu64 " start %s\n", chip_now(&board->chip), board_cause_name(cause));
+    int length = snprintf(line, sizeof line, "%" PRIu64 " start %s\n", chip_now(&board->chip),
+        board_cause_name(cause));
     log_line(board->eeprom_log, line, length);
-    tell(board, "boot", ",\"cause\":\"%s\",\"boots\":%" PRIu64, board_cause_name(cause), board->boots);
+    tell(board, "boot", ",\"cause\":\"%s\",\"boots\":%" PRIu64, board_cause_name(cause),
+        board->boots);
 }
 
 void board_reset(struct board *board, enum reset_cause cause)
@@ -172,9 +183,12 @@ static void fire_cut(struct board *board)
     board->cut.kind = CUT_NONE;
     board->cut.left = 0;
     char torn[64] = "null";
-    if (board->eeprom.busy) snprintf(torn, sizeof torn, "{\"address\":%u,\"value\":%u}", board->eeprom.address, board->eeprom.value);
-    tell(board, "cut", ",\"armed\":\"%s\",\"pc\":%u,\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 ",\"writing\":%s", board_cut_name(kind),
-         board->chip.avr->pc, board->line.sent, board->writes, torn);
+    if (board->eeprom.busy)
+        snprintf(torn, sizeof torn, "{\"address\":%u,\"value\":%u}", board->eeprom.address,
+            board->eeprom.value);
+    tell(board, "cut",
+        ",\"armed\":\"%s\",\"pc\":%u,\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 ",\"writing\":%s",
+        board_cut_name(kind), board->chip.avr->pc, board->line.sent, board->writes, torn);
     board_power(board, false);
 }
 
@@ -212,7 +226,8 @@ unsigned board_stack(const struct board *board)
 
 static void no_event(void *context, const char *json) { (void)context, (void)json; }
 
-bool board_init(struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed)
+bool board_init(
+    struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed)
 {
     memset(board, 0, sizeof *board);
     if (!chip_init(&board->chip, flash, seed)) return false;

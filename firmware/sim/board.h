@@ -1,7 +1,9 @@
-/* An Arduino Uno: the chip with its EEPROM, flash, UART and watchdog, its power switch, and the cuts that are armed against it.
+/* An Arduino Uno: the chip with its EEPROM, flash, UART and watchdog, its power switch, and the
+ * cuts that are armed against it.
  *
- * In: commands (power, reset, cut, ADC voltages) and bytes from the host. Out: bytes to the host, one line per EEPROM write in a
- * log, and events as JSON objects. EEPROM and flash outlive a power cut, RAM does not. */
+ * In: commands (power, reset, cut, ADC voltages) and bytes from the host. Out: bytes to the host,
+ * one line per EEPROM write in a log, and events as JSON objects. EEPROM and flash outlive a power
+ * cut, RAM does not. */
 #ifndef SIM_BOARD_H
 #define SIM_BOARD_H
 
@@ -43,8 +45,10 @@ struct board {
     uint32_t wear[CHIP_EEPROM]; /* writes of each cell since the process started */
 };
 
-/* flash: CHIP_FLASH bytes and a guard of 2; eeprom: CHIP_EEPROM bytes. boot_start: where the chip starts and the lock begins, or 0. */
-bool board_init(struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed);
+/* flash: CHIP_FLASH bytes and a guard of 2; eeprom: CHIP_EEPROM bytes. boot_start: where the chip
+ * starts and the lock begins, or 0. */
+bool board_init(
+    struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed);
 
 /* Let the board live until board time `until` (in cycles), through resets and cuts. */
 void board_run(struct board *board, uint64_t until);
@@ -52,14 +56,16 @@ void board_run(struct board *board, uint64_t until);
 void board_power(struct board *board, bool on);
 /* External reset (the button, or DTR) or brown-out. Nothing happens without power. */
 void board_reset(struct board *board, enum reset_cause cause);
-/* The crystal stops until the next reset: nothing moves but the watchdog, whose oscillator is its own. Nothing happens without power. */
+/* The crystal stops until the next reset: nothing moves but the watchdog, whose oscillator is its
+ * own. Nothing happens without power. */
 void board_hang(struct board *board);
-/* Cut the power `count` cycles, TX bytes or EEPROM writes from now (from the next power-on if it is off). torn: in the middle of
- * the last write. Replaces a cut armed before. */
+/* Cut the power `count` cycles, TX bytes or EEPROM writes from now (from the next power-on if it is
+ * off). torn: in the middle of the last write. Replaces a cut armed before. */
 void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn);
 void board_adc(struct board *board, unsigned channel, uint16_t millivolts);
 
-/* Most bytes of stack in use since power-on: what lies above the longest stretch of RAM that nobody has written. */
+/* Most bytes of stack in use since power-on: what lies above the longest stretch of RAM that nobody
+ * has written. */
 unsigned board_stack(const struct board *board);
 
 const char *board_cause_name(uint8_t cause);

@@ -7,7 +7,8 @@
 #include <sim_cycle_timers.h>
 
 enum { SMCR_SE = 1, SLEEP_POWER_DOWN = 2, SLEEP_STANDBY = 6 };
-enum { CRYSTAL_START = 16384, STANDBY_START = 6 }; /* cycles until code runs again after deep sleep (data sheet, table of start-up times) */
+/* cycles until code runs again after deep sleep (data sheet, table of start-up times) */
+enum { CRYSTAL_START = 16384, STANDBY_START = 6 };
 
 static void silent(avr_t *avr, const int level, const char *format, va_list arguments)
 {
@@ -24,7 +25,8 @@ bool chip_init(struct chip *chip, uint8_t *flash, uint64_t seed)
     if (!chip->avr || avr_init(chip->avr) != 0) return false;
     for (int i = 0; i < ALARM_COUNT; i++) chip_alarm_handler(chip, (enum alarm)i, do_nothing, NULL);
     free(chip->avr->flash);
-    chip->avr->flash = flash; /* the caller's mapping of the image file: every write goes straight to it */
+    /* the caller's mapping of the image file: every write goes straight to it */
+    chip->avr->flash = flash;
     flash[CHIP_FLASH] = AVR_OVERFLOW_OPCODE & 0xFF;
     flash[CHIP_FLASH + 1] = AVR_OVERFLOW_OPCODE >> 8;
     chip->avr->frequency = CHIP_HZ;
@@ -39,7 +41,8 @@ static int sleep_mode(const struct chip *chip) { return chip_get(chip, REG_SMCR)
 
 bool chip_io_clock_runs(const struct chip *chip)
 {
-    return chip->powered && !(chip->avr->state == cpu_Sleeping && sleep_mode(chip) >= SLEEP_POWER_DOWN);
+    return chip->powered &&
+           !(chip->avr->state == cpu_Sleeping && sleep_mode(chip) >= SLEEP_POWER_DOWN);
 }
 
 static enum alarm next_alarm(const struct chip *chip)
@@ -53,7 +56,8 @@ static enum alarm next_alarm(const struct chip *chip)
 /* Ring what is due, in order of time. A handler may set alarms, also its own. */
 static void ring_alarms(struct chip *chip)
 {
-    for (enum alarm next = next_alarm(chip); chip->alarms[next].due <= chip_now(chip); next = next_alarm(chip)) {
+    for (enum alarm next = next_alarm(chip); chip->alarms[next].due <= chip_now(chip);
+        next = next_alarm(chip)) {
         chip->alarms[next].due = NEVER;
         chip->alarms[next].ring(chip->alarms[next].context);
     }
@@ -95,7 +99,8 @@ void chip_alarm(struct chip *chip, enum alarm alarm, uint64_t due)
 /* Pass time with the CPU clock stopped, up to the next alarm. */
 static void stand_still(struct chip *chip, uint64_t until)
 {
-    uint64_t due = chip->alarms[next_alarm(chip)].due, target = due < until ? due : until, now = chip_now(chip);
+    uint64_t due = chip->alarms[next_alarm(chip)].due, target = due < until ? due : until,
+             now = chip_now(chip);
     if (target > now) chip->stopped += target - now;
     ring_alarms(chip);
     arm_cycle_timer(chip);
@@ -103,7 +108,8 @@ static void stand_still(struct chip *chip, uint64_t until)
 
 void chip_wait(struct chip *chip, uint64_t cycles)
 {
-    for (uint64_t until = chip_now(chip) + cycles; chip_now(chip) < until && !chip->attention;) stand_still(chip, until);
+    for (uint64_t until = chip_now(chip) + cycles; chip_now(chip) < until && !chip->attention;)
+        stand_still(chip, until);
 }
 
 static void sleep_deep(struct chip *chip, uint64_t until, int mode)
@@ -113,7 +119,8 @@ static void sleep_deep(struct chip *chip, uint64_t until, int mode)
     if (avr_is_interrupt_pending(chip->avr, chip_vector(chip, VECTOR_WATCHDOG)))
         chip_wait(chip, mode == SLEEP_STANDBY ? STANDBY_START : CRYSTAL_START);
     else
-        chip->avr->state = cpu_Sleeping; /* of the sources simulated here only the watchdog wakes from deep sleep */
+        /* of the sources simulated here only the watchdog wakes from deep sleep */
+        chip->avr->state = cpu_Sleeping;
 }
 
 static void sleep_on(struct chip *chip, uint64_t until, avr_cycle_count_t next_timer)
@@ -138,9 +145,11 @@ static void step(struct chip *chip, uint64_t until)
     avr_cycle_count_t next_timer = avr_cycle_timer_process(avr);
     avr->pc = pc;
     if (chip->attention) return;
-    if (slept && avr->state == cpu_Running && !avr->sreg[S_I]) avr->state = cpu_Sleeping; /* an interrupt wakes only when enabled */
+    /* an interrupt wakes only when enabled */
+    if (slept && avr->state == cpu_Running && !avr->sreg[S_I]) avr->state = cpu_Sleeping;
     if (avr->state == cpu_Sleeping && chip_now(chip) < until) sleep_on(chip, until, next_timer);
-    if (avr->state == cpu_Running && avr->interrupt_state && !chip->attention) avr_service_interrupts(avr);
+    if (avr->state == cpu_Running && avr->interrupt_state && !chip->attention)
+        avr_service_interrupts(avr);
 }
 
 void chip_run(struct chip *chip, uint64_t until)
@@ -173,7 +182,8 @@ void chip_halt_cpu(struct chip *chip, uint64_t cycles)
     arm_cycle_timer(chip); /* libsimavr has counted the cycles up to its next timer before */
 }
 
-void chip_take_register(struct chip *chip, uint16_t address, avr_io_read_t read, avr_io_write_t write, void *context)
+void chip_take_register(
+    struct chip *chip, uint16_t address, avr_io_read_t read, avr_io_write_t write, void *context)
 {
     int io = AVR_DATA_TO_IO(address);
     chip->avr->io[io].r.c = read;
@@ -185,7 +195,8 @@ void chip_take_register(struct chip *chip, uint16_t address, avr_io_read_t read,
 avr_int_vector_t *chip_vector(struct chip *chip, int number)
 {
     for (int i = 0; i < chip->avr->interrupts.vector_count; i++)
-        if (chip->avr->interrupts.vector[i]->vector == number) return chip->avr->interrupts.vector[i];
+        if (chip->avr->interrupts.vector[i]->vector == number)
+            return chip->avr->interrupts.vector[i];
     abort();
 }
 
@@ -199,7 +210,8 @@ static bool queued(const avr_int_pending_t *queue, const avr_int_vector_t *vecto
 void chip_interrupt_level(struct chip *chip, avr_int_vector_t *vector, bool on)
 {
     if (on && queued(&chip->avr->interrupts.pending, vector))
-        vector->pending = avr_regbit_get(chip->avr, vector->enable); /* libsimavr would queue it twice, and its queue is short */
+        /* libsimavr would queue it twice, and its queue is short */
+        vector->pending = avr_regbit_get(chip->avr, vector->enable);
     else if (on)
         avr_raise_interrupt(chip->avr, vector);
     else

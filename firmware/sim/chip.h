@@ -2,10 +2,12 @@
  *
  * In: how long to run. Out: instructions executed, and alarms rung on time.
  *
- * Board time counts cycles of the 16 MHz crystal since the process started and never stops. The CPU's own cycle counter stands
- * still while the CPU clock does: in the deep sleep modes, during the start-up delay after a reset, and without power. libsimavr
- * knows only the second, so whatever must go on while the CPU clock stands (watchdog, EEPROM, the far end of the line, a power
- * cut to come) is an alarm in board time here, and what stops with it (timers, ADC, transmitter) is a cycle timer of libsimavr. */
+ * Board time counts cycles of the 16 MHz crystal since the process started and never stops. The
+ * CPU's own cycle counter stands still while the CPU clock does: in the deep sleep modes, during
+ * the start-up delay after a reset, and without power. libsimavr knows only the second, so whatever
+ * must go on while the CPU clock stands (watchdog, EEPROM, the far end of the line, a power cut to
+ * come) is an alarm in board time here, and what stops with it (timers, ADC, transmitter) is a
+ * cycle timer of libsimavr. */
 #ifndef SIM_CHIP_H
 #define SIM_CHIP_H
 
@@ -40,12 +42,32 @@ enum {
 };
 
 /* Interrupt vector numbers (data sheet, table of reset and interrupt vectors, counted from 0). */
-enum { VECTOR_WATCHDOG = 6, VECTOR_USART_RX = 18, VECTOR_USART_UDRE = 19, VECTOR_USART_TX = 20, VECTOR_EEPROM = 22, VECTOR_SPM = 25 };
+enum {
+    VECTOR_WATCHDOG = 6,
+    VECTOR_USART_RX = 18,
+    VECTOR_USART_UDRE = 19,
+    VECTOR_USART_TX = 20,
+    VECTOR_EEPROM = 22,
+    VECTOR_SPM = 25
+};
 
 /* Reset causes: bits of MCUSR. */
-enum reset_cause { RESET_POWER_ON = 1, RESET_EXTERNAL = 2, RESET_BROWN_OUT = 4, RESET_WATCHDOG = 8 };
+enum reset_cause {
+    RESET_POWER_ON = 1,
+    RESET_EXTERNAL = 2,
+    RESET_BROWN_OUT = 4,
+    RESET_WATCHDOG = 8
+};
 
-enum alarm { ALARM_STOP, ALARM_CUT, ALARM_LINE, ALARM_WATCHDOG, ALARM_EEPROM, ALARM_FLASH, ALARM_COUNT };
+enum alarm {
+    ALARM_STOP,
+    ALARM_CUT,
+    ALARM_LINE,
+    ALARM_WATCHDOG,
+    ALARM_EEPROM,
+    ALARM_FLASH,
+    ALARM_COUNT
+};
 
 typedef void (*alarm_handler)(void *context);
 
@@ -54,7 +76,8 @@ struct chip {
     uint64_t stopped; /* cycles that passed while the CPU clock stood still */
     bool powered;
     bool attention; /* somebody wants the run loop to return: a reset or a power cut is due */
-    uint64_t noise; /* state of the generator behind everything random: torn cells, RAM after power-on */
+    /* state of the generator behind everything random: torn cells, RAM after power-on */
+    uint64_t noise;
     struct {
         uint64_t due;
         alarm_handler ring;
@@ -62,7 +85,8 @@ struct chip {
     } alarms[ALARM_COUNT];
 };
 
-/* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes followed by a guard of at least 2. */
+/* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes followed by a guard of
+ * at least 2. */
 bool chip_init(struct chip *chip, uint8_t *flash, uint64_t seed);
 
 /* Board time in cycles. */
@@ -90,7 +114,8 @@ void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring,
 void chip_alarm(struct chip *chip, enum alarm alarm, uint64_t due);
 
 /* Take over a register from libsimavr's own peripheral. A null handler means plain memory. */
-void chip_take_register(struct chip *chip, uint16_t address, avr_io_read_t read, avr_io_write_t write, void *context);
+void chip_take_register(
+    struct chip *chip, uint16_t address, avr_io_read_t read, avr_io_write_t write, void *context);
 avr_int_vector_t *chip_vector(struct chip *chip, int number);
 
 /* A level-triggered interrupt: pending while `on`, and again after its handler returns. */
@@ -98,7 +123,13 @@ void chip_interrupt_level(struct chip *chip, avr_int_vector_t *vector, bool on);
 
 uint64_t chip_noise(struct chip *chip);
 
-static inline uint8_t chip_get(const struct chip *chip, uint16_t address) { return chip->avr->data[address]; }
-static inline void chip_put(struct chip *chip, uint16_t address, uint8_t value) { chip->avr->data[address] = value; }
+static inline uint8_t chip_get(const struct chip *chip, uint16_t address)
+{
+    return chip->avr->data[address];
+}
+static inline void chip_put(struct chip *chip, uint16_t address, uint8_t value)
+{
+    chip->avr->data[address] = value;
+}
 
 #endif

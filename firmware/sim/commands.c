@@ -1,4 +1,5 @@
-/* The command lines of the control socket and of recordings. In: one line. Out: one JSON object. README.md is their reference. */
+/* The command lines of the control socket and of recordings. In: one line. Out: one JSON object.
+ * README.md is their reference. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,9 +26,12 @@ __attribute__((format(printf, 2, 3))) static void put(struct call *call, const c
 {
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(call->reply + call->length, CONTROL_REPLY - call->length, format, arguments);
+    int length =
+        vsnprintf(call->reply + call->length, CONTROL_REPLY - call->length, format, arguments);
     va_end(arguments);
-    call->length += (size_t)length < CONTROL_REPLY - call->length ? (size_t)length : CONTROL_REPLY - call->length - 1;
+    call->length += (size_t)length < CONTROL_REPLY - call->length
+                        ? (size_t)length
+                        : CONTROL_REPLY - call->length - 1;
 }
 
 static void put_hex(struct call *call, const uint8_t *bytes, size_t count)
@@ -49,7 +53,10 @@ static bool number(const char *word, uint64_t most, uint64_t *value)
     return word[0] >= '0' && word[0] <= '9' && *end == '\0' && *value <= most;
 }
 
-static bool is(const struct call *call, int word, const char *text) { return call->count > word && !strcmp(call->words[word], text); }
+static bool is(const struct call *call, int word, const char *text)
+{
+    return call->count > word && !strcmp(call->words[word], text);
+}
 
 static void do_power(struct call *call)
 {
@@ -79,8 +86,8 @@ static void do_hang(struct call *call)
 static void do_stick(struct call *call)
 {
     uint64_t address, bits, value;
-    if (call->count != 4 || !number(call->words[1], CHIP_EEPROM - 1, &address) || !number(call->words[2], 255, &bits) ||
-        !number(call->words[3], 255, &value))
+    if (call->count != 4 || !number(call->words[1], CHIP_EEPROM - 1, &address) ||
+        !number(call->words[2], 255, &bits) || !number(call->words[3], 255, &value))
         refuse(call, "stick ADDRESS BITS VALUE, address 0 to 1023, bits and value 0 to 255");
     else
         eeprom_stick(&call->board->eeprom, (uint16_t)address, (uint8_t)bits, (uint8_t)value);
@@ -93,8 +100,8 @@ static void do_cut(struct call *call)
         if (is(call, 1, board_cut_name((enum cut)i))) kind = (enum cut)i;
     bool torn = is(call, 3, "torn");
     uint64_t count;
-    if (kind == CUT_NONE || call->count < 3 || !number(call->words[2], MAX_COUNT, &count) || count == 0 ||
-        (call->count == 4 && !(torn && kind == CUT_EEPROM)))
+    if (kind == CUT_NONE || call->count < 3 || !number(call->words[2], MAX_COUNT, &count) ||
+        count == 0 || (call->count == 4 && !(torn && kind == CUT_EEPROM)))
         refuse(call, "cut cycles|tx|eeprom N, N at least 1; cut eeprom N torn");
     else
         board_arm_cut(call->board, kind, count, torn);
@@ -105,7 +112,8 @@ static void do_cancel(struct call *call) { board_arm_cut(call->board, CUT_NONE, 
 static void do_adc(struct call *call)
 {
     uint64_t channel, millivolts;
-    if (call->count != 3 || !number(call->words[1], ADC_CHANNELS - 1, &channel) || !number(call->words[2], MAX_MILLIVOLTS, &millivolts))
+    if (call->count != 3 || !number(call->words[1], ADC_CHANNELS - 1, &channel) ||
+        !number(call->words[2], MAX_MILLIVOLTS, &millivolts))
         refuse(call, "adc CHANNEL MILLIVOLTS, channel 0 to 7, 0 to 5000 mV");
     else
         board_adc(call->board, (unsigned)channel, (uint16_t)millivolts);
@@ -124,7 +132,8 @@ static void do_rx(struct call *call)
 {
     uint8_t bytes[MAX_BYTES];
     size_t digits = call->count == 2 ? strlen(call->words[1]) : 0, count = digits / 2;
-    bool fits = digits && digits % 2 == 0 && count <= MAX_BYTES && strspn(call->words[1], "0123456789abcdefABCDEF") == digits;
+    bool fits = digits && digits % 2 == 0 && count <= MAX_BYTES &&
+                strspn(call->words[1], "0123456789abcdefABCDEF") == digits;
     if (!fits || count > line_room(&call->board->line)) {
         refuse(call, fits ? "the line is full" : "rx HEX, at most 1024 bytes");
         return;
@@ -136,7 +145,8 @@ static void do_rx(struct call *call)
     line_to_board(&call->board->line, bytes, (unsigned)count);
 }
 
-/* Run until the board has sent something and then stayed silent for two byte times, so that the caller can answer as a host would. */
+/* Run until the board has sent something and then stayed silent for two byte times, so that the
+ * caller can answer as a host would. */
 static void run_burst(struct board *board, uint64_t until)
 {
     const uint64_t slice = CHIP_HZ / 115200 * 2 * LINE_FRAME_BITS;
@@ -145,7 +155,8 @@ static void run_burst(struct board *board, uint64_t until)
         uint64_t left = until - chip_now(&board->chip);
         sent = board->line.sent;
         board_run(board, chip_now(&board->chip) + (left < slice ? left : slice));
-    } while (chip_now(&board->chip) < until && board->chip.powered && (board->line.sent != sent || board->line.to_host_count == 0));
+    } while (chip_now(&board->chip) < until && board->chip.powered &&
+             (board->line.sent != sent || board->line.to_host_count == 0));
 }
 
 static void do_run(struct call *call)
@@ -154,8 +165,11 @@ static void do_run(struct call *call)
     struct board *board = call->board;
     struct line *line = &board->line;
     bool burst = is(call, 2, "burst");
-    if (call->simulator->speed != SPEED_STEP || call->count < 2 || (call->count > 2 && !burst) || !number(call->words[1], MAX_RUN, &cycles)) {
-        refuse(call, call->simulator->speed == SPEED_STEP ? "run CYCLES or run CYCLES burst, at most an hour" : "run needs --speed step");
+    if (call->simulator->speed != SPEED_STEP || call->count < 2 || (call->count > 2 && !burst) ||
+        !number(call->words[1], MAX_RUN, &cycles)) {
+        refuse(call, call->simulator->speed == SPEED_STEP
+                         ? "run CYCLES or run CYCLES burst, at most an hour"
+                         : "run needs --speed step");
         return;
     }
     uint64_t until = chip_now(&board->chip) + cycles;
@@ -163,7 +177,8 @@ static void do_run(struct call *call)
         run_burst(board, until);
     else
         board_run(board, until);
-    put(call, ",\"cycle\":%" PRIu64 ",\"power\":%s,\"tx\":\"", chip_now(&board->chip), board->chip.powered ? "true" : "false");
+    put(call, ",\"cycle\":%" PRIu64 ",\"power\":%s,\"tx\":\"", chip_now(&board->chip),
+        board->chip.powered ? "true" : "false");
     put_hex(call, line->to_host, line->to_host_count);
     put(call, "\"");
     line->to_host_count = 0;
@@ -194,17 +209,22 @@ static void do_plug(struct call *call)
 static void do_stats(struct call *call)
 {
     const struct board *board = call->board;
-    put(call, ",\"cycle\":%" PRIu64 ",\"power\":%s,\"asleep\":%s,\"cause\":\"%s\",\"boots\":%" PRIu64, chip_now(&board->chip),
-        board->chip.powered ? "true" : "false", board->chip.avr->state == cpu_Sleeping ? "true" : "false", board_cause_name(board->cause),
+    put(call,
+        ",\"cycle\":%" PRIu64 ",\"power\":%s,\"asleep\":%s,\"cause\":\"%s\",\"boots\":%" PRIu64,
+        chip_now(&board->chip), board->chip.powered ? "true" : "false",
+        board->chip.avr->state == cpu_Sleeping ? "true" : "false", board_cause_name(board->cause),
         board->boots);
-    put(call, ",\"tx\":%" PRIu64 ",\"rx\":%" PRIu64 ",\"overruns\":%" PRIu64, board->line.sent, board->line.received, board->uart.overruns);
-    put(call, ",\"writes\":%" PRIu64 ",\"torn_writes\":%" PRIu64, board->writes, board->torn_writes);
+    put(call, ",\"tx\":%" PRIu64 ",\"rx\":%" PRIu64 ",\"overruns\":%" PRIu64, board->line.sent,
+        board->line.received, board->uart.overruns);
+    put(call, ",\"writes\":%" PRIu64 ",\"torn_writes\":%" PRIu64, board->writes,
+        board->torn_writes);
     put(call, ",\"stuck_writes\":%" PRIu64, board->eeprom.stuck_writes);
-    put(call, ",\"armed\":\"%s\",\"left\":%" PRIu64, board_cut_name(board->cut.kind), board->cut.left);
-    put(call, ",\"cuts\":{\"cycles\":%" PRIu64 ",\"tx\":%" PRIu64 ",\"eeprom\":%" PRIu64 "}", board->cuts[CUT_CYCLES],
-        board->cuts[CUT_TX], board->cuts[CUT_EEPROM]);
-    put(call, ",\"stack\":%u,\"open\":%s,\"slipped\":%" PRIu64, board_stack(board), call->simulator->port.open ? "true" : "false",
-        call->simulator->slipped);
+    put(call, ",\"armed\":\"%s\",\"left\":%" PRIu64, board_cut_name(board->cut.kind),
+        board->cut.left);
+    put(call, ",\"cuts\":{\"cycles\":%" PRIu64 ",\"tx\":%" PRIu64 ",\"eeprom\":%" PRIu64 "}",
+        board->cuts[CUT_CYCLES], board->cuts[CUT_TX], board->cuts[CUT_EEPROM]);
+    put(call, ",\"stack\":%u,\"open\":%s,\"slipped\":%" PRIu64, board_stack(board),
+        call->simulator->port.open ? "true" : "false", call->simulator->slipped);
 }
 
 static void do_eeprom(struct call *call)
@@ -217,7 +237,8 @@ static void do_eeprom(struct call *call)
 static void do_wear(struct call *call)
 {
     put(call, ",\"wear\":[");
-    for (unsigned i = 0; i < CHIP_EEPROM; i++) put(call, "%s%" PRIu32, i ? "," : "", call->board->wear[i]);
+    for (unsigned i = 0; i < CHIP_EEPROM; i++)
+        put(call, "%s%" PRIu32, i ? "," : "", call->board->wear[i]);
     put(call, "]");
 }
 
@@ -231,20 +252,38 @@ static const struct {
     int words;     /* at most, its name included */
     bool is_input; /* belongs into a recording */
 } commands[] = {
-    {"hang", do_hang, 1, true},     {"stick", do_stick, 4, true},
-    {"power", do_power, 2, true},   {"reset", do_reset, 1, true},    {"brownout", do_reset, 1, true}, {"cut", do_cut, 4, true},
-    {"cancel", do_cancel, 1, true}, {"adc", do_adc, 3, true},        {"baud", do_baud, 2, true},      {"rx", do_rx, 2, true},
-    {"run", do_run, 3, false},      {"speed", do_speed, 2, false},   {"plug", do_plug, 1, false},     {"unplug", do_plug, 1, false},
-    {"stats", do_stats, 1, false},  {"eeprom", do_eeprom, 1, false}, {"wear", do_wear, 1, false},     {"events", do_events, 1, false},
+    {"hang", do_hang, 1, true},
+    {"stick", do_stick, 4, true},
+    {"power", do_power, 2, true},
+    {"reset", do_reset, 1, true},
+    {"brownout", do_reset, 1, true},
+    {"cut", do_cut, 4, true},
+    {"cancel", do_cancel, 1, true},
+    {"adc", do_adc, 3, true},
+    {"baud", do_baud, 2, true},
+    {"rx", do_rx, 2, true},
+    {"run", do_run, 3, false},
+    {"speed", do_speed, 2, false},
+    {"plug", do_plug, 1, false},
+    {"unplug", do_plug, 1, false},
+    {"stats", do_stats, 1, false},
+    {"eeprom", do_eeprom, 1, false},
+    {"wear", do_wear, 1, false},
+    {"events", do_events, 1, false},
     {"quit", do_quit, 1, false},
 };
 
 bool command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events)
 {
-    struct call call = {.simulator = simulator, .board = &simulator->board, .reply = reply, .wants_events = wants_events};
+    struct call call = {.simulator = simulator,
+        .board = &simulator->board,
+        .reply = reply,
+        .wants_events = wants_events};
     char whole[CONTROL_LINE];
     snprintf(whole, sizeof whole, "%s", line);
-    for (char *rest = line, *word; call.count < MAX_WORDS && (word = strtok_r(rest, " \t\r", &rest));) call.words[call.count++] = word;
+    for (char *rest = line, *word;
+        call.count < MAX_WORDS && (word = strtok_r(rest, " \t\r", &rest));)
+        call.words[call.count++] = word;
     put(&call, "{\"ok\":true");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         if (!is(&call, 0, commands[i].name)) continue;

@@ -26,16 +26,25 @@ bool control_open(struct control *control, const char *path)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     control->path = path;
     for (int i = 0; i < CONTROL_CLIENTS; i++) control->clients[i].fd = -1;
-    if (strlen(path) >= sizeof address.sun_path) return complain(path, "is too long for a socket name; choose a shorter folder");
+    if (strlen(path) >= sizeof address.sun_path)
+        return complain(path, "is too long for a socket name; choose a shorter folder");
     strcpy(address.sun_path, path);
-    if (somebody_answers(&address)) return complain(path, "another simulated board answers there; stop it or choose another name");
+    if (somebody_answers(&address))
+        return complain(
+            path, "another simulated board answers there; stop it or choose another name");
     unlink(path);
     control->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (control->listener < 0 || bind(control->listener, (struct sockaddr *)&address, sizeof address) != 0) return complain(path, strerror(errno));
+    if (control->listener < 0 ||
+        bind(control->listener, (struct sockaddr *)&address, sizeof address) != 0)
+        return complain(path, strerror(errno));
     return true;
 }
 
-bool control_listen(struct control *control) { return listen(control->listener, CONTROL_CLIENTS) == 0 || complain(control->path, strerror(errno)); }
+bool control_listen(struct control *control)
+{
+    return listen(control->listener, CONTROL_CLIENTS) == 0 ||
+           complain(control->path, strerror(errno));
+}
 
 static void drop(struct control_client *client)
 {
@@ -57,7 +66,9 @@ unsigned control_poll_set(const struct control *control, struct pollfd *set)
     set[count++] = (struct pollfd){.fd = control->listener, .events = POLLIN};
     for (int i = 0; i < CONTROL_CLIENTS; i++) {
         const struct control_client *client = &control->clients[i];
-        if (client->fd >= 0) set[count++] = (struct pollfd){.fd = client->fd, .events = client->out_count ? POLLIN | POLLOUT : POLLIN};
+        if (client->fd >= 0)
+            set[count++] = (struct pollfd){
+                .fd = client->fd, .events = client->out_count ? POLLIN | POLLOUT : POLLIN};
     }
     return count;
 }
@@ -102,7 +113,8 @@ static void answer_lines(struct control *control, struct control_client *client)
 
 static void receive(struct control *control, struct control_client *client)
 {
-    ssize_t count = recv(client->fd, client->in + client->in_count, CONTROL_LINE - client->in_count, MSG_DONTWAIT);
+    ssize_t count = recv(
+        client->fd, client->in + client->in_count, CONTROL_LINE - client->in_count, MSG_DONTWAIT);
     if (count == 0 || (count < 0 && errno != EAGAIN)) {
         drop(client);
         return;
@@ -139,5 +151,6 @@ void control_serve(struct control *control)
 void control_event(struct control *control, const char *json)
 {
     for (int i = 0; i < CONTROL_CLIENTS; i++)
-        if (control->clients[i].fd >= 0 && control->clients[i].wants_events) put_line(&control->clients[i], json);
+        if (control->clients[i].fd >= 0 && control->clients[i].wants_events)
+            put_line(&control->clients[i], json);
 }

@@ -1,6 +1,7 @@
 /* The control socket: a Unix stream socket; one command per line in, one JSON object per line out.
  *
- * In: connections and their lines. Out: a call of `answer` per line, and events to the connections that asked for them. */
+ * In: connections and their lines. Out: a call of `answer` per line, and events to the connections
+ * that asked for them. */
 #ifndef SIM_CONTROL_H
 #define SIM_CONTROL_H
 
@@ -20,13 +21,15 @@ struct control_client {
 struct control {
     int listener;
     const char *path;
-    /* Answer one line into `reply` (CONTROL_REPLY bytes, without a line end). Sets *wants_events to make the connection a stream. */
+    /* Answer one line into `reply` (CONTROL_REPLY bytes, without a line end). Sets *wants_events to
+     * make the connection a stream. */
     void (*answer)(void *context, char *line, char *reply, bool *wants_events);
     void *context;
     struct control_client clients[CONTROL_CLIENTS];
 };
 
-/* Take the name; false after a message on standard error. A socket left behind by a dead process is replaced, a live one is not. */
+/* Take the name; false after a message on standard error. A socket left behind by a dead process is
+ * replaced, a live one is not. */
 bool control_open(struct control *control, const char *path);
 /* From now on connections are accepted: who gets one finds the board complete. */
 bool control_listen(struct control *control);

@@ -24,7 +24,8 @@ static void program(struct eeprom *eeprom, uint8_t value, bool torn)
     eeprom->stuck_writes += value != meant;
     eeprom->busy = false;
     eeprom->cells[eeprom->address] = value;
-    struct eeprom_write write = {.cycle = chip_now(eeprom->chip), .address = eeprom->address, .value = value, .torn = torn};
+    struct eeprom_write write = {
+        .cycle = chip_now(eeprom->chip), .address = eeprom->address, .value = value, .torn = torn};
     eeprom->written(eeprom->context, &write);
 }
 
@@ -51,13 +52,16 @@ void eeprom_power_fails(struct eeprom *eeprom)
 {
     if (!eeprom->busy) return;
     uint64_t whole = eeprom->end - eeprom->start, past = chip_now(eeprom->chip) - eeprom->start;
-    uint64_t erase = eeprom->mode == ERASE_ONLY ? whole : eeprom->mode == WRITE_ONLY ? 0 : whole / 2;
+    uint64_t erase = eeprom->mode == ERASE_ONLY   ? whole
+                     : eeprom->mode == WRITE_ONLY ? 0
+                                                  : whole / 2;
     uint8_t old = eeprom->cells[eeprom->address], value;
     if (past < erase)
         value = old | some_bits(eeprom->chip, past, erase); /* some bits are erased already */
     else {
         uint8_t erased = eeprom->mode == WRITE_ONLY ? old : 0xFF, zeros = (uint8_t)~eeprom->value;
-        value = erased & (uint8_t)~(zeros & some_bits(eeprom->chip, past - erase, whole - erase)); /* some zeros are programmed already */
+        /* some zeros are programmed already */
+        value = erased & (uint8_t)~(zeros & some_bits(eeprom->chip, past - erase, whole - erase));
     }
     chip_alarm(eeprom->chip, ALARM_EEPROM, NEVER);
     program(eeprom, value, true);
@@ -65,7 +69,8 @@ void eeprom_power_fails(struct eeprom *eeprom)
 
 static uint16_t addressed(const struct eeprom *eeprom)
 {
-    return (chip_get(eeprom->chip, REG_EEARL) | chip_get(eeprom->chip, REG_EEARH) << 8) % CHIP_EEPROM;
+    return (chip_get(eeprom->chip, REG_EEARL) | chip_get(eeprom->chip, REG_EEARH) << 8) %
+           CHIP_EEPROM;
 }
 
 static void begin(struct eeprom *eeprom)
@@ -76,7 +81,8 @@ static void begin(struct eeprom *eeprom)
     eeprom->address = addressed(eeprom);
     eeprom->value = chip_get(eeprom->chip, REG_EEDR);
     eeprom->start = chip_now(eeprom->chip);
-    eeprom->end = eeprom->start + (eeprom->mode == ERASE_AND_WRITE ? CYCLES_ERASE_AND_WRITE : CYCLES_HALF);
+    eeprom->end =
+        eeprom->start + (eeprom->mode == ERASE_AND_WRITE ? CYCLES_ERASE_AND_WRITE : CYCLES_HALF);
     chip_halt_cpu(eeprom->chip, 2);
     chip_alarm(eeprom->chip, ALARM_EEPROM, eeprom->end);
     eeprom->begun(eeprom->context, eeprom->end);
@@ -86,13 +92,15 @@ static void write_control(avr_t *avr, avr_io_addr_t address, uint8_t value, void
 {
     (void)avr;
     struct eeprom *eeprom = context;
-    uint8_t mode = eeprom->busy ? chip_get(eeprom->chip, address) & EEPM : value & EEPM; /* locked during a write */
+    /* locked during a write */
+    uint8_t mode = eeprom->busy ? chip_get(eeprom->chip, address) & EEPM : value & EEPM;
     bool unlocked = eeprom->window > chip_now(eeprom->chip);
     chip_put(eeprom->chip, address, mode | (value & EERIE));
     if (unlocked && value & EEPE && !eeprom->busy)
         begin(eeprom);
     else if (value & EEMPE)
-        eeprom->window = chip_now(eeprom->chip) + 6; /* four cycles, counted from the end of this instruction */
+        /* four cycles, counted from the end of this instruction */
+        eeprom->window = chip_now(eeprom->chip) + 6;
     if (value & EERE && !eeprom->busy) {
         chip_put(eeprom->chip, REG_EEDR, eeprom->cells[addressed(eeprom)]);
         chip_halt_cpu(eeprom->chip, 4);

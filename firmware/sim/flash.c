@@ -2,7 +2,15 @@
 
 #include <string.h>
 
-enum { SPMIE = 0x80, RWWSB = 0x40, RWWSRE = 0x10, PGWRT = 0x04, PGERS = 0x02, SPMEN = 0x01, OPERATION = 0x1F };
+enum {
+    SPMIE = 0x80,
+    RWWSB = 0x40,
+    RWWSRE = 0x10,
+    PGWRT = 0x04,
+    PGERS = 0x02,
+    SPMEN = 0x01,
+    OPERATION = 0x1F
+};
 enum { NRWW_START = 0x7000 };
 
 #define CYCLES_PAGE (CHIP_HZ / 10000 * 45)
@@ -18,7 +26,8 @@ static void empty_buffer(struct flash *flash)
 static void finish(struct flash *flash)
 {
     uint8_t *bytes = page_bytes(flash);
-    for (unsigned i = 0; i < CHIP_PAGE; i++) bytes[i] = flash->erasing ? 0xFF : bytes[i] & flash->buffer[i];
+    for (unsigned i = 0; i < CHIP_PAGE; i++)
+        bytes[i] = flash->erasing ? 0xFF : bytes[i] & flash->buffer[i];
     if (!flash->erasing) empty_buffer(flash);
     flash->busy = false;
 }
@@ -99,7 +108,8 @@ static void write_control(avr_t *avr, avr_io_addr_t address, uint8_t value, void
     struct flash *flash = context;
     uint8_t now = chip_get(flash->chip, address);
     if (flash->busy)
-        chip_put(flash->chip, address, (now & (uint8_t)~SPMIE) | (value & SPMIE)); /* locked until the page is done */
+        /* locked until the page is done */
+        chip_put(flash->chip, address, (now & (uint8_t)~SPMIE) | (value & SPMIE));
     else
         chip_put(flash->chip, address, (now & RWWSB) | (value & (SPMIE | OPERATION)));
     chip_interrupt_level(flash->chip, flash->ready, !(chip_get(flash->chip, address) & SPMEN));

@@ -1,7 +1,9 @@
-/* Self-programming: how the boot loader erases and writes flash pages (data sheet, "Boot Loader Support").
+/* Self-programming: how the boot loader erases and writes flash pages (data sheet, "Boot Loader
+ * Support").
  *
- * In: writes to SPMCSR and the SPM instruction. Out: bytes in the image. A page takes 4.5 ms; a power cut in between leaves a torn
- * page; a page of the boot loader's half of the flash halts the CPU meanwhile; the boot loader itself is locked, as on an Uno. */
+ * In: writes to SPMCSR and the SPM instruction. Out: bytes in the image. A page takes 4.5 ms; a
+ * power cut in between leaves a torn page; a page of the boot loader's half of the flash halts the
+ * CPU meanwhile; the boot loader itself is locked, as on an Uno. */
 #ifndef SIM_FLASH_H
 #define SIM_FLASH_H
 

@@ -29,17 +29,21 @@ static int fill_erased(int fd, size_t size)
 
 uint8_t *image_map(const char *path, size_t size, size_t guard)
 {
-    uint8_t *memory = mmap(NULL, size + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *memory =
+        mmap(NULL, size + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return complain(path ? path : "memory", strerror(errno));
     memset(memory, 0xFF, size);
     if (!path) return memory;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0) return complain(path, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) return complain(path, "another simulated board has this image in use");
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return complain(path, "another simulated board has this image in use");
     if (status.st_size == 0 && fill_erased(fd, size) != 0) return complain(path, strerror(errno));
-    if (status.st_size != 0 && (size_t)status.st_size != size) return complain(path, "is no image of this memory: wrong size");
-    if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return complain(path, strerror(errno));
+    if (status.st_size != 0 && (size_t)status.st_size != size)
+        return complain(path, "is no image of this memory: wrong size");
+    if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+        return complain(path, strerror(errno));
     return memory; /* fd stays open: it holds the lock */
 }
 
@@ -51,7 +55,8 @@ long image_load_hex(uint8_t *image, size_t size, const char *path)
     long lowest = -1;
     for (int i = 0; i < count; i++) {
         size_t start = chunks[i].baseaddr;
-        if (start > size || chunks[i].size > size - start) return complain(path, "does not fit into the chip's flash"), -1;
+        if (start > size || chunks[i].size > size - start)
+            return complain(path, "does not fit into the chip's flash"), -1;
         memcpy(image + start, chunks[i].data, chunks[i].size);
         if (lowest < 0 || (long)start < lowest) lowest = (long)start;
     }

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-/* What a receiver with bit time `theirs` makes of a frame sent with bit time `ours`: it samples the middle of each of its own bits,
- * counted from the falling edge of the start bit. Behind the frame the line is idle (high). */
+/* What a receiver with bit time `theirs` makes of a frame sent with bit time `ours`: it samples the
+ * middle of each of its own bits, counted from the falling edge of the start bit. Behind the frame
+ * the line is idle (high). */
 static uint8_t sample(uint8_t byte, double ours, double theirs, bool *framing_error)
 {
     unsigned frame = (unsigned)byte << 1 | 0x200; /* start bit 0, eight data bits, stop bit 1 */
@@ -37,7 +38,8 @@ static void on_byte(void *context)
 {
     struct line *line = context;
     bool framing_error;
-    uint8_t byte = sample(line->to_board[line->to_board_first], host_bit(line), uart_bit_cycles(line->uart), &framing_error);
+    uint8_t byte = sample(line->to_board[line->to_board_first], host_bit(line),
+        uart_bit_cycles(line->uart), &framing_error);
     line->to_board_first = (line->to_board_first + 1) % LINE_QUEUE;
     line->to_board_count--;
     line->busy = false;
@@ -73,7 +75,8 @@ uint8_t line_host_sees(const struct line *line, uint8_t byte)
 void line_from_board(struct line *line, uint8_t byte)
 {
     line->sent++;
-    if (line->to_host_count < LINE_QUEUE) line->to_host[line->to_host_count++] = line_host_sees(line, byte);
+    if (line->to_host_count < LINE_QUEUE)
+        line->to_host[line->to_host_count++] = line_host_sees(line, byte);
 }
 
 void line_clear(struct line *line)

@@ -1,8 +1,9 @@
 /* The wire between the board's UART and the adapter at the host's end.
  *
- * In: bytes the host sends, bytes that leave the board. Out: the same bytes at the pace of the wire: 10 bit times each (8N1) at the
- * host's rate towards the board, and what the host's receiver makes of the board's bit times in the other direction. Rates that
- * do not fit give the garbage they give on a real wire. */
+ * In: bytes the host sends, bytes that leave the board. Out: the same bytes at the pace of the
+ * wire: 10 bit times each (8N1) at the host's rate towards the board, and what the host's receiver
+ * makes of the board's bit times in the other direction. Rates that do not fit give the garbage
+ * they give on a real wire. */
 #ifndef SIM_LINE_H
 #define SIM_LINE_H
 
@@ -19,7 +20,8 @@ struct line {
     unsigned to_board_count, to_board_first, to_host_count;
     bool busy;               /* a byte is on its way to the board */
     uint64_t byte_end;       /* board time when it will have arrived */
-    uint64_t remainder;      /* of the division of cycles by baud, so that the pace does not drift */
+    /* of the division of cycles by baud, so that the pace does not drift */
+    uint64_t remainder;
     uint64_t received, sent; /* bytes that completed on the RX and TX pins */
 };
 

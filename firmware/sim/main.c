@@ -1,7 +1,9 @@
-/* simboard: an Arduino Uno as a process. In: options, a serial port, a control socket. Out: whatever the program in its flash does.
+/* simboard: an Arduino Uno as a process. In: options, a serial port, a control socket. Out:
+ * whatever the program in its flash does.
  *
- * The main loop lets board time follow real time (or runs ahead, or waits for `run`), moves bytes between the port and the line,
- * and serves the control socket. README.md has the options and commands. */
+ * The main loop lets board time follow real time (or runs ahead, or waits for `run`), moves bytes
+ * between the port and the line, and serves the control socket. README.md has the options and
+ * commands. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -25,7 +27,8 @@
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
 
 struct options {
-    const char *eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *record, *replay;
+    const char *eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *record,
+        *replay;
     uint64_t seed;
     enum speed speed;
     bool off;
@@ -41,7 +44,8 @@ static const char usage[] =
     "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
     "  --speed SPEED       real (default), max, or step: time passes only by the command `run`\n"
-    "  --seed N            seed of what is random on a real board: torn cells, RAM after power-on (default 1)\n"
+    "  --seed N            seed of what is random on a real board: torn cells, RAM after\n"
+    "                      power-on (default 1)\n"
     "  --off               start switched off\n"
     "  --with-parent       end when the process that started this one ends\n"
     "  --record FILE       write all inputs with their time\n"
@@ -64,10 +68,11 @@ static uint64_t now_ns(void)
 
 static bool parse(int argc, char **argv, struct options *options)
 {
-    static const struct option known[] = {
-        {"control", 1, 0, 'c'},    {"pty-link", 1, 0, 'p'}, {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
-        {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},   {"speed", 1, 0, 's'},      {"seed", 1, 0, 'n'},  {"record", 1, 0, 'r'},
-        {"replay", 1, 0, 'y'},     {"off", 0, 0, 'o'},      {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
+    static const struct option known[] = {{"control", 1, 0, 'c'}, {"pty-link", 1, 0, 'p'},
+        {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
+        {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
+        {"record", 1, 0, 'r'}, {"replay", 1, 0, 'y'}, {"off", 0, 0, 'o'},
+        {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
     char *end;
     *options = (struct options){.seed = 1};
     for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
@@ -87,8 +92,11 @@ static bool parse(int argc, char **argv, struct options *options)
         case 'o': options->off = true; break;
         case 'w': prctl(PR_SET_PDEATHSIG, SIGTERM); break;
         case 's':
-            if (strcmp(optarg, "real") && strcmp(optarg, "max") && strcmp(optarg, "step")) return false;
-            options->speed = optarg[0] == 'r' ? SPEED_REAL : optarg[0] == 'm' ? SPEED_MAX : SPEED_STEP;
+            if (strcmp(optarg, "real") && strcmp(optarg, "max") && strcmp(optarg, "step"))
+                return false;
+            options->speed = optarg[0] == 'r'   ? SPEED_REAL
+                             : optarg[0] == 'm' ? SPEED_MAX
+                                                : SPEED_STEP;
             break;
         default: return false;
         }
@@ -105,9 +113,15 @@ static int open_log(const char *path)
     return fd;
 }
 
-static void on_event(void *context, const char *json) { control_event(&((struct simulator *)context)->control, json); }
+static void on_event(void *context, const char *json)
+{
+    control_event(&((struct simulator *)context)->control, json);
+}
 
-static void on_line(void *context, char *line, char *reply, bool *wants_events) { command_answer(context, line, reply, wants_events); }
+static void on_line(void *context, char *line, char *reply, bool *wants_events)
+{
+    command_answer(context, line, reply, wants_events);
+}
 
 void simulator_record(struct simulator *simulator, uint64_t cycle, const char *command)
 {
@@ -146,13 +160,16 @@ static void follow_real_time(struct simulator *simulator)
 static void pass_time(struct simulator *simulator)
 {
     if (simulator->speed == SPEED_REAL) follow_real_time(simulator);
-    if (simulator->speed == SPEED_MAX) board_run(&simulator->board, chip_now(&simulator->board.chip) + SLICE_MAX);
+    if (simulator->speed == SPEED_MAX)
+        board_run(&simulator->board, chip_now(&simulator->board.chip) + SLICE_MAX);
 }
 
 /* How long the loop may wait for input. */
 static struct timespec patience(const struct simulator *simulator, bool flowing)
 {
-    uint64_t ns = simulator->speed == SPEED_MAX ? 0 : (uint64_t)(flowing ? SLICE_BUSY : SLICE_IDLE) * (NS_PER_S / CHIP_HZ);
+    uint64_t ns = simulator->speed == SPEED_MAX
+                      ? 0
+                      : (uint64_t)(flowing ? SLICE_BUSY : SLICE_IDLE) * (NS_PER_S / CHIP_HZ);
     return (struct timespec){.tv_nsec = (long)ns};
 }
 
@@ -168,8 +185,8 @@ static void set_baud(struct simulator *simulator)
     simulator->board.line.baud = baud;
 }
 
-/* Also what a program wrote just before it closed the port: a wire would have carried it by then, and the next one's boot loader
- * would stumble over it. */
+/* Also what a program wrote just before it closed the port: a wire would have carried it by then,
+ * and the next one's boot loader would stumble over it. */
 static bool take_from_host(struct simulator *simulator)
 {
     struct line *line = &simulator->board.line;
@@ -211,13 +228,16 @@ static void live(struct simulator *simulator)
     while (!simulator->quit && !terminated) {
         struct pollfd set[3 + CONTROL_CLIENTS];
         unsigned count = control_poll_set(&simulator->control, set);
-        if (simulator->port.master >= 0) set[count++] = (struct pollfd){.fd = simulator->port.watcher, .events = POLLIN};
-        if (simulator->port.open && line_room(&simulator->board.line)) set[count++] = (struct pollfd){.fd = simulator->port.master, .events = POLLIN};
+        if (simulator->port.master >= 0)
+            set[count++] = (struct pollfd){.fd = simulator->port.watcher, .events = POLLIN};
+        if (simulator->port.open && line_room(&simulator->board.line))
+            set[count++] = (struct pollfd){.fd = simulator->port.master, .events = POLLIN};
         uint64_t now = chip_now(&simulator->board.chip);
         struct timespec timeout = patience(simulator, now - last_byte < LINGER);
         int ready = ppoll(set, count, &timeout, NULL);
         pass_time(simulator);
-        if (simulator->port_link && serve_port(simulator)) last_byte = chip_now(&simulator->board.chip);
+        if (simulator->port_link && serve_port(simulator))
+            last_byte = chip_now(&simulator->board.chip);
         if (ready > 0) control_serve(&simulator->control);
     }
 }
@@ -239,8 +259,10 @@ static bool replay(struct simulator *simulator, const char *path)
         uint64_t cycle = strtoull(line, &command, 10);
         line[strcspn(line, "\n")] = '\0';
         if (cycle > chip_now(&simulator->board.chip)) board_run(&simulator->board, cycle);
-        fits = command > line && (!strcmp(command, " end") || command_answer(simulator, command, reply, &wants_events));
-        if (!fits) fprintf(stderr, "simboard: %s: line %u is no input of a recording\n", path, number);
+        fits = command > line && (!strcmp(command, " end") ||
+                                     command_answer(simulator, command, reply, &wants_events));
+        if (!fits)
+            fprintf(stderr, "simboard: %s: line %u is no input of a recording\n", path, number);
     }
     fclose(file);
     return fits;
@@ -258,9 +280,11 @@ int main(int argc, char **argv)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
 
-    uint8_t *flash = image_map(options.flash, CHIP_FLASH, 4096), *eeprom = image_map(options.eeprom, CHIP_EEPROM, 0);
+    uint8_t *flash = image_map(options.flash, CHIP_FLASH, 4096),
+            *eeprom = image_map(options.eeprom, CHIP_EEPROM, 0);
     if (!flash || !eeprom) return EXIT_FAILURE;
-    long boot_start = options.bootloader ? image_load_hex(flash, CHIP_FLASH, options.bootloader) : 0;
+    long boot_start =
+        options.bootloader ? image_load_hex(flash, CHIP_FLASH, options.bootloader) : 0;
     if (boot_start < 0) return EXIT_FAILURE;
     if (!board_init(&simulator.board, flash, eeprom, (uint32_t)boot_start, options.seed)) {
         fputs("simboard: this libsimavr does not know the atmega328p\n", stderr);

@@ -13,9 +13,9 @@
 static const struct {
     speed_t code;
     uint32_t baud;
-} rates[] = {{B1200, 1200},     {B2400, 2400},     {B4800, 4800},     {B9600, 9600},     {B19200, 19200},
-             {B38400, 38400},   {B57600, 57600},   {B115200, 115200}, {B230400, 230400}, {B460800, 460800},
-             {B500000, 500000}, {B921600, 921600}, {B1000000, 1000000}};
+} rates[] = {{B1200, 1200}, {B2400, 2400}, {B4800, 4800}, {B9600, 9600}, {B19200, 19200},
+    {B38400, 38400}, {B57600, 57600}, {B115200, 115200}, {B230400, 230400}, {B460800, 460800},
+    {B500000, 500000}, {B921600, 921600}, {B1000000, 1000000}};
 
 static bool complain(const char *path)
 {
@@ -23,7 +23,8 @@ static bool complain(const char *path)
     return false;
 }
 
-/* Raw, 115200 baud, hang up on close; and opened once, since only a slave that was closed reads as closed at the master. */
+/* Raw, 115200 baud, hang up on close; and opened once, since only a slave that was closed reads as
+ * closed at the master. */
 static bool prepare(int master, const char *slave)
 {
     struct termios settings;
@@ -41,7 +42,8 @@ static bool prepare(int master, const char *slave)
 static bool link_to(const char *slave, const char *link)
 {
     char fresh[4096];
-    if (snprintf(fresh, sizeof fresh, "%s.new", link) >= (int)sizeof fresh) return errno = ENAMETOOLONG, complain(link);
+    if (snprintf(fresh, sizeof fresh, "%s.new", link) >= (int)sizeof fresh)
+        return errno = ENAMETOOLONG, complain(link);
     unlink(fresh);
     if (symlink(slave, fresh) != 0 || rename(fresh, link) != 0) return complain(link);
     return true;
@@ -58,7 +60,8 @@ bool port_plug(struct port *port, const char *link)
     port->open = false;
     port->drops_dtr = true;
     port->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (port->master < 0 || grantpt(port->master) != 0 || unlockpt(port->master) != 0) return complain("pseudo-terminal");
+    if (port->master < 0 || grantpt(port->master) != 0 || unlockpt(port->master) != 0)
+        return complain("pseudo-terminal");
     const char *slave = ptsname(port->master);
     port->openers = 0;
     port->watcher = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -81,7 +84,8 @@ static bool hangs_up_on_close(const struct port *port)
     return tcgetattr(port->master, &settings) != 0 || settings.c_cflag & HUPCL;
 }
 
-/* Whether the last program has closed the port since the last look, even if another has it open by now. */
+/* Whether the last program has closed the port since the last look, even if another has it open by
+ * now. */
 static bool was_let_go(struct port *port)
 {
     struct inotify_event events[32];

@@ -17,8 +17,10 @@ struct simulator {
     const char *port_link; /* NULL: no port */
     FILE *recording;       /* NULL: not recording */
     enum speed speed;
-    uint64_t base_cycle, base_ns; /* real speed: board time base_cycle was at monotonic time base_ns */
-    uint64_t slipped;             /* cycles by which the board fell behind real time for good: this machine was too busy */
+    /* real speed: board time base_cycle was at monotonic time base_ns */
+    uint64_t base_cycle, base_ns;
+    /* cycles by which the board fell behind real time for good: this machine was too busy */
+    uint64_t slipped;
     bool quit;
 };
 

@@ -4,11 +4,17 @@
 
 #include <sim_cycle_timers.h>
 
-enum { RXC = 0x80, TXC = 0x40, UDRE = 0x20, FE = 0x10, DOR = 0x08, U2X = 0x02, MPCM = 0x01 }; /* UCSR0A */
-enum { RXEN = 0x10, TXEN = 0x08, UCSZ2 = 0x04 };                                            /* UCSR0B */
-enum { RESET_UCSR0C = 0x06 };                                                               /* 8N1 */
+/* UCSR0A */
+enum { RXC = 0x80, TXC = 0x40, UDRE = 0x20, FE = 0x10, DOR = 0x08, U2X = 0x02, MPCM = 0x01 };
+/* UCSR0B */
+enum { RXEN = 0x10, TXEN = 0x08, UCSZ2 = 0x04 };
+/* 8N1 */
+enum { RESET_UCSR0C = 0x06 };
 
-static bool enabled(const struct uart *uart, uint8_t bit) { return chip_get(uart->chip, REG_UCSR0B) & bit; }
+static bool enabled(const struct uart *uart, uint8_t bit)
+{
+    return chip_get(uart->chip, REG_UCSR0B) & bit;
+}
 
 static void show_status(struct uart *uart)
 {
@@ -22,13 +28,15 @@ static void show_status(struct uart *uart)
 
 uint32_t uart_bit_cycles(const struct uart *uart)
 {
-    uint32_t divisor = (chip_get(uart->chip, REG_UBRR0L) | (chip_get(uart->chip, REG_UBRR0H) & 0x0F) << 8) + 1u;
+    uint32_t divisor =
+        (chip_get(uart->chip, REG_UBRR0L) | (chip_get(uart->chip, REG_UBRR0H) & 0x0F) << 8) + 1u;
     return divisor * (chip_get(uart->chip, REG_UCSR0A) & U2X ? 8 : 16);
 }
 
 uint32_t uart_frame_bits(const struct uart *uart)
 {
-    uint8_t c = chip_get(uart->chip, REG_UCSR0C), size = (c >> 1 & 3) | (enabled(uart, UCSZ2) ? 4 : 0);
+    uint8_t c = chip_get(uart->chip, REG_UCSR0C),
+            size = (c >> 1 & 3) | (enabled(uart, UCSZ2) ? 4 : 0);
     uint32_t data = size == 7 ? 9 : size < 4 ? 5u + size : 8;
     return 1 + data + (c & 0x20 ? 1 : 0) + (c & 0x08 ? 2 : 1);
 }
@@ -62,7 +70,8 @@ static void write_data(avr_t *avr, avr_io_addr_t address, uint8_t value, void *c
     } else {
         uart->shift_out = value;
         uart->sending = true;
-        avr_cycle_timer_register(avr, uart_bit_cycles(uart) * uart_frame_bits(uart), on_shifted_out, uart);
+        avr_cycle_timer_register(
+            avr, uart_bit_cycles(uart) * uart_frame_bits(uart), on_shifted_out, uart);
     }
     show_status(uart);
 }
@@ -145,7 +154,8 @@ static void on_handler(struct avr_irq_t *irq, uint32_t running, void *context)
     if (!running) show_status(context);
 }
 
-void uart_init(struct uart *uart, struct chip *chip, void (*sent)(void *context, uint8_t byte), void *context)
+void uart_init(
+    struct uart *uart, struct chip *chip, void (*sent)(void *context, uint8_t byte), void *context)
 {
     memset(uart, 0, sizeof *uart);
     uart->chip = chip;

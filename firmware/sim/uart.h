@@ -1,8 +1,10 @@
-/* USART0 as the data sheet describes it (chapter "USART0"), instead of libsimavr's, which has 11 bits in a byte and a 64-byte FIFO.
+/* USART0 as the data sheet describes it (chapter "USART0"), instead of libsimavr's, which has 11
+ * bits in a byte and a 64-byte FIFO.
  *
- * In: bytes as they complete on the RX pin, register accesses of the program. Out: bytes as they complete on the TX pin.
- * Transmitter: one data register and one shift register. Receiver: two-byte FIFO and one shift register; a byte that finds all
- * three full when the next start bit comes is lost and reported by DOR. */
+ * In: bytes as they complete on the RX pin, register accesses of the program. Out: bytes as they
+ * complete on the TX pin. Transmitter: one data register and one shift register. Receiver: two-byte
+ * FIFO and one shift register; a byte that finds all three full when the next start bit comes is
+ * lost and reported by DOR. */
 #ifndef SIM_UART_H
 #define SIM_UART_H
 
@@ -26,10 +28,12 @@ struct uart {
     uint64_t overruns; /* bytes lost since start */
 };
 
-void uart_init(struct uart *uart, struct chip *chip, void (*sent)(void *context, uint8_t byte), void *context);
+void uart_init(
+    struct uart *uart, struct chip *chip, void (*sent)(void *context, uint8_t byte), void *context);
 void uart_reset(struct uart *uart);
 
-/* Cycles per bit and per frame as the program has set them; idle lines keep the reset values (bit time of the fastest rate, 8N1). */
+/* Cycles per bit and per frame as the program has set them; idle lines keep the reset values (bit
+ * time of the fastest rate, 8N1). */
 uint32_t uart_bit_cycles(const struct uart *uart);
 uint32_t uart_frame_bits(const struct uart *uart);
 

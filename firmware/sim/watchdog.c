@@ -13,7 +13,8 @@ static uint64_t timeout(uint8_t wdtcsr)
 static void restart(struct watchdog *watchdog)
 {
     uint8_t wdtcsr = chip_get(watchdog->chip, REG_WDTCSR);
-    chip_alarm(watchdog->chip, ALARM_WATCHDOG, wdtcsr & (WDE | WDIE) ? chip_now(watchdog->chip) + timeout(wdtcsr) : NEVER);
+    chip_alarm(watchdog->chip, ALARM_WATCHDOG,
+        wdtcsr & (WDE | WDIE) ? chip_now(watchdog->chip) + timeout(wdtcsr) : NEVER);
 }
 
 static void on_timeout(void *context)
@@ -25,8 +26,8 @@ static void on_timeout(void *context)
         return;
     }
     avr_raise_interrupt(watchdog->chip->avr, watchdog->interrupt);
-    /* In interrupt and reset mode the hardware clears WDIE, so that the next timeout resets. libsimavr looks at WDIE when it
-     * serves the interrupt, therefore on_handler clears it. */
+    /* In interrupt and reset mode the hardware clears WDIE, so that the next timeout resets.
+     * libsimavr looks at WDIE when it serves the interrupt, therefore on_handler clears it. */
     restart(watchdog);
 }
 
@@ -46,10 +47,12 @@ static void write_control(avr_t *avr, avr_io_addr_t address, uint8_t value, void
     if (unlocked)
         fresh = value & (WDIE | WDE | WDP);
     else
-        fresh = (value & WDIE) | (old & WDP) | ((old | value) & WDE); /* WDE may be set, never cleared; the prescaler stays */
+        /* WDE may be set, never cleared; the prescaler stays */
+        fresh = (value & WDIE) | (old & WDP) | ((old | value) & WDE);
     if (chip_get(watchdog->chip, REG_MCUSR) & RESET_WATCHDOG) fresh |= WDE;
     if (value & WDIF) avr_clear_interrupt(avr, watchdog->interrupt);
-    watchdog->window = value & WDCE && value & WDE ? chip_now(watchdog->chip) + 6 : 0; /* four cycles, from the end of this instruction */
+    /* four cycles, from the end of this instruction */
+    watchdog->window = value & WDCE && value & WDE ? chip_now(watchdog->chip) + 6 : 0;
     chip_put(watchdog->chip, address, fresh | (old & (value & WDIF ? 0 : WDIF)));
     if (unlocked || (old ^ fresh) & (WDE | WDIE)) restart(watchdog);
 }
@@ -62,7 +65,8 @@ static int on_ioctl(avr_io_t *io, uint32_t request, void *parameter)
     return 0;
 }
 
-void watchdog_init(struct watchdog *watchdog, struct chip *chip, void (*bites)(void *context), void *context)
+void watchdog_init(
+    struct watchdog *watchdog, struct chip *chip, void (*bites)(void *context), void *context)
 {
     memset(watchdog, 0, sizeof *watchdog);
     watchdog->chip = chip;

@@ -1,4 +1,5 @@
-/* The library for Arduino sketches, in C++. What it offers stands in ow_mqtt.h; the examples show how it is used. */
+/* The library for Arduino sketches, in C++. What it offers stands in ow_mqtt.h; the examples show
+ * how it is used. */
 #ifndef ONCEWAY_H
 #define ONCEWAY_H
 

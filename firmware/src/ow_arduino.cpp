@@ -1,4 +1,5 @@
-/* ow_hal.h on the Arduino core, beside ow_avr.c: Serial belongs to the gateway, pin 13's LED to `identify`. Other builds have boards of their own. */
+/* ow_hal.h on the Arduino core, beside ow_avr.c: Serial belongs to the gateway, pin 13's LED to
+ * `identify`. Other builds have boards of their own. */
 #if defined(ARDUINO) && defined(__AVR__)
 
 #include <Arduino.h>

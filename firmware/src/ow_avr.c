@@ -16,7 +16,8 @@
 
 static enum ow_reset_cause reset_cause;
 
-/* Boot loaders clear MCUSR before the program can read it. What they leave alone is RAM: the mark is gone only if the power was. */
+/* Boot loaders clear MCUSR before the program can read it. What they leave alone is RAM: the mark
+ * is gone only if the power was. */
 static uint32_t ram_mark __attribute__((section(".noinit")));
 static uint8_t reset_flags __attribute__((section(".noinit")));
 

@@ -1,8 +1,10 @@
-/* What boards with an AVR have in common (ow_avr.c); the UART, the tick and sleeping are each board's own. */
+/* What boards with an AVR have in common (ow_avr.c); the UART, the tick and sleeping are each
+ * board's own. */
 #ifndef OW_AVR_H
 #define OW_AVR_H
 
-/* Once, before anything else of ow_hal.h: finds the reset cause and turns the watchdog on, 2 s (OW_WATCHDOG). */
+/* Once, before anything else of ow_hal.h: finds the reset cause and turns the watchdog on, 2 s
+ * (OW_WATCHDOG). */
 void ow_avr_start(void);
 
 #endif

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the swaps below turn this machine's order into the wire's");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+    "the swaps below turn this machine's order into the wire's");
 
 uint16_t ow_get_u16(const uint8_t *bytes)
 {

@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-#ifndef OW_IDENTITY_PAGE /* the last page below the boot loader's section; `provisioning/boards.toml` has the same */
+/* the last page below the boot loader's section; `provisioning/boards.toml` has the same */
+#ifndef OW_IDENTITY_PAGE
 #if defined(ARDUINO_AVR_NANO) || defined(ARDUINO_AVR_PRO)
 #define OW_IDENTITY_PAGE 0x7780u
 #elif defined(__AVR_ATmega2560__)
@@ -14,7 +15,8 @@
 #endif
 #endif
 
-#ifndef OW_WATCHDOG /* 0 for boards whose old boot loader leaves the watchdog on and would be reset by it for ever */
+/* 0 for boards whose old boot loader leaves the watchdog on and would be reset by it for ever */
+#ifndef OW_WATCHDOG
 #if defined(ARDUINO_AVR_NANO) || defined(ARDUINO_AVR_PRO)
 #define OW_WATCHDOG 0
 #else
@@ -27,7 +29,9 @@
 #endif
 
 #ifndef OW_LINK_RX_MTU
-#define OW_LINK_RX_MTU 56 /* longest payload of a frame from the gateway; a full window of such frames fits the UART's receive ring */
+/* longest payload of a frame from the gateway; a full window of such frames fits the UART's receive
+ * ring */
+#define OW_LINK_RX_MTU 56
 #endif
 
 #ifndef OW_LINK_WINDOW
@@ -35,7 +39,9 @@
 #endif
 
 #ifndef OW_LINK_TX_SIZE
-#define OW_LINK_TX_SIZE 128 /* bytes written and not yet acknowledged; also the longest packet that can be sent. A power of two */
+/* bytes written and not yet acknowledged; also the longest packet that can be sent. A power of
+ * two */
+#define OW_LINK_TX_SIZE 128
 #endif
 
 #ifndef OW_MQTT_PACKET_SIZE
@@ -56,7 +62,8 @@
 
 /* Parts that a program may leave out: 0 takes the code away. */
 #ifndef OW_PERSISTENCE
-#define OW_PERSISTENCE 1 /* 0: publications live in RAM; a power cut loses them, and each start takes a new incarnation */
+/* 0: publications live in RAM; a power cut loses them, and each start takes a new incarnation */
+#define OW_PERSISTENCE 1
 #endif
 
 #ifndef OW_PUBLICATIONS
@@ -68,7 +75,8 @@
 #endif
 
 #ifndef OW_JOURNAL_SLOTS
-#define OW_JOURNAL_SLOTS (OW_PERSISTENCE ? 60 : 4) /* publications that can wait; 60 fill the EEPROM of an ATmega328P */
+/* publications that can wait; 60 fill the EEPROM of an ATmega328P */
+#define OW_JOURNAL_SLOTS (OW_PERSISTENCE ? 60 : 4)
 #endif
 
 /* Counts bytes of packets: 8 bits are enough while no packet is longer than the ring. */

@@ -1,4 +1,5 @@
-/* CRC-16 with the polynomial 0x1021 (CRC-16/XMODEM), any initial value. `binascii.crc_hqx` in Python gives the same. */
+/* CRC-16 with the polynomial 0x1021 (CRC-16/XMODEM), any initial value. `binascii.crc_hqx` in
+ * Python gives the same. */
 #ifndef OW_CRC_H
 #define OW_CRC_H
 

@@ -1,7 +1,20 @@
 #include "ow_flow.h"
 
 /* Steps of an outgoing publication. */
-enum { FREE, RETRACT, PUBLISH, PUBREL, PUBREL_AGAIN, WAIT_PUBACK, WAIT_PUBREC, WAIT_PUBCOMP, WAIT_PUBCOMP_AGAIN, RELEASE, COMPLETE, DONE };
+enum {
+    FREE,
+    RETRACT,
+    PUBLISH,
+    PUBREL,
+    PUBREL_AGAIN,
+    WAIT_PUBACK,
+    WAIT_PUBREC,
+    WAIT_PUBCOMP,
+    WAIT_PUBCOMP_AGAIN,
+    RELEASE,
+    COMPLETE,
+    DONE
+};
 
 #define SENT_ONCE 0xFF /* `slot` of a publication that is in no slot */
 
@@ -13,7 +26,8 @@ _Static_assert(OW_FLIGHTS != 1 || sizeof(struct ow_ids) == 12, "the budget for t
 
 void ow_flow_begin(struct ow_mqtt *client)
 {
-    client->ids.fresh = (uint16_t)client->journal.next; /* what was journalled before this start may have been sent */
+    /* what was journalled before this start may have been sent */
+    client->ids.fresh = (uint16_t)client->journal.next;
     client->ids.in = client->journal.held;
     client->ids.in_flags = client->journal.held ? HELD : 0;
 }
@@ -81,7 +95,8 @@ static void begin_anew(struct ow_ids *ids, uint16_t id)
     }
 }
 
-/* The gateway did not take it: what is in the journal stays there and is published again, as a new flow, after a while. */
+/* The gateway did not take it: what is in the journal stays there and is published again, as a new
+ * flow, after a while. */
 static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reason)
 {
     if (is_kept(flight)) {
@@ -135,7 +150,8 @@ enum ow_result ow_flow_send_once(struct ow_mqtt *client, struct ow_message *mess
     if (result != OW_ACCEPTED) {
         return result;
     }
-    out[used] = (struct ow_flight){.id = id, .slot = SENT_ONCE, .step = step_after_publish(message->qos)};
+    out[used] =
+        (struct ow_flight){.id = id, .slot = SENT_ONCE, .step = step_after_publish(message->qos)};
     ow_journal_skip(&client->journal);
     return OW_SENT_ONCE;
 }
@@ -163,7 +179,8 @@ void ow_flow_lost(struct ow_mqtt *client)
     }
 }
 
-/* Each step that touches the journal waits until it is idle; so PUBREL goes out after `released` is in the EEPROM. */
+/* Each step that touches the journal waits until it is idle; so PUBREL goes out after `released` is
+ * in the EEPROM. */
 static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
 {
     struct ow_journal *journal = &client->journal;
@@ -171,7 +188,8 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
         return;
     }
     switch (flight->step) {
-    case RETRACT: /* the session is gone: a later PUBREL would be answered as if the publication had been taken */
+    /* the session is gone: a later PUBREL would be answered as if the publication had been taken */
+    case RETRACT:
         ow_journal_not_released(journal, flight->slot, flight->id);
         flight->step = PUBLISH;
         break;
@@ -236,7 +254,8 @@ static void take(struct ow_mqtt *client, struct ow_flight *flight)
     }
 }
 
-/* The flights stand in the order of the journal, oldest first, and a younger one does not overtake an older one that has something to send. */
+/* The flights stand in the order of the journal, oldest first, and a younger one does not overtake
+ * an older one that has something to send. */
 static void advance_out(struct ow_mqtt *client)
 {
     struct ow_flight *out = client->ids.out;
@@ -259,9 +278,11 @@ static void advance_out(struct ow_mqtt *client)
     if (client->holding && (uint8_t)((uint8_t)client->uptime - client->held) >= OW_RETRY_S) {
         client->holding = false;
     }
-    /* What was released meanwhile would be doubtful as well, if the connection broke: so one at a time until the EEPROM has it settled. */
+    /* What was released meanwhile would be doubtful as well, if the connection broke: so one at a
+     * time until the EEPROM has it settled. */
     bool unsettled = OW_FLIGHTS > 1 && client->doubt && client->journal.asked;
-    if (!client->holding && used < (unsettled ? 1 : client->receive_maximum) && client->journal.pending > used) {
+    if (!client->holding && used < (unsettled ? 1 : client->receive_maximum) &&
+        client->journal.pending > used) {
         take(client, &out[used]);
     }
 }
@@ -293,14 +314,17 @@ static void advance_in(struct ow_mqtt *client)
 {
     struct ow_ids *ids = &client->ids;
     uint8_t answer = ids->in_flags & ANSWER;
-    enum ow_packet_type type = answer == PUBACK ? OW_PUBACK : answer == PUBREC ? OW_PUBREC : OW_PUBCOMP;
+    enum ow_packet_type type = answer == PUBACK   ? OW_PUBACK
+                               : answer == PUBREC ? OW_PUBREC
+                                                  : OW_PUBCOMP;
     if (!ow_journal_idle(&client->journal)) {
         return;
     }
     if (ids->in_flags & UNSAVED) {
         ow_journal_hold(&client->journal, ids->in_flags & HELD ? ids->in : 0);
         ids->in_flags &= (uint8_t)~UNSAVED;
-    } else if (answer && ow_send_ack(&client->link, type, ids->in, answer == PUBCOMP_UNKNOWN ? OW_ID_NOT_FOUND : OW_SUCCESS)) {
+    } else if (answer && ow_send_ack(&client->link, type, ids->in,
+                             answer == PUBCOMP_UNKNOWN ? OW_ID_NOT_FOUND : OW_SUCCESS)) {
         ids->in_flags &= (uint8_t)~ANSWER;
     }
 }
@@ -347,7 +371,11 @@ uint8_t ow_flow_ack(struct ow_mqtt *client, enum ow_packet_type type, uint16_t i
     if (!OW_PUBLICATIONS) {
         return OW_PROTOCOL_ERROR;
     }
-    return take_answer(client, id, type == OW_PUBACK ? WAIT_PUBACK : type == OW_PUBREC ? WAIT_PUBREC : WAIT_PUBCOMP, reason);
+    return take_answer(client, id,
+        type == OW_PUBACK   ? WAIT_PUBACK
+        : type == OW_PUBREC ? WAIT_PUBREC
+                            : WAIT_PUBCOMP,
+        reason);
 }
 
 void ow_flow_advance(struct ow_mqtt *client)

@@ -57,7 +57,8 @@ static uint8_t body_byte(const struct ow_frame_encoder *encoder, uint8_t index)
 #define LEAD 0xFE   /* a 0x00 is due before the frame */
 #define BEFORE 0xFF /* nothing of the body is consumed */
 
-void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control, ow_size offset, uint8_t length, bool lead)
+void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control,
+    ow_size offset, uint8_t length, bool lead)
 {
     encoder->control = control;
     encoder->offset = offset;

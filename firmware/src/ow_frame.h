@@ -1,8 +1,10 @@
 /*
- * Frames of the reliable link: COBS(body) 0x00, body = control payload crc (gateway/links/README.md).
+ * Frames of the reliable link: COBS(body) 0x00, body = control payload crc
+ * (gateway/links/README.md).
  *
- * Decoder: bytes from the line in, one at a time; whole bodies out. Encoder: control byte and payload in; bytes for the line out, one at a
- * time, so neither side needs a buffer for the encoded form. The payload lies in a ring whose size is a power of two (mask = size - 1).
+ * Decoder: bytes from the line in, one at a time; whole bodies out. Encoder: control byte and
+ * payload in; bytes for the line out, one at a time, so neither side needs a buffer for the encoded
+ * form. The payload lies in a ring whose size is a power of two (mask = size - 1).
  */
 #ifndef OW_FRAME_H
 #define OW_FRAME_H
@@ -23,8 +25,9 @@ struct ow_frame_decoder {
     uint8_t body[OW_FRAME_BODY];
 };
 
-/* Returns the length of the body (at least OW_FRAME_OVERHEAD) when `byte` ends a well-formed frame, else 0. The body stays until the next
- * call. Whatever breaks COBS or is too long or too short gives 0, and `*broken` is counted up. The CRC is the caller's. */
+/* Returns the length of the body (at least OW_FRAME_OVERHEAD) when `byte` ends a well-formed frame,
+ * else 0. The body stays until the next call. Whatever breaks COBS or is too long or too short
+ * gives 0, and `*broken` is counted up. The CRC is the caller's. */
 uint8_t ow_frame_decode(struct ow_frame_decoder *decoder, uint8_t byte, uint16_t *broken);
 
 struct ow_frame_encoder {
@@ -39,8 +42,10 @@ struct ow_frame_encoder {
     bool busy;
 };
 
-/* `encoder->ring` and `encoder->mask` are set. length: 0…240 payload bytes from `offset`. lead: put a 0x00 in front, against noise before. */
-void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control, ow_size offset, uint8_t length, bool lead);
+/* `encoder->ring` and `encoder->mask` are set. length: 0…240 payload bytes from `offset`. lead: put
+ * a 0x00 in front, against noise before. */
+void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control,
+    ow_size offset, uint8_t length, bool lead);
 
 /* Ends a frame under way at once; the peer drops the torso. */
 void ow_frame_cut(struct ow_frame_encoder *encoder);

@@ -1,7 +1,9 @@
 /*
- * What a board offers to the library. Three implementations: boards/uno and ow_arduino.cpp, both over ow_avr.c, and boards/host.
+ * What a board offers to the library. Three implementations: boards/uno and ow_arduino.cpp, both
+ * over ow_avr.c, and boards/host.
  *
- * Nothing here waits longer than an ADC conversion, but for one case: ow_hal_eeprom_read during a write waits for its end (3.4 ms).
+ * Nothing here waits longer than an ADC conversion, but for one case: ow_hal_eeprom_read during a
+ * write waits for its end (3.4 ms).
  */
 #ifndef OW_HAL_H
 #define OW_HAL_H
@@ -32,6 +34,7 @@ uint16_t ow_hal_adc_read(uint8_t channel); /* 0…1023 */
 
 void ow_hal_led(bool on);
 
-void ow_hal_idle(void); /* sleeps until something may have happened, at most a millisecond or so; feeds the watchdog */
+/* sleeps until something may have happened, at most a millisecond or so; feeds the watchdog */
+void ow_hal_idle(void);
 
 #endif

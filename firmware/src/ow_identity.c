@@ -12,7 +12,8 @@ bool ow_identity_name(char *name)
     uint8_t page[SIZE];
     ow_hal_identity_read(page, SIZE);
     uint8_t length = page[LENGTH_AT];
-    if (memcmp(page, "OWID\1", LENGTH_AT) != 0 || ow_crc(OW_CRC_INITIAL, page, SIZE) != 0 || length > OW_NAME_MAX) {
+    if (memcmp(page, "OWID\1", LENGTH_AT) != 0 || ow_crc(OW_CRC_INITIAL, page, SIZE) != 0 ||
+        length > OW_NAME_MAX) {
         length = 0;
     }
     memcpy(name, page + NAME_AT, length);

@@ -7,7 +7,8 @@
 
 #define OW_NAME_MAX 23
 
-/* Copies the device's name, closed by a zero, into `name` (OW_NAME_MAX + 1 bytes). An unprovisioned or damaged page: false, and an empty name. */
+/* Copies the device's name, closed by a zero, into `name` (OW_NAME_MAX + 1 bytes). An unprovisioned
+ * or damaged page: false, and an empty name. */
 bool ow_identity_name(char *name);
 
 #endif

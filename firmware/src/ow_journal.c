@@ -6,14 +6,23 @@
 #include "ow_crc.h"
 #include "ow_hal.h"
 
-enum { INCARNATION_A = 0x000, ASKED_AT = 0x006, INCARNATION_B = 0x008, BOOT_CELLS = 0x010, HELD_A = 0x030, HELD_B = 0x038, SLOTS = 0x040 };
+enum {
+    INCARNATION_A = 0x000,
+    ASKED_AT = 0x006,
+    INCARNATION_B = 0x008,
+    BOOT_CELLS = 0x010,
+    HELD_A = 0x030,
+    HELD_B = 0x038,
+    SLOTS = 0x040
+};
 enum { CELL_SIZE = 4, CELLS = 4, INCARNATION_SIZE = 6, HELD_SIZE = 5 };
 enum { SEQUENCE_AT = 0, SOURCE_AT = 4, CRC_AT = 12, RELEASED_AT = 14, DONE_AT = 15 };
 enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA, ASKED = 0x5A, ERASED = 0xFF };
 enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER };
 
 #if OW_PERSISTENCE
-_Static_assert(SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_EEPROM_SIZE, "the slots fit the EEPROM");
+_Static_assert(
+    SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_EEPROM_SIZE, "the slots fit the EEPROM");
 #define load ow_hal_eeprom_read
 #define store ow_hal_eeprom_write
 #else
@@ -94,12 +103,14 @@ static void succeeded(struct ow_journal *journal)
     journal->job = JOB_NONE;
 }
 
-/* A slot or a boot cell goes to the next place. A mark that cannot be kept costs a repetition after the next start, so it is let go. */
+/* A slot or a boot cell goes to the next place. A mark that cannot be kept costs a repetition after
+ * the next start, so it is let go. */
 static void failed(struct ow_journal *journal)
 {
     journal->worn++;
     if (journal->job == JOB_BOOT) {
-        start(journal, JOB_BOOT, BOOT_CELLS + ((journal->address + CELL_SIZE) & (CELL_SIZE * CELLS - 1)), CELL_SIZE);
+        start(journal, JOB_BOOT,
+            BOOT_CELLS + ((journal->address + CELL_SIZE) & (CELL_SIZE * CELLS - 1)), CELL_SIZE);
     } else if (journal->job == JOB_SLOT) {
         uint8_t slot = ow_journal_following(journal->head);
         if (journal->pending && slot == journal->tail) {
@@ -158,7 +169,8 @@ static void open_boot(struct ow_journal *journal)
     journal->boot++;
     ow_put_u16(record, journal->boot);
     seal(record, 2);
-    start(journal, JOB_BOOT, (uint16_t)(BOOT_CELLS + ((newest + 1) % CELLS) * CELL_SIZE), CELL_SIZE);
+    start(
+        journal, JOB_BOOT, (uint16_t)(BOOT_CELLS + ((newest + 1) % CELLS) * CELL_SIZE), CELL_SIZE);
 }
 
 /* Two cells, written in turn: count:u8 id:u16 crc:u16. The higher count counts, modulo 256. */
@@ -172,7 +184,8 @@ static void open_held(struct ow_journal *journal)
     bool found = false;
     for (uint8_t cell = 0; cell < 2; cell++) {
         uint8_t record[HELD_SIZE];
-        if (read_checked(record, held_address(cell), HELD_SIZE) && !(found && (int8_t)(record[0] - journal->held_count) < 0)) {
+        if (read_checked(record, held_address(cell), HELD_SIZE) &&
+            !(found && (int8_t)(record[0] - journal->held_count) < 0)) {
             found = true;
             journal->held_count = record[0];
             journal->held = ow_get_u16(record + 1);
@@ -278,7 +291,8 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     ow_put_u32(record + SEQUENCE_AT, journal->next);
     memcpy(record + SOURCE_AT, source, OW_JOURNAL_SOURCE);
     seal(record, CRC_AT);
-    /* The marks of an earlier publication stay, to spare the cells, unless they happen to fit the new sequence. */
+    /* The marks of an earlier publication stay, to spare the cells, unless they happen to fit the
+     * new sequence. */
     fetch(record + RELEASED_AT, (uint16_t)(address + RELEASED_AT), 2);
     if (record[RELEASED_AT] == (low ^ RELEASED_MASK)) {
         record[RELEASED_AT] ^= 0xFF;
@@ -324,7 +338,8 @@ void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id)
     if (OW_FLIGHTS == 1) {
         journal->released = 0; /* only the oldest one can be */
     } else {
-        journal->released -= load((uint16_t)(slot_address(slot) + RELEASED_AT)) == ((uint8_t)id ^ RELEASED_MASK);
+        journal->released -=
+            load((uint16_t)(slot_address(slot) + RELEASED_AT)) == ((uint8_t)id ^ RELEASED_MASK);
     }
     mark(journal, slot, DONE_AT, (uint8_t)id ^ DONE_MASK);
 }

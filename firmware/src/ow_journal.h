@@ -1,10 +1,11 @@
 /*
- * What outlives a power cut, in EEPROM (map in firmware/README.md): publications that are not done, the identity counters, and the packet
- * identifier of a message that the gateway may send again.
+ * What outlives a power cut, in EEPROM (map in firmware/README.md): publications that are not done,
+ * the identity counters, and the packet identifier of a message that the gateway may send again.
  *
- * A publication goes in as a source of 8 bytes and gets a sequence; it comes out, oldest first, until it is done. No call waits for the
- * EEPROM: a call that writes starts a job, ow_journal_poll drives it byte by byte with read-back, and one job runs at a time. What a job
- * stands for becomes visible only when the job has ended, so nothing is sent that a power cut could take back.
+ * A publication goes in as a source of 8 bytes and gets a sequence; it comes out, oldest first,
+ * until it is done. No call waits for the EEPROM: a call that writes starts a job, ow_journal_poll
+ * drives it byte by byte with read-back, and one job runs at a time. What a job stands for becomes
+ * visible only when the job has ended, so nothing is sent that a power cut could take back.
  */
 #ifndef OW_JOURNAL_H
 #define OW_JOURNAL_H
@@ -15,7 +16,8 @@
 #include "ow_config.h"
 
 #define OW_JOURNAL_SOURCE 8
-#define OW_JOURNAL_APPLICATION 0x020 /* EEPROM address of the bytes that belong to the application */
+/* EEPROM address of the bytes that belong to the application */
+#define OW_JOURNAL_APPLICATION 0x020
 #define OW_JOURNAL_APPLICATION_SIZE 16
 #define OW_JOURNAL_SLOT_SIZE 16
 
@@ -27,7 +29,8 @@ struct ow_journal {
     uint16_t held;        /* the gateway's packet identifier between PUBLISH and PUBREL, 0: none */
     uint8_t held_count;   /* writes of `held` so far */
     uint8_t head;         /* slot that the next publication takes */
-    uint8_t tail;         /* no slot before it, seen from `head`, holds a publication that is not done */
+    /* no slot before it, seen from `head`, holds a publication that is not done */
+    uint8_t tail;
     uint8_t pending;      /* publications not done */
     uint8_t released;     /* of them, released */
     bool asked;           /* see ow_journal_ask */
@@ -47,7 +50,8 @@ struct ow_entry {
     uint8_t source[OW_JOURNAL_SOURCE];
 };
 
-/* Reads the EEPROM and starts the job that writes this start's boot number; nothing may be sent before that job has ended. */
+/* Reads the EEPROM and starts the job that writes this start's boot number; nothing may be sent
+ * before that job has ended. */
 void ow_journal_open(struct ow_journal *journal);
 
 void ow_journal_poll(struct ow_journal *journal);
@@ -55,13 +59,15 @@ void ow_journal_poll(struct ow_journal *journal);
 /* No job runs. The calls below are for an idle journal only. */
 bool ow_journal_idle(const struct ow_journal *journal);
 
-/* False: a job runs, or every slot holds a publication that is not done. Once the job has ended, `next` has moved on if it was taken. */
+/* False: a job runs, or every slot holds a publication that is not done. Once the job has ended,
+ * `next` has moved on if it was taken. */
 bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
 
 /* `next` moves on for a publication that no slot holds. */
 void ow_journal_skip(struct ow_journal *journal);
 
-/* The oldest publication that is not done, from `slot` on; start with `tail`. False: there is none. */
+/* The oldest publication that is not done, from `slot` on; start with `tail`. False: there is
+ * none. */
 bool ow_journal_find(struct ow_journal *journal, uint8_t slot, struct ow_entry *entry);
 uint8_t ow_journal_following(uint8_t slot);
 
@@ -72,16 +78,18 @@ void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id);
 
 void ow_journal_hold(struct ow_journal *journal, uint16_t id);
 
-/* A mark for the time between CONNECT and what follows from its answer, while publications are released. Found set at the next start, it tells
- * that the gateway may have begun a new session without our having taken their marks back. */
+/* A mark for the time between CONNECT and what follows from its answer, while publications are
+ * released. Found set at the next start, it tells that the gateway may have begun a new session
+ * without our having taken their marks back. */
 void ow_journal_ask(struct ow_journal *journal, bool asked);
 
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
 void ow_journal_confirm(struct ow_journal *journal);
 
-/* Writes the application's own bytes, at most OW_JOURNAL_APPLICATION_SIZE, and waits for the end: 3.4 ms for each that changes. May be called
- * at any time, also from message_received: what a message changes is then kept before the gateway hears that it came. They carry no check:
- * add one. */
+/* Writes the application's own bytes, at most OW_JOURNAL_APPLICATION_SIZE, and waits for the end:
+ * 3.4 ms for each that changes. May be called at any time, also from message_received: what a
+ * message changes is then kept before the gateway hears that it came. They carry no check: add
+ * one. */
 void ow_journal_application(const uint8_t *bytes, uint8_t length);
 
 #endif

@@ -7,11 +7,13 @@
 
 #define MASK (OW_LINK_TX_SIZE - 1)
 #define PART (OW_LINK_TX_SIZE / OW_LINK_WINDOW)
-#define FRAME_MAX (PART < OW_FRAME_PAYLOAD_MAX ? PART : OW_FRAME_PAYLOAD_MAX) /* so that a full window fits the ring */
+/* so that a full window fits the ring */
+#define FRAME_MAX (PART < OW_FRAME_PAYLOAD_MAX ? PART : OW_FRAME_PAYLOAD_MAX)
 #define SEQUENCE(n) ((n) & 7u)
 
 _Static_assert((OW_LINK_TX_SIZE & MASK) == 0, "OW_LINK_TX_SIZE is a power of two");
-_Static_assert(OW_LINK_WINDOW == 1 || OW_LINK_WINDOW == 2 || OW_LINK_WINDOW == 4, "frame numbers are mapped to slots by a mask");
+_Static_assert(OW_LINK_WINDOW == 1 || OW_LINK_WINDOW == 2 || OW_LINK_WINDOW == 4,
+    "frame numbers are mapped to slots by a mask");
 _Static_assert(OW_LINK_RX_MTU <= OW_FRAME_PAYLOAD_MAX, "the wire format ends there");
 
 enum { TYPE_DATA = 0, TYPE_ACK = 1, TYPE_HANDSHAKE = 2 };
@@ -53,7 +55,8 @@ static uint16_t retransmission_timeout(const struct ow_link *link)
     if (link->smoothed == 0) {
         return OW_LINK_RTO_FIRST_MS;
     }
-    uint16_t timeout = (uint16_t)((link->smoothed >> 3) + link->variation); /* variation is kept in 1/4 ms, so this is four times it */
+    /* variation is kept in 1/4 ms, so this is four times it */
+    uint16_t timeout = (uint16_t)((link->smoothed >> 3) + link->variation);
     if (timeout < OW_LINK_RTO_MIN_MS) {
         return OW_LINK_RTO_MIN_MS;
     }
@@ -147,7 +150,8 @@ static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
         return OW_LINK_NOTHING; /* for an earlier HELLO */
     }
     if (link->state == OW_LINK_OPEN && seed != link->seed) {
-        return down(link, OW_LINK_GATEWAY_GONE); /* a late copy of HELLO reached a gateway that has started anew */
+        /* a late copy of HELLO reached a gateway that has started anew */
+        return down(link, OW_LINK_GATEWAY_GONE);
     }
     if (link->state != OW_LINK_GREETING) {
         return OW_LINK_NOTHING; /* repeated */
@@ -156,7 +160,8 @@ static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
         return down(link, OW_LINK_REFUSED);
     }
     uint32_t incarnation = ow_get_u32(payload + 8);
-    if (payload[12] == 0 || payload[13] == 0 || incarnation == 0 || (link->incarnation && incarnation != link->incarnation)) {
+    if (payload[12] == 0 || payload[13] == 0 || incarnation == 0 ||
+        (link->incarnation && incarnation != link->incarnation)) {
         link->counts.broken++; /* perhaps the answer to a HELLO that the gateway misread */
         return OW_LINK_NOTHING;
     }
@@ -173,14 +178,16 @@ static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
 
 static enum ow_link_event handshake(struct ow_link *link, uint8_t control, const uint8_t *payload)
 {
-    if (control == CONTROL_WELCOME && link->payload_length == WELCOME_SIZE && payload[0] == OW_LINK_VERSION) {
+    if (control == CONTROL_WELCOME && link->payload_length == WELCOME_SIZE &&
+        payload[0] == OW_LINK_VERSION) {
         return welcome(link, payload);
     }
     if (control == CONTROL_WHO && link->payload_length == WHO_SIZE) {
         if (link->state == OW_LINK_OPEN) {
             return down(link, OW_LINK_GATEWAY_GONE);
         }
-        link->hello_due = link->state == OW_LINK_GREETING; /* the gateway is there now: no need to wait for the timer */
+        /* the gateway is there now: no need to wait for the timer */
+        link->hello_due = link->state == OW_LINK_GREETING;
         return OW_LINK_NOTHING;
     }
     link->counts.broken++;
@@ -321,7 +328,8 @@ static void send_data(struct ow_link *link, uint16_t now)
         start_timer(link, now, retransmission_timeout(link));
     }
     link->ack_due = false;
-    ow_frame_begin(&link->encoder, link->seed, (uint8_t)(number << 3 | link->expected), offset, *length, repeat);
+    ow_frame_begin(&link->encoder, link->seed, (uint8_t)(number << 3 | link->expected), offset,
+        *length, repeat);
 }
 
 static bool next_frame(struct ow_link *link, uint16_t now)

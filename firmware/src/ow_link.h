@@ -1,10 +1,12 @@
 /*
- * The reliable link, device side (gateway/links/README.md). Bytes and milliseconds in, bytes and events out; no I/O of its own.
+ * The reliable link, device side (gateway/links/README.md). Bytes and milliseconds in, bytes and
+ * events out; no I/O of its own.
  *
  *     IDLE --ow_link_greet--> GREETING --WELCOME--> OPEN        UP
  *     GREETING --refused--> IDLE, OPEN --WHO, 8 expiries--> IDLE  DOWN, with the cause in `cause`
  *
- * A session is one MQTT Network Connection: after DOWN or ow_link_close the owner greets again, which is a new attempt.
+ * A session is one MQTT Network Connection: after DOWN or ow_link_close the owner greets again,
+ * which is a new attempt.
  */
 #ifndef OW_LINK_H
 #define OW_LINK_H
@@ -56,11 +58,13 @@ struct ow_link {
     uint8_t peer_mtu;
     uint8_t peer_window;
 
-    /* sending: `ring` holds the frames in flight from `start` on, then bytes not yet cut into frames */
+    /* sending: `ring` holds the frames in flight from `start` on, then bytes not yet cut into
+     * frames */
     ow_size start;
     ow_size used;
     ow_size cut;                  /* bytes of `used` that are in frames */
-    uint8_t lengths[OW_LINK_WINDOW]; /* payload lengths of the frames in flight, by number modulo the window's power of two */
+    /* payload lengths of the frames in flight, by number modulo the window's power of two */
+    uint8_t lengths[OW_LINK_WINDOW];
     uint8_t base;                    /* number of the oldest frame in flight */
     uint8_t flight;                  /* frames in flight */
     uint8_t sent;                    /* of them, sent since the last step back */
@@ -86,7 +90,8 @@ struct ow_link {
 
     struct ow_link_counts counts;
 
-    /* The large parts last: the fields above are then within the reach of an AVR's short addressing. */
+    /* The large parts last: the fields above are then within the reach of an AVR's short
+     * addressing. */
     struct ow_frame_encoder encoder;
     struct ow_frame_decoder decoder;
     uint8_t ring[OW_LINK_TX_SIZE];
@@ -100,7 +105,8 @@ void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting);
 /* Drops the session without a word; the peer learns of it from the next HELLO. */
 void ow_link_close(struct ow_link *link);
 
-/* One byte from the line. After OW_LINK_DATA, ow_link_payload gives the bytes of the MQTT stream until the next call. */
+/* One byte from the line. After OW_LINK_DATA, ow_link_payload gives the bytes of the MQTT stream
+ * until the next call. */
 enum ow_link_event ow_link_receive(struct ow_link *link, uint8_t byte, uint16_t now);
 const uint8_t *ow_link_payload(const struct ow_link *link, uint8_t *length);
 

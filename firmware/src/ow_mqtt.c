@@ -5,7 +5,8 @@
 #include "ow_flow.h"
 #include "ow_hal.h"
 
-#define READ_AT_ONCE 128 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
+/* bytes of the UART per call, so that a flood of noise does not starve the rest */
+#define READ_AT_ONCE 128
 
 void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *application)
 {
@@ -19,7 +20,8 @@ void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *applicat
 
 uint32_t ow_mqtt_time(const struct ow_mqtt *client)
 {
-    return client->utc_at_start ? client->utc_at_start + client->uptime : client->uptime | OW_UPTIME_BIT;
+    return client->utc_at_start ? client->utc_at_start + client->uptime
+                                : client->uptime | OW_UPTIME_BIT;
 }
 
 /* --- the connection --- */
@@ -57,7 +59,8 @@ static void give_up(struct ow_mqtt *client)
     lost(client, OW_LOST_NO_ANSWER, OW_SUCCESS, 0);
 }
 
-/* Says why and lets the link carry it; the connection ends when it is through, or after a second. */
+/* Says why and lets the link carry it; the connection ends when it is through, or after a
+ * second. */
 static void disconnect(struct ow_mqtt *client, uint8_t reason)
 {
     ow_send_disconnect(&client->link, reason);
@@ -86,8 +89,8 @@ static bool begins_session(const struct ow_mqtt *client)
     return !client->journal.confirmed || !ow_flow_keeps(client);
 }
 
-/* A new device keeps its incarnation before it goes on. Until a session has begun under it, what the gateway may remember of this name
- * belongs to an earlier life: Clean Start. */
+/* A new device keeps its incarnation before it goes on. Until a session has begun under it, what
+ * the gateway may remember of this name belongs to an earlier life: Clean Start. */
 static void open(struct ow_mqtt *client)
 {
     if (!ow_journal_idle(&client->journal)) {
@@ -167,7 +170,8 @@ static void settle_session(struct ow_mqtt *client)
     struct ow_journal *journal = &client->journal;
     if (!journal->confirmed) {
         ow_journal_confirm(journal);
-    } else if (journal->asked && (journal->released == 0 || (client->session_present && !client->doubt))) {
+    } else if (journal->asked &&
+               (journal->released == 0 || (client->session_present && !client->doubt))) {
         ow_journal_ask(journal, false);
     }
 }
@@ -217,7 +221,8 @@ static uint8_t take_publish(struct ow_mqtt *client, uint8_t flags)
     return error ? error : ow_flow_publish(client, &message, id);
 }
 
-/* The identifier of a SUBSCRIBE is odd, that of an UNSUBSCRIBE even; both are far from every publication in the journal. */
+/* The identifier of a SUBSCRIBE is odd, that of an UNSUBSCRIBE even; both are far from every
+ * publication in the journal. */
 static uint16_t subscription_id(const struct ow_mqtt *client, enum ow_packet_type type)
 {
     uint16_t id = (uint16_t)client->journal.next ^ 0x8000u;
@@ -280,13 +285,15 @@ static uint8_t take_packet(struct ow_mqtt *client)
     }
     if (type == OW_DISCONNECT) {
         ow_link_close(&client->link);
-        lost(client, OW_LOST_DISCONNECTED, client->have ? client->packet[0] : OW_SUCCESS, OW_RETRY_S);
+        lost(client, OW_LOST_DISCONNECTED, client->have ? client->packet[0] : OW_SUCCESS,
+            OW_RETRY_S);
         return OW_SUCCESS;
     }
     return take_session_packet(client, type, flags);
 }
 
-_Static_assert(OW_MQTT_PACKET_SIZE <= 129, "the Remaining Length of a packet that fits has one byte");
+_Static_assert(
+    OW_MQTT_PACKET_SIZE <= 129, "the Remaining Length of a packet that fits has one byte");
 
 static uint8_t take_byte(struct ow_mqtt *client, uint8_t byte)
 {
@@ -339,7 +346,8 @@ static void take_event(struct ow_mqtt *client, enum ow_link_event event)
         take_stream(client);
         break;
     case OW_LINK_DOWN:
-        lost(client, (enum ow_lost)client->link.cause, 0, client->link.cause == OW_LINK_REFUSED ? OW_RETRY_S : 0);
+        lost(client, (enum ow_lost)client->link.cause, 0,
+            client->link.cause == OW_LINK_REFUSED ? OW_RETRY_S : 0);
         break;
     default:
         break;
@@ -387,13 +395,16 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
     const struct ow_application *application = client->application;
     uint8_t source[OW_JOURNAL_SOURCE];
     if (OW_PUBLICATIONS && message->qos && ow_flow_keeps(client)) {
-        return application->save_packet && application->save_packet(message, source) ? ow_mqtt_publish_source(client, source) : OW_CANNOT_KEEP;
+        return application->save_packet && application->save_packet(message, source)
+                   ? ow_mqtt_publish_source(client, source)
+                   : OW_CANNOT_KEEP;
     }
     if (client->state != OW_CONNECTED) {
         return OW_OFFLINE;
     }
     struct ow_message copy = *message;
-    return OW_PUBLICATIONS && message->qos ? ow_flow_send_once(client, &copy) : ow_flow_send(client, &copy, 0);
+    return OW_PUBLICATIONS && message->qos ? ow_flow_send_once(client, &copy)
+                                           : ow_flow_send(client, &copy, 0);
 }
 
 static bool may_subscribe(const struct ow_mqtt *client)
@@ -423,6 +434,7 @@ bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 
 bool ow_mqtt_settled(const struct ow_mqtt *client)
 {
-    bool quiet = client->state != OW_CONNECTED || (ow_link_drained(&client->link) && client->journal.released == 0);
+    bool quiet = client->state != OW_CONNECTED ||
+                 (ow_link_drained(&client->link) && client->journal.released == 0);
     return quiet && ow_journal_idle(&client->journal) && ow_flow_settled(client);
 }

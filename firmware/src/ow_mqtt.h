@@ -1,14 +1,17 @@
 /*
  * MQTT 5 client for one gateway over the reliable link: one event-loop call, nothing blocks.
  *
- * In: publications, bytes of the UART, time. Out: the publications at the gateway, and the gateway's messages, at QoS 2 each exactly once,
- * power cuts included. ow_mqtt.c keeps the connection, ow_flow.c the packet identifiers.
+ * In: publications, bytes of the UART, time. Out: the publications at the gateway, and the
+ * gateway's messages, at QoS 2 each exactly once, power cuts included. ow_mqtt.c keeps the
+ * connection, ow_flow.c the packet identifiers.
  *
- *     WAITING --greet--> GREETING --link up--> OPENING --CONNECT--> CONNECTING --CONNACK--> CONNECTED
+ *     WAITING --greet--> GREETING --link up--> OPENING --CONNECT--> CONNECTING --CONNACK-->
+ *     CONNECTED
  *        ^------------------ link down, refusal, protocol error (after CLOSING), no answer ------|
  *
- * A publication at QoS 1 or 2 survives as its source: 8 bytes in the journal, from which the program makes the packet whenever it must be
- * sent. What the gateway refuses (its spool is full, a limit) stays in the journal and is tried again; nothing is dropped.
+ * A publication at QoS 1 or 2 survives as its source: 8 bytes in the journal, from which the
+ * program makes the packet whenever it must be sent. What the gateway refuses (its spool is full, a
+ * limit) stays in the journal and is tried again; nothing is dropped.
  */
 #ifndef OW_MQTT_H
 #define OW_MQTT_H
@@ -30,28 +33,38 @@
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };
 
 enum ow_lost {
-    OW_LOST_REFUSED = OW_LINK_REFUSED,           /* the gateway does not know this device, or CONNACK with the reason */
+    /* the gateway does not know this device, or CONNACK with the reason */
+    OW_LOST_REFUSED = OW_LINK_REFUSED,
     OW_LOST_GATEWAY_GONE = OW_LINK_GATEWAY_GONE, /* the gateway began a new life */
     OW_LOST_NO_ANSWER = OW_LINK_NO_ANSWER,       /* link or MQTT: the gateway is silent */
     OW_LOST_DISCONNECTED,                        /* by the gateway, with the reason */
-    OW_LOST_PROTOCOL,                            /* the gateway sent what it must not; the reason was sent to it */
+    /* the gateway sent what it must not; the reason was sent to it */
+    OW_LOST_PROTOCOL,
 };
 
-/* What the client asks of the program. Functions may publish and subscribe. Those marked * may be left out (NULL). */
+/* What the client asks of the program. Functions may publish and subscribe. Those marked * may be
+ * left out (NULL). */
 struct ow_application {
-    /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept. * */
+    /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept.
+     * * */
     bool (*save_packet)(const struct ow_message *message, uint8_t *source);
-    /* Makes a journalled publication again: topic, payload, qos, retain, alias. `scratch` has OW_SCRATCH bytes for the payload.
-     * * without OW_PUBLICATIONS, and without OW_PERSISTENCE: publications are then sent once, and never again */
-    void (*recall_packet)(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch);
-    /* The gateway has taken it over: recall_packet will not ask for this one again. id: the low 16 bits of its sequence. * */
+    /* Makes a journalled publication again: topic, payload, qos, retain, alias. `scratch` has
+     * OW_SCRATCH bytes for the payload.
+     * * without OW_PUBLICATIONS, and without OW_PERSISTENCE: publications are then sent once, and
+     * never again */
+    void (*recall_packet)(
+        const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch);
+    /* The gateway has taken it over: recall_packet will not ask for this one again. id: the low 16
+     * bits of its sequence. * */
     void (*release_packet)(uint16_t id);
-    /* Subscriptions are made here: without a session present the gateway knows none, with one it has all whose answer has come. */
+    /* Subscriptions are made here: without a session present the gateway knows none, with one it
+     * has all whose answer has come. */
     void (*connected)(bool session_present);
     void (*connection_lost)(enum ow_lost cause, uint8_t reason); /* * */
     void (*message_received)(const struct ow_message *message);  /* * without subscriptions */
-    /* OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this publication for now; one that was sent once is lost,
-     * with OW_UNSPECIFIED_ERROR if it is not known whether the gateway has it. * */
+    /* OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this publication
+     * for now; one that was sent once is lost, with OW_UNSPECIFIED_ERROR if it is not known whether
+     * the gateway has it. * */
     void (*answered)(enum ow_packet_type to, uint16_t id, uint8_t reason);
     const struct ow_message *will; /* * */
 };
@@ -97,7 +110,8 @@ struct ow_mqtt {
     uint32_t uptime;       /* seconds */
     uint32_t utc_at_start; /* 0: not known */
     uint16_t second;       /* milliseconds when uptime last moved */
-    uint16_t since;        /* low bits of uptime when the state was entered, or of the last PINGREQ */
+    /* low bits of uptime when the state was entered, or of the last PINGREQ */
+    uint16_t since;
     uint8_t wait;          /* seconds in OW_WAITING */
     uint8_t held;          /* low bits of uptime at the last refused publication, when `holding` */
     bool holding;
@@ -112,11 +126,15 @@ struct ow_mqtt {
 
 enum ow_result {
     OW_ACCEPTED,
-    OW_BUSY,         /* the last one is still being written to the EEPROM, or there is no room in the link: try again */
+    /* the last one is still being written to the EEPROM, or there is no room in the link: try
+     * again */
+    OW_BUSY,
     OW_FULL,         /* the journal holds as many publications as it can */
     OW_OFFLINE,      /* no connection, and QoS 0 does not wait for one */
     OW_CANNOT_KEEP,  /* save_packet said no, or there is none */
-    OW_SENT_ONCE,    /* sent, but not kept: if the connection is lost before the gateway has it, `answered` says so */
+    /* sent, but not kept: if the connection is lost before the gateway has it, `answered` says
+     * so */
+    OW_SENT_ONCE,
     OW_TOO_LONG,     /* longer than the gateway or the link's ring can take */
 };
 
@@ -128,19 +146,23 @@ void ow_mqtt_poll(struct ow_mqtt *client);
 /* UTC seconds, or seconds since the start with OW_UPTIME_BIT set while UTC is not known. */
 uint32_t ow_mqtt_time(const struct ow_mqtt *client);
 
-/* At QoS 0 the message goes out at once or not at all. At QoS 1 and 2 it goes through save_packet into the journal. */
+/* At QoS 0 the message goes out at once or not at all. At QoS 1 and 2 it goes through save_packet
+ * into the journal. */
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message);
 
-/* Puts a publication into the journal by its source (8 bytes); QoS and all else come from recall_packet. */
+/* Puts a publication into the journal by its source (8 bytes); QoS and all else come from
+ * recall_packet. */
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source);
 
 #define OW_NO_RETAINED 0x20 /* send no retained messages at this subscription */
 
-/* One filter; options: the QoS, and OW_NO_RETAINED. False: not connected, no room, or the answer to the last one is still out. */
+/* One filter; options: the QoS, and OW_NO_RETAINED. False: not connected, no room, or the answer to
+ * the last one is still out. */
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options);
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter);
 
-/* Nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on the line, no PUBCOMP awaited. A good moment to restart. */
+/* Nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on the line,
+ * no PUBCOMP awaited. A good moment to restart. */
 bool ow_mqtt_settled(const struct ow_mqtt *client);
 
 #endif

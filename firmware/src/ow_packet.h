@@ -1,6 +1,7 @@
 /*
- * MQTT 5 packets. Encoders put a whole packet into the link and return false, having put nothing, when it has no room; decoders read a
- * packet's bytes after the fixed header and return a reason code: 0 when well-formed, else why the connection must be closed.
+ * MQTT 5 packets. Encoders put a whole packet into the link and return false, having put nothing,
+ * when it has no room; decoders read a packet's bytes after the fixed header and return a reason
+ * code: 0 when well-formed, else why the connection must be closed.
  */
 #ifndef OW_PACKET_H
 #define OW_PACKET_H
@@ -40,14 +41,17 @@ enum ow_reason {
 };
 
 struct ow_message {
-    const char *topic;      /* topic_length characters; not closed by a zero in a received message */
+    /* topic_length characters; not closed by a zero in a received message */
+    const char *topic;
     const uint8_t *payload; /* size bytes */
     ow_size topic_length;
     ow_size size;
     uint8_t qos;
     bool retain;
     bool dup;
-    uint8_t alias; /* to send: a number from 1 on that stands for this topic after its first use in a connection; 0: none */
+    /* to send: a number from 1 on that stands for this topic after its first use in a connection;
+     * 0: none */
+    uint8_t alias;
 };
 
 struct ow_connect {
@@ -72,7 +76,8 @@ bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect);
 
 /* with_topic: put the topic's name beside its alias. */
 uint16_t ow_publish_size(const struct ow_message *message, bool with_topic);
-bool ow_send_publish(struct ow_link *link, const struct ow_message *message, uint16_t id, bool with_topic);
+bool ow_send_publish(
+    struct ow_link *link, const struct ow_message *message, uint16_t id, bool with_topic);
 
 bool ow_send_ack(struct ow_link *link, enum ow_packet_type type, uint16_t id, uint8_t reason);
 bool ow_send_subscribe(struct ow_link *link, uint16_t id, const char *filter, uint8_t options);
@@ -81,9 +86,11 @@ bool ow_send_pingreq(struct ow_link *link);
 bool ow_send_disconnect(struct ow_link *link, uint8_t reason);
 
 uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack *connack);
-uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id);
+uint8_t ow_read_publish(
+    uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id);
 
 /* PUBACK, PUBREC, PUBREL, PUBCOMP; also SUBACK and UNSUBACK of one filter. */
-uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason);
+uint8_t ow_read_ack(
+    enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason);
 
 #endif

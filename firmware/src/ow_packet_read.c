@@ -2,7 +2,8 @@
 
 #include "ow_bytes.h"
 
-/* Reading stops at what is wrong, or missing: `error` is the first such reason, and what comes after it reads as zero. */
+/* Reading stops at what is wrong, or missing: `error` is the first such reason, and what comes
+ * after it reads as zero. */
 struct reader {
     const uint8_t *at;
     uint8_t left;
@@ -67,7 +68,8 @@ static uint8_t take_binary(struct reader *reader)
     return (uint8_t)length;
 }
 
-/* A UTF-8 Encoded String [MQTT-1.5.4-1], [MQTT-1.5.4-2]; a Topic Name has no wildcards [MQTT-3.3.2-2], [MQTT-3.3.2-14]. Returns its length. */
+/* A UTF-8 Encoded String [MQTT-1.5.4-1], [MQTT-1.5.4-2]; a Topic Name has no wildcards
+ * [MQTT-3.3.2-2], [MQTT-3.3.2-14]. Returns its length. */
 static uint8_t take_text(struct reader *reader, bool topic)
 {
     const uint8_t *at = reader->at + 2;
@@ -85,8 +87,10 @@ static uint8_t take_text(struct reader *reader, bool topic)
         } else if (byte >= 0x80) {
             bad = byte < 0xC2 || byte > 0xF4;
             more = (uint8_t)(1 + (byte >= 0xE0) + (byte >= 0xF0));
-            least = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80; /* else longer than it must be */
-            most = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;  /* else a surrogate, or beyond U+10FFFF */
+            /* else longer than it must be */
+            least = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+            /* else a surrogate, or beyond U+10FFFF */
+            most = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
         }
         if (bad || more >= left) {
             fail(reader, OW_MALFORMED_PACKET);
@@ -95,7 +99,8 @@ static uint8_t take_text(struct reader *reader, bool topic)
     return length;
 }
 
-/* Properties by which the gateway sets its limits, and those that need a rule of their own (table 2-4). */
+/* Properties by which the gateway sets its limits, and those that need a rule of their own (table
+ * 2-4). */
 enum {
     RESPONSE_TOPIC = 0x08,
     SERVER_KEEP_ALIVE = 0x13,
@@ -110,7 +115,13 @@ enum {
 };
 
 /* From which identifier to which they may stand in a packet; User Property may everywhere. */
-enum { PUBLISH_FIRST = 0x01, PUBLISH_LAST = 0x09, CONNACK_FIRST = 0x11, CONNACK_LAST = 0x2A, ACK_ONLY = REASON_STRING };
+enum {
+    PUBLISH_FIRST = 0x01,
+    PUBLISH_LAST = 0x09,
+    CONNACK_FIRST = 0x11,
+    CONNACK_LAST = 0x2A,
+    ACK_ONLY = REASON_STRING
+};
 
 /* The value of one property. */
 static void take_property(struct reader *reader, uint8_t id, struct ow_connack *limits)
@@ -160,7 +171,8 @@ static void take_property(struct reader *reader, uint8_t id, struct ow_connack *
     case TOPIC_ALIAS: /* we announced a Topic Alias Maximum of 0 */
         fail(reader, OW_TOPIC_ALIAS_INVALID);
         break;
-    case 0x0B: case 0x15: case 0x16: case 0x1A: /* Subscription Identifier, authentication, Response Information: we asked for none */
+    /* Subscription Identifier, authentication, Response Information: we asked for none */
+    case 0x0B: case 0x15: case 0x16: case 0x1A:
         fail(reader, OW_PROTOCOL_ERROR);
         break;
     default:
@@ -168,8 +180,10 @@ static void take_property(struct reader *reader, uint8_t id, struct ow_connack *
     }
 }
 
-/* Properties (section 2.2.2), each once; the limits that a CONNACK sets go to `limits`. A length of more than one byte is longer than the packet. */
-static void take_properties(struct reader *reader, uint8_t first, uint8_t last, struct ow_connack *limits)
+/* Properties (section 2.2.2), each once; the limits that a CONNACK sets go to `limits`. A length of
+ * more than one byte is longer than the packet. */
+static void take_properties(
+    struct reader *reader, uint8_t first, uint8_t last, struct ow_connack *limits)
 {
     bool seen[CONNACK_LAST + 1] = {false};
     uint8_t length = take_u8(reader);
@@ -220,7 +234,8 @@ uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack 
     return reader.error;
 }
 
-uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id)
+uint8_t ow_read_publish(
+    uint8_t flags, const uint8_t *bytes, uint8_t length, struct ow_message *message, uint16_t *id)
 {
     struct reader reader = {bytes, length, OW_SUCCESS};
     struct ow_connack none;
@@ -237,7 +252,8 @@ uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, str
     take_properties(&reader, PUBLISH_FIRST, PUBLISH_LAST, &none);
     message->payload = reader.at;
     message->size = reader.left;
-    if (message->qos == 3 || (message->qos == 0 && message->dup)) { /* [MQTT-3.3.1-4], [MQTT-3.3.1-2] */
+    /* [MQTT-3.3.1-4], [MQTT-3.3.1-2] */
+    if (message->qos == 3 || (message->qos == 0 && message->dup)) {
         fail(&reader, OW_MALFORMED_PACKET);
     }
     if (message->topic_length == 0) {
@@ -246,11 +262,13 @@ uint8_t ow_read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length, str
     return reader.error;
 }
 
-uint8_t ow_read_ack(enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason)
+uint8_t ow_read_ack(
+    enum ow_packet_type type, const uint8_t *bytes, uint8_t length, uint16_t *id, uint8_t *reason)
 {
     struct reader reader = {bytes, length, OW_SUCCESS};
     struct ow_connack none;
-    bool listed = type == OW_SUBACK || type == OW_UNSUBACK; /* the reason codes stand behind the properties */
+    /* the reason codes stand behind the properties */
+    bool listed = type == OW_SUBACK || type == OW_UNSUBACK;
     *id = take_positive(&reader);
     *reason = OW_SUCCESS;
     if (listed) {

@@ -3,7 +3,12 @@
 #include <string.h>
 
 enum { SESSION_EXPIRY = 0x11, RECEIVE_MAXIMUM = 0x21, TOPIC_ALIAS = 0x23, PACKET_SIZE = 0x27 };
-enum { CONNECT_CLEAN_START = 0x02, CONNECT_WILL = 0x04, CONNECT_WILL_QOS = 3, CONNECT_WILL_RETAIN = 0x20 };
+enum {
+    CONNECT_CLEAN_START = 0x02,
+    CONNECT_WILL = 0x04,
+    CONNECT_WILL_QOS = 3,
+    CONNECT_WILL_RETAIN = 0x20
+};
 
 #define LONG_PACKETS (OW_LINK_TX_SIZE > 128) /* Remaining Length may take two bytes */
 
@@ -49,14 +54,28 @@ bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect)
 {
     static const uint8_t head[] = {0, 4, 'M', 'Q', 'T', 'T', 5};
     static const uint8_t properties[] = {
-        13, SESSION_EXPIRY, EXPIRY_BYTE(24), EXPIRY_BYTE(16), EXPIRY_BYTE(8), EXPIRY_BYTE(0), RECEIVE_MAXIMUM, 0, 1, PACKET_SIZE, 0, 0, OW_MQTT_PACKET_SIZE >> 8, OW_MQTT_PACKET_SIZE & 0xFF,
+        13,
+        SESSION_EXPIRY,
+        EXPIRY_BYTE(24),
+        EXPIRY_BYTE(16),
+        EXPIRY_BYTE(8),
+        EXPIRY_BYTE(0),
+        RECEIVE_MAXIMUM,
+        0,
+        1,
+        PACKET_SIZE,
+        0,
+        0,
+        OW_MQTT_PACKET_SIZE >> 8,
+        OW_MQTT_PACKET_SIZE & 0xFF,
     };
     const struct ow_message *will = connect->will;
     uint16_t id_length = (uint16_t)strlen(connect->client_id);
     uint8_t flags = connect->clean_start ? CONNECT_CLEAN_START : 0;
     uint16_t length = (uint16_t)(sizeof head + 1 + 2 + sizeof properties + 2 + id_length);
     if (will) {
-        flags |= (uint8_t)(CONNECT_WILL | will->qos << CONNECT_WILL_QOS | (will->retain ? CONNECT_WILL_RETAIN : 0));
+        flags |= (uint8_t)(CONNECT_WILL | will->qos << CONNECT_WILL_QOS |
+                           (will->retain ? CONNECT_WILL_RETAIN : 0));
         length = (uint16_t)(length + 1 + 2 + will->topic_length + 2 + will->size);
     }
     if (!begin(link, OW_CONNECT << 4, length)) {
@@ -77,7 +96,8 @@ bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect)
 
 static uint16_t publish_length(const struct ow_message *message, bool with_topic)
 {
-    return (uint16_t)(2 + (with_topic ? message->topic_length : 0) + (message->qos ? 2 : 0) + (message->alias ? 4 : 1) + message->size);
+    return (uint16_t)(2 + (with_topic ? message->topic_length : 0) + (message->qos ? 2 : 0) +
+                      (message->alias ? 4 : 1) + message->size);
 }
 
 uint16_t ow_publish_size(const struct ow_message *message, bool with_topic)
@@ -86,9 +106,11 @@ uint16_t ow_publish_size(const struct ow_message *message, bool with_topic)
     return (uint16_t)(length + (length < 128 ? 2 : 3));
 }
 
-bool ow_send_publish(struct ow_link *link, const struct ow_message *message, uint16_t id, bool with_topic)
+bool ow_send_publish(
+    struct ow_link *link, const struct ow_message *message, uint16_t id, bool with_topic)
 {
-    uint8_t header = (uint8_t)(OW_PUBLISH << 4 | (message->dup ? 8 : 0) | message->qos << 1 | (message->retain ? 1 : 0));
+    uint8_t header = (uint8_t)(OW_PUBLISH << 4 | (message->dup ? 8 : 0) | message->qos << 1 |
+                               (message->retain ? 1 : 0));
     if (!begin(link, header, publish_length(message, with_topic))) {
         return false;
     }
@@ -119,7 +141,8 @@ bool ow_send_ack(struct ow_link *link, enum ow_packet_type type, uint16_t id, ui
     return true;
 }
 
-static bool send_filter(struct ow_link *link, uint8_t header, uint16_t id, const char *filter, uint8_t extra)
+static bool send_filter(
+    struct ow_link *link, uint8_t header, uint16_t id, const char *filter, uint8_t extra)
 {
     uint16_t filter_length = (uint16_t)strlen(filter);
     if (!begin(link, header, (uint16_t)(2 + 1 + 2 + filter_length + extra))) {

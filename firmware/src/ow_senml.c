@@ -5,7 +5,15 @@
 #include "ow_bytes.h"
 
 /* CBOR initial bytes (RFC 8949 section 3) and the labels of RFC 8428 section 6. */
-enum { CBOR_U16 = 0x19, CBOR_U32 = 0x1A, CBOR_TEXT = 0x60, CBOR_TEXT_U8 = 0x78, CBOR_ARRAY = 0x80, CBOR_MAP = 0xA0, CBOR_FLOAT32 = 0xFA };
+enum {
+    CBOR_U16 = 0x19,
+    CBOR_U32 = 0x1A,
+    CBOR_TEXT = 0x60,
+    CBOR_TEXT_U8 = 0x78,
+    CBOR_ARRAY = 0x80,
+    CBOR_MAP = 0xA0,
+    CBOR_FLOAT32 = 0xFA
+};
 enum { CBOR_SHORT = 23 };
 enum { BASE_NAME = 0x21, BASE_TIME = 0x22, NAME = 0, UNIT = 1, VALUE = 2, TIME = 6 };
 

@@ -4,14 +4,16 @@
 
 #include <stdint.h>
 
-/* numerator / 2^shift. Shift 0 is written as an integer below 2^16, else as a 32-bit float, which is exact for a numerator below 2^24. */
+/* numerator / 2^shift. Shift 0 is written as an integer below 2^16, else as a 32-bit float, which
+ * is exact for a numerator below 2^24. */
 struct ow_senml_value {
     uint32_t numerator;
     uint8_t shift;
 };
 
 struct ow_senml_record {
-    const char *device;  /* in the first record: its base name is "DEVICE:" and channel; NULL in the others */
+    /* in the first record: its base name is "DEVICE:" and channel; NULL in the others */
+    const char *device;
     const char *channel; /* ending of the base name, or NULL */
     uint32_t base_time;  /* UTC seconds; 0: no base time */
     uint16_t offset;     /* seconds from the base time; 0: none is written */

@@ -57,7 +57,8 @@ void ow_hal_reboot(void)
 
 int16_t ow_hal_uart_read(void)
 {
-    return board.to_device_tail == board.to_device_head ? -1 : board.to_device[board.to_device_tail++];
+    return board.to_device_tail == board.to_device_head ? -1
+                                                        : board.to_device[board.to_device_tail++];
 }
 
 bool ow_hal_uart_writable(void)

@@ -1,7 +1,9 @@
 /*
- * A board in memory, for tests: ow_hal.h with a clock that the test turns, an EEPROM whose power can be cut, and both ends of the UART.
+ * A board in memory, for tests: ow_hal.h with a clock that the test turns, an EEPROM whose power
+ * can be cut, and both ends of the UART.
  *
- * A cut tears the byte that is being written (see `tear`) and jumps to `board.cut`; what is in `eeprom` then is what the next start finds.
+ * A cut tears the byte that is being written (see `tear`) and jumps to `board.cut`; what is in
+ * `eeprom` then is what the next start finds.
  */
 #ifndef BOARD_H
 #define BOARD_H

@@ -7,7 +7,18 @@
 #include "ow_crc.h"
 
 enum { MTU = 240, WINDOW = 4, DEVICE_MTU_AT = 12, REPEAT_MS = 100 };
-enum { CONNECT = 1, PUBLISH = 3, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE = 10, PINGREQ = 12, DISCONNECT = 14 };
+enum {
+    CONNECT = 1,
+    PUBLISH = 3,
+    PUBACK,
+    PUBREC,
+    PUBREL,
+    PUBCOMP,
+    SUBSCRIBE,
+    UNSUBSCRIBE = 10,
+    PINGREQ = 12,
+    DISCONNECT = 14
+};
 
 struct gateway gateway;
 
@@ -62,7 +73,8 @@ static void send_stream(bool again)
         gateway.out_frame = gateway.out_length < 56 ? (uint8_t)gateway.out_length : 56;
     }
     gateway.out_at = gateway.now;
-    send_frame(gateway.seed, (uint8_t)(gateway.sending << 3 | gateway.expected), gateway.out, gateway.out_frame);
+    send_frame(gateway.seed, (uint8_t)(gateway.sending << 3 | gateway.expected), gateway.out,
+        gateway.out_frame);
 }
 
 static void drop_link(void)
@@ -145,7 +157,8 @@ static void send_ack(uint8_t header, uint16_t id, uint8_t reason)
 static void send_message(bool dup)
 {
     uint16_t id = gateway.message_id;
-    uint8_t packet[] = {dup ? 0x3C : 0x34, 9, 0, 2, 'c', 'm', (uint8_t)(id >> 8), (uint8_t)id, 0, (uint8_t)(id >> 8), (uint8_t)id};
+    uint8_t packet[] = {dup ? 0x3C : 0x34, 9, 0, 2, 'c', 'm', (uint8_t)(id >> 8), (uint8_t)id, 0,
+        (uint8_t)(id >> 8), (uint8_t)id};
     send_packet(packet, sizeof packet);
 }
 
@@ -176,7 +189,8 @@ static void take_connect(const uint8_t *body)
         memset(gateway.held, 0, sizeof gateway.held);
         gateway.message_id = 0;
     }
-    uint8_t packet[18] = {0x20, 14, gateway.session, 0, 11, 0x21, 0, gateway.receive_maximum, 0x22, 0, gateway.alias_maximum, 0x27, 0, 0, 0, gateway.maximum_packet};
+    uint8_t packet[18] = {0x20, 14, gateway.session, 0, 11, 0x21, 0, gateway.receive_maximum, 0x22,
+        0, gateway.alias_maximum, 0x27, 0, 0, 0, gateway.maximum_packet};
     if (gateway.maximum_qos < 2) {
         packet[1] = 16;
         packet[4] = 13;
@@ -188,7 +202,8 @@ static void take_connect(const uint8_t *body)
     send_packet(connack, connack[1] + 2u);
     if (body[7] & 4) {
         const uint8_t *will = body + 10 + 14 + 2 + body[25] + 1;
-        snprintf(gateway.will, sizeof gateway.will, "%.*s=%.*s", will[1], (const char *)will + 2, will[3 + will[1]], (const char *)will + 4 + will[1]);
+        snprintf(gateway.will, sizeof gateway.will, "%.*s=%.*s", will[1], (const char *)will + 2,
+            will[3 + will[1]], (const char *)will + 4 + will[1]);
     }
     if (gateway.session) {
         go_on_with_message();
@@ -203,7 +218,8 @@ static void take_connect(const uint8_t *body)
 /* The full sequence whose low 16 bits are `id`, near the one that the device announced. */
 static uint32_t sequence_of(uint16_t id)
 {
-    return gateway.next_sequence + (uint32_t)(int32_t)(int16_t)(id - (uint16_t)gateway.next_sequence);
+    return gateway.next_sequence +
+           (uint32_t)(int32_t)(int16_t)(id - (uint16_t)gateway.next_sequence);
 }
 
 /* Receive Maximum counts from PUBLISH, or a PUBREL that comes first, to PUBCOMP [MQTT-4.9.0-1]. */
@@ -211,7 +227,8 @@ static void open_id(uint16_t id)
 {
     gateway.open[gateway.open_count++] = id;
     CHECK(gateway.open_count <= gateway.receive_maximum, "%u in flight", gateway.open_count);
-    gateway.most_open = gateway.open_count > gateway.most_open ? gateway.open_count : gateway.most_open;
+    gateway.most_open =
+        gateway.open_count > gateway.most_open ? gateway.open_count : gateway.most_open;
 }
 
 static bool close_id(uint16_t id)
@@ -219,7 +236,8 @@ static bool close_id(uint16_t id)
     for (unsigned i = 0; i < gateway.open_count; i++) {
         if (gateway.open[i] == id) {
             gateway.open_count--;
-            memmove(gateway.open + i, gateway.open + i + 1, (gateway.open_count - i) * sizeof gateway.open[0]);
+            memmove(gateway.open + i, gateway.open + i + 1,
+                (gateway.open_count - i) * sizeof gateway.open[0]);
             return true;
         }
     }
@@ -230,7 +248,8 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
 {
     unsigned at = 2u + ow_get_u16(body);
     unsigned qos = flags >> 1 & 3;
-    CHECK(qos <= gateway.maximum_qos && length + 2 <= gateway.maximum_packet, "QoS %u, %u bytes", qos, length);
+    CHECK(qos <= gateway.maximum_qos && length + 2 <= gateway.maximum_packet, "QoS %u, %u bytes",
+        qos, length);
     if (at > 2) {
         memcpy(gateway.topic, body + 2, at - 2);
         gateway.topic[at - 2] = '\0';
@@ -252,7 +271,8 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
         return;
     }
     CHECK_EQUAL(length - at, 8);
-    CHECK(gateway.last_id == 0 || gateway.refused || (int16_t)(id - gateway.last_id) > 0, "%u after %u", id, gateway.last_id);
+    CHECK(gateway.last_id == 0 || gateway.refused || (int16_t)(id - gateway.last_id) > 0,
+        "%u after %u", id, gateway.last_id);
     gateway.last_id = id;
     open_id(id);
     gateway.publishes++;
@@ -272,7 +292,8 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
     if (!(gateway.held[id / 8] & 1 << id % 8)) {
         uint32_t sequence = sequence_of(id);
         CHECK(sequence < GATEWAY_SEQUENCES, "%u", sequence);
-        CHECK(gateway.routed[sequence] == 0 || memcmp(gateway.source[sequence], body + at, 8) == 0, "sequence %u used twice", sequence);
+        CHECK(gateway.routed[sequence] == 0 || memcmp(gateway.source[sequence], body + at, 8) == 0,
+            "sequence %u used twice", sequence);
         gateway.routed[sequence]++;
         memcpy(gateway.source[sequence], body + at, 8);
         if (qos == 2) {
@@ -290,7 +311,8 @@ static void take_pubrel(uint16_t id)
         open_id(id);
         close_id(id);
     } else {
-        CHECK(gateway.recs[0] == id, "PUBREL of %u before %u", id, gateway.recs[0]); /* [MQTT-4.6.0-4] */
+        /* [MQTT-4.6.0-4] */
+        CHECK(gateway.recs[0] == id, "PUBREL of %u before %u", id, gateway.recs[0]);
         gateway.rec_count--;
         memmove(gateway.recs, gateway.recs + 1, gateway.rec_count * sizeof gateway.recs[0]);
     }
@@ -350,7 +372,8 @@ static void take_stream(const uint8_t *bytes, unsigned length)
     gateway.packet_length = (uint16_t)(gateway.packet_length + length);
     while (gateway.packet_length >= 2) {
         unsigned head = gateway.packet[1] & 0x80 ? 3 : 2;
-        unsigned size = (gateway.packet[1] & 0x7Fu) | (head == 3 ? (unsigned)gateway.packet[2] << 7 : 0);
+        unsigned size =
+            (gateway.packet[1] & 0x7Fu) | (head == 3 ? (unsigned)gateway.packet[2] << 7 : 0);
         if (gateway.packet_length < head + size) {
             break;
         }
@@ -391,7 +414,8 @@ static void take_body(void)
         }
         return;
     }
-    if (ow_crc(handshake ? 0xFFFF : gateway.seed, gateway.body, gateway.body_length) != OW_CRC_RESIDUE) {
+    if (ow_crc(handshake ? 0xFFFF : gateway.seed, gateway.body, gateway.body_length) !=
+        OW_CRC_RESIDUE) {
         return;
     }
     if (handshake) {

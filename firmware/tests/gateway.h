@@ -1,8 +1,10 @@
 /*
- * A gateway in memory, for tests: the far end of the link and an MQTT 5 server with Delivery Method B, just enough of both.
+ * A gateway in memory, for tests: the far end of the link and an MQTT 5 server with Delivery Method
+ * B, just enough of both.
  *
- * Bytes of the device come in one by one, bytes for it go to `board.to_device` through `gateway_line`. What a real gateway keeps on its disk
- * survives gateway_kill; the link and the connection do not.
+ * Bytes of the device come in one by one, bytes for it go to `board.to_device` through
+ * `gateway_line`. What a real gateway keeps on its disk survives gateway_kill; the link and the
+ * connection do not.
  */
 #ifndef GATEWAY_H
 #define GATEWAY_H
@@ -41,12 +43,14 @@ struct gateway {
     uint8_t packet[512];
     uint16_t packet_length;
     char topic[64]; /* of alias 1 */
-    uint16_t open[16]; /* ids of publications between PUBLISH and PUBCOMP on this connection, in order of PUBLISH */
+    /* ids of publications between PUBLISH and PUBCOMP on this connection, in order of PUBLISH */
+    uint16_t open[16];
     uint8_t open_count, most_open;
     uint16_t last_id; /* of PUBLISH on this connection, for the order */
     uint16_t recs[16]; /* PUBRECs sent and not answered by PUBREL, in order */
     uint8_t rec_count;
-    bool refused; /* a PUBLISH was refused, or a PUBREL unknown: that one may come again out of order */
+    /* a PUBLISH was refused, or a PUBREL unknown: that one may come again out of order */
+    bool refused;
 
     /* a message for the device, at QoS 2 */
     uint16_t message_id; /* 0: none */
@@ -61,10 +65,12 @@ struct gateway {
     uint8_t maximum_qos;
     uint8_t maximum_packet;
     bool refuse_device;     /* in WELCOME */
-    const uint8_t *connack; /* instead of the usual one, once; its length is its second byte plus 2 */
+    /* instead of the usual one, once; its length is its second byte plus 2 */
+    const uint8_t *connack;
 
     /* what happened */
-    uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes, unsubscribes, pubacks;
+    uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes,
+        unsubscribes, pubacks;
     uint32_t qos0; /* publications at QoS 0 */
     uint32_t retained; /* publications with RETAIN */
     uint16_t pubcomps[2]; /* by success and 0x92 */

@@ -1,6 +1,7 @@
 /*
- * The program whose size is budgeted (`make size`): UART driver, tick, link, client and EEPROM journal; it connects, publishes 20 bytes at
- * QoS 2 and subscribes at QoS 2. The switches of ow_config.h take parts away.
+ * The program whose size is budgeted (`make size`): UART driver, tick, link, client and EEPROM
+ * journal; it connects, publishes 20 bytes at QoS 2 and subscribes at QoS 2. The switches of
+ * ow_config.h take parts away.
  */
 #include <string.h>
 
@@ -24,7 +25,8 @@ static void fill(struct ow_message *message, uint8_t *payload)
     message->size = PAYLOAD;
 }
 
-static void recall_packet(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+static void recall_packet(
+    const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
 {
     fill(message, scratch);
     memcpy(scratch, entry->source, OW_JOURNAL_SOURCE);

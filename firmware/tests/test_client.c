@@ -1,4 +1,5 @@
-/* Link, client and journal together against a gateway with Delivery Method B: each publication there once, whatever fails. */
+/* Link, client and journal together against a gateway with Delivery Method B: each publication
+ * there once, whatever fails. */
 #include <string.h>
 
 #include "check.h"
@@ -14,7 +15,8 @@ static void produce_all(uint32_t count, uint32_t limit)
             world_produce();
         }
         world_step();
-        CHECK(board.now < end, "%u of %u produced, %u pending", world.produced, last, client.journal.pending);
+        CHECK(board.now < end, "%u of %u produced, %u pending", world.produced, last,
+            client.journal.pending);
     }
 }
 

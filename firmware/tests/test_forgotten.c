@@ -1,4 +1,5 @@
-/* A gateway that has lost the MQTT session, or says that it does not know an identifier: nothing is lost, and doubles are explained. */
+/* A gateway that has lost the MQTT session, or says that it does not know an identifier: nothing is
+ * lost, and doubles are explained. */
 #include <string.h>
 
 #include "check.h"
@@ -41,11 +42,12 @@ static void a_gateway_that_forgot_gets_everything_again(void)
 static bool released(void)
 {
     struct ow_entry entry;
-    return ow_journal_idle(&client.journal) && ow_journal_find(&client.journal, client.journal.tail, &entry) && entry.released;
+    return ow_journal_idle(&client.journal) &&
+           ow_journal_find(&client.journal, client.journal.tail, &entry) && entry.released;
 }
 
-/* The mark `released` of a session that is gone must not outlive it: after one more power cut it would turn into a PUBREL for a
- * publication that the new session has never seen. */
+/* The mark `released` of a session that is gone must not outlive it: after one more power cut it
+ * would turn into a PUBREL for a publication that the new session has never seen. */
 static void a_lost_session_takes_its_releases_along(void)
 {
     world_connect();
@@ -117,7 +119,8 @@ static void a_lost_pubcomp_doubles_nothing(void)
                 }
             }
             CHECK(world_until(world_quiet, 5000));
-            CHECK(gateway.unknown_pubrels == (uint32_t)breaks && gateway.publishes == 1 && world.doubtful == 0);
+            CHECK(gateway.unknown_pubrels == (uint32_t)breaks && gateway.publishes == 1 &&
+                  world.doubtful == 0);
             world_check(1);
         }
     }
@@ -128,11 +131,13 @@ static void a_gateway_that_forgot_what_it_has_just_acknowledged_gets_it_again(vo
     produce_one_and_wait(published); /* PUBREC is on its way */
     lose_everything();
     CHECK(world_until(world_quiet, 1000));
-    CHECK(gateway.unknown_pubrels == 1 && gateway.publishes == 2 && gateway.dups == 0 && gateway.connects == 1);
+    CHECK(gateway.unknown_pubrels == 1 && gateway.publishes == 2 && gateway.dups == 0 &&
+          gateway.connects == 1);
     world_check(1);
 }
 
-/* The gateway has begun a new session, but the device never hears of it: the next CONNACK says that the session is present. */
+/* The gateway has begun a new session, but the device never hears of it: the next CONNACK says that
+ * the session is present. */
 static void a_lost_connack_makes_a_session_doubtful(void)
 {
     produce_one_and_wait(released);

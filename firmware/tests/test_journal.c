@@ -1,4 +1,5 @@
-/* The journal against a model: what was taken and is not done comes back, in order, whatever write the power cut tears. */
+/* The journal against a model: what was taken and is not done comes back, in order, whatever write
+ * the power cut tears. */
 #include "board.h"
 #include "check.h"
 #include "ow_bytes.h"
@@ -108,7 +109,8 @@ static void check_recovery(void)
         CHECK_EQUAL(entry.sequence, sequence);
         source_of(sequence, source);
         CHECK(memcmp(source, entry.source, sizeof source) == 0, "sequence %u", sequence);
-        bool may_be_released = sequence == first && (model.released || doing == RELEASED || doing == DONE);
+        bool may_be_released =
+            sequence == first && (model.released || doing == RELEASED || doing == DONE);
         bool must_be_released = sequence == model.done + 1 && model.released;
         CHECK(entry.released ? may_be_released : !must_be_released, "sequence %u", sequence);
         slot = ow_journal_following(entry.slot);

@@ -1,4 +1,5 @@
-/* After the handshake both ends of the link do the same: two of them in memory, over a line that loses, corrupts, inserts and delays. */
+/* After the handshake both ends of the link do the same: two of them in memory, over a line that
+ * loses, corrupts, inserts and delays. */
 #include "board.h"
 #include "check.h"
 #include "ow_link.h"
@@ -70,11 +71,13 @@ static void step(uint32_t forth, uint32_t back, unsigned bytes_per_ms)
     for (unsigned i = 0; i < 2; i++) {
         struct end *end = &ends[i];
         int16_t byte;
-        while (end->written < (i ? back : forth) && ow_link_room(&end->link) && board_random() % 100) {
+        while (
+            end->written < (i ? back : forth) && ow_link_room(&end->link) && board_random() % 100) {
             ow_link_put(&end->link, stream_byte(i, end->written++));
         }
         end->down |= ow_link_tick(&end->link, now) == OW_LINK_DOWN;
-        for (unsigned n = 0; n < bytes_per_ms && (byte = ow_link_transmit(&end->link, now)) >= 0; n++) {
+        for (unsigned n = 0; n < bytes_per_ms && (byte = ow_link_transmit(&end->link, now)) >= 0;
+            n++) {
             put_on_line(&ends[!i], (uint8_t)byte);
         }
         for (unsigned n = 0; n < bytes_per_ms && end->tail != end->head; n++) {
@@ -89,7 +92,8 @@ static uint32_t exchange(uint32_t forth, uint32_t back, uint32_t limit)
     for (uint32_t steps = 1; steps <= limit; steps++) {
         step(forth, back, 11);
         CHECK(!ends[0].down && !ends[1].down, "given up after %u ms", steps);
-        if (ends[0].read == back && ends[1].read == forth && ow_link_drained(&ends[0].link) && ow_link_drained(&ends[1].link)) {
+        if (ends[0].read == back && ends[1].read == forth && ow_link_drained(&ends[0].link) &&
+            ow_link_drained(&ends[1].link)) {
             return steps;
         }
     }
@@ -103,7 +107,8 @@ static void a_clean_line_is_used_well(void)
     double one_way = STREAM / (11.0 * exchange(STREAM, 0, 60000));
     double both_ways = STREAM / (11.0 * exchange(STREAM, STREAM, 60000));
     CHECK_EQUAL(ends[0].link.counts.repeats + ends[1].link.counts.repeats, 0);
-    printf("  window %d: %.2f of the line rate one way, %.2f each way at once\n", OW_LINK_WINDOW, one_way, both_ways);
+    printf("  window %d: %.2f of the line rate one way, %.2f each way at once\n", OW_LINK_WINDOW,
+        one_way, both_ways);
     CHECK(one_way > 0.85, "%.2f", one_way);
 }
 
@@ -166,7 +171,8 @@ static void the_timeout_follows_the_round_trip(void)
 {
     lose = corrupt = insert = 0;
     exchange(STREAM, STREAM, 60000);
-    CHECK(ends[0].link.smoothed >> 3 >= 5 && ends[0].link.smoothed >> 3 <= 40, "%u ms", ends[0].link.smoothed >> 3);
+    CHECK(ends[0].link.smoothed >> 3 >= 5 && ends[0].link.smoothed >> 3 <= 40, "%u ms",
+        ends[0].link.smoothed >> 3);
 }
 
 int main(void)

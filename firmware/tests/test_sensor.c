@@ -1,4 +1,5 @@
-/* The sensor example's payloads as byte arrays, and its commands. Built with three readings a packet. */
+/* The sensor example's payloads as byte arrays, and its commands. Built with three readings a
+ * packet. */
 #include "board.h"
 #include "check.h"
 #include "command.h"
@@ -10,10 +11,13 @@ static uint32_t utc_at_start;
 
 static uint8_t encode(uint8_t *out, const uint8_t *source, const char *device)
 {
-    return reading_encode(out, source, &(struct reading_context){.device = device, .utc_at_start = utc_at_start, .counts = &counts});
+    return reading_encode(out, source,
+        &(struct reading_context){
+            .device = device, .utc_at_start = utc_at_start, .counts = &counts});
 }
 
-static void expect(const uint8_t *source, const char *device, const uint8_t *wanted, unsigned length)
+static void expect(
+    const uint8_t *source, const char *device, const uint8_t *wanted, unsigned length)
 {
     uint8_t out[READING_SIZE];
     CHECK_EQUAL(encode(out, source, device), length);
@@ -22,19 +26,23 @@ static void expect(const uint8_t *source, const char *device, const uint8_t *wan
     }
 }
 
-#define EXPECT(source, device, ...) expect(source, device, (const uint8_t[]){__VA_ARGS__}, sizeof(const uint8_t[]){__VA_ARGS__})
+#define EXPECT(source, device, ...)                                                                \
+    expect(source, device, (const uint8_t[]){__VA_ARGS__}, sizeof (const uint8_t[]){__VA_ARGS__})
 
 static void one_reading(void)
 {
     uint8_t source[8];
     reading_put(source, 1767225600, 512, 0, 0); /* 2.5 V = 0x40200000 */
-    EXPECT(source, "s1", 0x81, 0xA5, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00, 0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x02, 0xFA, 0x40,
-           0x20, 0x00, 0x00);
+    EXPECT(source, "s1", 0x81, 0xA5, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00,
+        0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x20, 0x00, 0x00);
     reading_put(source, 1767225600 | 0x80000000u, 0, 3, 0); /* no time, 0 V */
-    EXPECT(source, "s1", 0x81, 0xA4, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'a', 'd', 'c', '3', 0x01, 0x61, 'V', 0x02, 0xFA, 0, 0, 0, 0);
-    reading_put(source, 1767225600 | 0x80000000u, 1023, 0, 7); /* 4.9951171875 V = 0x409FD800, after 7 samples that were not taken */
-    EXPECT(source, "s1", 0x82, 0xA4, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x9F, 0xD8, 0x00, 0xA2, 0x00, 0x66, 'm',
-           'i', 's', 's', 'e', 'd', 0x02, 0x19, 0, 7);
+    EXPECT(source, "s1", 0x81, 0xA4, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'a', 'd', 'c', '3',
+        0x01, 0x61, 'V', 0x02, 0xFA, 0, 0, 0, 0);
+    /* 4.9951171875 V = 0x409FD800, after 7 samples that were not taken */
+    reading_put(source, 1767225600 | 0x80000000u, 1023, 0, 7);
+    EXPECT(source, "s1", 0x82, 0xA4, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'a', 'd', 'c', '0',
+        0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x9F, 0xD8, 0x00, 0xA2, 0x00, 0x66, 'm', 'i', 's', 's',
+        'e', 'd', 0x02, 0x19, 0, 7);
 }
 
 static void a_reading_from_before_the_time_was_known(void)
@@ -42,8 +50,8 @@ static void a_reading_from_before_the_time_was_known(void)
     uint8_t source[8];
     reading_put(source, 3 | 0x80000000u, 512, 0, 0);
     utc_at_start = 1767225597;
-    EXPECT(source, "s1", 0x81, 0xA5, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00, 0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x02, 0xFA, 0x40,
-           0x20, 0x00, 0x00);
+    EXPECT(source, "s1", 0x81, 0xA5, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00,
+        0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x20, 0x00, 0x00);
     utc_at_start = 0;
 }
 
@@ -51,16 +59,21 @@ static void a_status(void)
 {
     uint8_t source[8];
     reading_put(source, 5 | 0x80000000u, 258, READING_STATUS, 1);
-    EXPECT(source, "s1", 0x84, 0xA3, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'b', 'o', 'o', 't', 0x02, 0x19, 1, 2, 0xA2, 0x00, 0x65, 'c', 'a', 'u', 's', 'e', 0x02, 0x19, 0,
-           1, 0xA2, 0x00, 0x63, 'b', 'a', 'd', 0x02, 0x19, 1, 0x2C, 0xA2, 0x00, 0x65, 'a', 'g', 'a', 'i', 'n', 0x02, 0x19, 0, 2);
+    EXPECT(source, "s1", 0x84, 0xA3, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'b', 'o', 'o', 't',
+        0x02, 0x19, 1, 2, 0xA2, 0x00, 0x65, 'c', 'a', 'u', 's', 'e', 0x02, 0x19, 0, 1, 0xA2, 0x00,
+        0x63, 'b', 'a', 'd', 0x02, 0x19, 1, 0x2C, 0xA2, 0x00, 0x65, 'a', 'g', 'a', 'i', 'n', 0x02,
+        0x19, 0, 2);
 }
 
 static void three_readings(void)
 {
     uint8_t source[8];
-    reading_put_three(source, 1767225600, (const uint16_t[]){512, 1023, 1}); /* 1: 0.0048828125 V = 0x3BA00000 */
-    EXPECT(source, "s1", 0x83, 0xA4, 0x21, 0x67, 's', '1', ':', 'a', 'd', 'c', '0', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00, 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x20, 0, 0, 0xA3,
-           0x01, 0x61, 'V', 0x06, 0x19, 0, 2, 0x02, 0xFA, 0x40, 0x9F, 0xD8, 0, 0xA3, 0x01, 0x61, 'V', 0x06, 0x19, 0, 4, 0x02, 0xFA, 0x3B, 0xA0, 0, 0);
+    /* 1: 0.0048828125 V = 0x3BA00000 */
+    reading_put_three(source, 1767225600, (const uint16_t[]){512, 1023, 1});
+    EXPECT(source, "s1", 0x83, 0xA4, 0x21, 0x67, 's', '1', ':', 'a', 'd', 'c', '0', 0x22, 0x1A,
+        0x69, 0x55, 0xB9, 0x00, 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x20, 0, 0, 0xA3, 0x01, 0x61,
+        'V', 0x06, 0x19, 0, 2, 0x02, 0xFA, 0x40, 0x9F, 0xD8, 0, 0xA3, 0x01, 0x61, 'V', 0x06, 0x19,
+        0, 4, 0x02, 0xFA, 0x3B, 0xA0, 0, 0);
 }
 
 static void the_longest_fit(void)
@@ -69,7 +82,8 @@ static void the_longest_fit(void)
     const char *name = "abcdefghijklmnopqrstuvw";
     reading_put(source, 1767225600, READING_BOOT_MASK, READING_STATUS, 3);
     CHECK(encode(out, source, name) <= READING_SIZE);
-    CHECK(out[2] == 0x21 && out[3] == 0x78 && out[4] == 24, "a text of 24 characters has its length in a byte of its own");
+    CHECK(out[2] == 0x21 && out[3] == 0x78 && out[4] == 24,
+        "a text of 24 characters has its length in a byte of its own");
     reading_put(source, 1767225600, 1023, 7, 255);
     CHECK(encode(out, source, name) <= READING_SIZE);
     reading_put_three(source, 1767225600, (const uint16_t[]){1023, 1023, 1023});
@@ -90,7 +104,9 @@ static void commands(void)
     CHECK_EQUAL(number, 65535);
     CHECK_EQUAL(command("identify", &number), COMMAND_IDENTIFY);
     CHECK_EQUAL(command("reboot", &number), COMMAND_REBOOT);
-    const char *wrong[] = {"", "interval", "interval ", "interval 0", "interval 65536", "interval 100000", "interval 5s", "interval -1", "identif", "identify ", "Reboot", "reboots"};
+    const char *wrong[] = {"", "interval", "interval ", "interval 0", "interval 65536",
+        "interval 100000", "interval 5s", "interval -1", "identif", "identify ", "Reboot",
+        "reboots"};
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECK(command(wrong[i], &number) == COMMAND_UNKNOWN, "'%s'", wrong[i]);
     }

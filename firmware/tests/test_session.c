@@ -1,4 +1,5 @@
-/* What a client does beside publishing at QoS 2: messages from the gateway, other QoS, limits, wills. */
+/* What a client does beside publishing at QoS 2: messages from the gateway, other QoS, limits,
+ * wills. */
 #include <string.h>
 
 #include "check.h"
@@ -105,8 +106,8 @@ static bool take_message_is_cut(void)
     return false;
 }
 
-/* The program sees a message again only if the cut came before its id was in the EEPROM: then nothing of it outlives the cut but what the
- * program itself has written. */
+/* The program sees a message again only if the cut came before its id was in the EEPROM: then
+ * nothing of it outlives the cut but what the program itself has written. */
 static bool recovers_from_cut(uint32_t at)
 {
     if (!take_message_is_cut()) {
@@ -118,7 +119,8 @@ static bool recovers_from_cut(uint32_t at)
         uint32_t before = world.received[9];
         bool told = client.journal.held == 9 || gateway.message_received;
         CHECK(world_until(no_message_open, 5000));
-        CHECK(world.received[9] == before + !told, "%u times after a cut at %u", world.received[9], at);
+        CHECK(world.received[9] == before + !told, "%u times after a cut at %u", world.received[9],
+            at);
         CHECK(before == 1 || !told);
     }
     return true;
@@ -255,7 +257,8 @@ static void what_the_gateway_cannot_take_is_kept_and_told(void)
 static void publish_goes_through_save_packet(void)
 {
     uint8_t payload[12] = {0};
-    struct ow_message message = {.topic = "t", .topic_length = 1, .payload = payload, .size = 12, .qos = 2};
+    struct ow_message message = {
+        .topic = "t", .topic_length = 1, .payload = payload, .size = 12, .qos = 2};
     world_subscribe();
     CHECK_EQUAL(ow_mqtt_publish(&client, &message), OW_CANNOT_KEEP);
     message.size = 8;
@@ -274,7 +277,8 @@ static void publish_goes_through_save_packet(void)
 
 static void a_will_is_left(void)
 {
-    const struct ow_message will = {.topic = "w/s1", .topic_length = 4, .payload = (const uint8_t *)"off", .size = 3};
+    const struct ow_message will = {
+        .topic = "w/s1", .topic_length = 4, .payload = (const uint8_t *)"off", .size = 3};
     world_new();
     world.will = &will;
     world_boot();
@@ -284,7 +288,11 @@ static void a_will_is_left(void)
 
 static void a_gateway_that_keeps_no_messages_gets_none_to_keep(void)
 {
-    struct ow_message message = {.topic = "t", .topic_length = 1, .payload = (const uint8_t *)"x", .size = 1, .retain = true};
+    struct ow_message message = {.topic = "t",
+        .topic_length = 1,
+        .payload = (const uint8_t *)"x",
+        .size = 1,
+        .retain = true};
     world_subscribe();
     CHECK_EQUAL(ow_mqtt_publish(&client, &message), OW_ACCEPTED);
     world_run(20);
@@ -314,7 +322,8 @@ static void the_time_comes_with_the_connection(void)
 static void expect_loss(enum ow_lost cause, uint8_t reason, uint32_t wait)
 {
     world_run(200);
-    CHECK(world.lost[cause] == 1 && world.reason == reason, "%u times, reason %x", world.lost[cause], world.reason);
+    CHECK(world.lost[cause] == 1 && world.reason == reason, "%u times, reason %x",
+        world.lost[cause], world.reason);
     CHECK(world_until(world_online, 5000 + wait));
 }
 

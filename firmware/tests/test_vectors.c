@@ -1,4 +1,5 @@
-/* The link against tests/vectors/link.txt, whose values come from another program. Built with the largest sizes of the wire format. */
+/* The link against tests/vectors/link.txt, whose values come from another program. Built with the
+ * largest sizes of the wire format. */
 #include "check.h"
 #include "ow_crc.h"
 #include "ow_frame.h"
@@ -41,11 +42,13 @@ static bool is(const char *kind)
     return strncmp(line, kind, strlen(kind)) == 0 && line[strlen(kind)] == ' ';
 }
 
-static void feed(struct ow_link *link, const uint8_t *frame, unsigned length, enum ow_link_event wanted)
+static void feed(
+    struct ow_link *link, const uint8_t *frame, unsigned length, enum ow_link_event wanted)
 {
     for (unsigned i = 0; i < length; i++) {
         enum ow_link_event event = ow_link_receive(link, frame[i], 0);
-        CHECK(event == (i + 1 == length ? wanted : OW_LINK_NOTHING), "event %d at byte %u of: %s", event, i, line);
+        CHECK(event == (i + 1 == length ? wanted : OW_LINK_NOTHING), "event %d at byte %u of: %s",
+            event, i, line);
     }
 }
 
@@ -104,11 +107,13 @@ static void check_hello(void)
     char name[32];
     unsigned length = bytes("frame", frame);
     strcpy(name, text("device"));
-    struct ow_greeting greeting = {name, (uint16_t)number("boot"), (uint32_t)number("incarnation"), (uint32_t)number("next_sequence"), number("flags") & 1};
+    struct ow_greeting greeting = {name, (uint16_t)number("boot"), (uint32_t)number("incarnation"),
+        (uint32_t)number("next_sequence"), number("flags") & 1};
     ow_link_init(&link);
     link.attempt = (uint8_t)(number("attempt") - 1);
     ow_link_greet(&link, &greeting);
-    /* The sizes are fixed when the firmware is built: patch them where they stand in the message. */
+    /* The sizes are fixed when the firmware is built: patch them where they stand in the
+     * message. */
     link.ring[12] = (uint8_t)number("mtu");
     link.ring[13] = (uint8_t)number("window");
     sends(&link, frame, length);
@@ -150,15 +155,18 @@ static void check_bad(void)
     uint8_t frame[1024];
     in_session(&link, (uint16_t)number("seed"));
     feed(&link, frame, bytes("frame", frame), OW_LINK_NOTHING);
-    CHECK(link.counts.broken == (strcmp(text("frame"), "0100") ? 1 : link.counts.broken), "%s", line);
+    CHECK(
+        link.counts.broken == (strcmp(text("frame"), "0100") ? 1 : link.counts.broken), "%s", line);
     CHECK(!link.ack_due && link.expected == 0 && link.state == OW_LINK_OPEN, "%s", line);
 }
 
 static void check_seed(void)
 {
-    uint16_t boot = (uint16_t)number("boot"), gateway_boot = (uint16_t)number("gateway_boot"), handshake = (uint16_t)number("handshake");
-    uint8_t counters[] = {(uint8_t)(boot >> 8),         (uint8_t)boot,         (uint8_t)number("attempt"), (uint8_t)(gateway_boot >> 8),
-                          (uint8_t)gateway_boot, (uint8_t)(handshake >> 8), (uint8_t)handshake};
+    uint16_t boot = (uint16_t)number("boot"), gateway_boot = (uint16_t)number("gateway_boot"),
+             handshake = (uint16_t)number("handshake");
+    uint8_t counters[] = {(uint8_t)(boot >> 8), (uint8_t)boot, (uint8_t)number("attempt"),
+        (uint8_t)(gateway_boot >> 8), (uint8_t)gateway_boot, (uint8_t)(handshake >> 8),
+        (uint8_t)handshake};
     CHECK_EQUAL(ow_crc(OW_CRC_INITIAL, counters, sizeof counters), number("seed"));
 }
 

@@ -1,4 +1,5 @@
-/* Without persistence: what a program keeps in RAM until the next power cut, and what it sends once and does not keep at all. */
+/* Without persistence: what a program keeps in RAM until the next power cut, and what it sends once
+ * and does not keep at all. */
 #include "check.h"
 #include "ow_bytes.h"
 #include "world.h"
@@ -8,7 +9,12 @@ static uint8_t payload[OW_JOURNAL_SOURCE];
 /* As world_produce, through ow_mqtt_publish. */
 static enum ow_result publish(uint8_t qos)
 {
-    struct ow_message message = {.topic = "t", .topic_length = 1, .payload = payload, .size = sizeof payload, .qos = qos, .alias = 1};
+    struct ow_message message = {.topic = "t",
+        .topic_length = 1,
+        .payload = payload,
+        .size = sizeof payload,
+        .qos = qos,
+        .alias = 1};
     ow_put_u32(payload, client.journal.next);
     ow_put_u32(payload + 4, client.journal.next * 2654435761u);
     return ow_mqtt_publish(&client, &message);
@@ -59,7 +65,8 @@ static void a_power_cut_takes_it_away_and_makes_a_new_device(void)
     gateway_start();
     CHECK(world_until(world_online, 5000));
     world_run(100);
-    CHECK(gateway.clean_start && client.journal.incarnation != incarnation, "else sequences would be used again");
+    CHECK(gateway.clean_start && client.journal.incarnation != incarnation,
+        "else sequences would be used again");
 }
 
 /* --- sent once --- */

@@ -16,7 +16,8 @@ static void source_of(uint32_t sequence, uint8_t *source)
     ow_put_u32(source + 4, sequence * 2654435761u);
 }
 
-static void recall_packet(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+static void recall_packet(
+    const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
 {
     memcpy(scratch, entry->source, OW_JOURNAL_SOURCE);
     message->topic = "t";
@@ -52,7 +53,11 @@ static void message_received(const struct ow_message *message)
     world.received[message->payload[1]]++;
     if (world.reply) {
         uint8_t payload[OW_JOURNAL_SOURCE] = {message->payload[1]};
-        struct ow_message reply = {.topic = "t", .topic_length = 1, .payload = payload, .size = sizeof payload, .qos = world.reply_qos};
+        struct ow_message reply = {.topic = "t",
+            .topic_length = 1,
+            .payload = payload,
+            .size = sizeof payload,
+            .qos = world.reply_qos};
         CHECK_EQUAL(ow_mqtt_publish(&client, &reply), OW_ACCEPTED);
     }
 }
@@ -219,9 +224,11 @@ uint32_t world_check(unsigned times)
     for (uint32_t sequence = 1; sequence <= world.produced; sequence++) {
         source_of(sequence, source);
         CHECK(gateway.routed[sequence] >= 1, "sequence %u was lost", sequence);
-        CHECK(gateway.routed[sequence] <= times, "sequence %u was routed %u times", sequence, gateway.routed[sequence]);
+        CHECK(gateway.routed[sequence] <= times, "sequence %u was routed %u times", sequence,
+            gateway.routed[sequence]);
         doubled += gateway.routed[sequence] > 1;
-        CHECK(memcmp(gateway.source[sequence], source, sizeof source) == 0, "sequence %u was altered", sequence);
+        CHECK(memcmp(gateway.source[sequence], source, sizeof source) == 0,
+            "sequence %u was altered", sequence);
     }
     for (uint32_t sequence = world.produced + 1; sequence < GATEWAY_SEQUENCES; sequence++) {
         CHECK(gateway.routed[sequence] == 0, "sequence %u was never produced", sequence);

@@ -1,7 +1,9 @@
 /*
- * The client, its board and the gateway together, over a line that may fail. One step is a millisecond.
+ * The client, its board and the gateway together, over a line that may fail. One step is a
+ * millisecond.
  *
- * The application of these tests publishes the journal's source as it is, on topic "t" with alias 1, and counts the messages it gets.
+ * The application of these tests publishes the journal's source as it is, on topic "t" with alias
+ * 1, and counts the messages it gets.
  */
 #ifndef WORLD_H
 #define WORLD_H
@@ -15,7 +17,9 @@ struct world {
     bool unplugged;
     uint8_t delay;          /* milliseconds from the device to the gateway */
     uint32_t produced;      /* highest sequence that the journal has taken */
-    uint32_t received[256]; /* messages by their second byte since board_new; survive a power cut, as an effect in the world does */
+    /* messages by their second byte since board_new; survive a power cut, as an effect in the world
+     * does */
+    uint32_t received[256];
     uint32_t lost[8];       /* calls of connection_lost by cause */
     uint8_t reason;         /* of the last one */
     uint8_t answers[16];    /* calls of answered by packet type */
@@ -24,7 +28,9 @@ struct world {
     uint8_t qos;            /* of publications, 2 at first */
     uint32_t connected;
     bool session_present;
-    uint32_t doubtful;      /* connections whose session may have begun after publications were released in an earlier one */
+    /* connections whose session may have begun after publications were released in an earlier
+     * one */
+    uint32_t doubtful;
     bool subscribe;
     bool any_message; /* they may look as they like; else they have two bytes */
     bool reply; /* publish from inside message_received */
@@ -51,7 +57,8 @@ bool world_produce(void); /* one publication into the journal; false: not possib
 bool world_quiet(void);   /* everything produced is done */
 bool world_online(void);
 
-/* Every publication that the device made was routed; `times` is how often at most. Returns how many were routed more than once. */
+/* Every publication that the device made was routed; `times` is how often at most. Returns how many
+ * were routed more than once. */
 uint32_t world_check(unsigned times);
 
 #endif

@@ -1,11 +1,13 @@
-"""Who may connect, publish, subscribe and receive. Each question is answered with a reason to refuse, or None.
+"""Who may connect, publish, subscribe and receive. Each question is answered with a reason to
+refuse, or None.
 
-`Access` is what a listener asks at CONNECT: who is this? `Acl` says what each of them may do; it is one for the whole broker, since
-messages for a session that is away must be judged, too.
+`Access` is what a listener asks at CONNECT: who is this? `Acl` says what each of them may do; it is
+one for the whole broker, since messages for a session that is away must be judged, too.
 
-Rules of an ACL: without any section everybody who is let in may do everything. With sections, a client may do what any section that names
-its user and client identifier allows. `%u` and `%c` in a filter stand for the user name and the client identifier. Nobody but the broker
-publishes to `$SYS…` (MQTT 5, section 4.7.2).
+Rules of an ACL: without any section everybody who is let in may do everything. With sections, a
+client may do what any section that names its user and client identifier allows. `%u` and `%c` in a
+filter stand for the user name and the client identifier. Nobody but the broker publishes to `$SYS…`
+(MQTT 5, section 4.7.2).
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ Refusal = tuple[ReasonCode, str]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An answer that takes time, such as a password against a memory-hard hash: to be found elsewhere than on the event loop.
+    """An answer that takes time, such as a password against a memory-hard hash: to be found
+    elsewhere than on the event loop.
 
     user: who the client will be when it is let in. answer: called once, on any thread.
     """
@@ -43,9 +46,13 @@ class Question:
 
 
 class Access(Protocol):
-    """The rules of one listener. `refuses_connect` sets `connection.user` of those that it lets in at once."""
+    """The rules of one listener. `refuses_connect` sets `connection.user` of those that it lets in
+    at once.
+    """
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None: ...
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | Question | None: ...
 
     def holds(self, connection: Connection) -> bool:
         """Whether a connection that was let in would be let in again."""
@@ -56,7 +63,9 @@ class Access(Protocol):
 
 
 class ByAcl:
-    """What clients may do, as the broker's ACL says; whom a listener lets in is for its own class to say."""
+    """What clients may do, as the broker's ACL says; whom a listener lets in is for its own class
+    to say.
+    """
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None:
         if connection.broker.acl.may_write(connection.user, connection.client, topic.name):
@@ -70,7 +79,9 @@ class ByAcl:
 
 
 class Acl:
-    """The [[acl]] sections of a configuration. user: None for anonymous clients and devices; sections name them as ""."""
+    """The [[acl]] sections of a configuration. user: None for anonymous clients and devices;
+    sections name them as "".
+    """
 
     def __init__(self, sections: list[AclSection]) -> None:
         self._sections = sections
@@ -85,9 +96,18 @@ class Acl:
         return not self._sections or self._may("read", user, client, topic, topic_matches)
 
     def may_subscribe(self, user: str | None, client: str, topic_filter: str) -> bool:
-        return not self._sections or self._may("subscribe", user, client, split_shared(topic_filter)[1], covers)
+        return not self._sections or self._may(
+            "subscribe", user, client, split_shared(topic_filter)[1], covers
+        )
 
-    def _may(self, what: str, user: str | None, client: str, wanted: str, fits: Callable[[str, str], bool]) -> bool:
+    def _may(
+        self,
+        what: str,
+        user: str | None,
+        client: str,
+        wanted: str,
+        fits: Callable[[str, str], bool],
+    ) -> bool:
         key = (what, user, client, wanted)
         known = self._known.get(key)
         if known is None:
@@ -99,13 +119,18 @@ class Acl:
         return known
 
     def _filters(self, what: str, user: str, client: str) -> list[str]:
-        """The filters that hold for a client, with its names put in. A name with a wildcard or a slash in it would widen a filter: it gets
-        none of those that mention it."""
+        """The filters that hold for a client, with its names put in. A name with a wildcard or a
+        slash in it would widen a filter: it gets none of those that mention it.
+        """
         found = []
         for section in self._sections:
             named = any(fnmatchcase(user, pattern) for pattern in section.users)
             if named and any(fnmatchcase(client, pattern) for pattern in section.clients):
-                for item in getattr(section, what) if what != "subscribe" else section.subscribe or section.read:
+                for item in (
+                    getattr(section, what)
+                    if what != "subscribe"
+                    else section.subscribe or section.read
+                ):
                     if ("%u" in item and not _plain(user)) or ("%c" in item and not _plain(client)):
                         continue
                     found.append(item.replace("%u", user).replace("%c", client))
@@ -117,7 +142,9 @@ def _plain(name: str) -> bool:
 
 
 def covers(allowed: str, wanted: str) -> bool:
-    """Whether everything that the filter `wanted` matches is matched by the filter `allowed`, too."""
+    """Whether everything that the filter `wanted` matches is matched by the filter `allowed`,
+    too.
+    """
     if wanted[0] == "$" and allowed[0] in "+#":
         return False
     outer, inner = allowed.split("/"), wanted.split("/")

@@ -1,7 +1,8 @@
 """How many may come, and how fast. In: a CONNECT's address. Out: a reason to refuse, or None.
 
-Rules: at most so many clients at a time, and sessions (0x97); and so many CONNECTs per second from one address, in bursts of ten seconds'
-worth (0x9F). Who takes over its own session is one client. A device on a serial line is never refused here: it has no other way in.
+Rules: at most so many clients at a time, and sessions (0x97); and so many CONNECTs per second from
+one address, in bursts of ten seconds' worth (0x9F). Who takes over its own session is one client. A
+device on a serial line is never refused here: it has no other way in.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
 _BURST_S = 10.0
 _NETWORK = 64
-"""Bits of an IPv6 address that one subscriber's line has (RFC 6177); it may use all addresses in it."""
+"""Bits of an IPv6 address that one subscriber's line has (RFC 6177); it may use all addresses in
+it.
+"""
 _ADDRESSES = 4096
 
 
 class Admission:
-    """Per address a bucket: when it will be empty again. Each CONNECT puts 1 / rate seconds into it."""
+    """Per address a bucket: when it will be empty again. Each CONNECT puts 1 / rate seconds into
+    it.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -36,14 +41,19 @@ class Admission:
         known = broker.sessions.get(connection.client)
         if known is None and len(broker.sessions) >= broker.limits.sessions:
             return ReasonCode.QUOTA_EXCEEDED, "too many sessions"
-        if (known is None or known.connection is None) and len(broker.connections) - len(broker.nameless) >= broker.limits.connections:
+        if (known is None or known.connection is None) and len(broker.connections) - len(
+            broker.nameless
+        ) >= broker.limits.connections:
             return ReasonCode.QUOTA_EXCEEDED, "too many connections"
         address = origin(peer.address)
         full = self._empty_at.pop(address, 0.0)
         empty_at = max(full, broker.now) + 1 / broker.limits.connects_per_s
         if empty_at > broker.now + _BURST_S:
             self._empty_at[address] = full
-            return ReasonCode.CONNECTION_RATE_EXCEEDED, f"too many connections per second from {address}"
+            return (
+                ReasonCode.CONNECTION_RATE_EXCEEDED,
+                f"too many connections per second from {address}",
+            )
         if len(self._empty_at) >= _ADDRESSES:
             del self._empty_at[next(iter(self._empty_at))]
         self._empty_at[address] = empty_at
@@ -51,7 +61,9 @@ class Admission:
 
 
 def origin(address: str) -> str:
-    """Whom an address as in `Peer` belongs to: an IPv4 address, an IPv6 network, or what else stands there. Without the port."""
+    """Whom an address as in `Peer` belongs to: an IPv4 address, an IPv6 network, or what else
+    stands there. Without the port.
+    """
     host, colon, _ = address.rpartition(":")
     if not host.startswith("["):
         return host if colon else address

@@ -1,10 +1,12 @@
 """The broker: every session, subscription and message of one gateway. No socket, no disk, no clock.
 
-In: connections (`open`), their bytes (`Connection.receive`), the time (`advance`), and the news that a commit is on disk (`on_disk`).
-Out: `dirty`, the connections that have bytes to write or want to close; and `seal()`, the next commit.
+In: connections (`open`), their bytes (`Connection.receive`), the time (`advance`), and the news
+that a commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
+to close; and `seal()`, the next commit.
 
-Whoever drives it sets `now` (seconds on the time axis, `gateway/service/clock.py`) before it hands in anything, writes what is
-dirty at the end of each turn of the event loop, and seals whenever the disk is free and something is urgent.
+Whoever drives it sets `now` (seconds on the time axis, `gateway/service/clock.py`) before it hands
+in anything, writes what is dirty at the end of each turn of the event loop, and seals whenever the
+disk is free and something is urgent.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
     from gateway.broker.peer import Peer
 
 _AXIS_S = 30.0
-"""Seconds between two notes of the time axis in the store, as long as there are commits to carry them."""
+"""Seconds between two notes of the time axis in the store, as long as there are commits to carry
+them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,14 @@ class Policy:
 
 
 class Broker:
-    """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock is not known. dirty: connections to write
-    to. disk_full: the store takes no more messages; new publications that need the disk are refused. disk_room: bytes of messages that
-    the open changes may hold; what goes beyond is refused, too. queued: bytes in all queues; partial: in packets that have not come whole.
-    nameless: connections without an accepted CONNECT, the oldest first. asking: passwords being compared. orders: to be carried out by the
-    store (`paging.py`), or on another thread (`handshake.Ask`). starved: sessions whose next page was not committed yet."""
+    """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock
+    is not known. dirty: connections to write to. disk_full: the store takes no more messages; new
+    publications that need the disk are refused. disk_room: bytes of messages that the open changes
+    may hold; what goes beyond is refused, too. queued: bytes in all queues; partial: in packets
+    that have not come whole. nameless: connections without an accepted CONNECT, the oldest first.
+    asking: passwords being compared. orders: to be carried out by the store (`paging.py`), or on
+    another thread (`handshake.Ask`). starved: sessions whose next page was not committed yet.
+    """
 
     def __init__(self, config: Config, state: Recovered) -> None:
         self.config = config
@@ -93,7 +100,9 @@ class Broker:
         restore(self, state)
 
     def reconfigure(self, config: Config) -> None:
-        """Go by another configuration from now on. What a client was told at CONNECT holds until its connection ends."""
+        """Go by another configuration from now on. What a client was told at CONNECT holds until
+        its connection ends.
+        """
         self.config = config
         self.limits = config.limits
         self.acl = Acl(config.acl)
@@ -107,9 +116,15 @@ class Broker:
     # -- connections and sessions
 
     def open(self, peer: Peer, policy: Policy) -> Connection:
-        """A connection that has still to say who it is. When too many have not, the one that has had the longest time for it goes."""
+        """A connection that has still to say who it is. When too many have not, the one that has
+        had the longest time for it goes.
+        """
         if len(self.nameless) >= self.limits.connections:
-            self._lose_patience(next(iter(self.nameless)), ReasonCode.SERVER_BUSY, "too many connections have sent no CONNECT")
+            self._lose_patience(
+                next(iter(self.nameless)),
+                ReasonCode.SERVER_BUSY,
+                "too many connections have sent no CONNECT",
+            )
         connection = Connection(self, peer, policy)
         self.connections[connection] = self.nameless[connection] = None
         self.statistics.connections += 1
@@ -120,7 +135,15 @@ class Broker:
         connection.disconnect(reason, text)
 
     def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
-        session = Session(self, self._next_session, client, self.config.queueing(client), expiry, incarnation, user)
+        session = Session(
+            self,
+            self._next_session,
+            client,
+            self.config.queueing(client),
+            expiry,
+            incarnation,
+            user,
+        )
         self._next_session += 1
         self.sessions[client] = session
         return session
@@ -130,7 +153,9 @@ class Broker:
         return self.acl.may_read(session.user, session.client, topic)
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
-        """A connection has its session. Returns the commit that its CONNACK waits for, 0 for none."""
+        """A connection has its session. Returns the commit that its CONNACK waits for, 0 for
+        none.
+        """
         pending = self.wills.pop(session.client, None)
         if pending is not None or will is not None:
             self.changes.wills[session.client] = will
@@ -170,11 +195,15 @@ class Broker:
             self._publish_will(session.client)
 
     def _publish_will(self, client: str) -> None:
-        """Publish the will of a client that is gone; one that is refused now is tried again later."""
+        """Publish the will of a client that is gone; one that is refused now is tried again
+        later.
+        """
         will = self.wills[client]
         expires = None if will.expiry is None else self.now + will.expiry
         topic = self.router.topic(will.topic)
-        burst = Burst(topic, will.payload, will.qos, will.retain, properties=will.properties, expires=expires)
+        burst = Burst(
+            topic, will.payload, will.qos, will.retain, properties=will.properties, expires=expires
+        )
         session = self.sessions.get(client)
         reason = refuses(self, burst)
         if session is not None and not self.acl.may_write(session.user, client, will.topic):
@@ -240,8 +269,10 @@ class Broker:
         return not self.changes.empty or self.rows.waste > 0
 
     def seal(self, sweep: bool = False) -> Commit:
-        """Close the open changes; they are the next commit. Rows that are no longer needed are deleted with it when they are many, or when
-        `sweep` says that there is time: a delete touches pages, too."""
+        """Close the open changes; they are the next commit. Rows that are no longer needed are
+        deleted with it when they are many, or when `sweep` says that there is time: a delete
+        touches pages, too.
+        """
         commit = self.changes.seal(self.spool.boot)
         self.changes = Changes(commit.number + 1)
         if self.now - self._axis_noted >= _AXIS_S:
@@ -273,7 +304,9 @@ class Broker:
         return None if self.utc_start is None else self.utc_start + self.monotonic
 
     def set_clock(self, utc_start: int | None) -> None:
-        """The clock became known, or was corrected. Rows that came before get their time with the next commit."""
+        """The clock became known, or was corrected. Rows that came before get their time with the
+        next commit.
+        """
         if self.utc_start is None and utc_start is not None:
             self.changes.clock = utc_start
             self._axis_noted = float("-inf")
@@ -287,9 +320,19 @@ class Broker:
                 self._lose_patience(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came")
         for connection in list(self.connections):
             silent = now - connection.seen
-            if connection.session is not None and connection.keep_alive and silent > connection.keep_alive:
-                connection.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing was heard for {silent:.0f} s")
-        for client in [client for client, will in self.wills.items() if will.due is not None and will.due <= now]:
+            if (
+                connection.session is not None
+                and connection.keep_alive
+                and silent > connection.keep_alive
+            ):
+                connection.disconnect(
+                    ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing was heard for {silent:.0f} s"
+                )
+        for client in [
+            client
+            for client, will in self.wills.items()
+            if will.due is not None and will.due <= now
+        ]:
             self._publish_will(client)
         for session in [session for session in self.sessions.values() if session.ends <= now]:
             self.end_session(session)

@@ -1,8 +1,11 @@
-"""A burst: publications of one connection that came in one piece and are alike in all but packet identifier and payload.
+"""A burst: publications of one connection that came in one piece and are alike in all but packet
+identifier and payload.
 
-In: a run of PUBLISH packets as they stand in the receive buffer, a decoded PUBLISH, or a row of the store. Out: the PUBLISH packets for a
-receiver, whatever its version, QoS and options. Most bursts hold one publication. A busy publisher's hold dozens, and then checks, routing,
-storage and the building of packets cost one step per burst instead of one per publication: that is what makes Python fast enough here.
+In: a run of PUBLISH packets as they stand in the receive buffer, a decoded PUBLISH, or a row of the
+store. Out: the PUBLISH packets for a receiver, whatever its version, QoS and options. Most bursts
+hold one publication. A busy publisher's hold dozens, and then checks, routing, storage and the
+building of packets cost one step per burst instead of one per publication: that is what makes
+Python fast enough here.
 """
 
 from typing import TYPE_CHECKING
@@ -28,9 +31,10 @@ _KNOWN_SHAPES = 256
 class Burst:
     """`count` publications to one topic with payloads of `size` bytes each.
 
-    raw: where the payloads stand, one every `stride` bytes, the first at `payload_at`; with packets in front of them, the first packet
-    identifier stands at `id_at` (else 0). properties: what MQTT 5 passes through unchanged, encoded, without length. expires: on the
-    broker's time axis, or None. message: id of its row in the store, 0 while no queue row needs one; written: the row is
+    raw: where the payloads stand, one every `stride` bytes, the first at `payload_at`; with packets
+    in front of them, the first packet identifier stands at `id_at` (else 0). properties: what MQTT
+    5 passes through unchanged, encoded, without length. expires: on the broker's time axis, or
+    None. message: id of its row in the store, 0 while no queue row needs one; written: the row is
     there, or in a sealed commit.
     """
 
@@ -111,15 +115,24 @@ class Burst:
             publisher=self.publisher,
         )
 
-    def shape(self, first: int, version5: bool, extra: bytes, name: bytes | None = None) -> tuple[bytes, bytes]:
-        """What stands before and after the packet identifier, up to the payload, in each PUBLISH of this burst.
+    def shape(
+        self, first: int, version5: bool, extra: bytes, name: bytes | None = None
+    ) -> tuple[bytes, bytes]:
+        """What stands before and after the packet identifier, up to the payload, in each PUBLISH of
+        this burst.
 
-        first: the packet's first byte. extra: properties for this receiver alone, encoded. name: stands for the topic name, when an alias
-        does.
+        first: the packet's first byte. extra: properties for this receiver alone, encoded. name:
+        stands for the topic name, when an alias does.
         """
         topic = self.topic
         if self.properties or extra:
-            return _shape(first, version5, topic.wire if name is None else name, self.properties + extra, self.size)
+            return _shape(
+                first,
+                version5,
+                topic.wire if name is None else name,
+                self.properties + extra,
+                self.size,
+            )
         key = (first, version5, self.size)
         shape = topic.shapes.get(key)
         if shape is None:
@@ -129,7 +142,9 @@ class Burst:
         return shape
 
     def packets(self, shape: tuple[bytes, bytes], number: int, skip: int, count: int) -> bytes:
-        """PUBLISH packets of `count` publications from `skip` on. number: of the first, for its packet identifier; 0 at QoS 0."""
+        """PUBLISH packets of `count` publications from `skip` on. number: of the first, for its
+        packet identifier; 0 at QoS 0.
+        """
         head, tail = shape
         raw, stride = self.raw, self.stride
         if count == 1:
@@ -140,7 +155,11 @@ class Burst:
         at, id_at = skip * stride, self.id_at
         if number:
             ids = packet_id(number) - 1
-            if len(head) == id_at and tail == raw[at + id_at + 2 : at + self.payload_at] and head[1:] == raw[at + 1 : at + id_at]:
+            if (
+                len(head) == id_at
+                and tail == raw[at + id_at + 2 : at + self.payload_at]
+                and head[1:] == raw[at + 1 : at + id_at]
+            ):
                 same = bytearray(raw[at : at + count * stride])
             else:
                 gap = head + b"\0\0" + tail
@@ -156,7 +175,9 @@ class Burst:
         return head + head.join(self.payloads(skip, count))
 
 
-def _shape(first: int, version5: bool, topic: bytes, properties: bytes, size: int) -> tuple[bytes, bytes]:
+def _shape(
+    first: int, version5: bool, topic: bytes, properties: bytes, size: int
+) -> tuple[bytes, bytes]:
     tail = encode_varint(len(properties)) + properties if version5 else b""
     length = len(topic) + len(tail) + size + (2 if first & QOS_BITS else 0)
     return b"%c%b%b" % (first, encode_varint(length), topic), tail

@@ -1,4 +1,6 @@
-"""One look at all sessions: what would cost every message something if it were counted as it goes by."""
+"""One look at all sessions: what would cost every message something if it were counted as it goes
+by.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """sessions: how many there are; connected, durable: how many of them are. queued: messages in all queues, what is in flight included;
-    longest: in the longest queue. inflight: messages sent and not yet acknowledged to the end."""
+    """sessions: how many there are; connected, durable: how many of them are. queued: messages in
+    all queues, what is in flight included; longest: in the longest queue. inflight: messages sent
+    and not yet acknowledged to the end.
+    """
 
     sessions: int
     connected: int

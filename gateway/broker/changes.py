@@ -1,11 +1,12 @@
 """What the next commit will hold.
 
-In: what the flows of one or more event-loop turns changed. Out: a `Commit`, plain rows for the store, made in one go when the writer is
-free. Until then a thing that came and went leaves no trace, and a thing that changed ten times is written once: that is what keeps an
-SD card alive.
+In: what the flows of one or more event-loop turns changed. Out: a `Commit`, plain rows for the
+store, made in one go when the writer is free. Until then a thing that came and went leaves no
+trace, and a thing that changed ten times is written once: that is what keeps an SD card alive.
 
-Rules: changes are sealed in order, and a commit holds whole changes only, so everything that one packet caused is in one transaction.
-Whoever must not act before the disk has it waits for the commit's number (`Connection.send`).
+Rules: changes are sealed in order, and a commit holds whole changes only, so everything that one
+packet caused is in one transaction. Whoever must not act before the disk has it waits for the
+commit's number (`Connection.send`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """Open changes. number: of the commit they will be. urgent: somebody waits for it. bytes: of messages in it, as rows."""
+    """Open changes. number: of the commit they will be. urgent: somebody waits for it. bytes: of
+    messages in it, as rows.
+    """
 
     __slots__ = (
         "bytes",
@@ -93,7 +96,9 @@ class Changes:
                 delivery.stored = True
                 commit.queue.append(delivery.row())
         commit.flows = [
-            (session.id, pack_ids(session.inbound.received), *session.outbound.row()) for session in self.flows if session.durable
+            (session.id, pack_ids(session.inbound.received), *session.outbound.row())
+            for session in self.flows
+            if session.durable
         ]
         for topic, retained in self.retained.items():
             if retained is None:
@@ -111,4 +116,12 @@ class Changes:
 
 def _message(burst: Burst) -> MessageRow:
     expires = None if burst.expires is None else int(burst.expires * 1000)
-    return burst.message, burst.topic.name, int(burst.retain), burst.count, burst.properties, expires, burst.body()
+    return (
+        burst.message,
+        burst.topic.name,
+        int(burst.retain),
+        burst.count,
+        burst.properties,
+        expires,
+        burst.body(),
+    )

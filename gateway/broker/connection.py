@@ -1,8 +1,9 @@
 """One MQTT Network Connection, seen from the broker: bytes in, bytes out, and its end.
 
-In: `receive(bytes)`, in whatever pieces they come, and `lost(reason)`. Out: `take()`, the bytes to write now; `closing`, when they are
-the last. Packets that must wait for a commit are held back, and everything behind them too, so order is kept: there is one order of
-packets per connection. What packets mean is found out in `incoming.py`.
+In: `receive(bytes)`, in whatever pieces they come, and `lost(reason)`. Out: `take()`, the bytes to
+write now; `closing`, when they are the last. Packets that must wait for a commit are held back, and
+everything behind them too, so order is kept: there is one order of packets per connection. What
+packets mean is found out in `incoming.py`.
 """
 
 from __future__ import annotations
@@ -43,12 +44,15 @@ class _Held:
 
 
 class Connection:
-    """policy: what the listener allows. client, user: who the client says it is. session: None until CONNECT is accepted. packet_limit: the
-    largest packet that the client takes; our_limit: that we take; aliases_limit: the highest topic alias that it may use. full: the link
-    holds more unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last heard. topics: those that it
-    has published to, by their bytes. aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence: of a device's last
-    publication, or its next one. greeted: the commit that CONNACK waits for, None before there is a CONNACK. missing: bytes until the
-    packet that has begun may be complete."""
+    """policy: what the listener allows. client, user: who the client says it is. session: None
+    until CONNECT is accepted. packet_limit: the largest packet that the client takes; our_limit:
+    that we take; aliases_limit: the highest topic alias that it may use. full: the link holds more
+    unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last
+    heard. topics: those that it has published to, by their bytes. aliases: its topic aliases; told:
+    ours, by topic, at most told_limit. sequence: of a device's last publication, or its next one.
+    greeted: the commit that CONNACK waits for, None before there is a CONNACK. missing: bytes until
+    the packet that has begun may be complete.
+    """
 
     __slots__ = (
         "_partial",
@@ -114,7 +118,9 @@ class Connection:
     # -- bytes out
 
     def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None:
-        """Queue packets, to leave after commit `commit` and after everything queued before them; none once the end has come."""
+        """Queue packets, to leave after commit `commit` and after everything queued before them;
+        none once the end has come.
+        """
         if self.closing is not None:
             return
         held = self.held
@@ -150,7 +156,10 @@ class Connection:
     def answer(self, packet: Packet, commit: int = 0) -> None:
         data = encode_within(packet, self.version, self.packet_limit)
         if data is None:
-            self.disconnect(ReasonCode.PACKET_TOO_LARGE, "an answer is larger than the packets that the client takes")
+            self.disconnect(
+                ReasonCode.PACKET_TOO_LARGE,
+                "an answer is larger than the packets that the client takes",
+            )
         else:
             self.send(data, commit)
 
@@ -170,7 +179,9 @@ class Connection:
         alias = self.told.get(wire, 0)
         if alias or len(self.told) < self.told_limit:
             number = alias or len(self.told) + 1
-            shape = burst.shape(first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire)
+            shape = burst.shape(
+                first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
+            )
             if len(shape[0]) + len(shape[1]) <= room:
                 self.told[wire] = number
                 return shape
@@ -184,7 +195,9 @@ class Connection:
             self.session.outbound.pump()
 
     def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None:
-        """Send publications of a burst at QoS 0; they are dropped for a client that does not read."""
+        """Send publications of a burst at QoS 0; they are dropped for a client that does not
+        read.
+        """
         statistics = self.broker.statistics
         if self.full:
             statistics.dropped += count
@@ -230,8 +243,17 @@ class Connection:
         broker = self.broker
         self._partial += data
         broker.partial += len(data)
-        if broker.partial > broker.limits.memory_bytes and len(self._partial) > _SMALL and self.closing is None:
-            self.fail(ProtocolError("too much memory is taken by packets that are not complete", ReasonCode.QUOTA_EXCEEDED))
+        if (
+            broker.partial > broker.limits.memory_bytes
+            and len(self._partial) > _SMALL
+            and self.closing is None
+        ):
+            self.fail(
+                ProtocolError(
+                    "too much memory is taken by packets that are not complete",
+                    ReasonCode.QUOTA_EXCEEDED,
+                )
+            )
 
     def _kept(self) -> bytes:
         data = bytes(self._partial)
@@ -256,7 +278,9 @@ class Connection:
     # -- the end
 
     def fail(self, error: MqttError) -> None:
-        """The client broke the protocol: say so where the version allows it, and close [MQTT-4.13.1-1]."""
+        """The client broke the protocol: say so where the version allows it, and close
+        [MQTT-4.13.1-1].
+        """
         if self.session is None:
             handshake.refuse(self, error)
         else:
@@ -264,7 +288,9 @@ class Connection:
             self.disconnect(error.code, str(error))
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
-        """End the connection from our side. text: for the log, and as Reason String to a client that wants it."""
+        """End the connection from our side. text: for the log, and as Reason String to a client
+        that wants it.
+        """
         if self.closing is not None:
             return
         self.broker.statistics.disconnect(reason)
@@ -280,7 +306,9 @@ class Connection:
         self.out.clear()
 
     def end(self, reason: str, will: bool) -> None:
-        """Leave the session. Packets that still wait for a commit are dropped with the connection; nobody was promised anything."""
+        """Leave the session. Packets that still wait for a commit are dropped with the connection;
+        nobody was promised anything.
+        """
         self.closing = reason
         self.held.clear()
         self._kept()

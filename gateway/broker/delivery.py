@@ -1,4 +1,6 @@
-"""What stands in a session's queue: a burst, or part of one. And the orders that bring it back from the store."""
+"""What stands in a session's queue: a burst, or part of one. And the orders that bring it back from
+the store.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,37 @@ OVERHEAD = 64
 
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
-"""What a connected session holds in memory beyond what is in flight; the rest of its queue waits in the store."""
+"""What a connected session holds in memory beyond what is in flight; the rest of its queue waits in
+the store.
+"""
 PAGE_LOW = 64
 
 
 class Delivery:
     """A burst, or part of one, in one session's queue.
 
-    first, count: its numbers. skip: index in the burst of its first publication. flags: QoS << 1 | RETAIN. extra: properties for this
-    receiver. sent: how many have been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for none.
-    share: filter of the shared subscription that it comes from. kept: it belongs into the store. stored: it has a row there, or the
-    sealed commit holds one.
+    first, count: its numbers. skip: index in the burst of its first publication. flags: QoS << 1 |
+    RETAIN. extra: properties for this receiver. sent: how many have been sent. left: how many are
+    not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for none. share: filter of the
+    shared subscription that it comes from. kept: it belongs into the store. stored: it has a row
+    there, or the sealed commit holds one.
     """
 
-    __slots__ = ("burst", "commit", "count", "extra", "first", "flags", "kept", "left", "sent", "session", "share", "skip", "stored")
+    __slots__ = (
+        "burst",
+        "commit",
+        "count",
+        "extra",
+        "first",
+        "flags",
+        "kept",
+        "left",
+        "sent",
+        "session",
+        "share",
+        "skip",
+        "stored",
+    )
 
     def __init__(
         self,
@@ -59,7 +78,17 @@ class Delivery:
 
     def row(self) -> QueueRow:
         message = self.burst.message
-        return self.session.id, self.first, self.count, message, self.skip, self.flags, self.extra, self.share, self.burst.size
+        return (
+            self.session.id,
+            self.first,
+            self.count,
+            message,
+            self.skip,
+            self.flags,
+            self.extra,
+            self.share,
+            self.burst.size,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +101,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """A session ends: read which messages its queue refers to from number `first` on, and those rows that came from shared
-    subscriptions."""
+    """A session ends: read which messages its queue refers to from number `first` on, and those
+    rows that came from shared subscriptions.
+    """
 
     session: Session
     first: int

@@ -1,10 +1,12 @@
 """CONNECT and DISCONNECT: how a connection gets its session, and how it leaves it.
 
-Rules: a second connection of a client takes the session over, the first is told 0x8E and closed [MQTT-3.1.4-3]; Clean Start 1 ends the
-old session [MQTT-3.1.2-4], Clean Start 0 resumes it [MQTT-3.1.2-5]; CONNACK says which, after the commit that makes it true. A device on a
-reliable link must use its name as client identifier, and a device that has lost its memory (another incarnation) gets a new session,
-since identifiers of its former life would swallow its new publications. A session belongs to the user who began it, a device's to
-the device; an anonymous one becomes the session of the first user who comes for it, so that clients keep theirs when users are introduced.
+Rules: a second connection of a client takes the session over, the first is told 0x8E and closed
+[MQTT-3.1.4-3]; Clean Start 1 ends the old session [MQTT-3.1.2-4], Clean Start 0 resumes it
+[MQTT-3.1.2-5]; CONNACK says which, after the commit that makes it true. A device on a reliable link
+must use its name as client identifier, and a device that has lost its memory (another incarnation)
+gets a new session, since identifiers of its former life would swallow its new publications. A
+session belongs to the user who began it, a device's to the device; an anonymous one becomes the
+session of the first user who comes for it, so that clients keep theirs when users are introduced.
 """
 
 from __future__ import annotations
@@ -51,15 +53,25 @@ def connect(connection: Connection, packet: Connect) -> None:
     connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
     connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, MAX_PACKET)
     if _P.AUTHENTICATION_METHOD in properties:
-        raise _refusal(connection, "no authentication method is offered here", ReasonCode.BAD_AUTHENTICATION_METHOD)
+        raise _refusal(
+            connection,
+            "no authentication method is offered here",
+            ReasonCode.BAD_AUTHENTICATION_METHOD,
+        )
     if device is not None and packet.client_id != device.name:
-        text = f"client identifier {packet.client_id!r} is not the name of the device, {device.name!r}"
+        text = (
+            f"client identifier {packet.client_id!r} is not the name of the device, {device.name!r}"
+        )
         raise _refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
-    decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(connection, packet)
+    decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
+        connection, packet
+    )
     if isinstance(decision, Question):
         if broker.asking >= _MOST_ASKING:
-            raise _refusal(connection, "too many passwords are being compared", ReasonCode.SERVER_BUSY)
+            raise _refusal(
+                connection, "too many passwords are being compared", ReasonCode.SERVER_BUSY
+            )
         connection.waiting = True
         broker.asking += 1
         broker.orders.append(Ask(connection, packet, decision))
@@ -128,7 +140,9 @@ def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolE
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Session Expiry Interval in seconds. Before MQTT 5, Clean Session 0 means as long as the limit allows."""
+    """Session Expiry Interval in seconds. Before MQTT 5, Clean Session 0 means as long as the limit
+    allows.
+    """
     limit = connection.broker.limits.session_expiry_s
     if packet.version == Version.V5:
         return int(min(properties.get(_P.SESSION_EXPIRY_INTERVAL, 0), limit))
@@ -136,25 +150,41 @@ def _expiry(connection: Connection, packet: Connect, properties: Properties) -> 
 
 
 def _keep_alive(connection: Connection, packet: Connect) -> int:
-    """Keep Alive in seconds, 0 = none. Before MQTT 5 a client cannot be told another one than its own."""
+    """Keep Alive in seconds, 0 = none. Before MQTT 5 a client cannot be told another one than its
+    own.
+    """
     limit = connection.broker.limits.keep_alive_s
     if not limit or packet.version < Version.V5 or 0 < packet.keep_alive <= limit:
         return packet.keep_alive
     return limit
 
 
-def _session(connection: Connection, client: str, clean_start: bool, expiry: int) -> tuple[Session, bool]:
+def _session(
+    connection: Connection, client: str, clean_start: bool, expiry: int
+) -> tuple[Session, bool]:
     """The session for this connection, and whether it was there before."""
     broker, device = connection.broker, connection.peer.device
     incarnation = device.incarnation if device else 0
     session = broker.sessions.get(client)
-    if session is not None and device is None and (session.incarnation or session.user not in (None, connection.user)):
+    if (
+        session is not None
+        and device is None
+        and (session.incarnation or session.user not in (None, connection.user))
+    ):
         owner = "a device on a serial line" if session.incarnation else "another user"
-        raise _refusal(connection, f"client identifier {quote(client)} belongs to {owner}", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        raise _refusal(
+            connection,
+            f"client identifier {quote(client)} belongs to {owner}",
+            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+        )
     if session is not None and session.connection is not None:
-        session.connection.disconnect(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        session.connection.disconnect(
+            ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
+        )
         session = broker.sessions.get(client)
-    if session is not None and (clean_start or session.incarnation != incarnation or session.ends <= broker.now):
+    if session is not None and (
+        clean_start or session.incarnation != incarnation or session.ends <= broker.now
+    ):
         broker.end_session(session)
         session = None
     if session is None:
@@ -170,7 +200,9 @@ def _resume(connection: Connection, session: Session) -> None:
     """Send again what was in flight, in order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
     outbound = session.outbound
     if outbound.released:
-        connection.send(b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in outbound.released))
+        connection.send(
+            b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in outbound.released)
+        )
     outbound.pump()
 
 
@@ -181,11 +213,15 @@ def _will(connection: Connection, will: Will) -> StoredWill:
     router.match(topic)
     reason = topic.refused or connection.policy.access.refuses_publish(connection, topic)
     if reason:
-        raise _refusal(connection, f"the client may not publish its will to {quote(will.topic)}", reason)
+        raise _refusal(
+            connection, f"the client may not publish its will to {quote(will.topic)}", reason
+        )
     properties = dict(will.properties or {})
     delay = properties.pop(_P.WILL_DELAY_INTERVAL, 0)
     expiry = properties.get(_P.MESSAGE_EXPIRY_INTERVAL)
-    return StoredWill(will.topic, will.payload, will.qos, will.retain, pass_through(properties), delay, expiry)
+    return StoredWill(
+        will.topic, will.payload, will.qos, will.retain, pass_through(properties), delay, expiry
+    )
 
 
 def refuse(connection: Connection, error: MqttError) -> None:
@@ -204,8 +240,14 @@ def refuse(connection: Connection, error: MqttError) -> None:
 
 
 def farewell(connection: Connection, reason: ReasonCode, text: str) -> bytes:
-    """The DISCONNECT from our side; empty before MQTT 5, which has none, and before CONNACK has left [MQTT-3.14.0-1]."""
-    if connection.version != Version.V5 or connection.greeted is None or connection.greeted > connection.broker.committed:
+    """The DISCONNECT from our side; empty before MQTT 5, which has none, and before CONNACK has
+    left [MQTT-3.14.0-1].
+    """
+    if (
+        connection.version != Version.V5
+        or connection.greeted is None
+        or connection.greeted > connection.broker.committed
+    ):
         return b""
     if reason not in SERVER_DISCONNECT_CODES:
         reason = ReasonCode.UNSPECIFIED_ERROR
@@ -213,7 +255,9 @@ def farewell(connection: Connection, reason: ReasonCode, text: str) -> bytes:
 
 
 def _within(connection: Connection, packet: Connack | Disconnect) -> bytes:
-    """The packet, if need be without what only people read; empty when even that is larger than the client takes."""
+    """The packet, if need be without what only people read; empty when even that is larger than the
+    client takes.
+    """
     return encode_within(packet, Version.V5, connection.packet_limit) or b""
 
 
@@ -233,4 +277,7 @@ def disconnect(connection: Connection, packet: Disconnect) -> None:
         if expiry and not session.expiry:  # as this CONNECT said, whatever an earlier one did
             raise ProtocolError("DISCONNECT: a session that was to end cannot be kept any more")
         session.expiry = min(expiry, broker.limits.session_expiry_s)
-    connection.end("the client disconnected", will=packet.reason == ReasonCode.DISCONNECT_WITH_WILL or packet.reason >= 0x80)
+    connection.end(
+        "the client disconnected",
+        will=packet.reason == ReasonCode.DISCONNECT_WITH_WILL or packet.reason >= 0x80,
+    )

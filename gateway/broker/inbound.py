@@ -1,13 +1,16 @@
 """The receive flow of one session: Delivery Method B (MQTT 5, section 4.3.3).
 
     PUBLISH, new identifier      → keep the identifier, route at once; commit both; then PUBREC
-    PUBLISH, kept identifier     → PUBREC again, however often; nothing is routed. DUP is no evidence of anything [MQTT-4.3.3-12]
-    PUBLISH, refused             → PUBREC with the reason (0x80 and above); the identifier is not kept [MQTT-4.3.3-9]
+    PUBLISH, kept identifier     → PUBREC again, however often; nothing is routed. DUP is no
+                                 evidence of anything [MQTT-4.3.3-12]
+    PUBLISH, refused             → PUBREC with the reason (0x80 and above); the identifier is not
+                                 kept [MQTT-4.3.3-9]
     PUBREL, kept identifier      → forget it; commit; then PUBCOMP
     PUBREL, unknown identifier   → PUBCOMP with 0x92; never a forged success
 
-Nothing of a payload is kept here. What counts against our Receive Maximum begins anew with each connection (section 4.9): an identifier of
-an earlier connection counts only once its PUBLISH has come again.
+Nothing of a payload is kept here. What counts against our Receive Maximum begins anew with each
+connection (section 4.9): an identifier of an earlier connection counts only once its PUBLISH has
+come again.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from gateway.broker.numbers import unpack_ids
 
 
 class Inbound:
-    """received: identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this connection has brought the PUBLISH.
-    unacknowledged: QoS 1 messages whose PUBACK has not left. commit: number of the last commit that holds a change of `received`."""
+    """received: identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this
+    connection has brought the PUBLISH. unacknowledged: QoS 1 messages whose PUBACK has not left.
+    commit: number of the last commit that holds a change of `received`.
+    """
 
     __slots__ = ("_earlier", "commit", "received", "unacknowledged")
 
@@ -45,7 +50,9 @@ class Inbound:
 
     def all_new(self, identifiers: tuple[int, ...]) -> bool:
         """Whether none of these is kept and none stands there twice."""
-        return self.received.keys().isdisjoint(identifiers) and (len(identifiers) == 1 or len(set(identifiers)) == len(identifiers))
+        return self.received.keys().isdisjoint(identifiers) and (
+            len(identifiers) == 1 or len(set(identifiers)) == len(identifiers)
+        )
 
     def keep(self, identifiers: tuple[int, ...]) -> None:
         self.received.update(dict.fromkeys(identifiers, True))
@@ -56,7 +63,9 @@ class Inbound:
         self.received[identifier] = True
 
     def release(self, identifiers: tuple[int, ...]) -> list[int]:
-        """Forget identifiers; returns the positions of those that were not kept, or not any more."""
+        """Forget identifiers; returns the positions of those that were not kept, or not any
+        more.
+        """
         received = self.received
         unknown = []
         for position, identifier in enumerate(identifiers):

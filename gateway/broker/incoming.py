@@ -1,8 +1,9 @@
 """What a client's bytes say: one packet after the other, and runs of alike ones in one step.
 
-In: bytes that begin with a packet. Out: each packet has done to the connection what it means; and where the first one starts that is not
-complete. A run of PUBLISH packets that differ in identifier and payload only, and a run of plain acknowledgements, are each taken in one
-step (`burst.py`); every other packet goes through `gateway.mqtt.decode`.
+In: bytes that begin with a packet. Out: each packet has done to the connection what it means; and
+where the first one starts that is not complete. A run of PUBLISH packets that differ in identifier
+and payload only, and a run of plain acknowledgements, are each taken in one step (`burst.py`);
+every other packet goes through `gateway.mqtt.decode`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def take(connection: Connection, data: bytes) -> int:
             connection.missing = stop - end
             return at
         if first in _PUBLISHES:
-            at = _publish(connection, data, at, start, stop, end) or _other(connection, data, at, start, stop)
+            at = _publish(connection, data, at, start, stop, end) or _other(
+                connection, data, at, start, stop
+            )
         elif first in _ACKS and length == 2:
             at = _acks(connection, data, at, end)
         else:
@@ -69,8 +72,9 @@ def take(connection: Connection, data: bytes) -> int:
 
 
 def _publish(connection: Connection, data: bytes, at: int, start: int, stop: int, end: int) -> int:
-    """Take the PUBLISH at `at`, and those behind it that are alike. Returns where they end; 0 when there is something about this one
-    that `decode` must see."""
+    """Take the PUBLISH at `at`, and those behind it that are alike. Returns where they end; 0 when
+    there is something about this one that `decode` must see.
+    """
     after_topic = start + 2 + (data[start] << 8 | data[start + 1]) if stop - start >= 2 else end
     topic = connection.topics.get(data[start:after_topic])
     if topic is None:
@@ -89,7 +93,12 @@ def _publish(connection: Connection, data: bytes, at: int, start: int, stop: int
     if after + stride <= end and data[after] == first:
         alike = data[at:after_topic]
         marker, step = (body - 1 - at, 0) if connection.version == Version.V5 else (0, first)
-        while after + stride <= end and data.startswith(alike, after) and data[after + marker] == step and count < MAXIMUM:
+        while (
+            after + stride <= end
+            and data.startswith(alike, after)
+            and data[after + marker] == step
+            and count < MAXIMUM
+        ):
             after += stride
             count += 1
     raw = data[at:after] if after - at < end else data
@@ -125,9 +134,17 @@ def _acks(connection: Connection, data: bytes, at: int, end: int) -> int:
     count = 1
     if data[at : at + 2] == data[at + 4 : at + 6]:
         heads, lengths = data[at:end:4], data[at + 1 : end : 4]
-        count = min(len(heads) - len(heads.lstrip(heads[:1])), len(lengths) - len(lengths.lstrip(b"\2")), (end - at) // 4)
+        count = min(
+            len(heads) - len(heads.lstrip(heads[:1])),
+            len(lengths) - len(lengths.lstrip(b"\2")),
+            (end - at) // 4,
+        )
     stop = at + 4 * count
-    identifiers = unpack(">" + "2xH" * count, data[at:stop]) if count <= 64 else unpack(f">{2 * count}H", data[at:stop])[1::2]
+    identifiers = (
+        unpack(">" + "2xH" * count, data[at:stop])
+        if count <= 64
+        else unpack(f">{2 * count}H", data[at:stop])[1::2]
+    )
     if 0 in identifiers:
         raise ProtocolError("an acknowledgement has the packet identifier 0")
     if kind == _PUBREL:
@@ -169,10 +186,16 @@ def _other(connection: Connection, data: bytes, at: int, start: int, stop: int) 
 
 
 def _pong(connection: Connection) -> None:
-    """PINGRESP comes in its turn, but does not wait for a disk that fails: who waits for an acknowledgement would believe that we are
-    gone. CONNACK is first in any case [MQTT-3.2.0-1]."""
+    """PINGRESP comes in its turn, but does not wait for a disk that fails: who waits for an
+    acknowledgement would believe that we are gone. CONNACK is first in any case [MQTT-3.2.0-1].
+    """
     broker = connection.broker
-    if broker.disk_full and connection.held and connection.greeted is not None and connection.greeted <= broker.committed:
+    if (
+        broker.disk_full
+        and connection.held
+        and connection.greeted is not None
+        and connection.greeted <= broker.committed
+    ):
         connection.out.append(b"\xd0\0")
         if not connection.dirty:
             connection.dirty = True

@@ -1,8 +1,10 @@
 """Packet identifiers and the numbers behind them.
 
-A session numbers its outgoing QoS 1 and 2 messages 1, 2, 3, … for ever; the packet identifier is that number folded into 1…65535. So an
-identifier needs no record of its own: the queue position says it, before and after a power cut. A device on a reliable link does the same
-in the other direction: its 32-bit sequence has the packet identifier in its low 16 bits (`gateway/links/README.md`).
+A session numbers its outgoing QoS 1 and 2 messages 1, 2, 3, … for ever; the packet identifier is
+that number folded into 1…65535. So an identifier needs no record of its own: the queue position
+says it, before and after a power cut. A device on a reliable link does the same in the other
+direction: its 32-bit sequence has the packet identifier in its low 16 bits
+(`gateway/links/README.md`).
 """
 
 from collections.abc import Collection
@@ -12,7 +14,9 @@ IDENTIFIERS = 0xFFFF
 
 _table = pack(f">{IDENTIFIERS}H", *range(1, IDENTIFIERS + 1)) * 2
 HIGH = _table[0::2]
-"""High bytes of the packet identifiers 1…65535, 1…65535: a slice of it is a column of a run of packets."""
+"""High bytes of the packet identifiers 1…65535, 1…65535: a slice of it is a column of a run of
+packets.
+"""
 LOW = _table[1::2]
 
 pack_u16 = Struct(">H").pack
@@ -37,8 +41,9 @@ def number_of(identifier: int, first: int) -> int:
 
 
 def sequence_of(identifier: int, near: int) -> int:
-    """A device's 32-bit sequence from its packet identifier: the one with these low 16 bits that is nearest to `near` (its last known
-    or next sequence)."""
+    """A device's 32-bit sequence from its packet identifier: the one with these low 16 bits that is
+    nearest to `near` (its last known or next sequence).
+    """
     candidate = near & ~0xFFFF | identifier
     if candidate > near + 0x8000 and candidate >= 0x10000:
         return candidate - 0x10000

@@ -1,18 +1,22 @@
 """The send flow of one session: its queue, and what is in flight.
 
     queued, QoS 0            → sent         when everything queued before it has been sent
-    queued    → sent         while fewer than the receiver's Receive Maximum are in flight [MQTT-3.3.4-9]; in order of arrival
+    queued    → sent         while fewer than the receiver's Receive Maximum are in flight
+              [MQTT-3.3.4-9]; in order of arrival
     sent, QoS 1, PUBACK      → done
     sent, QoS 2, PUBREC      → released; commit; then PUBREL
     sent, QoS 2, PUBREC≥0x80 → done
     released, PUBCOMP        → done
     PUBREC, unknown          → PUBREL with 0x92; a released one gets its PUBREL again
-    connection lost          → what was sent is sent again, first and in order, with DUP, when the session is resumed [MQTT-4.4.0-1],
-                               and the released get PUBREL; nothing is ever sent again for another reason
+    connection lost          → what was sent is sent again, first and in order, with DUP, when the
+                             session is resumed [MQTT-4.4.0-1],
+                               and the released get PUBREL; nothing is ever sent again for another
+                               reason
 
-A QoS 2 PUBLISH leaves after the commit that holds it. Done is told to the disk with the next commit and nobody waits for it: after a
-power cut the receiver sees a repeated PUBREL at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows from its
-number (`numbers.py`), so it is the same after a power cut.
+A QoS 2 PUBLISH leaves after the commit that holds it. Done is told to the disk with the next commit
+and nobody waits for it: after a power cut the receiver sees a repeated PUBREL at worst, or a
+repeated PUBLISH at QoS 1. A message's packet identifier follows from its number (`numbers.py`), so
+it is the same after a power cut.
 """
 
 from __future__ import annotations
@@ -21,8 +25,23 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import DUP, PUBLISH, QOS_BITS
-from gateway.broker.delivery import OVERHEAD, PAGE_BYTES, PAGE_LOW, PAGE_ROWS, Collect, Delivery, Load
-from gateway.broker.numbers import IDENTIFIERS, number_of, pack_ids, packet_id, packet_ids, unpack_ids
+from gateway.broker.delivery import (
+    OVERHEAD,
+    PAGE_BYTES,
+    PAGE_LOW,
+    PAGE_ROWS,
+    Collect,
+    Delivery,
+    Load,
+)
+from gateway.broker.numbers import (
+    IDENTIFIERS,
+    number_of,
+    pack_ids,
+    packet_id,
+    packet_ids,
+    unpack_ids,
+)
 from gateway.broker.overflow import trim
 
 if TYPE_CHECKING:
@@ -32,9 +51,12 @@ if TYPE_CHECKING:
 
 
 class Outbound:
-    """next: number of the next message to queue. messages, size: what is queued or in flight, and its bytes. maximum: the receiver's
-    Receive Maximum or our own bound. tail: first number that waits in the store alone, 0 when nothing does. behind: QoS 0 that comes after
-    messages of the tail, each with the number that it comes before; in memory only, and only for sessions that want it kept."""
+    """next: number of the next message to queue. messages, size: what is queued or in flight, and
+    its bytes. maximum: the receiver's Receive Maximum or our own bound. tail: first number that
+    waits in the store alone, 0 when nothing does. behind: QoS 0 that comes after messages of the
+    tail, each with the number that it comes before; in memory only, and only for sessions that want
+    it kept.
+    """
 
     __slots__ = (
         "_asked",
@@ -80,7 +102,9 @@ class Outbound:
 
     # -- queue and send
 
-    def queue(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str) -> None:
+    def queue(
+        self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str
+    ) -> None:
         """Take messages; send what may be sent. The caller has made room (`overflow.py`)."""
         session, broker = self.session, self.broker
         delivery = Delivery(session, burst, self.next, count, skip, flags, extra, commit, share)
@@ -90,7 +114,9 @@ class Outbound:
             self.next += count
             if session.durable:
                 delivery.kept = True
-                broker.changes.bytes += OVERHEAD if burst.message else OVERHEAD + burst.count * burst.size
+                broker.changes.bytes += (
+                    OVERHEAD if burst.message else OVERHEAD + burst.count * burst.size
+                )
                 broker.rows.refer(burst)
                 broker.changes.deliveries.append(delivery)
                 if self.tail or self._page_is_full():
@@ -129,7 +155,9 @@ class Outbound:
                 self.broker.statistics.expired += self.discard(delivery.count)
                 continue
             if not delivery.flags & QOS_BITS:
-                connection.send_qos_0(delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count)
+                connection.send_qos_0(
+                    delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count
+                )
                 self._done(pending.popleft(), delivery.left)
                 continue
             if free <= 0 or self.resend:
@@ -162,20 +190,29 @@ class Outbound:
             self._skip(flights, delivery, number, count)
             return 0
         self.broker.statistics.sent[2 if delivery.flags & 4 else 1] += count
-        connection.send(burst.packets(shape, number, delivery.skip + offset, count), delivery.commit if delivery.flags & 4 else 0)
+        connection.send(
+            burst.packets(shape, number, delivery.skip + offset, count),
+            delivery.commit if delivery.flags & 4 else 0,
+        )
         return count
 
     def _usable(self, number: int, count: int) -> int:
-        """How many of the identifiers of these numbers can be used up to the first that is in use. One is in use when its message stayed
-        in flight while 65534 others passed it; none below `_unused` is, so it is seldom that all must be looked at."""
+        """How many of the identifiers of these numbers can be used up to the first that is in use.
+        One is in use when its message stayed in flight while 65534 others passed it; none below
+        `_unused` is, so it is seldom that all must be looked at.
+        """
         if number + count > self._unused:
             last = packet_id(number) - 1
             flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
-            passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
+            passed = max(
+                ((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0
+            )
             self._unused = number - passed + IDENTIFIERS
         return min(count, self._unused - number)
 
-    def _skip(self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int) -> None:
+    def _skip(
+        self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
+    ) -> None:
         """Too large for this receiver: as if it had been sent and acknowledged [MQTT-3.1.2-25]."""
         for identifier in packet_ids(number, count):
             del flights[identifier]
@@ -183,7 +220,9 @@ class Outbound:
         self._done(delivery, count)
 
     def discard(self, most: int) -> int:
-        """Give up messages of the delivery at the front of the queue that have not been sent, at most so many. Returns how many that is."""
+        """Give up messages of the delivery at the front of the queue that have not been sent, at
+        most so many. Returns how many that is.
+        """
         delivery = self.pending[0]
         count = min(most, delivery.count - delivery.sent)
         delivery.sent += count
@@ -244,7 +283,9 @@ class Outbound:
         self.released.update(dict.fromkeys(known))
         if len(known) == len(identifiers):
             return known, []
-        return [item for item in identifiers if item in self.released], [item for item in identifiers if item not in self.released]
+        return [item for item in identifiers if item in self.released], [
+            item for item in identifiers if item not in self.released
+        ]
 
     def refused(self, identifier: int) -> None:
         """PUBREC with a failure: the receiver does not want it [MQTT-4.4.0-2]."""
@@ -273,8 +314,10 @@ class Outbound:
             self._leave_to_store()
 
     def orphans(self) -> list[tuple[Burst, int, str, int, int]]:
-        """What came from shared subscriptions and may go to another member when this session ends: what was not sent, and what was sent at
-        QoS 1; never QoS 2 that was sent [MQTT-4.8.2-5]. As burst, QoS, filter, index in the burst, count."""
+        """What came from shared subscriptions and may go to another member when this session ends:
+        what was not sent, and what was sent at QoS 1; never QoS 2 that was sent [MQTT-4.8.2-5]. As
+        burst, QoS, filter, index in the burst, count.
+        """
         sent = [
             (delivery.burst, 1, delivery.share, delivery.skip + number - delivery.first, 1)
             for number, delivery in self.resend
@@ -307,7 +350,15 @@ class Outbound:
     def _unsealed(self) -> list[Delivery]:
         """Of the tail, what is not in the store yet."""
         session = self.session
-        return [item for item in self.broker.changes.deliveries if item.session is session and item.left] if self.tail else []
+        return (
+            [
+                item
+                for item in self.broker.changes.deliveries
+                if item.session is session and item.left
+            ]
+            if self.tail
+            else []
+        )
 
     # -- the tail, which waits in the store
 
@@ -326,7 +377,12 @@ class Outbound:
 
     def refill(self) -> None:
         """Ask for a page of the tail when there is room for it."""
-        if self.tail and not self._asked and len(self.pending) < PAGE_LOW and self.session.connection is not None:
+        if (
+            self.tail
+            and not self._asked
+            and len(self.pending) < PAGE_LOW
+            and self.session.connection is not None
+        ):
             self.ask()
 
     def ask(self) -> None:
@@ -336,7 +392,9 @@ class Outbound:
             self.broker.orders.append(Load(self.session, self.tail))
 
     def take_page(self, first: int, deliveries: list[Delivery]) -> None:
-        """A page that was asked for, from number `first` on; empty when the tail is not committed yet."""
+        """A page that was asked for, from number `first` on; empty when the tail is not committed
+        yet.
+        """
         self._asked = False
         if first != self.tail:
             self.refill()
@@ -362,13 +420,28 @@ class Outbound:
             self.pending.append(self.behind.popleft()[1])
 
     def row(self) -> tuple[int, bytes, bytes]:
-        """What the store keeps: next number to send, identifiers sent and not acknowledged, identifiers released."""
-        unacknowledged = [*self.acknowledging, *self.receiving, *(packet_id(number) for number, _ in self.resend)]
+        """What the store keeps: next number to send, identifiers sent and not acknowledged,
+        identifiers released.
+        """
+        unacknowledged = [
+            *self.acknowledging,
+            *self.receiving,
+            *(packet_id(number) for number, _ in self.resend),
+        ]
         return self.sent, pack_ids(unacknowledged), pack_ids(self.released)
 
-    def restore(self, sent: int, unacknowledged: bytes, released: bytes, deliveries: list[Delivery], unsure: bool) -> None:
-        """The state after a restart. deliveries: those that were or may have been in flight, in order of number. unsure: the session was
-        connected when the gateway died, so the first messages that the store calls unsent may have left."""
+    def restore(
+        self,
+        sent: int,
+        unacknowledged: bytes,
+        released: bytes,
+        deliveries: list[Delivery],
+        unsure: bool,
+    ) -> None:
+        """The state after a restart. deliveries: those that were or may have been in flight, in
+        order of number. unsure: the session was connected when the gateway died, so the first
+        messages that the store calls unsent may have left.
+        """
         flying = set(unpack_ids(unacknowledged))
         self.released = dict.fromkeys(unpack_ids(released))
         self.sent = self.next = sent
@@ -376,7 +449,11 @@ class Outbound:
         for delivery in deliveries:
             end = delivery.first + delivery.count
             delivery.sent = max(0, min(doubtful, end) - delivery.first)
-            flown = [n for n in range(delivery.first, delivery.first + delivery.sent) if n >= sent or packet_id(n) in flying]
+            flown = [
+                n
+                for n in range(delivery.first, delivery.first + delivery.sent)
+                if n >= sent or packet_id(n) in flying
+            ]
             self.resend += [(number, delivery) for number in flown]
             delivery.left = len(flown) + delivery.count - delivery.sent
             self.sent = max(self.sent, delivery.first + delivery.sent)
@@ -389,8 +466,9 @@ class Outbound:
                 self.pending.append(delivery)
 
     def restore_tail(self, first: int, after: int, messages: int, size: int) -> None:
-        """What waits in the store: its numbers from `first` to below `after`, how many messages that is, and the bytes of their
-        payloads."""
+        """What waits in the store: its numbers from `first` to below `after`, how many messages
+        that is, and the bytes of their payloads.
+        """
         self.tail = first
         self.next = max(self.next, after)
         self._count(messages, size + messages * OVERHEAD)

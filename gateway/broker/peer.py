@@ -1,11 +1,15 @@
-"""Who is at the far end of a connection. In: what the link knows. Out: for logs, access and publication identity."""
+"""Who is at the far end of a connection. In: what the link knows. Out: for logs, access and
+publication identity.
+"""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """Who greeted on a reliable link: the first two parts of publication identity, and the next sequence it will use."""
+    """Who greeted on a reliable link: the first two parts of publication identity, and the next
+    sequence it will use.
+    """
 
     name: str
     incarnation: int
@@ -16,7 +20,8 @@ class DeviceIdentity:
 class Peer:
     """The far end of a connection. address: for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`.
 
-    device: who greeted on a reliable link. certificate_name: common name of the certificate that a TLS client has proved to own.
+    device: who greeted on a reliable link. certificate_name: common name of the certificate that a
+    TLS client has proved to own.
     """
 
     listener: str

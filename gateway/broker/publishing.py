@@ -1,10 +1,12 @@
 """PUBLISH and what follows it, between a connection and the flows of its session.
 
-In: bursts and acknowledgements from a connection. Out: routed publications, and the answers that the client gets.
+In: bursts and acknowledgements from a connection. Out: routed publications, and the answers that
+the client gets.
 
-Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC, never beside a success for the same
-PUBLISH; before MQTT 5 it cannot be said there, so the connection is closed and nothing is acknowledged. Who sends more than our Receive
-Maximum gets 0x93 [MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet identifiers are a bound.
+Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC,
+never beside a success for the same PUBLISH; before MQTT 5 it cannot be said there, so the
+connection is closed and nothing is acknowledged. Who sends more than our Receive Maximum gets 0x93
+[MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet identifiers are a bound.
 """
 
 from __future__ import annotations
@@ -33,7 +35,12 @@ _KNOWN_TOPICS = 1024
 _NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 
-def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], identity: Identity | None = None) -> None:
+def receive(
+    connection: Connection,
+    burst: Burst,
+    identifiers: tuple[int, ...],
+    identity: Identity | None = None,
+) -> None:
     """Take a burst and answer it. identifiers: one per publication at QoS 1 and 2."""
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
@@ -45,7 +52,9 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             return
         identity = _device_identity(connection, identifiers)
     if not qos:
-        reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst)
+        reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(
+            broker, burst
+        )
         if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
             _one_by_one(connection, burst, identifiers)
         elif reason:
@@ -69,7 +78,9 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
             raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
         _one_by_one(connection, burst, identifiers)
         return
-    reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(broker, burst, session.durable)
+    reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(
+        broker, burst, session.durable
+    )
     if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
         _one_by_one(connection, burst, identifiers)
         return
@@ -84,7 +95,9 @@ def receive(connection: Connection, burst: Burst, identifiers: tuple[int, ...], 
         inbound.keep(identifiers)
         if session.durable:
             inbound.commit = broker.keep_flow(session)
-        commit = publish(broker, burst, session.client, identity, inbound.commit if session.durable else 0)
+        commit = publish(
+            broker, burst, session.client, identity, inbound.commit if session.durable else 0
+        )
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 
@@ -97,12 +110,17 @@ def _one_by_one(connection: Connection, burst: Burst, identifiers: tuple[int, ..
 
 
 def decoded(connection: Connection, packet: Publish) -> None:
-    """Take a PUBLISH that was decoded in full: with properties, a topic alias, or a topic not seen before on this connection."""
+    """Take a PUBLISH that was decoded in full: with properties, a topic alias, or a topic not seen
+    before on this connection.
+    """
     broker = connection.broker
     properties = packet.properties or {}
     alias = properties.get(PropertyId.TOPIC_ALIAS, 0)
     if alias > connection.aliases_limit:
-        raise ProtocolError(f"PUBLISH: topic alias {alias} is above {connection.aliases_limit}", ReasonCode.TOPIC_ALIAS_INVALID)
+        raise ProtocolError(
+            f"PUBLISH: topic alias {alias} is above {connection.aliases_limit}",
+            ReasonCode.TOPIC_ALIAS_INVALID,
+        )
     if packet.topic:
         topic = broker.router.known(encode_string(packet.topic), packet.topic)
         if alias:
@@ -125,11 +143,18 @@ def decoded(connection: Connection, packet: Publish) -> None:
         expires=None if expiry is None else broker.now + expiry,
         publisher=connection.session,
     )
-    receive(connection, burst, (packet.packet_id,) if packet.qos else (), _stated_identity(connection, properties))
+    receive(
+        connection,
+        burst,
+        (packet.packet_id,) if packet.qos else (),
+        _stated_identity(connection, properties),
+    )
 
 
 def pass_through(properties: Properties) -> bytes:
-    """The properties that subscribers get as they are [MQTT-3.3.2-4, -15, -16, -17, -20], encoded, without length."""
+    """The properties that subscribers get as they are [MQTT-3.3.2-4, -15, -16, -17, -20], encoded,
+    without length.
+    """
     kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_ON}
     if not kept:
         return b""
@@ -141,7 +166,9 @@ def pass_through(properties: Properties) -> bytes:
 
 
 def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Identity | None:
-    """A device's publication: the packet identifier is the low half of its sequence. None at QoS 0, which has no identifier."""
+    """A device's publication: the packet identifier is the low half of its sequence. None at QoS 0,
+    which has no identifier.
+    """
     device = connection.peer.device
     if device is None or not identifiers:
         return None
@@ -150,10 +177,14 @@ def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Id
 
 
 def _stated_identity(connection: Connection, properties: Properties) -> Identity | None:
-    """What a client without reliable link says in user properties `incarnation` and `seq`, if it says both as whole numbers."""
+    """What a client without reliable link says in user properties `incarnation` and `seq`, if it
+    says both as whole numbers.
+    """
     pairs = dict(properties.get(PropertyId.USER_PROPERTY, ()))
     incarnation, sequence = pairs.get("incarnation", ""), pairs.get("seq", "")
-    if connection.peer.device is not None or not (_is_number(incarnation, 10) and _is_number(sequence, 18)):
+    if connection.peer.device is not None or not (
+        _is_number(incarnation, 10) and _is_number(sequence, 18)
+    ):
         return None
     assert connection.session is not None  # noqa: S101 - CONNECT comes first
     return connection.session.client, int(incarnation), int(sequence)
@@ -163,14 +194,18 @@ def _is_number(text: str, digits: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= digits
 
 
-def _refuse(connection: Connection, burst: Burst, identifiers: tuple[int, ...], reason: ReasonCode) -> None:
+def _refuse(
+    connection: Connection, burst: Burst, identifiers: tuple[int, ...], reason: ReasonCode
+) -> None:
     text = _about(burst, reason)
     refused(connection, "publish", reason, text, len(identifiers))
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused, {text}")
         return
     make = Puback if burst.qos == 1 else Pubrec
-    connection.send(b"".join(encode(make(identifier, reason), connection.version) for identifier in identifiers))
+    connection.send(
+        b"".join(encode(make(identifier, reason), connection.version) for identifier in identifiers)
+    )
 
 
 def _about(burst: Burst, reason: ReasonCode) -> str:
@@ -192,7 +227,9 @@ def release(connection: Connection, identifiers: tuple[int, ...]) -> None:
     broker.statistics.unknown_releases += len(unknown)
     missing = set(unknown)
     for position, identifier in enumerate(identifiers):
-        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS
+        reason = (
+            ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS
+        )
         connection.answer(Pubcomp(identifier, reason), commit)
 
 
@@ -207,7 +244,9 @@ def recorded(connection: Connection, identifiers: tuple[int, ...]) -> None:
         return
     missing = set(unknown)
     for identifier in identifiers:
-        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if identifier in missing else ReasonCode.SUCCESS
+        reason = (
+            ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if identifier in missing else ReasonCode.SUCCESS
+        )
         connection.answer(Pubrel(identifier, reason), commit)
 
 

@@ -8,12 +8,13 @@ from gateway.broker.commit import FlowRow, RetainedRow, SessionRow, Subscription
 
 @dataclass(slots=True)
 class Recovered:
-    """boot: number of this start. now: where the time axis goes on, in seconds. next_*: first free numbers. spool: (last id, bytes) of
-    the rows in the spool, in order.
+    """boot: number of this start. now: where the time axis goes on, in seconds. next_*: first free
+    numbers. spool: (last id, bytes) of the rows in the spool, in order.
 
-    queue: what was or may have been in flight, as session and `StoredDelivery`, in order of session and first number. tails: what waits
-    behind it, as session, first number, number after the last, messages, bytes of their payloads. references: messages that more than
-    one row of the queue refers to, with how many do.
+    queue: what was or may have been in flight, as session and `StoredDelivery`, in order of session
+    and first number. tails: what waits behind it, as session, first number, number after the last,
+    messages, bytes of their payloads. references: messages that more than one row of the queue
+    refers to, with how many do.
     """
 
     boot: int = 1

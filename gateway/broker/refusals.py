@@ -1,4 +1,6 @@
-"""What clients are refused: counted by kind and reason, and said in the log once per burst. The client is told by whoever refuses."""
+"""What clients are refused: counted by kind and reason, and said in the log once per burst. The
+client is told by whoever refuses.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def refused(connection: Connection, request: Request, reason: ReasonCode, text: str, count: int = 1) -> None:
+def refused(
+    connection: Connection, request: Request, reason: ReasonCode, text: str, count: int = 1
+) -> None:
     """A request is answered with a failure, or not at all. count: how many of them."""
     connection.broker.statistics.refuse(request, reason, count)
     say(connection, reason, f"{request.upper()} refused, {text}")
 
 
 def say(connection: Connection, reason: ReasonCode, text: str) -> None:
-    """Log why a client has trouble, unless that was said a moment ago. Before it is let in, its address counts: a client identifier can be
-    made up."""
+    """Log why a client has trouble, unless that was said a moment ago. Before it is let in, its
+    address counts: a client identifier can be made up.
+    """
     who = connection.client if connection.session is not None else origin(connection.peer.address)
     if connection.broker.throttle.allows(f"{reason} {who}"):
-        log.warning("%s: %s (0x%02X)", connection.name, text, reason, extra=about(**connection.about, reason=reason.name.lower()))
+        log.warning(
+            "%s: %s (0x%02X)",
+            connection.name,
+            text,
+            reason,
+            extra=about(**connection.about, reason=reason.name.lower()),
+        )
 
 
 def words(reason: ReasonCode) -> str:

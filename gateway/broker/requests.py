@@ -1,7 +1,8 @@
 """SUBSCRIBE and UNSUBSCRIBE.
 
-Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6]; it leaves after the commit when the session is durable;
-retained messages follow it (Retain Handling 0: always, 1: for a new subscription only, 2: never; never for a shared one).
+Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6]; it leaves after
+the commit when the session is durable; retained messages follow it (Retain Handling 0: always, 1:
+for a new subscription only, 2: never; never for a shared one).
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
         reason, new = _grant(connection, wanted, identifier)
         reasons.append(reason)
         shared = wanted.topic_filter.startswith(SHARE_PREFIX) and connection.version == Version.V5
-        if reason < ReasonCode.UNSPECIFIED_ERROR and not shared and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new)):
+        if (
+            reason < ReasonCode.UNSPECIFIED_ERROR
+            and not shared
+            and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new))
+        ):
             assert connection.session is not None  # noqa: S101 - CONNECT comes first
             retained.append((wanted, connection.session.subscriptions[wanted.topic_filter]))
     connection.answer(Suback(packet.packet_id, reasons), _commit(connection))
@@ -46,16 +51,27 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
     reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
     known = wanted.topic_filter in session.subscriptions
     inner = split_shared(wanted.topic_filter)[1]
-    if not reason and inner.count("/") >= broker.limits.topic_levels and not inner.startswith(SYSTEM_PREFIX):
+    if (
+        not reason
+        and inner.count("/") >= broker.limits.topic_levels
+        and not inner.startswith(SYSTEM_PREFIX)
+    ):
         reason = ReasonCode.TOPIC_FILTER_INVALID
     if not reason and not known:
         router, limits = broker.router, broker.limits
-        if len(session.subscriptions) >= limits.subscriptions or router.size + memory(inner) > limits.memory_bytes:
+        if (
+            len(session.subscriptions) >= limits.subscriptions
+            or router.size + memory(inner) > limits.memory_bytes
+        ):
             reason = ReasonCode.QUOTA_EXCEEDED
     if reason:
-        refused(connection, "subscribe", reason, f"filter {quote(wanted.topic_filter)}: {words(reason)}")
+        refused(
+            connection, "subscribe", reason, f"filter {quote(wanted.topic_filter)}: {words(reason)}"
+        )
         return reason, False
-    subscription = Subscription(wanted.topic_filter, wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
+    subscription = Subscription(
+        wanted.topic_filter, wanted.qos, wanted.no_local, wanted.retain_as_published, identifier
+    )
     new = broker.router.subscribe(session, subscription)
     if session.durable:
         broker.changes.subscriptions[session, wanted.topic_filter] = None
@@ -67,11 +83,22 @@ def _send_retained(connection: Connection, topic_filter: str, subscription: Subs
     assert session is not None  # noqa: S101 - CONNECT comes first
     kept = broker.system.current() if topic_filter.startswith(SYSTEM_PREFIX) else broker.retained
     for message in kept.matching(topic_filter, broker.now):
-        if (subscription.no_local and message.client == session.client) or not broker.may_read(session, message.topic):
+        if (subscription.no_local and message.client == session.client) or not broker.may_read(
+            session, message.topic
+        ):
             continue
         topic = broker.router.topic(message.topic)
-        burst = Burst(topic, message.payload, message.qos, True, properties=message.properties, expires=message.expires)
-        deliver(broker, session, burst, min(message.qos, subscription.qos), RETAIN, subscription.extra)
+        burst = Burst(
+            topic,
+            message.payload,
+            message.qos,
+            True,
+            properties=message.properties,
+            expires=message.expires,
+        )
+        deliver(
+            broker, session, burst, min(message.qos, subscription.qos), RETAIN, subscription.extra
+        )
 
 
 def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:

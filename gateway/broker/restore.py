@@ -1,7 +1,8 @@
 """The broker's state after a start, from the rows of the store.
 
-In: `Recovered`. Out: sessions, subscriptions, flows, retained messages and wills as they were at the last commit. All connections ended
-when the gateway stopped: who was connected then has left now, wills included.
+In: `Recovered`. Out: sessions, subscriptions, flows, retained messages and wills as they were at
+the last commit. All connections ended when the gateway stopped: who was connected then has left
+now, wills included.
 """
 
 from __future__ import annotations
@@ -35,27 +36,49 @@ def restore(broker: Broker, state: Recovered) -> None:
             connected.add(number)
             broker.changes.sessions[number] = session
     for number, topic_filter, options, identifier in state.subscriptions:
-        broker.router.subscribe(by_id[number], Subscription.stored(topic_filter, options, identifier))
+        broker.router.subscribe(
+            by_id[number], Subscription.stored(topic_filter, options, identifier)
+        )
     _restore_flows(broker, state, by_id, connected)
     for topic, publisher, qos, properties, expires, payload in state.retained:
-        broker.retained.put(Retained(topic, publisher, qos, payload, properties, None if expires is None else expires / 1000))
+        broker.retained.put(
+            Retained(
+                topic,
+                publisher,
+                qos,
+                payload,
+                properties,
+                None if expires is None else expires / 1000,
+            )
+        )
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
         stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
         session_of = broker.sessions.get(client)
         latest = broker.now + min(delay, session_of.expiry if session_of else 0)
-        broker.wills[client] = broker.changes.wills[client] = stored.at(latest if due_ms is None else min(latest, due_ms / 1000))
+        broker.wills[client] = broker.changes.wills[client] = stored.at(
+            latest if due_ms is None else min(latest, due_ms / 1000)
+        )
 
 
-def _restore_flows(broker: Broker, state: Recovered, by_id: dict[int, Session], connected: set[int]) -> None:
+def _restore_flows(
+    broker: Broker, state: Recovered, by_id: dict[int, Session], connected: set[int]
+) -> None:
     bursts: dict[int, Burst] = {}
     queues: dict[int, list[Delivery]] = {}
     for number, *row in state.queue:
-        queues.setdefault(number, []).append(delivery_of(broker, by_id[number], cast(StoredDelivery, tuple(row)), bursts))
-    flows = {number: (received, sent, flying, released) for number, received, sent, flying, released in state.flows}
+        queues.setdefault(number, []).append(
+            delivery_of(broker, by_id[number], cast(StoredDelivery, tuple(row)), bursts)
+        )
+    flows = {
+        number: (received, sent, flying, released)
+        for number, received, sent, flying, released in state.flows
+    }
     for number, session in by_id.items():
         received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
         session.inbound.restore(received)
-        session.outbound.restore(sent, unacknowledged, released, queues.get(number, []), number in connected)
+        session.outbound.restore(
+            sent, unacknowledged, released, queues.get(number, []), number in connected
+        )
     for number, first, after, messages, size in state.tails:
         by_id[number].outbound.restore_tail(first, after, messages, size)
     for session in by_id.values():

@@ -1,7 +1,8 @@
 """Retained messages (MQTT 5, section 3.3.1.3): the last one of each topic.
 
-Rules: a retained PUBLISH replaces what its topic had [MQTT-3.3.1-5]; an empty payload removes it [MQTT-3.3.1-6]; a new subscription gets
-those that match its filter with RETAIN set; an expired one is gone.
+Rules: a retained PUBLISH replaces what its topic had [MQTT-3.3.1-5]; an empty payload removes it
+[MQTT-3.3.1-6]; a new subscription gets those that match its filter with RETAIN set; an expired one
+is gone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """client: who published it. expires: on the broker's time axis, or None. properties: encoded, without length."""
+    """client: who published it. expires: on the broker's time axis, or None. properties: encoded,
+    without length.
+    """
 
     topic: str
     client: str
@@ -38,8 +41,9 @@ class Retained:
 
 
 class RetainedMessages:
-    """By topic, and in a tree by first levels, so that a filter looks at few of them. count: how many there are; size: their
-    bytes."""
+    """By topic, and in a tree by first levels, so that a filter looks at few of them. count: how
+    many there are; size: their bytes.
+    """
 
     def __init__(self) -> None:
         self._all: dict[str, Retained] = {}
@@ -79,12 +83,22 @@ class RetainedMessages:
         return True
 
     def matching(self, topic_filter: str, now: float) -> list[Retained]:
-        """Those that a filter matches and that have not expired, in the order in which their topics first came."""
-        return [item for item in self._candidates(topic_filter) if item.expires is None or item.expires > now]
+        """Those that a filter matches and that have not expired, in the order in which their topics
+        first came.
+        """
+        return [
+            item
+            for item in self._candidates(topic_filter)
+            if item.expires is None or item.expires > now
+        ]
 
     def expired(self, now: float) -> list[str]:
         """Topics whose message has expired."""
-        return [item.topic for item in self._all.values() if item.expires is not None and item.expires <= now]
+        return [
+            item.topic
+            for item in self._all.values()
+            if item.expires is not None and item.expires <= now
+        ]
 
     def _candidates(self, topic_filter: str) -> Iterator[Retained]:
         if "+" not in topic_filter and "#" not in topic_filter:

@@ -1,12 +1,13 @@
 """From a Topic Name to the sessions that get its messages.
 
-In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries everything known about a name; its
-routes are matched once and used until a subscription changes. Filters stand in a tree of topic levels (MQTT 5, section 4.7), so
-filters that do not match cost nothing.
+In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries
+everything known about a name; its routes are matched once and used until a subscription changes.
+Filters stand in a tree of topic levels (MQTT 5, section 4.7), so filters that do not match cost
+nothing.
 
-Rules: a session gets a message once however many of its filters match [MQTT-3.3.4-2], at their highest QoS, with all their
-Subscription Identifiers [MQTT-3.3.4-3]; each shared subscription gets it once [MQTT-4.8.2-4]; a wildcard in first place does not match
-`$…` [MQTT-4.7.2-1].
+Rules: a session gets a message once however many of its filters match [MQTT-3.3.4-2], at their
+highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3]; each shared subscription gets
+it once [MQTT-4.8.2-4]; a wildcard in first place does not match `$…` [MQTT-4.7.2-1].
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ class Subscription:
 
 
 class Route:
-    """One session that gets a topic's messages. qos: the highest granted. identifiers: Subscription Identifiers as encoded properties.
-    own: the route for the session's own messages, where no-local subscriptions do not count; None when nothing is left of it then."""
+    """One session that gets a topic's messages. qos: the highest granted. identifiers: Subscription
+    Identifiers as encoded properties. own: the route for the session's own messages, where no-local
+    subscriptions do not count; None when nothing is left of it then.
+    """
 
     __slots__ = ("identifiers", "own", "qos", "retain_as_published", "session")
 
@@ -69,12 +72,26 @@ class Route:
 
 
 class Topic:
-    """A Topic Name and what is known about it. wire: the name as it stands in packets, length in front. shapes: packet heads by first byte,
-    version and payload size. Valid while `generation` is the router's are spooled: it goes up to the landing place; refused: why no message
-    of it is taken; routes, shares: who gets it; durable: highest QoS granted to a session that outlives its connection, or to a shared
-    subscription. refusing: sessions whose full queue refuses the publisher."""
+    """A Topic Name and what is known about it. wire: the name as it stands in packets, length in
+    front. shapes: packet heads by first byte, version and payload size. Valid while `generation` is
+    the router's are spooled: it goes up to the landing place; refused: why no message of it is
+    taken; routes, shares: who gets it; durable: highest QoS granted to a session that outlives its
+    connection, or to a shared subscription. refusing: sessions whose full queue refuses the
+    publisher.
+    """
 
-    __slots__ = ("durable", "generation", "name", "refused", "refusing", "routes", "shapes", "shares", "spooled", "wire")
+    __slots__ = (
+        "durable",
+        "generation",
+        "name",
+        "refused",
+        "refusing",
+        "routes",
+        "shapes",
+        "shares",
+        "spooled",
+        "wire",
+    )
 
     def __init__(self, name: str, wire: bytes) -> None:
         self.name = name
@@ -110,10 +127,14 @@ def memory(topic_filter: str) -> int:
 
 
 class Router:
-    """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most levels a topic may have.
-    may_read: whether a session may get messages of a topic. count, size: of the subscriptions; bytes."""
+    """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most
+    levels a topic may have. may_read: whether a session may get messages of a topic. count, size:
+    of the subscriptions; bytes.
+    """
 
-    def __init__(self, spool: list[str], levels: int, may_read: Callable[[Session, str], bool]) -> None:
+    def __init__(
+        self, spool: list[str], levels: int, may_read: Callable[[Session, str], bool]
+    ) -> None:
         self._spool = spool
         self._levels = levels
         self._may_read = may_read
@@ -130,7 +151,9 @@ class Router:
         self.changed()
 
     def topic(self, name: str) -> Topic:
-        """The topic of this name, checked. ProtocolError with 0x90 for a name that no message may have."""
+        """The topic of this name, checked. ProtocolError with 0x90 for a name that no message may
+        have.
+        """
         return self.known(encode_string(name), name)
 
     def known(self, wire: bytes, name: str) -> Topic:
@@ -148,7 +171,9 @@ class Router:
         return topic
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
-        """Add or replace [MQTT-3.8.4-3]; True when the session had no subscription with this filter."""
+        """Add or replace [MQTT-3.8.4-3]; True when the session had no subscription with this
+        filter.
+        """
         topic_filter = subscription.topic_filter
         new = topic_filter not in session.subscriptions
         session.subscriptions[topic_filter] = subscription
@@ -211,7 +236,9 @@ class Router:
     def match(self, topic: Topic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
         found: dict[Session, list[Subscription]] = {}
-        too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(SYSTEM_PREFIX)
+        too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(
+            SYSTEM_PREFIX
+        )
         topic.refused = ReasonCode.TOPIC_NAME_INVALID if too_deep else None
         topic.spooled = any(topic_matches(item, topic.name) for item in self._spool)
         topic.shares = []
@@ -222,12 +249,16 @@ class Router:
             topic.shares += node.shares.values()
         topic.routes = [Route(session, subscriptions) for session, subscriptions in found.items()]
         topic.durable = max(
-            [route.qos for route in topic.routes if route.session.durable] + [share.qos for share in topic.shares], default=0
+            [route.qos for route in topic.routes if route.session.durable]
+            + [share.qos for share in topic.shares],
+            default=0,
         )
         sessions = [route.session for route in topic.routes if route.qos]
         for share in topic.shares:
             sessions += share.members
-        topic.refusing = [session for session in sessions if session.queueing.full == "refuse the publisher"]
+        topic.refusing = [
+            session for session in sessions if session.queueing.full == "refuse the publisher"
+        ]
         topic.generation = self.generation
 
     def _matching(self, name: str) -> Iterator[_Node]:

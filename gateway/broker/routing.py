@@ -1,10 +1,12 @@
-"""A publication's ways: to sessions, to shared subscriptions, into the spool, into the retained messages.
+"""A publication's ways: to sessions, to shared subscriptions, into the spool, into the retained
+messages.
 
-In: a burst. Out: queued and sent packets, rows for the next commit, and the number of the commit that the burst's acknowledgement waits
-for.
+In: a burst. Out: queued and sent packets, rows for the next commit, and the number of the commit
+that the burst's acknowledgement waits for.
 
-Rules: what is refused has no effect at all; what is taken has all its effects in one commit; a message goes out at the lower of its own QoS
-and the granted one [MQTT-3.8.4-8]; RETAIN goes along where the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
+Rules: what is refused has no effect at all; what is taken has all its effects in one commit; a
+message goes out at the lower of its own QoS and the granted one [MQTT-3.8.4-8]; RETAIN goes along
+where the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 
 def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode | None:
-    """Why a burst cannot be taken at all, or None. durable: its sender's session outlives its connection."""
+    """Why a burst cannot be taken at all, or None. durable: its sender's session outlives its
+    connection.
+    """
     topic = burst.topic
     if topic.generation != broker.router.generation:
         broker.router.match(topic)
@@ -34,9 +38,18 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
     if topic.spooled and not broker.spool.fits(burst):
         return ReasonCode.QUOTA_EXCEEDED
     full = broker.disk_full or broker.changes.bytes + burst.count * burst.size > broker.disk_room
-    if full and (topic.spooled or burst.retain or (burst.qos and topic.durable) or (burst.qos == 2 and durable)):
+    if full and (
+        topic.spooled
+        or burst.retain
+        or (burst.qos and topic.durable)
+        or (burst.qos == 2 and durable)
+    ):
         return ReasonCode.QUOTA_EXCEEDED
-    if topic.refusing and burst.qos and any(is_full(broker, session, burst, burst.count) for session in topic.refusing):
+    if (
+        topic.refusing
+        and burst.qos
+        and any(is_full(broker, session, burst, burst.count) for session in topic.refusing)
+    ):
         return ReasonCode.QUOTA_EXCEEDED
     if burst.retain and burst.size:
         size, limits = burst.size + len(topic.name) + len(burst.properties), broker.limits
@@ -45,14 +58,20 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
     return None
 
 
-def publish(broker: Broker, burst: Burst, client: str, identity: Identity | None = None, commit: int = 0) -> int:
-    """Route a burst, keep it for those who are away, put it into the spool. client: who published it. commit: one that it waits for in
-    any case. Returns the commit that its acknowledgement waits for, 0 for none."""
+def publish(
+    broker: Broker, burst: Burst, client: str, identity: Identity | None = None, commit: int = 0
+) -> int:
+    """Route a burst, keep it for those who are away, put it into the spool. client: who published
+    it. commit: one that it waits for in any case. Returns the commit that its acknowledgement waits
+    for, 0 for none.
+    """
     topic = burst.topic
     if topic.generation != broker.router.generation:
         broker.router.match(topic)
     if topic.spooled:
-        broker.changes.spool += broker.spool.rows(burst, client, identity, broker.monotonic, broker.utc)
+        broker.changes.spool += broker.spool.rows(
+            burst, client, identity, broker.monotonic, broker.utc
+        )
         broker.changes.bytes += burst.count * (burst.size + ROW_OVERHEAD)
         commit = broker.promise()
     qos = burst.qos
@@ -68,47 +87,81 @@ def publish(broker: Broker, burst: Burst, client: str, identity: Identity | None
                 continue
             route = route.own
         flags = RETAIN if burst.retain and route.retain_as_published else 0
-        _deliver(broker, session, burst, min(qos, route.qos) << 1 | flags, route.identifiers, 0, burst.count, commit)
+        _deliver(
+            broker,
+            session,
+            burst,
+            min(qos, route.qos) << 1 | flags,
+            route.identifiers,
+            0,
+            burst.count,
+            commit,
+        )
     for share in topic.shares:
         _deal(broker, share, burst, qos, 0, burst.count, commit)
     return commit
 
 
-def _deal(broker: Broker, share: Share, burst: Burst, qos: int, skip: int, count: int, commit: int) -> None:
-    """Give `count` publications of a burst from `skip` on to the members of a shared subscription."""
-    for session, subscription, part in share.deal(count, lambda member: broker.may_read(member, burst.topic.name)):
-        flags = min(qos, subscription.qos) << 1 | (burst.retain and subscription.retain_as_published)
+def _deal(
+    broker: Broker, share: Share, burst: Burst, qos: int, skip: int, count: int, commit: int
+) -> None:
+    """Give `count` publications of a burst from `skip` on to the members of a shared
+    subscription.
+    """
+    for session, subscription, part in share.deal(
+        count, lambda member: broker.may_read(member, burst.topic.name)
+    ):
+        flags = min(qos, subscription.qos) << 1 | (
+            burst.retain and subscription.retain_as_published
+        )
         _deliver(broker, session, burst, flags, subscription.extra, skip, part, commit, share.name)
         skip += part
 
 
 def redeal(broker: Broker, burst: Burst, qos: int, name: str, skip: int, count: int) -> None:
-    """Give what an ended member of a shared subscription had not got to the others, if there are any."""
+    """Give what an ended member of a shared subscription had not got to the others, if there are
+    any.
+    """
     share = broker.router.share(name)
     if share is not None:
         _deal(broker, share, burst, qos, skip, count, broker.promise())
 
 
-def deliver(broker: Broker, session: Session, burst: Burst, qos: int, flags: int, extra: bytes) -> None:
+def deliver(
+    broker: Broker, session: Session, burst: Burst, qos: int, flags: int, extra: bytes
+) -> None:
     """Give a message to one session, e.g. a retained one."""
     commit = broker.promise() if qos and session.durable else 0
     _deliver(broker, session, burst, qos << 1 | flags, extra, 0, burst.count, commit)
 
 
 def _deliver(
-    broker: Broker, session: Session, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str = ""
+    broker: Broker,
+    session: Session,
+    burst: Burst,
+    flags: int,
+    extra: bytes,
+    skip: int,
+    count: int,
+    commit: int,
+    share: str = "",
 ) -> None:
     """flags: QoS << 1 | RETAIN. share: filter of the shared subscription that this comes from."""
     outbound = session.outbound
     qos, connection = flags >> 1, session.connection
-    if not qos and connection is not None and not (outbound.pending or outbound.resend or outbound.tail):
+    if (
+        not qos
+        and connection is not None
+        and not (outbound.pending or outbound.resend or outbound.tail)
+    ):
         connection.send_qos_0(burst, flags, extra, skip, count)
         return
     if not qos and connection is None and not session.queueing.qos_0:
         return
     if not qos and outbound.tail and not session.queueing.qos_0:
         broker.statistics.dropped += count  # it cannot wait behind what is on disk
-    elif count > 1 and is_full(broker, session, burst, count):  # room is made for one after the other, as if they had come alone
+    elif count > 1 and is_full(broker, session, burst, count):
+        # room is made for one after the other, as if they had come alone
         for index in range(skip, skip + count):
             _deliver(broker, session, burst, flags, extra, index, 1, commit, share)
     elif make_room(broker, session, burst, qos, count):
@@ -116,10 +169,14 @@ def _deliver(
 
 
 def _retain(broker: Broker, burst: Burst, client: str) -> int:
-    """Keep the last publication of a burst for later subscribers. Returns the commit that this is part of, 0 when nothing changes."""
+    """Keep the last publication of a burst for later subscribers. Returns the commit that this is
+    part of, 0 when nothing changes.
+    """
     name = burst.topic.name
     if burst.size:
-        message = Retained(name, client, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires)
+        message = Retained(
+            name, client, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires
+        )
         broker.retained.put(message)
         broker.changes.retained[name] = message
         broker.changes.bytes += burst.size + ROW_OVERHEAD

@@ -1,10 +1,12 @@
 """Which rows of the tables `message` and `queue` somebody still needs.
 
-In: references to messages that come and go. Out: ids for new messages, and keys of rows to delete. A message is stored once, however many
-queues refer to it; only those with more than one reference are counted, so that a million waiting messages cost nothing here.
+In: references to messages that come and go. Out: ids for new messages, and keys of rows to delete.
+A message is stored once, however many queues refer to it; only those with more than one reference
+are counted, so that a million waiting messages cost nothing here.
 
-A new message takes the row of one that nobody needs any more: to write over a row touches one page of the database, to insert one and
-delete another touches six. The queue rows that referred to the old one are then deleted in the same commit, or were before.
+A new message takes the row of one that nobody needs any more: to write over a row touches one page
+of the database, to insert one and delete another touches six. The queue rows that referred to the
+old one are then deleted in the same commit, or were before.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ _SWEEP = 256
 
 
 class Rows:
-    """next: id that no message has had. finished: (session, first number) of queue rows, dead: ids of message rows, both to be deleted;
-    taken: of those, what messages of the open changes write over."""
+    """next: id that no message has had. finished: (session, first number) of queue rows, dead: ids
+    of message rows, both to be deleted; taken: of those, what messages of the open changes write
+    over.
+    """
 
     __slots__ = ("_references", "dead", "finished", "next", "taken")
 
@@ -50,12 +54,16 @@ class Rows:
 
     def forget(self, burst: Burst) -> None:
         """One queue row less refers to a burst."""
-        if burst.message and self.release(burst.message, burst.written or burst.message in self.taken):
+        if burst.message and self.release(
+            burst.message, burst.written or burst.message in self.taken
+        ):
             burst.message = 0
             burst.written = False
 
     def release(self, message: int, written: bool = True) -> bool:
-        """One reference to a message less; True when it was the last one. written: there is a row with this id."""
+        """One reference to a message less; True when it was the last one. written: there is a row
+        with this id.
+        """
         count = self._references.pop(message, 1)
         if count > 2:
             self._references[message] = count - 1
@@ -64,7 +72,9 @@ class Rows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """The open changes are sealed: returns the queue rows and the message rows to delete with them."""
+        """The open changes are sealed: returns the queue rows and the message rows to delete with
+        them.
+        """
         finished: list[tuple[int, int]] = []
         dead: list[int] = []
         all_of_them = all_of_them or self.waste >= _SWEEP

@@ -1,7 +1,9 @@
-"""A session: what the broker keeps for a client (MQTT 5, section 4.1), whether it is connected or not.
+"""A session: what the broker keeps for a client (MQTT 5, section 4.1), whether it is connected or
+not.
 
-A session is durable when it outlives its connection (Session Expiry Interval > 0, or Clean Session 0); only then is anything of it
-stored. It stays so until it ends, even if a later connection says that it is to end with it.
+A session is durable when it outlives its connection (Session Expiry Interval > 0, or Clean Session
+0); only then is anything of it stored. It stays so until it ends, even if a later connection says
+that it is to end with it.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ NEVER = 0xFFFF_FFFF
 
 
 class Session:
-    """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds. left: when its connection ended, on the
-    broker's time axis, None while connected. incarnation: of the device behind it, 0 for others. queueing: what happens when its queue is
-    full. user: whose it is, None for anonymous clients and devices. ended: the broker has forgotten it."""
+    """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds.
+    left: when its connection ended, on the broker's time axis, None while connected. incarnation:
+    of the device behind it, 0 for others. queueing: what happens when its queue is full. user:
+    whose it is, None for anonymous clients and devices. ended: the broker has forgotten it.
+    """
 
     __slots__ = (
         "client",
@@ -44,7 +48,14 @@ class Session:
     )
 
     def __init__(
-        self, broker: Broker, identifier: int, client: str, queueing: QueueSection, expiry: int, incarnation: int, user: str | None
+        self,
+        broker: Broker,
+        identifier: int,
+        client: str,
+        queueing: QueueSection,
+        expiry: int,
+        incarnation: int,
+        user: str | None,
     ) -> None:
         self.id = identifier
         self.client = client

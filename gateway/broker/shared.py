@@ -1,7 +1,8 @@
 """Shared subscriptions (MQTT 5, section 4.8.2): each message goes to one member.
 
-Rules: members take turns; one that is connected goes before one that is not; when nobody is connected, a session that outlives its
-connection keeps the message; a member's granted QoS holds for what it gets [MQTT-4.8.2-3]; who may not read a topic has no turn.
+Rules: members take turns; one that is connected goes before one that is not; when nobody is
+connected, a session that outlives its connection keeps the message; a member's granted QoS holds
+for what it gets [MQTT-4.8.2-3]; who may not read a topic has no turn.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Share:
         """The highest QoS granted to a member."""
         return max(item.qos for item in self.members.values())
 
-    def deal(self, count: int, may_read: Callable[[Session], bool]) -> list[tuple[Session, Subscription, int]]:
+    def deal(
+        self, count: int, may_read: Callable[[Session], bool]
+    ) -> list[tuple[Session, Subscription, int]]:
         """Who gets how many of the next `count` messages. Empty when nobody can have them."""
         readers = [pair for pair in self.members.items() if may_read(pair[0])]
         members = [pair for pair in readers if pair[0].connection is not None]
@@ -40,6 +43,8 @@ class Share:
         dealt = []
         for index in range(min(count, len(members))):
             session, subscription = members[(self.turn + index) % len(members)]
-            dealt.append((session, subscription, count // len(members) + (index < count % len(members))))
+            dealt.append(
+                (session, subscription, count // len(members) + (index < count % len(members)))
+            )
         self.turn += count
         return dealt

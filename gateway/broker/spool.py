@@ -1,7 +1,8 @@
 """What goes up: publications on their way into the spool, and how full it is.
 
-In: bursts to topics that the configuration names. Out: rows of the table `spool` (`gateway/store/README.md`). A full spool refuses; it
-never drops. `onceway uplink run` takes rows away in order of their id, so what is left is known from the lowest id.
+In: bursts to topics that the configuration names. Out: rows of the table `spool`
+(`gateway/store/README.md`). A full spool refuses; it never drops. `onceway uplink run` takes rows
+away in order of their id, so what is left is known from the lowest id.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ if TYPE_CHECKING:
     from gateway.broker.commit import SpoolRow
 
 ROW_OVERHEAD = 64
-"""Bytes that a row counts for beside topic and payload: its share of what the disk takes, so that the bound holds for small rows too."""
+"""Bytes that a row counts for beside topic and payload: its share of what the disk takes, so that
+the bound holds for small rows too.
+"""
 
 PART = 512
-"""Rows whose size is known together: what has gone is taken off a part at a time, so the size may be too large by one part."""
+"""Rows whose size is known together: what has gone is taken off a part at a time, so the size may
+be too large by one part.
+"""
 
 Identity = tuple[str, int, int]
 """device, incarnation, sequence."""
 
 
 class Oldest(NamedTuple):
-    """When the oldest row came: µs since the gateway's start `boot`, and µs UTC if that is known."""
+    """When the oldest row came: µs since the gateway's start `boot`, and µs UTC if that is
+    known.
+    """
 
     boot: int
     monotonic: int
@@ -32,8 +39,10 @@ class Oldest(NamedTuple):
 
 
 class Spool:
-    """next: id of the next row. size: bytes of the rows that are there. boot: of the gateway, for the rows. lowest, oldest: id and time of
-    the oldest row when the disk was last looked at. full: a message was refused since the last row went."""
+    """next: id of the next row. size: bytes of the rows that are there. boot: of the gateway, for
+    the rows. lowest, oldest: id and time of the oldest row when the disk was last looked at. full:
+    a message was refused since the last row went.
+    """
 
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
         """parts: (last id, bytes) of the rows that are there, in order."""
@@ -53,8 +62,12 @@ class Spool:
         self.full = True
         return False
 
-    def rows(self, burst: Burst, client: str, identity: Identity | None, monotonic: int, utc: int | None) -> list[SpoolRow]:
-        """The rows of a burst. monotonic: µs since the gateway started; utc: µs since 1970, None while the clock is not known."""
+    def rows(
+        self, burst: Burst, client: str, identity: Identity | None, monotonic: int, utc: int | None
+    ) -> list[SpoolRow]:
+        """The rows of a burst. monotonic: µs since the gateway started; utc: µs since 1970, None
+        while the clock is not known.
+        """
         topic, boot = burst.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
         first = self.next
@@ -65,7 +78,18 @@ class Spool:
             size += self._parts.pop()[1]
         self._parts.append((self.next - 1, size))
         return [
-            (first + index, device, incarnation, sequence, client, topic, payload, boot, monotonic, utc)
+            (
+                first + index,
+                device,
+                incarnation,
+                sequence,
+                client,
+                topic,
+                payload,
+                boot,
+                monotonic,
+                utc,
+            )
             for index, payload in enumerate(burst.payloads())
         ]
 
@@ -75,8 +99,9 @@ class Spool:
         return self.next - self.lowest if self.size else 0
 
     def age(self, monotonic: int, utc: int | None) -> float | None:
-        """Seconds since the oldest row came; None when there is none, or its time is not known. monotonic, utc: the time now, as in
-        `rows`."""
+        """Seconds since the oldest row came; None when there is none, or its time is not known.
+        monotonic, utc: the time now, as in `rows`.
+        """
         if self.oldest is None or not self.size:
             return None
         boot, came, received = self.oldest
@@ -87,7 +112,9 @@ class Spool:
         return (utc - received) / 1_000_000
 
     def landed(self, lowest: int, oldest: Oldest | None = None) -> None:
-        """The uplink has taken away all rows below this id. oldest: when the row with this id came."""
+        """The uplink has taken away all rows below this id. oldest: when the row with this id
+        came.
+        """
         self.lowest, self.oldest = lowest, oldest
         while self._parts and self._parts[0][0] < lowest:
             self.full = False
@@ -95,4 +122,5 @@ class Spool:
 
 
 def _size(burst: Burst) -> int:
-    return burst.count * (burst.size + len(burst.topic.wire) - 2 + ROW_OVERHEAD)  # wire: with its length in two bytes
+    # wire: with its length in two bytes
+    return burst.count * (burst.size + len(burst.topic.wire) - 2 + ROW_OVERHEAD)

@@ -10,9 +10,11 @@ Request = Literal["connect", "publish", "subscribe"]
 
 @dataclass(slots=True)
 class Statistics:
-    """received, sent: PUBLISH packets by QoS. dropped: QoS 0 messages that a slow or full receiver did not get. refusals: requests answered
-    with a failure, by kind and reason. disconnects: connections that the broker ended, by reason. repeated: QoS 2 PUBLISH packets that
-    were known already. overflowed: messages given up in full queues."""
+    """received, sent: PUBLISH packets by QoS. dropped: QoS 0 messages that a slow or full receiver
+    did not get. refusals: requests answered with a failure, by kind and reason. disconnects:
+    connections that the broker ended, by reason. repeated: QoS 2 PUBLISH packets that were known
+    already. overflowed: messages given up in full queues.
+    """
 
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])

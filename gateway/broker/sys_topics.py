@@ -1,10 +1,12 @@
 """`$SYS`: the broker's own figures as topics, under the names that mosquitto's users know.
 
-In: a look at the broker every few seconds, while anybody wants to know. Out: a QoS 0 message for each figure that has changed, and the
-last one of each for those who subscribe later. They are made anew with each start: nothing of them goes to the disk or into the spool.
+In: a look at the broker every few seconds, while anybody wants to know. Out: a QoS 0 message for
+each figure that has changed, and the last one of each for those who subscribe later. They are made
+anew with each start: nothing of them goes to the disk or into the spool.
 
-Rules: a filter gets them only when it begins with `$SYS` [MQTT-4.7.2-1]; nobody but the broker publishes there, and an ACL says who may
-read (`access.py`). Counters begin with the start of the broker. `messages` are PUBLISH packets here: others are not counted.
+Rules: a filter gets them only when it begins with `$SYS` [MQTT-4.7.2-1]; nobody but the broker
+publishes there, and an ACL says who may read (`access.py`). Counters begin with the start of the
+broker. `messages` are PUBLISH packets here: others are not counted.
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ class SystemTopics:
         if not interval or broker.now < self._due:
             return []
         self._due = broker.now + interval
-        looked = [Retained(f"{SYSTEM_PREFIX}/broker/{name}", "", 0, str(text).encode()) for name, text in figures(broker).items()]
+        looked = [
+            Retained(f"{SYSTEM_PREFIX}/broker/{name}", "", 0, str(text).encode())
+            for name, text in figures(broker).items()
+        ]
         changed = [item for item in looked if self._messages.get(item.topic) != item]
         for item in changed:
             self._messages.put(item)
@@ -69,7 +74,10 @@ def figures(broker: Broker) -> dict[str, str | int]:
         "bytes/sent": statistics.bytes_sent,
         "publish/messages/received": received,
         "publish/messages/sent": sent,
-        "publish/messages/dropped": statistics.dropped + statistics.overflowed + statistics.expired + statistics.too_large,
+        "publish/messages/dropped": statistics.dropped
+        + statistics.overflowed
+        + statistics.expired
+        + statistics.too_large,
         "publish/messages/refused": statistics.refused("publish"),
         "subscriptions/count": broker.router.count,
         "retained messages/count": broker.retained.count,

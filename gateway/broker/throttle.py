@@ -7,7 +7,9 @@ _KEYS = 1024
 
 
 class Throttle:
-    """A key is allowed again when it was not asked for during a quiet time. now: seconds, any origin."""
+    """A key is allowed again when it was not asked for during a quiet time. now: seconds, any
+    origin.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

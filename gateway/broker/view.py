@@ -1,4 +1,6 @@
-"""A session as people see it. In: a session of a running broker; one in the store gives the same (`gateway/store/views.py`)."""
+"""A session as people see it. In: a session of a running broker; one in the store gives the same
+(`gateway/store/views.py`).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ _VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """address, version: of the connection, None while there is none. device: it belongs to a board on a serial port. expiry_s: Session
-    Expiry Interval, None for never. away_s: since its connection ended, None while connected. queued, queued_bytes: messages in its queue,
-    what is in flight included. inflight: sent to it and not yet acknowledged to the end. receiving: QoS 2 messages from it between PUBLISH
-    and PUBREL."""
+    """address, version: of the connection, None while there is none. device: it belongs to a board
+    on a serial port. expiry_s: Session Expiry Interval, None for never. away_s: since its
+    connection ended, None while connected. queued, queued_bytes: messages in its queue, what is in
+    flight included. inflight: sent to it and not yet acknowledged to the end. receiving: QoS 2
+    messages from it between PUBLISH and PUBREL.
+    """
 
     client: str
     connected: bool
@@ -68,11 +72,21 @@ def view(session: Session, now: float) -> SessionView:
 
 def details(session: Session, now: float) -> dict[str, Any]:
     """A `SessionView` whose `subscriptions` are all of them."""
-    return asdict(view(session, now)) | {"subscriptions": [asdict(subscription_view(item)) for item in session.subscriptions.values()]}
+    return asdict(view(session, now)) | {
+        "subscriptions": [
+            asdict(subscription_view(item)) for item in session.subscriptions.values()
+        ]
+    }
 
 
 def subscription_view(item: Subscription) -> SubscriptionView:
-    return SubscriptionView(item.topic_filter, item.qos, item.no_local, item.retain_as_published, item.identifier or None)
+    return SubscriptionView(
+        item.topic_filter,
+        item.qos,
+        item.no_local,
+        item.retain_as_published,
+        item.identifier or None,
+    )
 
 
 def expiry_of(expiry: int) -> int | None:

@@ -1,8 +1,10 @@
-"""Will messages (MQTT 5, section 3.1.2.5): what a client wants said when its connection ends without a word.
+"""Will messages (MQTT 5, section 3.1.2.5): what a client wants said when its connection ends
+without a word.
 
-Rules: a will is published when the connection ends other than by DISCONNECT with reason 0 [MQTT-3.1.2-8, MQTT-3.14.4-3]; a delay holds
-it back, at most until the session ends; a new connection of the client within the delay cancels it [MQTT-3.1.3-9]. A power cut of the
-gateway ends all connections: wills are kept in the store and are due when it starts again.
+Rules: a will is published when the connection ends other than by DISCONNECT with reason 0
+[MQTT-3.1.2-8, MQTT-3.14.4-3]; a delay holds it back, at most until the session ends; a new
+connection of the client within the delay cancels it [MQTT-3.1.3-9]. A power cut of the gateway ends
+all connections: wills are kept in the store and are due when it starts again.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredWill:
-    """delay in seconds. expiry: Message Expiry Interval, None = none. due: when to publish it, on the time axis; None while its client is
-    connected. properties: encoded, without length."""
+    """delay in seconds. expiry: Message Expiry Interval, None = none. due: when to publish it, on
+    the time axis; None while its client is connected. properties: encoded, without length.
+    """
 
     topic: str
     payload: bytes
@@ -33,4 +36,14 @@ class StoredWill:
 
     def row(self, client: str) -> WillRow:
         due = None if self.due is None else int(self.due * 1000)
-        return client, due, self.delay, self.topic, self.qos, int(self.retain), self.properties, self.expiry, self.payload
+        return (
+            client,
+            due,
+            self.delay,
+            self.topic,
+            self.qos,
+            int(self.retain),
+            self.properties,
+            self.expiry,
+            self.payload,
+        )

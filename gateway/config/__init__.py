@@ -1,7 +1,8 @@
 """The one configuration file of a gateway: TOML in, a checked `Config` out.
 
-`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said as key, value and reason; unknown
-keys are refused, since a misspelt key that is silently ignored is a setting that is not in force. Every key stands in `sections.py`.
+`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said
+as key, value and reason; unknown keys are refused, since a misspelt key that is silently ignored is
+a setting that is not in force. Every key stands in `sections.py`.
 """
 
 import tomllib
@@ -58,7 +59,9 @@ def load(path: Path) -> Config:
     except OSError as error:
         raise ConfigError(f"cannot read the configuration ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the configuration is not UTF-8 (byte {error.start})", str(path)) from error
+        raise ConfigError(
+            f"the configuration is not UTF-8 (byte {error.start})", str(path)
+        ) from error
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,4 +1,6 @@
-"""What is wrong with a configuration, for the person who wrote it: a finding of pydantic in, key, value and reason out."""
+"""What is wrong with a configuration, for the person who wrote it: a finding of pydantic in, key,
+value and reason out.
+"""
 
 from difflib import get_close_matches
 from typing import Any, get_args
@@ -10,7 +12,9 @@ from gateway.config.sections import Config
 
 def explain(problem: Any) -> str:
     """One finding of pydantic as `key = value: reason`."""
-    key = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+    key = "".join(
+        f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]
+    ).lstrip(".")
     if problem["type"] == "extra_forbidden":
         return f"{key}: there is no such key{_meant(problem['loc'])}"
     if problem["type"] == "missing":
@@ -23,9 +27,15 @@ def explain(problem: Any) -> str:
 
 
 def _shown(path: tuple[int | str, ...], value: Any) -> str:
-    """A value for an error that ends up in a log; nothing for one that may hold a password: storage options, and URLs with a login."""
+    """A value for an error that ends up in a log; nothing for one that may hold a password: storage
+    options, and URLs with a login.
+    """
     url = str(value)
-    return "" if path[:2] == ("uplink", "options") or ("://" in url and "@" in url) else f" = {value!r}"
+    return (
+        ""
+        if path[:2] == ("uplink", "options") or ("://" in url and "@" in url)
+        else f" = {value!r}"
+    )
 
 
 def _meant(path: tuple[int | str, ...]) -> str:
@@ -35,6 +45,8 @@ def _meant(path: tuple[int | str, ...]) -> str:
         if isinstance(name, str):
             kinds = [section.model_fields[name].annotation]
             kinds += [part for kind in kinds for part in get_args(kind)]
-            section = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+            section = next(
+                kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)
+            )
     near = get_close_matches(str(path[-1]), section.model_fields, 1)
     return f", {near[0]!r} was meant?" if near else ""

@@ -1,4 +1,6 @@
-"""The tables of the configuration file, key by key: what each means, its bounds, and what holds where it is not given."""
+"""The tables of the configuration file, key by key: what each means, its bounds, and what holds
+where it is not given.
+"""
 
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
@@ -8,7 +10,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gateway.config.values import U16, Bind, Count, FilePath, GatewayName, Landing, SpoolFilter, TopicFilter, Window, split_bind
+from gateway.config.values import (
+    U16,
+    Bind,
+    Count,
+    FilePath,
+    GatewayName,
+    Landing,
+    SpoolFilter,
+    TopicFilter,
+    Window,
+    split_bind,
+)
 
 MEGABYTE = 1_000_000
 
@@ -20,9 +33,11 @@ class Section(BaseModel):
 
 
 class GatewaySection(Section):
-    """name: unique among the gateways of one landing place. data: the folder of the store. trust_clock: take the system's clock for
-    right even when the kernel does not call it synchronised. sys_interval_s: seconds between two looks at the figures under `$SYS`; 0: none
-    there."""
+    """name: unique among the gateways of one landing place. data: the folder of the store.
+    trust_clock: take the system's clock for right even when the kernel does not call it
+    synchronised. sys_interval_s: seconds between two looks at the figures under `$SYS`; 0: none
+    there.
+    """
 
     name: GatewayName = "gateway"
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
@@ -31,9 +46,11 @@ class GatewaySection(Section):
 
 
 class TlsSection(Section):
-    """TLS 1.2 and up. Files in PEM format. client_ca: authorities whose client certificates are taken; the common name in one is the user
-    name. client_crl: the authorities' lists of revoked certificates; without one of an authority, or past its date, no certificate of it is
-    taken. client_required: no entry without a certificate."""
+    """TLS 1.2 and up. Files in PEM format. client_ca: authorities whose client certificates are
+    taken; the common name in one is the user name. client_crl: the authorities' lists of revoked
+    certificates; without one of an authority, or past its date, no certificate of it is taken.
+    client_required: no entry without a certificate.
+    """
 
     certificate: FilePath
     key: FilePath
@@ -44,16 +61,20 @@ class TlsSection(Section):
     @model_validator(mode="after")
     def _has_authority(self) -> "TlsSection":
         if self.client_ca is None and (self.client_required or self.client_crl is not None):
-            raise ValueError("client_required and client_crl need client_ca: whose certificates are to be taken?")
+            raise ValueError(
+                "client_required and client_crl need client_ca: whose certificates are to be taken?"
+            )
         return self
 
 
 class ListenerSection(Section):
-    """MQTT over TCP or WebSocket. bind: an address, or the name of a socket from systemd (`FileDescriptorName=`).
+    """MQTT over TCP or WebSocket. bind: an address, or the name of a socket from systemd
+    (`FileDescriptorName=`).
 
-    anonymous: take clients without a user name; default: on a loopback address, as long as there are no users. receive_maximum: QoS 1 and 2
-    messages that a client may have in flight towards us (MQTT 5, section 3.2.2.3.3). origins: web pages that may connect over WebSocket
-    from other hosts.
+    anonymous: take clients without a user name; default: on a loopback address, as long as there
+    are no users. receive_maximum: QoS 1 and 2 messages that a client may have in flight towards us
+    (MQTT 5, section 3.2.2.3.3). origins: web pages that may connect over WebSocket from other
+    hosts.
     """
 
     type: Literal["tcp", "websocket"] = "tcp"
@@ -86,7 +107,9 @@ class ListenerSection(Section):
     def is_local(self) -> bool:
         """Whether only programs of this machine reach it, and need not show who they are."""
         host, _ = self.address
-        return (host == "localhost" or (host != "" and ip_address(host).is_loopback)) and not self.knows_certificates
+        return (
+            host == "localhost" or (host != "" and ip_address(host).is_loopback)
+        ) and not self.knows_certificates
 
     @property
     def address(self) -> tuple[str, int]:
@@ -95,8 +118,10 @@ class ListenerSection(Section):
 
 
 class SerialSection(Section):
-    """Serial ports with boards. port: a path or a shell pattern. open: any board may greet; otherwise those in the device registry only.
-    receive_maximum: 1, since a board journals one exchange at a time."""
+    """Serial ports with boards. port: a path or a shell pattern. open: any board may greet;
+    otherwise those in the device registry only. receive_maximum: 1, since a board journals one
+    exchange at a time.
+    """
 
     port: Annotated[str, Field(min_length=1)]
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
@@ -105,8 +130,10 @@ class SerialSection(Section):
 
 
 class SpoolSection(Section):
-    """topics: filters of what goes up. max_bytes: a full spool refuses new messages with 0x97 and drops nothing. max_share: a second bound,
-    as a share of the whole disk that the data directory is on (0.5: half of it)."""
+    """topics: filters of what goes up. max_bytes: a full spool refuses new messages with 0x97 and
+    drops nothing. max_share: a second bound, as a share of the whole disk that the data directory
+    is on (0.5: half of it).
+    """
 
     topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
     max_bytes: Count = 1000 * MEGABYTE
@@ -116,14 +143,17 @@ class SpoolSection(Section):
 class LimitsSection(Section):
     """Bounds that hold for every client. Sizes in bytes.
 
-    connections: clients at a time, and as many again that have not said CONNECT yet. connects_per_s: CONNECTs from one address, in bursts
-    of ten seconds' worth. sessions: clients that are there, and those that may come back.
+    connections: clients at a time, and as many again that have not said CONNECT yet.
+    connects_per_s: CONNECTs from one address, in bursts of ten seconds' worth. sessions: clients
+    that are there, and those that may come back.
 
-    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions, and again for subscriptions, and for packets that
-    have not come whole. topic_levels: of a topic or a filter. retained, retained_bytes: messages, and their size. outgoing_bytes: written
-    to one connection and not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the queue. inflight: QoS 1 and 2
-    messages sent to one client and not yet acknowledged, whatever Receive Maximum it announces. keep_alive_s: the longest keep alive of
-    MQTT 5 clients; who asks for more, or for none, is told this one. 0: each its own.
+    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions, and again
+    for subscriptions, and for packets that have not come whole. topic_levels: of a topic or a
+    filter. retained, retained_bytes: messages, and their size. outgoing_bytes: written to one
+    connection and not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the
+    queue. inflight: QoS 1 and 2 messages sent to one client and not yet acknowledged, whatever
+    Receive Maximum it announces. keep_alive_s: the longest keep alive of MQTT 5 clients; who asks
+    for more, or for none, is told this one. 0: each its own.
     """
 
     connections: Count = 20_000
@@ -146,10 +176,12 @@ class LimitsSection(Section):
 
 
 class QueueSection(Section):
-    """What happens with the queues of some clients. clients: shell pattern of client identifiers; the first section that fits counts.
+    """What happens with the queues of some clients. clients: shell pattern of client identifiers;
+    the first section that fits counts.
 
-    full: "end the session" (its client learns so by Session Present 0: never a silent gap), "drop the oldest" (counted), or "refuse the
-    publisher" (0x97). qos_0: keep QoS 0 messages, too, while the client is away; in memory, not on disk.
+    full: "end the session" (its client learns so by Session Present 0: never a silent gap), "drop
+    the oldest" (counted), or "refuse the publisher" (0x97). qos_0: keep QoS 0 messages, too, while
+    the client is away; in memory, not on disk.
     """
 
     clients: Annotated[str, Field(min_length=1)] = "*"
@@ -158,30 +190,38 @@ class QueueSection(Section):
 
 
 class WebSection(Section):
-    """`/metrics` for Prometheus and `/healthz`, over HTTP and for everybody who reaches the address. Without the section there is none."""
+    """`/metrics` for Prometheus and `/healthz`, over HTTP and for everybody who reaches the
+    address. Without the section there is none.
+    """
 
     bind: Bind = "127.0.0.1:9464"
 
 
 class LogSection(Section):
-    """Lines on standard error. format: for people, or one JSON object a line. level: the least that is said; "info" is each connection.
-    Without it: warnings, and what a service does as a whole, such as starting or landing a batch."""
+    """Lines on standard error. format: for people, or one JSON object a line. level: the least that
+    is said; "info" is each connection. Without it: warnings, and what a service does as a whole,
+    such as starting or landing a batch.
+    """
 
     format: Literal["human", "json"] = "human"
     level: Literal["debug", "info", "warning", "error"] | None = None
 
 
 class AccessSection(Section):
-    """users: the file of user names and password hashes (`onceway user add`); default: `users` in the data directory, if it is there."""
+    """users: the file of user names and password hashes (`onceway user add`); default: `users` in
+    the data directory, if it is there.
+    """
 
     users: FilePath | None = None
 
 
 class AclSection(Section):
-    """What some clients may do. users, clients: shell patterns; "" is the user of anonymous clients and of devices.
+    """What some clients may do. users, clients: shell patterns; "" is the user of anonymous clients
+    and of devices.
 
-    write: filters of the topics that they may publish to. read: of the topics that they may receive. subscribe: filters that cover those
-    that they may ask for; without it, read holds. `%u` and `%c` stand for the user name and the client identifier.
+    write: filters of the topics that they may publish to. read: of the topics that they may
+    receive. subscribe: filters that cover those that they may ask for; without it, read holds. `%u`
+    and `%c` stand for the user name and the client identifier.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
@@ -192,12 +232,12 @@ class AclSection(Section):
 
 
 class UplinkSection(Section):
-    """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut at batch_count rows, batch_bytes of
-    payload, or when its oldest row is batch_age_s old.
+    """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut
+    at batch_count rows, batch_bytes of payload, or when its oldest row is batch_age_s old.
 
-    window: times of day when batches may leave, such as "22:00-06:00" (local time); none: always. bytes_per_s: bound of the average rate.
-    retry_s: the longest wait between two tries in an outage. read_back: fetch each file again whole, even where the place proves it
-    cheaper.
+    window: times of day when batches may leave, such as "22:00-06:00" (local time); none: always.
+    bytes_per_s: bound of the average rate. retry_s: the longest wait between two tries in an
+    outage. read_back: fetch each file again whole, even where the place proves it cheaper.
     """
 
     landing: Landing
@@ -238,11 +278,18 @@ class Config(Section):
     def spool_bytes(self) -> int:
         """The bound of the spool on the disk that the data directory is on, which must be there."""
         share = self.spool.max_share
-        return self.spool.max_bytes if share == 1 else min(self.spool.max_bytes, int(share * disk_usage(self.gateway.data).total))
+        return (
+            self.spool.max_bytes
+            if share == 1
+            else min(self.spool.max_bytes, int(share * disk_usage(self.gateway.data).total))
+        )
 
     def queueing(self, client: str) -> QueueSection:
         """The section for a client's queue."""
-        return next((section for section in self.queue if fnmatchcase(client, section.clients)), _DEFAULT_QUEUE)
+        return next(
+            (section for section in self.queue if fnmatchcase(client, section.clients)),
+            _DEFAULT_QUEUE,
+        )
 
     @model_validator(mode="after")
     def _unique(self) -> "Config":

@@ -1,4 +1,6 @@
-"""Values of single keys, as types that check themselves: addresses, topic filters, names, times of day, landing places."""
+"""Values of single keys, as types that check themselves: addresses, topic filters, names, times of
+day, landing places.
+"""
 
 from datetime import time
 from ipaddress import ip_address
@@ -34,7 +36,9 @@ def _check_spooled(value: str) -> str:
 
 def _check_name(value: str) -> str:
     if set(value) & set("/\\?") or value in (".", "..") or not value.isprintable():
-        raise ValueError("must be usable as a folder name anywhere: printable, without '/', '\\' and '?'")
+        raise ValueError(
+            "must be usable as a folder name anywhere: printable, without '/', '\\' and '?'"
+        )
     return value
 
 
@@ -57,7 +61,11 @@ def split_window(value: str) -> tuple[time, time]:
 def _check_landing(value: str) -> str:
     scheme, colon, path = value.partition("://")
     if colon and scheme not in _OFTEN:
-        from fsspec.registry import known_implementations, registry  # 4 MB that a gateway does not spend on the places it knows
+        # 4 MB that a gateway does not spend on the places it knows
+        from fsspec.registry import (
+            known_implementations,
+            registry,
+        )
 
         if scheme not in known_implementations and scheme not in registry:
             raise ValueError(f"there is no file system called {scheme!r}")
@@ -73,7 +81,9 @@ def _check_landing(value: str) -> str:
 
 
 def split_bind(value: str) -> tuple[str, int]:
-    """`127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address) → (host, port). ValueError with the reason."""
+    """`127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address) → (host, port). ValueError with the
+    reason.
+    """
     host, colon, port = value.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError("must be ADDRESS:PORT, such as 127.0.0.1:1883 or [::1]:1883")

@@ -1,11 +1,13 @@
 """Payloads that differ in their texts and numbers only, decoded all at once.
 
-In: a column of payloads. Out: the records of those that are SenML in CBOR of one plain record, as columns.
+In: a column of payloads. Out: the records of those that are SenML in CBOR of one plain record, as
+columns.
 
-A kind of sensor sends the same fields in the same order, so thousands of payloads have one skeleton: the same bytes but for the contents
-of some fields, which stand at the same places. numpy reads such a field of all payloads as one column, in a twentieth of the time
-that `senml.py` takes for one after the other. A payload that is anything but plain, or in doubt, is left to `senml.py`, which knows the
-whole standard and the reasons.
+A kind of sensor sends the same fields in the same order, so thousands of payloads have one
+skeleton: the same bytes but for the contents of some fields, which stand at the same places. numpy
+reads such a field of all payloads as one column, in a twentieth of the time that `senml.py` takes
+for one after the other. A payload that is anything but plain, or in doubt, is left to `senml.py`,
+which knows the whole standard and the reasons.
 """
 
 from collections.abc import Iterator
@@ -28,7 +30,15 @@ _NUMBERS = (BASE_TIME, TIME, VALUE)
 _LABELS = {label if label >= 0 else 0x1F - label: label for label in (*_TEXTS, *_NUMBERS)}
 """By the byte that stands for them."""
 
-_NUMBER_TYPES = {0x18: "u1", 0x19: ">u2", 0x1A: ">u4", 0x1B: ">u8", 0xF9: ">f2", 0xFA: ">f4", 0xFB: ">f8"}
+_NUMBER_TYPES = {
+    0x18: "u1",
+    0x19: ">u2",
+    0x1A: ">u4",
+    0x1B: ">u8",
+    0xF9: ">f2",
+    0xFA: ">f4",
+    0xFB: ">f8",
+}
 """By the first byte of a number (RFC 8949, section 3)."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -39,7 +49,9 @@ _IN_NAME = np.isin(np.arange(256), np.frombuffer(f"{_LETTERS}-:./_".encode(), np
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Records as columns. positions: of their payloads. unit: None when they have none. time: as `senml.Record.time`."""
+    """Records as columns. positions: of their payloads. unit: None when they have none. time: as
+    `senml.Record.time`.
+    """
 
     positions: Any
     name: pa.Array
@@ -50,7 +62,9 @@ class Plain:
 
 @dataclass(slots=True)
 class Skeleton:
-    """fixed: which bytes are the same in all payloads. texts, numbers: where the fields stand, by label; numbers with their numpy type."""
+    """fixed: which bytes are the same in all payloads. texts, numbers: where the fields stand, by
+    label; numbers with their numpy type.
+    """
 
     fixed: Any
     texts: dict[int, slice] = field(default_factory=dict)
@@ -61,7 +75,11 @@ def find(payloads: pa.Array) -> Iterator[Plain]:
     """payloads: binary, without nulls. No payload is in two answers."""
     if not len(payloads):
         return
-    lengths = np.diff(np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset : payloads.offset + len(payloads) + 1])
+    lengths = np.diff(
+        np.frombuffer(payloads.buffers()[1], np.int32)[
+            payloads.offset : payloads.offset + len(payloads) + 1
+        ]
+    )
     for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
         left = np.flatnonzero(lengths == length)
         for _ in range(SKELETONS if length and count >= FEWEST else 0):
@@ -69,9 +87,15 @@ def find(payloads: pa.Array) -> Iterator[Plain]:
                 break
             same = payloads if len(left) == len(payloads) else payloads.take(pa.array(left))
             begin = int(np.frombuffer(same.buffers()[1], np.int32)[same.offset])
-            table = np.frombuffer(same.buffers()[2], np.uint8)[begin : begin + len(left) * length].reshape(-1, length)
+            table = np.frombuffer(same.buffers()[2], np.uint8)[
+                begin : begin + len(left) * length
+            ].reshape(-1, length)
             skeleton = scan(table[0].tobytes())
-            alike = np.ones(1, bool) if skeleton is None else (table[:, skeleton.fixed] == table[0, skeleton.fixed]).all(axis=1)
+            alike = (
+                np.ones(1, bool)
+                if skeleton is None
+                else (table[:, skeleton.fixed] == table[0, skeleton.fixed]).all(axis=1)
+            )
             if skeleton is not None:
                 yield _read(table[alike], skeleton, left[alike])
             left = left[1:] if skeleton is None else left[~alike]
@@ -106,7 +130,9 @@ def scan(payload: bytes) -> Skeleton | None:
 def _read(table: Any, skeleton: Skeleton, positions: Any) -> Plain:
     """table: a row of bytes per payload. Rows that `senml.py` might refuse are left out."""
     nothing = slice(0, 0)
-    name = np.concatenate([table[:, skeleton.texts.get(label, nothing)] for label in (BASE_NAME, NAME)], axis=1)
+    name = np.concatenate(
+        [table[:, skeleton.texts.get(label, nothing)] for label in (BASE_NAME, NAME)], axis=1
+    )
     value = _numbers(table, skeleton, VALUE)
     with np.errstate(invalid="ignore"):
         time = _numbers(table, skeleton, TIME) + _numbers(table, skeleton, BASE_TIME)
@@ -115,7 +141,13 @@ def _read(table: Any, skeleton: Skeleton, positions: Any) -> Plain:
     unit = table[:, skeleton.texts[UNIT]] if UNIT in skeleton.texts else None
     if unit is not None:
         good &= (unit < 0x80).all(axis=1)
-    return Plain(positions[good], _strings(name[good]), None if unit is None else _strings(unit[good]), value[good], time[good])
+    return Plain(
+        positions[good],
+        _strings(name[good]),
+        None if unit is None else _strings(unit[good]),
+        value[good],
+        time[good],
+    )
 
 
 def _numbers(table: Any, skeleton: Skeleton, label: int) -> Any:
@@ -129,4 +161,6 @@ def _strings(table: Any) -> pa.Array:
     """A row of ASCII bytes per text → the texts."""
     count, width = table.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(table)))
+    return pa.StringArray.from_buffers(
+        count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(table))
+    )

@@ -1,7 +1,8 @@
 """Rows of a micro-batch that are new go into `publications`, once.
 
-In: a micro-batch. Out: at most one commit. The table's commit log is the only truth: `Seen` is brought up to its head, the rows that are
-not seen are appended on condition that the head has not moved, and else it begins anew.
+In: a micro-batch. Out: at most one commit. The table's commit log is the only truth: `Seen` is
+brought up to its head, the rows that are not seen are appended on condition that the head has not
+moved, and else it begins anew.
 """
 
 import logging
@@ -21,8 +22,8 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """taken: rows in the batches; new: rows now in the table by this append; version: the one it made, None when there was nothing new;
-    based_on: the version before; drop: the rows left out.
+    """taken: rows in the batches; new: rows now in the table by this append; version: the one it
+    made, None when there was nothing new; based_on: the version before; drop: the rows left out.
     """
 
     taken: int
@@ -48,7 +49,8 @@ class Appender:
     def append(self, micro_batch: MicroBatch, note: dict[str, Any]) -> Outcome:
         """note: goes into the commit's user metadata.
 
-        Raises OncewayError when other writers win every time, and what Spark raises when the table cannot be written.
+        Raises OncewayError when other writers win every time, and what Spark raises when the table
+        cannot be written.
         """
         for _ in range(TRIES):
             self._seen.catch_up()
@@ -56,10 +58,14 @@ class Appender:
             if not claimed.new:
                 return Outcome(micro_batch.taken, 0, None, based_on, claimed.drop)
             try:
-                version = self._writer.append(micro_batch.addition("publications", claimed.drop), based_on, note)
+                version = self._writer.append(
+                    micro_batch.addition("publications", claimed.drop), based_on, note
+                )
             except Conflict as conflict:
                 log.warning("another writer was first (%s): trying again on top of it", conflict)
                 continue
             self._seen.landed(claimed.pending, version)
             return Outcome(micro_batch.taken, claimed.new, version, based_on, claimed.drop)
-        raise OncewayError(f"other writers won {TRIES} times in a row", self._name, "Is the ingest started twice?")
+        raise OncewayError(
+            f"other writers won {TRIES} times in a row", self._name, "Is the ingest started twice?"
+        )

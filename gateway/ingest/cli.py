@@ -15,19 +15,42 @@ from gateway.ingest.interval import seconds
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
 
-Landing = Annotated[str, typer.Option(metavar="URL", help="Where the gateways' uplinks put batches: a folder, sftp://, s3://, ...")]
-TableName = Annotated[str, typer.Option(metavar="PATH_OR_NAME", help="Delta table for the publications: a path, a URL or a catalog name.")]
-Checkpoint = Annotated[str, typer.Option(metavar="URL", help="Folder for Spark's record of what was read.")]
+Landing = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="Where the gateways' uplinks put batches: a folder, sftp://, s3://, ..."
+    ),
+]
+TableName = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH_OR_NAME",
+        help="Delta table for the publications: a path, a URL or a catalog name.",
+    ),
+]
+Checkpoint = Annotated[
+    str, typer.Option(metavar="URL", help="Folder for Spark's record of what was read.")
+]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="Take what is there and stop.")]
-Every = Annotated[str, typer.Option(metavar="TIME", help="Look for new batches so often, e.g. 30s or 5m.")]
+Every = Annotated[
+    str, typer.Option(metavar="TIME", help="Look for new batches so often, e.g. 30s or 5m.")
+]
 Damaged = Annotated[
     Literal["skip", "wait"],
-    typer.Option(help="A damaged batch: quarantine it and go on with its gateway (skip), or let this gateway wait until it is repaired."),
+    typer.Option(
+        help=(
+            "A damaged batch: quarantine it and go on with its gateway (skip), or let this gateway"
+            " wait until it is repaired."
+        )
+    ),
 ]
 Rows = Annotated[int, typer.Option(metavar="N", help="Most rows of a micro-batch.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master, e.g. spark://host:7077.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")]
-Conf = Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be given several times.")]
+Conf = Annotated[
+    list[str],
+    typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be given several times."),
+]
 
 
 def _ingest(
@@ -43,7 +66,18 @@ def _ingest(
     conf: list[str],
 ) -> Command:
     _check_time(every, "--every")
-    options = ["--landing", landing, "--table", table, "--checkpoint", checkpoint, "--rows", str(rows), "--damaged", damaged]
+    options = [
+        "--landing",
+        landing,
+        "--table",
+        table,
+        "--checkpoint",
+        checkpoint,
+        "--rows",
+        str(rows),
+        "--damaged",
+        damaged,
+    ]
     options += ["--available-now"] if available_now else ["--every", every]
     return build("onceway_ingest.py", options, master, memory, conf)
 
@@ -63,9 +97,14 @@ def command(
 ) -> None:
     """Print the spark-submit command of this installation.
 
-    Example: onceway ingest command --landing /srv/landing --table /srv/lake/publications --checkpoint /srv/lake/checkpoint
+    Example: onceway ingest command --landing /srv/landing --table /srv/lake/publications
+    --checkpoint /srv/lake/checkpoint
     """
-    print(_ingest(landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf))
+    print(
+        _ingest(
+            landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf
+        )
+    )
 
 
 @app.command()
@@ -83,10 +122,15 @@ def run(
 ) -> None:
     """Run that command in place of this process.
 
-    Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint /srv/lake/checkpoint --available-now
+    Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint
+    /srv/lake/checkpoint --available-now
     """
     _check_landing(landing)
-    _execute(_ingest(landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf))
+    _execute(
+        _ingest(
+            landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf
+        )
+    )
 
 
 @app.command()
@@ -97,12 +141,21 @@ def release(
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
 ) -> None:
-    """Take batches that are in quarantine into the table, as far as they were repaired at the landing place. May run beside the ingest.
+    """Take batches that are in quarantine into the table, as far as they were repaired at the
+    landing place. May run beside the ingest.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
     """
     _check_landing(landing)
-    _execute(build("onceway_upkeep.py", ["--table", table, "release", "--landing", landing], master, memory, conf))
+    _execute(
+        build(
+            "onceway_upkeep.py",
+            ["--table", table, "release", "--landing", landing],
+            master,
+            memory,
+            conf,
+        )
+    )
 
 
 @app.command()
@@ -112,7 +165,8 @@ def compact(
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
 ) -> None:
-    """Join the tables' small files into large ones. May run beside the ingest, which waits for it on a local disk. Run it once a day.
+    """Join the tables' small files into large ones. May run beside the ingest, which waits for it
+    on a local disk. Run it once a day.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
@@ -122,26 +176,42 @@ def compact(
 @app.command()
 def expire(
     table: TableName,
-    older_than: Annotated[str, typer.Option(metavar="TIME", help="Received longer ago than this, e.g. 400d.")],
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Received longer ago than this, e.g. 400d.")
+    ],
     master: Master = "local[*]",
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
 ) -> None:
-    """Delete old publications and their readings. Their keys are kept, so that no old batch brings them back.
+    """Delete old publications and their readings. Their keys are kept, so that no old batch brings
+    them back.
 
     Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
     """
     _check_time(older_than, "--older-than")
-    _execute(build("onceway_upkeep.py", ["--table", table, "expire", "--older-than", older_than], master, memory, conf))
+    _execute(
+        build(
+            "onceway_upkeep.py",
+            ["--table", table, "expire", "--older-than", older_than],
+            master,
+            memory,
+            conf,
+        )
+    )
 
 
 @app.command("report")
 def report_command(
     landing: Landing,
-    table: Annotated[str, typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL.")],
-    as_json: Annotated[bool, typer.Option("--json", help="For machines: everything, with each gap.")] = False,
+    table: Annotated[
+        str, typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For machines: everything, with each gap.")
+    ] = False,
 ) -> None:
-    """How far each gateway's batches have come, what waits, what is in quarantine, what came twice, and which sequences are missing.
+    """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
+    and which sequences are missing.
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
@@ -150,7 +220,9 @@ def report_command(
         from gateway.ingest import report
     except ModuleNotFoundError as error:
         hint = "pip install 'onceway[ingest,where]'"
-        raise OncewayError(f"the report needs the Python package {error.name}, which is not installed", hint=hint) from error
+        raise OncewayError(
+            f"the report needs the Python package {error.name}, which is not installed", hint=hint
+        ) from error
     try:
         made = report.make(place.Landing(landing), table)
     except OSError as error:
@@ -167,14 +239,27 @@ def _check_time(text: str, option: str) -> None:
 
 def _check_landing(landing: str) -> None:
     if "://" not in landing and not Path(landing).is_dir():
-        raise OncewayError("there is no such landing place", landing, "The uplink makes it when it lands its first batch")
+        raise OncewayError(
+            "there is no such landing place",
+            landing,
+            "The uplink makes it when it lands its first batch",
+        )
 
 
 def _execute(command: Command) -> None:
-    """Replace this process. Raises OncewayError when there is no Java; spark-submit looks for it in JAVA_HOME, then in PATH."""
+    """Replace this process. Raises OncewayError when there is no Java; spark-submit looks for it in
+    JAVA_HOME, then in PATH.
+    """
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(f"{home}/bin/java", os.X_OK):
-        raise OncewayError("JAVA_HOME names no Java", home, "Correct it, or unset it: then the `java` of PATH is taken")
+        raise OncewayError(
+            "JAVA_HOME names no Java",
+            home,
+            "Correct it, or unset it: then the `java` of PATH is taken",
+        )
     if not home and shutil.which("java") is None:
-        raise OncewayError("Spark needs Java 17, and there is no `java` here", hint="On Debian: apt-get install openjdk-17-jre-headless")
+        raise OncewayError(
+            "Spark needs Java 17, and there is no `java` here",
+            hint="On Debian: apt-get install openjdk-17-jre-headless",
+        )
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606

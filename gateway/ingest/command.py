@@ -1,6 +1,7 @@
 """The spark-submit command of this installation.
 
-In: options of the ingest and of spark-submit. Out: environment and argument list. Both `onceway ingest command` and `run` use it.
+In: options of the ingest and of spark-submit. Out: environment and argument list. Both `onceway
+ingest command` and `run` use it.
 """
 
 import os
@@ -15,11 +16,19 @@ from gateway.errors import OncewayError
 HERE = Path(__file__).parent
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 IN_SPARK = (
-    "com.fasterxml.jackson.core com.github.luben com.google.code.findbugs commons-logging commons-pool io.airlift org.apache.hadoop"
-    " org.apache.logging.log4j org.apache.parquet org.locationtech.jts org.roaringbitmap org.slf4j org.xerial.snappy"
+    "com.fasterxml.jackson.core com.github.luben com.google.code.findbugs commons-logging"
+    " commons-pool io.airlift org.apache.hadoop org.apache.logging.log4j org.apache.parquet"
+    " org.locationtech.jts org.roaringbitmap org.slf4j org.xerial.snappy"
 )
-"""What Delta asks for and Spark brings itself, newer. Without these, 8 jars instead of 33 are downloaded and named in the log."""
-PACKAGES = ["--packages", DELTA_PACKAGE, "--exclude-packages", ",".join(f"{group}:*" for group in IN_SPARK.split())]
+"""What Delta asks for and Spark brings itself, newer. Without these, 8 jars instead of 33 are
+downloaded and named in the log.
+"""
+PACKAGES = [
+    "--packages",
+    DELTA_PACKAGE,
+    "--exclude-packages",
+    ",".join(f"{group}:*" for group in IN_SPARK.split()),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +40,23 @@ class Command:
 
     def __str__(self) -> str:
         """As one types it into a shell."""
-        return " ".join([*(f"{key}={shlex.quote(value)}" for key, value in self.environment.items()), shlex.join(self.arguments)])
+        return " ".join(
+            [
+                *(f"{key}={shlex.quote(value)}" for key, value in self.environment.items()),
+                shlex.join(self.arguments),
+            ]
+        )
 
 
-def build(script: str, options: list[str], master: str = "local[*]", memory: str = "2g", conf: list[str] | None = None) -> Command:
-    """The command that runs `script` (a file beside this one). conf: KEY=VALUE settings for Spark, which win over the ingest's own.
+def build(
+    script: str,
+    options: list[str],
+    master: str = "local[*]",
+    memory: str = "2g",
+    conf: list[str] | None = None,
+) -> Command:
+    """The command that runs `script` (a file beside this one). conf: KEY=VALUE settings for Spark,
+    which win over the ingest's own.
 
     Raises OncewayError when Spark is not installed beside this Python.
     """
@@ -47,5 +68,8 @@ def build(script: str, options: list[str], master: str = "local[*]", memory: str
     arguments = [str(submit), "--master", master, "--driver-memory", memory, *PACKAGES]
     arguments += ["--driver-java-options", java, *settings, str(HERE / script), *options]
     # spark-submit looks for its home beside the first find-spark-home on the path.
-    environment = {"PYSPARK_PYTHON": sys.executable, "PATH": f"{submit.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PATH": f"{submit.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }
     return Command(environment, arguments)

@@ -1,6 +1,8 @@
-"""The commit log of a Delta table, read as the Delta protocol lays it down: one JSON file per version, one action per line.
+"""The commit log of a Delta table, read as the Delta protocol lays it down: one JSON file per
+version, one action per line.
 
-In: a table's location. Out: the commits after a version. `DESCRIBE HISTORY` says the same and costs a Spark job each time.
+In: a table's location. Out: the commits after a version. `DESCRIBE HISTORY` says the same and costs
+a Spark job each time.
 """
 
 import json
@@ -18,7 +20,14 @@ APPLICATION = "onceway"
 """The key of what is ours in a commit's user metadata."""
 
 REWRITING = frozenset(
-    {"RESTORE", "CREATE OR REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"}
+    {
+        "RESTORE",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CLONE",
+    }
 )
 """Operations after which the table is another one: rows that were in it may be wanted again."""
 
@@ -30,7 +39,9 @@ _METRICS = {
     "remove": ("numRemovedFiles", "numTargetFilesRemoved"),
     "cdc": ("numAddedChangeFiles", "numTargetChangeFilesAdded"),
 }
-"""Where Delta's commands say, in the commit info, how many actions of a kind there are. `numFiles` of a `WRITE` may be more."""
+"""Where Delta's commands say, in the commit info, how many actions of a kind there are. `numFiles`
+of a `WRITE` may be more.
+"""
 
 
 class HistoryGone(OncewayError):
@@ -41,8 +52,9 @@ class HistoryGone(OncewayError):
 class Commit:
     """One version of the table.
 
-    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {} when the commit is not ours.
-    progress: versions by application id that the commit stores (`txn` actions). changes_data: whether rows came or went.
+    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {}
+    when the commit is not ours. progress: versions by application id that the commit stores (`txn`
+    actions). changes_data: whether rows came or went.
     """
 
     version: int
@@ -63,12 +75,18 @@ class CommitLog:
         return None if text is None else parse(text, version)
 
     def after(self, version: int) -> Iterator[Commit]:
-        """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned beyond `version`."""
+        """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned
+        beyond `version`.
+        """
         number = version + 1
         while (commit := self.read(number)) is not None:
             yield commit
             number += 1
-        if number == version + 1 and (checkpoint := self._folder.read("_last_checkpoint")) and json.loads(checkpoint)["version"] > version:
+        if (
+            number == version + 1
+            and (checkpoint := self._folder.read("_last_checkpoint"))
+            and json.loads(checkpoint)["version"] > version
+        ):
             raise HistoryGone(f"version {number} is no longer in the log", str(self._folder))
 
 
@@ -79,7 +97,9 @@ def parse(text: bytes, version: int) -> Commit:
     progress: dict[str, int] = {}
     for line in text.splitlines():
         if line.startswith((b'{"add"', b'{"remove"', b'{"cdc"')):
-            changes_data = changes_data or b'"dataChange":true' in line or line.startswith(b'{"cdc"')
+            changes_data = (
+                changes_data or b'"dataChange":true' in line or line.startswith(b'{"cdc"')
+            )
             continue
         action = json.loads(line)
         if info := action.get("commitInfo"):
@@ -100,8 +120,9 @@ def _our_note(text: str | None) -> dict[str, Any]:
 
 
 def is_whole(text: bytes, version: int) -> bool:
-    """Whether a commit was written to its end. The commit info comes first and says how much follows: ours in its note, those of Delta's
-    commands in their metrics. One that says nothing (`VACUUM`, `SET TBLPROPERTIES`, other programs) is whole when each of its lines is.
+    """Whether a commit was written to its end. The commit info comes first and says how much
+    follows: ours in its note, those of Delta's commands in their metrics. One that says nothing
+    (`VACUUM`, `SET TBLPROPERTIES`, other programs) is whole when each of its lines is.
     """
     try:
         actions = [json.loads(line) for line in text.splitlines()]
@@ -112,7 +133,12 @@ def is_whole(text: bytes, version: int) -> bool:
     if version == 0 and not {"metaData", "protocol"} <= kinds.keys():
         return False
     metrics = info.get("operationMetrics") or {}
-    expected = {kind: int(metrics[name]) for kind, names in _METRICS.items() for name in names if name in metrics}
+    expected = {
+        kind: int(metrics[name])
+        for kind, names in _METRICS.items()
+        for name in names
+        if name in metrics
+    }
     return len(actions) > _our_note(info.get("userMetadata")).get(ACTIONS, 0) and all(
         kinds[kind] >= count for kind, count in expected.items()
     )

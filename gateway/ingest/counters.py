@@ -1,9 +1,12 @@
-"""What the ingest has done so far, for `onceway ingest report`: by feed and for the whole job. Nothing depends on it but the report.
+"""What the ingest has done so far, for `onceway ingest report`: by feed and for the whole job.
+Nothing depends on it but the report.
 
-In: counts of each micro-batch, and Spark's own measures of it. Out: one JSON file in the table's folder `_onceway`:
-`{"table": id, "saved": UTC, "feeds": {"GATEWAY/EPOCH": {"number", "taken", "new", "at"}}, "spark": {…}}`.
+In: counts of each micro-batch, and Spark's own measures of it. Out: one JSON file in the table's
+folder `_onceway`: `{"table": id, "saved": UTC, "feeds": {"GATEWAY/EPOCH": {"number", "taken",
+"new", "at"}}, "spark": {…}}`.
 
-It is written after the commits, so a crash in between loses one micro-batch from the counts; the table itself has the rows.
+It is written after the commits, so a crash in between loses one micro-batch from the counts; the
+table itself has the rows.
 """
 
 import json
@@ -23,7 +26,9 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(slots=True)
 class FeedTotal:
-    """number: newest batch taken; taken: rows read from batches; new: those that were not in the table; at: when the last came (UTC)."""
+    """number: newest batch taken; taken: rows read from batches; new: those that were not in the
+    table; at: when the last came (UTC).
+    """
 
     number: int = 0
     taken: int = 0
@@ -37,7 +42,9 @@ class FeedTotal:
 
 @dataclass(slots=True)
 class Counters:
-    """table: the table's id, as a folder may get another table. spark: the last progress that Spark reported."""
+    """table: the table's id, as a folder may get another table. spark: the last progress that Spark
+    reported.
+    """
 
     table: str
     saved: str = ""

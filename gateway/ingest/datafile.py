@@ -1,8 +1,9 @@
-"""The rows of a chunk as data files of the tables: written where they were read, so that no row goes through Spark.
+"""The rows of a chunk as data files of the tables: written where they were read, so that no row
+goes through Spark.
 
-In: a chunk (`chunk.py`). Out: at most one Parquet file in the folder of each table, and one Arrow row that says what is in them
-(`WRITTEN`). A file is no part of its table until a commit names it; one that none ever names is deleted by the driver, or by `onceway
-ingest compact` after a week.
+In: a chunk (`chunk.py`). Out: at most one Parquet file in the folder of each table, and one Arrow
+row that says what is in them (`WRITTEN`). A file is no part of its table until a commit names it;
+one that none ever names is deleted by the driver, or by `onceway ingest compact` after a week.
 """
 
 import json
@@ -23,7 +24,17 @@ from gateway.ingest import durable
 from gateway.ingest.chunk import CHUNK
 
 PUBLICATION_COLUMNS = [
-    *("device", "incarnation", "sequence", "client", "topic", "payload", "received", "boot", "monotonic"),
+    *(
+        "device",
+        "incarnation",
+        "sequence",
+        "client",
+        "topic",
+        "payload",
+        "received",
+        "boot",
+        "monotonic",
+    ),
     *("gateway", "epoch", "batch", "spool_id", "undecodable"),
 ]
 KEY = ["device", "incarnation", "sequence"]
@@ -56,11 +67,19 @@ class DataFiles:
 
     def put(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Write a chunk. A damaged batch passes as it is."""
-        first = rows.slice(0, 1).select(["chunk", "header", "gateway", "epoch", "batch", "flaw"]).to_pylist()[0]
+        first = (
+            rows.slice(0, 1)
+            .select(["chunk", "header", "gateway", "epoch", "batch", "flaw"])
+            .to_pylist()[0]
+        )
         if first["flaw"] is None:
-            first["publications"] = self._write("publications", pa.Table.from_batches([rows.select(PUBLICATION_COLUMNS)]))
+            first["publications"] = self._write(
+                "publications", pa.Table.from_batches([rows.select(PUBLICATION_COLUMNS)])
+            )
             first["readings"] = self._write("readings", flatten(rows))
-        return pa.record_batch([pa.array([first.get(field.name)], field.type) for field in WRITTEN], schema=WRITTEN)
+        return pa.record_batch(
+            [pa.array([first.get(field.name)], field.type) for field in WRITTEN], schema=WRITTEN
+        )
 
     def _write(self, table: str, rows: pa.Table) -> dict[str, Any] | None:
         if not rows.num_rows:
@@ -86,7 +105,9 @@ def flatten(rows: pa.RecordBatch) -> pa.Table:
     parent, items = pc.list_parent_indices(lists), pc.list_flatten(lists)
     table = pa.Table.from_batches([rows.select(KEY)]).take(parent)
     starts = lists.offsets.take(parent)
-    position = pc.subtract(pa.array(range(len(parent)), pa.int32()), pc.subtract(starts, lists.offsets[0])).cast(pa.int32())
+    position = pc.subtract(
+        pa.array(range(len(parent)), pa.int32()), pc.subtract(starts, lists.offsets[0])
+    ).cast(pa.int32())
     table = table.append_column("position", position)
     for field in items.type:
         table = table.append_column(field.name, pc.struct_field(items, field.name))
@@ -94,10 +115,15 @@ def flatten(rows: pa.RecordBatch) -> pa.Table:
 
 
 def add_action(name: str, size: int, rows: pa.Table) -> str:
-    """The action of a commit that makes a file part of its table, with the statistics that let readers skip it (Delta protocol, "Add
-    File").
+    """The action of a commit that makes a file part of its table, with the statistics that let
+    readers skip it (Delta protocol, "Add File").
     """
-    stats: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    stats: dict[str, Any] = {
+        "numRecords": rows.num_rows,
+        "minValues": {},
+        "maxValues": {},
+        "nullCount": {},
+    }
     for column in ("device", "sequence", "received", "time"):
         if column in rows.column_names:
             ends = pc.min_max(rows[column])
@@ -105,8 +131,16 @@ def add_action(name: str, size: int, rows: pa.Table) -> str:
             for kind, end in (("minValues", "min"), ("maxValues", "max")):
                 if (value := ends[end].as_py()) is not None:
                     stats[kind][column] = _stamp(value) if isinstance(value, datetime) else value
-    add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": time.time_ns() // 1_000_000, "dataChange": True}
-    return json.dumps({"add": {**add, "stats": json.dumps(stats, separators=(",", ":"))}}, separators=(",", ":"))
+    add = {
+        "path": name,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": time.time_ns() // 1_000_000,
+        "dataChange": True,
+    }
+    return json.dumps(
+        {"add": {**add, "stats": json.dumps(stats, separators=(",", ":"))}}, separators=(",", ":")
+    )
 
 
 def _stamp(moment: datetime) -> str:

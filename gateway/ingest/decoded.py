@@ -1,6 +1,7 @@
 """Payloads as columns: what SenML says in them, and why not where it says nothing.
 
-In: Arrow columns of payloads and of times of receipt. Out: per payload a list of readings and a reason; exactly one of the two is null.
+In: Arrow columns of payloads and of times of receipt. Out: per payload a list of readings and a
+reason; exactly one of the two is null.
 """
 
 from collections.abc import Iterator
@@ -30,9 +31,12 @@ _MICRO = 1_000_000
 
 
 def columns(payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
-    """payload: binary; received: timestamps in µs, nulls where unknown. Returns (readings: list of READING, undecodable: string)."""
+    """payload: binary; received: timestamps in µs, nulls where unknown. Returns (readings: list of
+    READING, undecodable: string).
+    """
     payload, received = _whole(payload), _whole(received).cast(pa.int64())
-    counts, first = np.zeros((2, len(payload)), np.int64)  # of each payload's readings: how many, and where they begin in `parts`
+    # of each payload's readings: how many, and where they begin in `parts`
+    counts, first = np.zeros((2, len(payload)), np.int64)
     parts, done = [], 0
     for plain in alike.find(payload):
         parts.append(_plain_readings(plain, received))
@@ -49,7 +53,9 @@ def columns(payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
     undecodable[rest] = reasons
     why = pa.array(undecodable, pa.string())
     readings = pa.concat_arrays(parts).take(pa.array(order))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), readings, mask=why.is_valid()), why
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), readings, mask=why.is_valid()
+    ), why
 
 
 def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None]]:
@@ -69,8 +75,13 @@ def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None
 def _readings(packs: list[list[Record]], received: list[int | None]) -> pa.StructArray:
     records = list(chain.from_iterable(packs))
     fields: list[Any] = list(zip(*records, strict=True)) if records else [()] * 9
-    times = [_absolute(record, at) for pack, at in zip(packs, received, strict=True) for record in pack]
-    arrays = [pa.array(values, field.type) for values, field in zip([*fields[:7], times], READING, strict=True)]
+    times = [
+        _absolute(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
+    ]
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip([*fields[:7], times], READING, strict=True)
+    ]
     return pa.StructArray.from_arrays(arrays, fields=list(READING))
 
 
@@ -84,9 +95,14 @@ def _plain_readings(plain: alike.Plain, received: pa.Array) -> pa.StructArray:
         "name": plain.name,
         "unit": plain.unit,
         "value": pa.array(plain.value),
-        "time": pa.array(time, mask=relative & at.is_null().to_numpy(zero_copy_only=False)).cast(READING.field("time").type),
+        "time": pa.array(time, mask=relative & at.is_null().to_numpy(zero_copy_only=False)).cast(
+            READING.field("time").type
+        ),
     }
-    arrays = [pa.nulls(count, field.type) if known.get(field.name) is None else known[field.name] for field in READING]
+    arrays = [
+        pa.nulls(count, field.type) if known.get(field.name) is None else known[field.name]
+        for field in READING
+    ]
     return pa.StructArray.from_arrays(arrays, fields=list(READING))
 
 
@@ -94,7 +110,9 @@ def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For mapInArrow: rows of (key, payload, received) → rows of (key, readings)."""
     for batch in batches:
         readings, _ = columns(batch["payload"], batch["received"])
-        yield pa.RecordBatch.from_arrays([*batch.columns[:3], readings], [*batch.schema.names[:3], "readings"])
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns[:3], readings], [*batch.schema.names[:3], "readings"]
+        )
 
 
 def _absolute(record: Record, received: int | None) -> int | None:

@@ -1,8 +1,8 @@
 """Which rows of a micro-batch are new: arithmetic on ranges, on the driver.
 
-In: the chunk headers of a micro-batch and the ranges seen so far. Out: a claim: the ranges that a commit would add, and those that it must
-leave out.
-Of two chunks that hold the same key, the one with the lower number keeps it.
+In: the chunk headers of a micro-batch and the ranges seen so far. Out: a claim: the ranges that a
+commit would add, and those that it must leave out. Of two chunks that hold the same key, the one
+with the lower number keeps it.
 """
 
 from collections import defaultdict

@@ -1,10 +1,12 @@
 """How far each feed can be read: the state behind the source's offset.
 
-In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests between two offsets, and what holds a feed.
-An offset moves over one manifest after the other, so a missing number holds its feed, and no other, until it comes. On request
-a damaged batch does the same until it is repaired.
+In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
+between two offsets, and what holds a feed. An offset moves over one manifest after the other, so a
+missing number holds its feed, and no other, until it comes. On request a damaged batch does the
+same until it is repaired.
 
-A pass costs one look-up per feed without news, whatever lies before its offset, and one per new batch.
+A pass costs one look-up per feed without news, whatever lies before its offset, and one per new
+batch.
 """
 
 import logging
@@ -34,7 +36,9 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(slots=True)
 class Hole:
-    """A feed that waits for batch `number`. why: what came, and what is wrong; since: when it came (seconds since 1970)."""
+    """A feed that waits for batch `number`. why: what came, and what is wrong; since: when it came
+    (seconds since 1970).
+    """
 
     feed: str
     number: int
@@ -52,7 +56,9 @@ class Hole:
 
 
 class Feeds:
-    """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked at before the offset moves on."""
+    """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked
+    at before the offset moves on.
+    """
 
     def __init__(self, landing: Landing, wait: bool = False) -> None:
         self._landing = landing
@@ -64,9 +70,11 @@ class Feeds:
         self.holes: dict[str, Hole] = {}
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
-        """The offset after the next `rows` rows or somewhat more, or as far as there are batches; never above `ceiling`, if that is given.
+        """The offset after the next `rows` rows or somewhat more, or as far as there are batches;
+        never above `ceiling`, if that is given.
 
-        Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises what the landing place raises.
+        Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises what
+        the landing place raises.
         """
         offset = dict.fromkeys(self.names() if ceiling is None else ceiling, 0) | start
         feeds = sorted(offset)
@@ -75,10 +83,16 @@ class Feeds:
         taken, step = 0, 1
         while active:
             wanted = {
-                feed: range(offset[feed] + 1, min(offset[feed] + step, ceiling[feed] if ceiling else offset[feed] + step) + 1)
+                feed: range(
+                    offset[feed] + 1,
+                    min(offset[feed] + step, ceiling[feed] if ceiling else offset[feed] + step) + 1,
+                )
                 for feed in active
             }
-            self._look_up(((feed, number) for feed, numbers in wanted.items() for number in numbers), self._wait)
+            self._look_up(
+                ((feed, number) for feed, numbers in wanted.items() for number in numbers),
+                self._wait,
+            )
             more = []
             for feed in active:
                 for number in wanted[feed]:
@@ -99,32 +113,59 @@ class Feeds:
 
     def names(self) -> list[str]:
         """All feeds at the landing place, sorted."""
-        return [feed for found in self._map(self._landing.feeds, self._landing.gateways()) for feed in found]
+        return [
+            feed
+            for found in self._map(self._landing.feeds, self._landing.gateways())
+            for feed in found
+        ]
 
     def newest(self, start: Offset) -> Offset:
         """The newest number of each feed: an upper bound of what `advance` reaches now."""
         offset = dict.fromkeys(self.names(), 0) | start
-        return dict(zip(offset, self._map(lambda item: self._landing.newest(*item), offset.items()), strict=True))
+        return dict(
+            zip(
+                offset,
+                self._map(lambda item: self._landing.newest(*item), offset.items()),
+                strict=True,
+            )
+        )
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
         """The manifests after `start` up to `end`. One that is gone by now comes with that flaw."""
-        wanted = [(feed, number) for feed in sorted(end) for number in range(start.get(feed, 0) + 1, end[feed] + 1)]
+        wanted = [
+            (feed, number)
+            for feed in sorted(end)
+            for number in range(start.get(feed, 0) + 1, end[feed] + 1)
+        ]
         self._look_up(wanted)
-        return [self._manifests.get(item) or Announced(*item, flaw="the manifest is gone") for item in wanted]
+        return [
+            self._manifests.get(item) or Announced(*item, flaw="the manifest is gone")
+            for item in wanted
+        ]
 
     def forget(self, end: Offset) -> None:
         """Drop manifests up to `end`: they are not asked for again."""
-        self._manifests = {(feed, number): found for (feed, number), found in self._manifests.items() if number > end.get(feed, 0)}
+        self._manifests = {
+            (feed, number): found
+            for (feed, number), found in self._manifests.items()
+            if number > end.get(feed, 0)
+        }
 
     def _look_up(self, items: Iterable[tuple[str, int]], whole: bool = False) -> None:
         """whole: a damaged batch counts as missing."""
         unknown = [item for item in items if item not in self._manifests]
-        for item, manifest in zip(unknown, self._map(lambda item: self._landing.manifest(*item), unknown), strict=True):
+        for item, manifest in zip(
+            unknown, self._map(lambda item: self._landing.manifest(*item), unknown), strict=True
+        ):
             if manifest is not None:
                 self._manifests[item] = manifest
         if whole:
             found = [item for item in unknown if item in self._manifests]
-            for item, flaw in zip(found, self._map(lambda item: batch.flaw(self._landing, self._manifests[item]), found), strict=True):
+            for item, flaw in zip(
+                found,
+                self._map(lambda item: batch.flaw(self._landing, self._manifests[item]), found),
+                strict=True,
+            ):
                 if flaw is not None:
                     del self._manifests[item]
 
@@ -140,7 +181,11 @@ class Feeds:
         for hole in self._map(lambda feed: self.hole(feed, offset[feed]), waiting):
             if hole is not None:
                 known = self.holes.get(hole.feed)
-                holes[hole.feed] = known if known is not None and (known.number, known.why) == (hole.number, hole.why) else hole
+                holes[hole.feed] = (
+                    known
+                    if known is not None and (known.number, known.why) == (hole.number, hole.why)
+                    else hole
+                )
         for hole in holes.values():
             if now >= hole.reported + HOLE_REPORT_SECONDS:
                 hole.reported = now
@@ -155,16 +200,33 @@ class Feeds:
         manifest = self._landing.manifest(feed, number)
         if manifest is not None:
             flaw = batch.flaw(self._landing, manifest) if self._wait else None
-            return None if flaw is None else self._hole(feed, number, f"it is damaged ({flaw}), it came", number)
+            return (
+                None
+                if flaw is None
+                else self._hole(feed, number, f"it is damaged ({flaw}), it came", number)
+            )
         seen = self._behind_hole(feed, number)
-        return None if seen is None else self._hole(feed, number, f"it is missing, batch {seen} came", seen)
+        return (
+            None
+            if seen is None
+            else self._hole(feed, number, f"it is missing, batch {seen} came", seen)
+        )
 
     def _hole(self, feed: str, number: int, why: str, came: int) -> Hole:
         return Hole(feed, number, why, self._landing.modified(feed, came) or time.time())
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
-        """Is a batch there after the missing one? Numbers behind a hole are contiguous again, so distances 1, 2, 4, … find them in time."""
-        return next((missing + 2**power for power in range(HOLE_PROBES) if self._landing.has(feed, missing + 2**power)), None)
+        """Is a batch there after the missing one? Numbers behind a hole are contiguous again, so
+        distances 1, 2, 4, … find them in time.
+        """
+        return next(
+            (
+                missing + 2**power
+                for power in range(HOLE_PROBES)
+                if self._landing.has(feed, missing + 2**power)
+            ),
+            None,
+        )
 
 
 def _started(offset: Offset) -> Offset:

@@ -1,6 +1,7 @@
 """Everything that an ingest into one table consists of, put together.
 
-In: a Spark session, the landing URL and the table's name. Out: tables that exist, and a sink that holds their state.
+In: a Spark session, the landing URL and the table's name. Out: tables that exist, and a sink that
+holds their state.
 """
 
 from pyspark.sql import SparkSession
@@ -28,13 +29,33 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
     publications.create()
     readings.create()
     place, readings_place = publications.place(), readings.place()
-    commits, readings_commits = (CommitLog(open_folder(spark, each.location, "_delta_log")) for each in (place, readings_place))
+    commits, readings_commits = (
+        CommitLog(open_folder(spark, each.location, "_delta_log"))
+        for each in (place, readings_place)
+    )
     writer = DeltaWriter(spark, place.location, commits)
     own = open_folder(spark, place.location, snapshot.FOLDER)
     seen = Seen(publications, place.id, writer, commits, own)
     with lease(place.location):
         seen.load()
-        follower = Readings(readings, DeltaWriter(spark, readings_place.location, readings_commits), publications, place.id, commits)
+        follower = Readings(
+            readings,
+            DeltaWriter(spark, readings_place.location, readings_commits),
+            publications,
+            place.id,
+            commits,
+        )
     counted = counters.load(own, place.id) or counters.Counters(place.id)
-    locations: dict[TableName, str] = {"publications": place.location, "readings": readings_place.location}
-    return Sink(locations, seen, Appender(seen, writer, publications.name), follower, Quarantine(spark, quarantine, landing), counted, own)
+    locations: dict[TableName, str] = {
+        "publications": place.location,
+        "readings": readings_place.location,
+    }
+    return Sink(
+        locations,
+        seen,
+        Appender(seen, writer, publications.name),
+        follower,
+        Quarantine(spark, quarantine, landing),
+        counted,
+        own,
+    )

@@ -1,9 +1,11 @@
 """The landing place as the ingest sees it: feeds of numbered manifests. Read only, any fsspec URL.
 
-In: a landing URL. Out: feeds ("GATEWAY/EPOCH"), manifests by number, the newest number of a feed, and the bytes of batches.
-Numbers of a feed are contiguous, so its newest one is found by galloping and bisecting, without listing old batches.
+In: a landing URL. Out: feeds ("GATEWAY/EPOCH"), manifests by number, the newest number of a feed,
+and the bytes of batches. Numbers of a feed are contiguous, so its newest one is found by galloping
+and bisecting, without listing old batches.
 
-Credentials and other options come from the environment, as fsspec reads it: FSSPEC_SFTP_CLIENT_KEYS=/etc/onceway/id, AWS_PROFILE=...
+Credentials and other options come from the environment, as fsspec reads it:
+FSSPEC_SFTP_CLIENT_KEYS=/etc/onceway/id, AWS_PROFILE=...
 """
 
 import errno
@@ -39,7 +41,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What a manifest says about batch `number` of `feed`. flaw: why nothing can be read by it, else None."""
+    """What a manifest says about batch `number` of `feed`. flaw: why nothing can be read by it,
+    else None.
+    """
 
     feed: str
     number: int
@@ -55,7 +59,8 @@ class Announced:
 
 
 class Landing:
-    """A landing URL. Every method raises OSError when the place cannot be reached, after some tries on a new connection each.
+    """A landing URL. Every method raises OSError when the place cannot be reached, after some tries
+    on a new connection each.
 
     May be shared between threads.
     """
@@ -74,14 +79,18 @@ class Landing:
         protocol = self.url.partition("://")[0]
         if protocol in ("sftp", "ssh"):
             # sshfs trusts every server unless it is told not to; () stands for ~/.ssh/known_hosts
-            options = {"known_hosts": (), "keepalive_interval": 15} | fsspec.config.conf.get(protocol, {})
+            options = {"known_hosts": (), "keepalive_interval": 15} | fsspec.config.conf.get(
+                protocol, {}
+            )
         else:
             options = {"use_listings_cache": False}
         fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
         return fs, str(root)
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """What the file system answers. A missing file is an answer; after any other error it is asked again on a new connection."""
+        """What the file system answers. A missing file is an answer; after any other error it is
+        asked again on a new connection.
+        """
         for pause in PAUSES:
             asked = self._fs
             try:
@@ -99,7 +108,9 @@ class Landing:
 
     @property
     def local(self) -> bool:
-        """Whether a look-up is a call of this operating system, so that several at once gain nothing."""
+        """Whether a look-up is a call of this operating system, so that several at once gain
+        nothing.
+        """
         return "file" in self._fs.protocol
 
     def gateways(self) -> list[str]:
@@ -108,11 +119,19 @@ class Landing:
 
     def feeds(self, gateway: str) -> list[str]:
         """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""
-        return [f"{gateway}/{name}" for name in self._folders(f"{self._root}/{gateway}") if _EPOCH.fullmatch(name)]
+        return [
+            f"{gateway}/{name}"
+            for name in self._folders(f"{self._root}/{gateway}")
+            if _EPOCH.fullmatch(name)
+        ]
 
     def _folders(self, path: str) -> list[str]:
         entries = self._ask(lambda fs: fs.ls(path, detail=True))
-        found = (entry["name"].rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory")
+        found = (
+            entry["name"].rstrip("/").rpartition("/")[2]
+            for entry in entries
+            if entry["type"] == "directory"
+        )
         return sorted(name for name in found if not name.startswith((".", "_")) and _is_text(name))
 
     def has(self, feed: str, number: int) -> bool:
@@ -135,7 +154,9 @@ class Landing:
     def manifest(self, feed: str, number: int) -> Announced | None:
         """The manifest of a batch; None while it is missing."""
         try:
-            text = self._ask(lambda fs: fs.cat_file(self._manifest(feed, number), start=0, end=MANIFEST_LIMIT))
+            text = self._ask(
+                lambda fs: fs.cat_file(self._manifest(feed, number), start=0, end=MANIFEST_LIMIT)
+            )
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -145,8 +166,16 @@ class Landing:
         return parse_manifest(text, feed, number)
 
     def batch(self, announced: Announced) -> bytes:
-        """The bytes of a batch, at most one more than announced. Raises FileNotFoundError when only the manifest is there."""
-        return bytes(self._ask(lambda fs: fs.cat_file(f"{self._root}/{announced.name}", start=0, end=announced.bytes + 1)))
+        """The bytes of a batch, at most one more than announced. Raises FileNotFoundError when only
+        the manifest is there.
+        """
+        return bytes(
+            self._ask(
+                lambda fs: fs.cat_file(
+                    f"{self._root}/{announced.name}", start=0, end=announced.bytes + 1
+                )
+            )
+        )
 
     def _manifest(self, feed: str, number: int) -> str:
         return f"{self._root}/{feed}/{file_stem(number)}.json"
@@ -162,7 +191,9 @@ def _as_os_error(error: Exception) -> OSError:
 
 
 def boundary(holds: Callable[[int], bool], known: int) -> int:
-    """The last number from `known` on for which `holds` is true, if it is true up to some number and false after. Gallops, then bisects."""
+    """The last number from `known` on for which `holds` is true, if it is true up to some number
+    and false after. Gallops, then bisects.
+    """
     step = 1
     while holds(known + step):
         known += step
@@ -184,7 +215,13 @@ def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
         rows, size, digest = fields["rows"], fields["bytes"], fields["sha256"]
         if (f"{fields['gateway']}/{fields['epoch']}", fields["number"]) != (feed, number):
             return Announced(feed, number, flaw="the manifest names another batch")
-        if not (type(rows) is int and rows >= 0 and type(size) is int and 0 <= size <= BATCH_LIMIT and _SHA256.fullmatch(digest)):
+        if not (
+            type(rows) is int
+            and rows >= 0
+            and type(size) is int
+            and 0 <= size <= BATCH_LIMIT
+            and _SHA256.fullmatch(digest)
+        ):
             return Announced(feed, number, flaw="the manifest has impossible values")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return Announced(feed, number, flaw=f"unreadable manifest: {type(error).__name__}")

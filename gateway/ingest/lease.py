@@ -1,7 +1,9 @@
-"""One writer at a time for tables on a local file system, where Delta's commit is not atomic between processes.
+"""One writer at a time for tables on a local file system, where Delta's commit is not atomic
+between processes.
 
-In: a table's location. Out: the lease, held until the `with` block ends or the process dies. Elsewhere (HDFS, ABFS, GCS) the store itself
-makes commits atomic, and nothing is done here; for S3, see the README.
+In: a table's location. Out: the lease, held until the `with` block ends or the process dies.
+Elsewhere (HDFS, ABFS, GCS) the store itself makes commits atomic, and nothing is done here; for S3,
+see the README.
 """
 
 import errno
@@ -40,7 +42,9 @@ def lease(location: str) -> Iterator[None]:
 
 
 def lock_file(location: str) -> Path | None:
-    """The lock beside a local table, e.g. `/lake/.publications.lease`; None for other file systems."""
+    """The lock beside a local table, e.g. `/lake/.publications.lease`; None for other file
+    systems.
+    """
     table = local_path(location)
     return None if table is None else table.parent / f".{table.name}.lease"
 
@@ -55,6 +59,10 @@ def _take(descriptor: int, path: Path) -> None:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
         if time.monotonic() > remind:
-            log.warning("waiting for %s: %s writes to the table", path, path.read_text().strip() or "another process")
+            log.warning(
+                "waiting for %s: %s writes to the table",
+                path,
+                path.read_text().strip() or "another process",
+            )
             remind = time.monotonic() + REMIND_SECONDS
         time.sleep(0.05)

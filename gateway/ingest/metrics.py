@@ -1,6 +1,8 @@
-"""Spark's own measures of the stream, by its listener: into the counters, for `onceway ingest report`.
+"""Spark's own measures of the stream, by its listener: into the counters, for `onceway ingest
+report`.
 
-In: Spark's progress events, in a thread of its own. Out: the last one that had rows, as `Counters.spark`.
+In: Spark's progress events, in a thread of its own. Out: the last one that had rows, as
+`Counters.spark`.
 """
 
 from pyspark.sql.streaming.listener import (
@@ -33,7 +35,9 @@ class ProgressListener(StreamingQueryListener):
 
 
 def note(counters: Counters, progress: StreamingQueryProgress) -> None:
-    """ms: how long each step took, as Spark names them. What Spark calls rows are data files here."""
+    """ms: how long each step took, as Spark names them. What Spark calls rows are data files
+    here.
+    """
     if progress.numInputRows:
         counters.spark = {
             "micro_batch": progress.batchId,

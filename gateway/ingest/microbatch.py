@@ -1,7 +1,7 @@
 """A micro-batch as the driver sees it.
 
-In: a DataFrame in the columns of `gateway.ingest.datafile.WRITTEN`. Out: what it holds as ranges, what came from which feed, which batches
-are damaged, and for each table what a commit is to add.
+In: a DataFrame in the columns of `gateway.ingest.datafile.WRITTEN`. Out: what it holds as ranges,
+what came from which feed, which batches are damaged, and for each table what a commit is to add.
 """
 
 import logging
@@ -39,7 +39,9 @@ class DamagedBatch:
 
 @dataclass(slots=True)
 class FeedCount:
-    """What came from one feed. number: its newest batch; taken: rows in its batches; rows: those left after doubles within a chunk."""
+    """What came from one feed. number: its newest batch; taken: rows in its batches; rows: those
+    left after doubles within a chunk.
+    """
 
     number: int = 0
     taken: int = 0
@@ -48,30 +50,41 @@ class FeedCount:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a commit adds to a table. actions: files that are written already, one `add` action each, as JSON; rows: to be written."""
+    """What a commit adds to a table. actions: files that are written already, one `add` action
+    each, as JSON; rows: to be written.
+    """
 
     actions: list[str] = field(default_factory=list)
     rows: DataFrame | None = None
 
 
 class MicroBatch:
-    """feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: by chunk, its number and its keys, in order; damaged: batches that
-    gave no rows.
+    """feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: by chunk, its number and its
+    keys, in order; damaged: batches that gave no rows.
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
-        """Reads the batches and writes the files, in Spark's tasks. locations: the tables' folders."""
+        """Reads the batches and writes the files, in Spark's tasks. locations: the tables'
+        folders.
+        """
         self._spark: SparkSession = written.sparkSession
         self._locations = locations
-        self._files: dict[TableName, dict[int, dict[str, Any]]] = {"publications": {}, "readings": {}}
+        self._files: dict[TableName, dict[int, dict[str, Any]]] = {
+            "publications": {},
+            "readings": {},
+        }
         self._feeds: dict[int, list[dict[str, Any]]] = {}
         self.feeds: defaultdict[str, FeedCount] = defaultdict(FeedCount)
         self.held: list[tuple[int, Ranges]] = []
         self.damaged: list[DamagedBatch] = []
         rows = written.toArrow().to_pylist()
-        for row in sorted(rows, key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])):
+        for row in sorted(
+            rows, key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])
+        ):
             if row["flaw"] is not None:
-                self.damaged.append(DamagedBatch(row["gateway"], row["epoch"], row["batch"], row["flaw"]))
+                self.damaged.append(
+                    DamagedBatch(row["gateway"], row["epoch"], row["batch"], row["flaw"])
+                )
             else:
                 self._take(row)
 
@@ -106,7 +119,9 @@ class MicroBatch:
         return found
 
     def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
-        """The files of chunks without a row in `drop` as they are, the other rows of the rest anew."""
+        """The files of chunks without a row in `drop` as they are, the other rows of the rest
+        anew.
+        """
         dirty = {chunk for chunk, *_ in drop}
         files = self._files[table]
         actions = [one["action"] for chunk, one in files.items() if chunk not in dirty]
@@ -118,21 +133,34 @@ class MicroBatch:
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:
             dropped[chunk] += last - first + 1
-        return {chunk for chunk, count in dropped.items() if count < self._files["publications"][chunk]["rows"]}
+        return {
+            chunk
+            for chunk, count in dropped.items()
+            if count < self._files["publications"][chunk]["rows"]
+        }
 
     def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:
         names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
-        rows = self._spark.read.options(**AS_CALLED).parquet(*(f"{self._locations[table]}/{name}" for name in names.values()))
+        rows = self._spark.read.options(**AS_CALLED).parquet(
+            *(f"{self._locations[table]}/{name}" for name in names.values())
+        )
         columns = rows.columns
         rows = rows.select("*", F.col("_metadata.file_name").alias("file")).alias("row")
         gone = [(names[chunk], *one) for chunk, *one in drop if chunk in names]
         dropped = F.broadcast(self._spark.createDataFrame(gone, DROP_DDL)).alias("dropped")
-        same = [F.col(f"row.{name}") == F.col(f"dropped.{name}") for name in ("file", "device", "incarnation")]
+        same = [
+            F.col(f"row.{name}") == F.col(f"dropped.{name}")
+            for name in ("file", "device", "incarnation")
+        ]
         inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
-        return rows.join(dropped, [*same, inside], "left_anti").select(*(F.col(f"row.{name}") for name in columns))
+        return rows.join(dropped, [*same, inside], "left_anti").select(
+            *(F.col(f"row.{name}") for name in columns)
+        )
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Delete the files that no commit names, after it. Best effort: `compact` deletes what stays."""
+        """Delete the files that no commit names, after it. Best effort: `compact` deletes what
+        stays.
+        """
         dirty = {chunk for chunk, *_ in drop}
         for table, files in self._files.items():
             folder = open_folder(self._spark, self._locations[table])
@@ -140,4 +168,6 @@ class MicroBatch:
                 for chunk in dirty & files.keys():
                     folder.delete(files[chunk]["name"])
             except (Py4JError, OSError) as error:
-                log.warning("files that are not used were not deleted in %s: %s", folder, first_line(error))
+                log.warning(
+                    "files that are not used were not deleted in %s: %s", folder, first_line(error)
+                )

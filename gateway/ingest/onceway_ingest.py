@@ -1,7 +1,9 @@
-"""The Structured Streaming job: batches of a landing place go into a Delta table, each publication once. Started with spark-submit.
+"""The Structured Streaming job: batches of a landing place go into a Delta table, each publication
+once. Started with spark-submit.
 
-In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out: the table; one line per micro-batch on standard error.
-`onceway ingest command` prints the whole command for an installation.
+In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out: the table; one
+line per micro-batch on standard error. `onceway ingest command` prints the whole command for an
+installation.
 """
 
 import argparse
@@ -26,7 +28,10 @@ from gateway.ingest.tables import absolute, is_named
 ROWS = 500_000
 """Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
 
-DAMAGED_HELP = "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is repaired (default skip)"
+DAMAGED_HELP = (
+    "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is"
+    " repaired (default skip)"
+)
 
 log = logging.getLogger("onceway.ingest")
 
@@ -36,16 +41,41 @@ STOP_LOOK_S = 1
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "onceway_ingest.py", description="Take batches from a landing place into a Delta table, each publication once."
+        "onceway_ingest.py",
+        description="Take batches from a landing place into a Delta table, each publication once.",
     )
-    parser.add_argument("--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches")
-    parser.add_argument("--table", required=True, metavar="PATH_OR_NAME", help="Delta table for the publications; made if there is none")
-    parser.add_argument("--checkpoint", required=True, metavar="URL", help="folder for Spark's record of what was read")
-    parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"most rows of a micro-batch (default {ROWS})")
+    parser.add_argument(
+        "--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches"
+    )
+    parser.add_argument(
+        "--table",
+        required=True,
+        metavar="PATH_OR_NAME",
+        help="Delta table for the publications; made if there is none",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="URL",
+        help="folder for Spark's record of what was read",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=ROWS,
+        metavar="N",
+        help=f"most rows of a micro-batch (default {ROWS})",
+    )
     parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what is there and stop")
-    when.add_argument("--every", type=_time, default=30.0, metavar="TIME", help="look for new batches so often, e.g. 30s, 5m (default 30s)")
+    when.add_argument(
+        "--every",
+        type=_time,
+        default=30.0,
+        metavar="TIME",
+        help="look for new batches so often, e.g. 30s, 5m (default 30s)",
+    )
     return parser.parse_args(arguments)
 
 
@@ -71,8 +101,16 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         .option("readings", sink.locations["readings"])
         .load()
     )
-    writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", absolute(options.checkpoint)).queryName("onceway-ingest")
-    writer = writer.trigger(availableNow=True) if options.available_now else writer.trigger(processingTime=f"{options.every:.3f} seconds")
+    writer = (
+        rows.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", absolute(options.checkpoint))
+        .queryName("onceway-ingest")
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if options.available_now
+        else writer.trigger(processingTime=f"{options.every:.3f} seconds")
+    )
     return writer.start(), sink
 
 
@@ -102,11 +140,16 @@ def run(options: argparse.Namespace) -> None:
 def so_far(counters: Counters) -> str:
     """What has been taken up to now."""
     gateways = {feed.partition("/")[0] for feed in counters.feeds}
-    return f"{sum(feed.number for feed in counters.feeds.values())} batches of {len(gateways)} gateways were taken so far"
+    return (
+        f"{sum(feed.number for feed in counters.feeds.values())} batches of {len(gateways)}"
+        " gateways were taken so far"
+    )
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:
-    """Save what the next start and the report make use of. The listener may not have heard of the last micro-batch yet."""
+    """Save what the next start and the report make use of. The listener may not have heard of the
+    last micro-batch yet.
+    """
     for progress in query.recentProgress:
         note(sink.counters, progress)
     sink.save()

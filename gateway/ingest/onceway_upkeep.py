@@ -1,8 +1,9 @@
-"""Jobs beside the stream, started with spark-submit: `release` takes repaired batches in, `compact` joins small files, `expire` deletes
-old rows.
+"""Jobs beside the stream, started with spark-submit: `release` takes repaired batches in, `compact`
+joins small files, `expire` deletes old rows.
 
-In: the table, and for `release` the landing URL. Out: changed tables; one line per step on standard error. All of them may run while the
-stream does. `onceway ingest release`, `compact` and `expire` start them.
+In: the table, and for `release` the landing URL. Out: changed tables; one line per step on standard
+error. All of them may run while the stream does. `onceway ingest release`, `compact` and `expire`
+start them.
 """
 
 import argparse
@@ -26,14 +27,28 @@ log = logging.getLogger("onceway.ingest")
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("onceway_upkeep.py", description="Look after the tables of an ingest.")
-    parser.add_argument("--table", required=True, metavar="PATH_OR_NAME", help="Delta table of the publications")
+    parser = argparse.ArgumentParser(
+        "onceway_upkeep.py", description="Look after the tables of an ingest."
+    )
+    parser.add_argument(
+        "--table", required=True, metavar="PATH_OR_NAME", help="Delta table of the publications"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    released = commands.add_parser("release", help="take batches in that were in quarantine and are whole now")
-    released.add_argument("--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches")
+    released = commands.add_parser(
+        "release", help="take batches in that were in quarantine and are whole now"
+    )
+    released.add_argument(
+        "--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches"
+    )
     commands.add_parser("compact", help="join small files")
     expired = commands.add_parser("expire", help="delete old rows")
-    expired.add_argument("--older-than", required=True, type=seconds, metavar="TIME", help="e.g. 400d: received longer ago than that")
+    expired.add_argument(
+        "--older-than",
+        required=True,
+        type=seconds,
+        metavar="TIME",
+        help="e.g. 400d: received longer ago than that",
+    )
     return parser.parse_args(arguments)
 
 
@@ -51,12 +66,18 @@ def run(options: argparse.Namespace) -> None:
             url = absolute(options.landing)
             damaged = release(spark, open_sink(spark, url, publications.name), Landing(url))
             if damaged:
-                raise OncewayError(f"{damaged} batches are still damaged", f"{publications.name}_quarantine")
+                raise OncewayError(
+                    f"{damaged} batches are still damaged", f"{publications.name}_quarantine"
+                )
         elif options.command == "compact":
             compact(spark, publications, readings, quarantine)
         else:
             before = datetime.now(UTC) - timedelta(seconds=options.older_than)
-            log.info("deleted %d publications received before %s", expire(spark, publications, readings, before), before.isoformat())
+            log.info(
+                "deleted %d publications received before %s",
+                expire(spark, publications, readings, before),
+                before.isoformat(),
+            )
     finally:
         spark.stop()
 

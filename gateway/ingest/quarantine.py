@@ -1,7 +1,7 @@
 """Damaged batches: kept in a table until they are repaired and released.
 
-In: damaged batches of a micro-batch, and those that were taken in after repair. Out: one row per batch in the table `…_quarantine`, also
-when the same batch is found damaged again.
+In: damaged batches of a micro-batch, and those that were taken in after repair. Out: one row per
+batch in the table `…_quarantine`, also when the same batch is found damaged again.
 """
 
 import logging
@@ -32,7 +32,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Quarantine:
-    """The table is made when the first damaged batch comes. Whoever adds or releases holds the lease of `publications`."""
+    """The table is made when the first damaged batch comes. Whoever adds or releases holds the
+    lease of `publications`.
+    """
 
     def __init__(self, spark: SparkSession, table: Table, landing: str) -> None:
         self._spark = spark
@@ -44,13 +46,21 @@ class Quarantine:
         if not damaged:
             return
         for one in damaged:
-            log.warning("quarantine: %s/%s batch %d: %s", one.gateway, one.epoch, one.batch, one.reason)
+            log.warning(
+                "quarantine: %s/%s batch %d: %s", one.gateway, one.epoch, one.batch, one.reason
+            )
         rows = [(one.gateway, one.epoch, one.batch, self._url(one), one.reason) for one in damaged]
-        found = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint, url string, reason string")
+        found = self._spark.createDataFrame(
+            rows, "gateway string, epoch string, batch bigint, url string, reason string"
+        )
         self._table.create()
         merge = self._table.delta().alias("old").merge(found.alias("new"), SAME_BATCH)
-        merge = merge.whenMatchedUpdate(set={"reason": "new.reason", "released": F.lit(None).cast("timestamp")})
-        fresh = {column: f"new.{column}" for column in ("gateway", "epoch", "batch", "url", "reason")}
+        merge = merge.whenMatchedUpdate(
+            set={"reason": "new.reason", "released": F.lit(None).cast("timestamp")}
+        )
+        fresh = {
+            column: f"new.{column}" for column in ("gateway", "epoch", "batch", "url", "reason")
+        }
         merge.whenNotMatchedInsert(values={**fresh, "found": "current_timestamp()"}).execute()
         self._table.settle()
 
@@ -58,7 +68,12 @@ class Quarantine:
         """(feed, number) of the batches that were not taken in yet, in order."""
         if not self._table.exists():
             return []
-        rows = self._table.read().where("released is null").select("gateway", "epoch", "batch").collect()
+        rows = (
+            self._table.read()
+            .where("released is null")
+            .select("gateway", "epoch", "batch")
+            .collect()
+        )
         return sorted((f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in rows)
 
     def release(self, batches: list[tuple[str, int]]) -> None:

@@ -1,11 +1,13 @@
 """Which sequences were seen, per (device, incarnation), as ranges. No I/O.
 
-In: ranges of consecutive sequences, many at once, as columns. Out: which parts of them were seen before.
+In: ranges of consecutive sequences, many at once, as columns. Out: which parts of them were seen
+before.
 
-Devices count upwards, so nearly every range begins after the last one that is known of its key, and numpy takes all of these at once: it
-holds the last range of each key as two numbers. What lies below that is kept for the few keys with gaps, as a flat, sorted list of
-boundaries [start, end, start, end, …], each end exclusive. The index of a number in that list tells by its parity whether the number is
-inside.
+Devices count upwards, so nearly every range begins after the last one that is known of its key, and
+numpy takes all of these at once: it holds the last range of each key as two numbers. What lies
+below that is kept for the few keys with gaps, as a flat, sorted list of boundaries [start, end,
+start, end, …], each end exclusive. The index of a number in that list tells by its parity whether
+the number is inside.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,7 +24,14 @@ Key = tuple[str, int]
 Span = tuple[int, int]
 """first and last sequence, both inclusive"""
 
-RANGES = pa.schema([("device", pa.string()), ("incarnation", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
+RANGES = pa.schema(
+    [
+        ("device", pa.string()),
+        ("incarnation", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
 
 _NONE = np.iinfo(np.int64).min
 """Below every sequence: the last one of a key that has none yet."""
@@ -45,7 +54,10 @@ class Ranges:
     def table(self) -> pa.Table:
         """In the columns of `RANGES`."""
         devices, incarnations = zip(*self.keys, strict=True) if self.keys else ((), ())
-        return pa.table(dict(zip(RANGES.names, (devices, incarnations, self.first, self.last), strict=True)), RANGES)
+        return pa.table(
+            dict(zip(RANGES.names, (devices, incarnations, self.first, self.last), strict=True)),
+            RANGES,
+        )
 
     def __iter__(self) -> Iterator[tuple[Key, int, int]]:
         return zip(self.keys, self.first.tolist(), self.last.tolist(), strict=True)
@@ -57,7 +69,9 @@ class Ranges:
 
 
 class SeenRanges:
-    """Sets of sequences by key. A range that does not begin after all of its key costs O(n) in the number of the key's ranges, at most."""
+    """Sets of sequences by key. A range that does not begin after all of its key costs O(n) in the
+    number of the key's ranges, at most.
+    """
 
     def __init__(self) -> None:
         self._places: dict[Key, int] = {}
@@ -71,26 +85,41 @@ class SeenRanges:
         after = alone & (ranges.first > self._last[places])
         apart = after & (ranges.first - 1 > self._last[places])
         for place in places[apart & (self._last[places] != _NONE)].tolist():
-            self._below.setdefault(place, []).extend((int(self._first[place]), int(self._last[place]) + 1))
+            self._below.setdefault(place, []).extend(
+                (int(self._first[place]), int(self._last[place]) + 1)
+            )
         self._first[places[apart]] = ranges.first[apart]
         self._last[places[after]] = ranges.last[after]
         for index in np.flatnonzero(~after).tolist():
             self._merge(int(places[index]), int(ranges.first[index]), int(ranges.last[index]) + 1)
 
     def overlaps(self, ranges: Ranges) -> Iterator[tuple[int, list[Span]]]:
-        """For each of `ranges` that has any: its index, and its parts that are in the set, in order."""
-        places = np.fromiter((self._places.get(key, -1) for key in ranges.keys), np.int64, len(ranges.keys))
+        """For each of `ranges` that has any: its index, and its parts that are in the set, in
+        order.
+        """
+        places = np.fromiter(
+            (self._places.get(key, -1) for key in ranges.keys), np.int64, len(ranges.keys)
+        )
         for index in np.flatnonzero(ranges.first <= self._last[places]).tolist():
-            parts = self._inside(int(places[index]), int(ranges.first[index]), int(ranges.last[index]))
+            parts = self._inside(
+                int(places[index]), int(ranges.first[index]), int(ranges.last[index])
+            )
             if parts:
                 yield index, parts
 
     def as_ranges(self) -> Ranges:
         """All of them; those of a key in order."""
         keys = list(self._places)
-        low = [(keys[place], start, end - 1) for place, bounds in self._below.items() for start, end in _pairs(bounds)]
+        low = [
+            (keys[place], start, end - 1)
+            for place, bounds in self._below.items()
+            for start, end in _pairs(bounds)
+        ]
         below, first, last = zip(*low, strict=True) if low else ((), (), ())
-        first, last = (np.r_[np.array(some, np.int64), rest[: len(keys)]] for some, rest in ((first, self._first), (last, self._last)))
+        first, last = (
+            np.r_[np.array(some, np.int64), rest[: len(keys)]]
+            for some, rest in ((first, self._first), (last, self._last))
+        )
         return Ranges([*below, *keys], first, last)
 
     def __len__(self) -> int:
@@ -104,7 +133,9 @@ class SeenRanges:
     def _places_of(self, keys: list[Key]) -> Any:
         """Where each key's numbers stand; new keys get a place."""
         places = self._places
-        found = np.fromiter((places.setdefault(key, len(places)) for key in keys), np.int64, len(keys))
+        found = np.fromiter(
+            (places.setdefault(key, len(places)) for key in keys), np.int64, len(keys)
+        )
         if len(places) >= len(self._last):
             more = np.full(2 * len(places) - len(self._last), _NONE)
             self._first, self._last = np.append(self._first, more), np.append(self._last, more)

@@ -1,7 +1,8 @@
 """Batches in quarantine that were repaired go into the table.
 
-In: a sink, and its landing place. Out: the rows of every batch that is whole by now, each once as ever, and a note in the quarantine. The
-note comes last, so after a crash the batch is taken again and nothing of it is new.
+In: a sink, and its landing place. Out: the rows of every batch that is whole by now, each once as
+ever, and a note in the quarantine. The note comes last, so after a crash the batch is taken again
+and nothing of it is new.
 """
 
 import logging
@@ -41,7 +42,10 @@ def _portions(landing: Landing, batches: list[tuple[str, int]]) -> Iterator[list
     """What the manifests say now, in lists of about as many rows as the driver may hold."""
     portion: list[Announced] = []
     for feed, number in batches:
-        portion.append(landing.manifest(feed, number) or Announced(feed, number, flaw="the manifest is missing"))
+        portion.append(
+            landing.manifest(feed, number)
+            or Announced(feed, number, flaw="the manifest is missing")
+        )
         if sum(announced.rows for announced in portion) >= CHUNK_ROWS:
             yield portion
             portion = []

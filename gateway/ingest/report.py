@@ -1,7 +1,9 @@
-"""`onceway ingest report`: how far each gateway's batches have come, and what is wrong. Without Spark.
+"""`onceway ingest report`: how far each gateway's batches have come, and what is wrong. Without
+Spark.
 
-In: the landing place, the table's folder `_onceway` (counts, seen ranges), and the tables `publications` and `…_quarantine` by delta-rs.
-Out: a `Report`. Sequences are those of the newest snapshot, so they may be some micro-batches old; it says of which version they are.
+In: the landing place, the table's folder `_onceway` (counts, seen ranges), and the tables
+`publications` and `…_quarantine` by delta-rs. Out: a `Report`. Sequences are those of the newest
+snapshot, so they may be some micro-batches old; it says of which version they are.
 """
 
 import time
@@ -22,10 +24,12 @@ DEVICES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class FeedReport:
-    """One gateway's store. taken: number of the newest batch taken; landed: of the newest that is there without a gap; held: why it waits.
+    """One gateway's store. taken: number of the newest batch taken; landed: of the newest that is
+    there without a gap; held: why it waits.
 
-    rows: in the table now; doubles: rows that came again and were left out; quarantine: batches in it; at: when the last rows came (UTC).
-    lag_s: since when the oldest batch that is not taken has been there, in seconds; held_s: since when it waits.
+    rows: in the table now; doubles: rows that came again and were left out; quarantine: batches in
+    it; at: when the last rows came (UTC). lag_s: since when the oldest batch that is not taken has
+    been there, in seconds; held_s: since when it waits.
     """
 
     feed: str
@@ -46,7 +50,9 @@ class FeedReport:
 
 @dataclass(frozen=True, slots=True)
 class DeviceGaps:
-    """gaps: (first, last) missing sequences between those that are in the table; missing: how many that are."""
+    """gaps: (first, last) missing sequences between those that are in the table; missing: how many
+    that are.
+    """
 
     device: str
     incarnation: int
@@ -56,7 +62,9 @@ class DeviceGaps:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """saved: when the counts were written (UTC); spark: its last progress; covers: the table's version that `devices` is of."""
+    """saved: when the counts were written (UTC); spark: its last progress; covers: the table's
+    version that `devices` is of.
+    """
 
     feeds: list[FeedReport]
     devices: list[DeviceGaps] = field(default_factory=list)
@@ -66,7 +74,9 @@ class Report:
 
 
 def make(landing: Landing, table: str) -> Report:
-    """Raises OncewayError when there is no such table, and what the landing place raises when it cannot be reached."""
+    """Raises OncewayError when there is no such table, and what the landing place raises when it
+    cannot be reached.
+    """
     rows, newest = without_spark.rows_by_feed(table)
     quarantine: defaultdict[str, list[int]] = defaultdict(list)
     for feed, number in without_spark.in_quarantine(table):
@@ -80,7 +90,11 @@ def make(landing: Landing, table: str) -> Report:
     def one(feed: str) -> FeedReport:
         total, damaged = totals.get(feed, FeedTotal()), quarantine[feed]
         taken = max(total.number, newest.get(feed, 0), *damaged, 0)
-        return _feed(landing, source, FeedReport(feed, taken, taken, rows[feed], total.doubles, len(damaged), total.at))
+        return _feed(
+            landing,
+            source,
+            FeedReport(feed, taken, taken, rows[feed], total.doubles, len(damaged), total.at),
+        )
 
     with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as pool:
         feeds = list(pool.map(one, sorted({*source.names(), *totals, *rows, *quarantine})))
@@ -97,23 +111,45 @@ def text(report: Report) -> str:
     """For people: a line per feed, what holds feeds, the devices that miss most."""
     columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
     lines = [
-        (one.feed, one.taken, one.landed, "" if one.lag_s is None else f"{one.lag_s:.0f} s", one.rows, one.doubles, one.quarantine)
+        (
+            one.feed,
+            one.taken,
+            one.landed,
+            "" if one.lag_s is None else f"{one.lag_s:.0f} s",
+            one.rows,
+            one.doubles,
+            one.quarantine,
+        )
         for one in report.feeds
     ]
-    widths = [max(len(str(line[column])) for line in (columns, *lines)) for column in range(len(columns))]
+    widths = [
+        max(len(str(line[column])) for line in (columns, *lines)) for column in range(len(columns))
+    ]
     table = [
-        "  ".join(f"{cell:{'<' if not column else '>'}{widths[column]}}" for column, cell in enumerate(line)).rstrip()
+        "  ".join(
+            f"{cell:{'<' if not column else '>'}{widths[column]}}"
+            for column, cell in enumerate(line)
+        ).rstrip()
         for line in (columns, *lines)
     ]
     held = [f"held: {one.held}" for one in report.feeds if one.held]
     missing = [
-        f"missing: {one.missing} sequences of {one.device} (incarnation {one.incarnation}), the first {one.gaps[0][0]}"
+        f"missing: {one.missing} sequences of {one.device} (incarnation {one.incarnation}), the"
+        f" first {one.gaps[0][0]}"
         for one in report.devices[:DEVICES_SHOWN]
     ]
     if len(report.devices) > DEVICES_SHOWN:
-        missing.append(f"missing: {len(report.devices) - DEVICES_SHOWN} more devices miss sequences (--json shows all)")
+        missing.append(
+            f"missing: {len(report.devices) - DEVICES_SHOWN} more devices miss sequences (--json"
+            " shows all)"
+        )
     spark = (
-        [f"last micro-batch: {report.spark['ms'].get('triggerExecution', 0) / 1000:.1f} s, at {report.spark['at']}"] if report.spark else []
+        [
+            f"last micro-batch: {report.spark['ms'].get('triggerExecution', 0) / 1000:.1f} s, at"
+            f" {report.spark['at']}"
+        ]
+        if report.spark
+        else []
     )
     return "\n".join([*table, *held, *missing, *spark])
 
@@ -124,7 +160,13 @@ def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     hole = source.hole(report.feed, landed)
     since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
     lag = None if since is None else max(0.0, time.time() - since)
-    return replace(report, landed=landed, lag_s=lag, held=str(hole) if hole else None, held_s=hole.age if hole else None)
+    return replace(
+        report,
+        landed=landed,
+        lag_s=lag,
+        held=str(hole) if hole else None,
+        held_s=hole.age if hole else None,
+    )
 
 
 def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
@@ -135,5 +177,8 @@ def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
         if key in before:
             found[key].append((before[key] + 1, first - 1))
         before[key] = last
-    devices = (DeviceGaps(*key, sum(last - first + 1 for first, last in holes), holes) for key, holes in found.items())
+    devices = (
+        DeviceGaps(*key, sum(last - first + 1 for first, last in holes), holes)
+        for key, holes in found.items()
+    )
     return iter(sorted(devices, key=lambda one: (-one.missing, one.device, one.incarnation)))

@@ -1,4 +1,6 @@
-"""How the Spark jobs of the ingest start and end. In: what a job does. Out: its log on standard error, and an exit code."""
+"""How the Spark jobs of the ingest start and end. In: what a job does. Out: its log on standard
+error, and an exit code.
+"""
 
 import logging
 import sys
@@ -12,7 +14,9 @@ from gateway.ingest.tables import first_line
 
 
 def run_script(job: Callable[[], None]) -> None:
-    """Exit code 0 when `job` returns; 2 for a wrong command line, 1 and a line that says why for the rest."""
+    """Exit code 0 when `job` returns; 2 for a wrong command line, 1 and a line that says why for
+    the rest.
+    """
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("onceway.ingest").setLevel(logging.INFO)
     try:

@@ -1,6 +1,7 @@
 """The cache of the commit log: which sequences the table holds, as of which version.
 
-In: the table `publications` and its log. Out: `Seen`, brought up to the head of the log whenever it is asked.
+In: the table `publications` and its log. Out: `Seen`, brought up to the head of the log whenever it
+is asked.
 """
 
 import logging
@@ -25,11 +26,18 @@ log = logging.getLogger("onceway.ingest")
 class Seen:
     """ranges: what the table holds at version `covers`.
 
-    Sequences of rows that were deleted for their age (`upkeep.py`) stay in it; those that a user deleted, as long as the log or a snapshot
-    tells of them.
+    Sequences of rows that were deleted for their age (`upkeep.py`) stay in it; those that a user
+    deleted, as long as the log or a snapshot tells of them.
     """
 
-    def __init__(self, table: Table, table_id: str, writer: DeltaWriter, commits: CommitLog, snapshots: Folder) -> None:
+    def __init__(
+        self,
+        table: Table,
+        table_id: str,
+        writer: DeltaWriter,
+        commits: CommitLog,
+        snapshots: Folder,
+    ) -> None:
         self._table = table
         self._table_id = table_id
         self._writer = writer
@@ -62,24 +70,37 @@ class Seen:
             if isinstance(error, Py4JJavaError) and not is_file_gone(error):
                 raise
             log.warning(
-                "cannot read the changes since version %d (%s): reading the keys of the whole table", self.covers, first_line(error)
+                "cannot read the changes since version %d (%s): reading the keys of the whole"
+                " table",
+                self.covers,
+                first_line(error),
             )
             self._rebuild()
         else:
             self.covers = max([self.covers, *(commit.version for commit in commits)])
 
     def landed(self, added: SeenRanges, version: int) -> None:
-        """Our append of `added` is in the table, as version `version`, and nothing else has changed since `covers`."""
+        """Our append of `added` is in the table, as version `version`, and nothing else has changed
+        since `covers`.
+        """
         self.ranges.add(added.as_ranges())
         self.covers = version
 
     def _rebuild(self) -> None:
         started = time.monotonic()
-        self.ranges, self.covers = snapshot.gone(self._snapshots, self._table_id), self._writer.version()
+        self.ranges, self.covers = (
+            snapshot.gone(self._snapshots, self._table_id),
+            self._writer.version(),
+        )
         if not self._ever_written():
             return
         collect_ranges(self._table.read(versionAsOf=self.covers), self.ranges)
-        log.info("read the keys of %d devices from version %d in %.1f s", self.ranges.devices, self.covers, time.monotonic() - started)
+        log.info(
+            "read the keys of %d devices from version %d in %.1f s",
+            self.ranges.devices,
+            self.covers,
+            time.monotonic() - started,
+        )
 
     def _ever_written(self) -> bool:
         try:
@@ -91,6 +112,13 @@ class Seen:
 def collect_ranges(rows: DataFrame, into: SeenRanges) -> None:
     """Add the keys of `rows` to `into`, as ranges that Spark makes of them."""
     order = Window.partitionBy("device", "incarnation").orderBy("sequence")
-    numbered = rows.select("device", "incarnation", "sequence", (F.col("sequence") - F.dense_rank().over(order)).alias("run"))
-    ranges = numbered.groupBy("device", "incarnation", "run").agg(F.min("sequence").alias("first"), F.max("sequence").alias("last"))
+    numbered = rows.select(
+        "device",
+        "incarnation",
+        "sequence",
+        (F.col("sequence") - F.dense_rank().over(order)).alias("run"),
+    )
+    ranges = numbered.groupBy("device", "incarnation", "run").agg(
+        F.min("sequence").alias("first"), F.max("sequence").alias("last")
+    )
     into.add(Ranges.of(ranges.select(*RANGES.names).toArrow()))

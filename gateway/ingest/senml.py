@@ -1,7 +1,7 @@
 """SenML (RFC 8428): a payload in CBOR or JSON in, its resolved records out.
 
-Resolved (section 4.6): base fields are worked in, so each record stands for itself. What the standard forbids is an error with a reason.
-The labels of CBOR are those of section 6.
+Resolved (section 4.6): base fields are worked in, so each record stands for itself. What the
+standard forbids is an error with a reason. The labels of CBOR are those of section 6.
 """
 
 import binascii
@@ -26,8 +26,25 @@ EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
 
 NAME, UNIT, VALUE, TEXT, FLAG, SUM, TIME, UPDATE, DATA = range(9)
 BASE_VERSION, BASE_NAME, BASE_TIME, BASE_UNIT, BASE_VALUE, BASE_SUM = range(-1, -7, -1)
-LABELS = {"n": NAME, "u": UNIT, "v": VALUE, "vs": TEXT, "vb": FLAG, "s": SUM, "t": TIME, "ut": UPDATE, "vd": DATA}
-LABELS |= {"bver": BASE_VERSION, "bn": BASE_NAME, "bt": BASE_TIME, "bu": BASE_UNIT, "bv": BASE_VALUE, "bs": BASE_SUM}
+LABELS = {
+    "n": NAME,
+    "u": UNIT,
+    "v": VALUE,
+    "vs": TEXT,
+    "vb": FLAG,
+    "s": SUM,
+    "t": TIME,
+    "ut": UPDATE,
+    "vd": DATA,
+}
+LABELS |= {
+    "bver": BASE_VERSION,
+    "bn": BASE_NAME,
+    "bt": BASE_TIME,
+    "bu": BASE_UNIT,
+    "bv": BASE_VALUE,
+    "bs": BASE_SUM,
+}
 """The labels of JSON and their numbers in CBOR."""
 
 _SPELT = {number: label for label, number in LABELS.items()}
@@ -100,7 +117,9 @@ def _from_cbor(payload: bytes) -> Any:
     stream = BytesIO(payload)
     try:
         pack = CBORDecoder(stream, max_depth=4).decode()
-    except Exception as error:  # whatever the decoder makes of hostile bytes, it is the payload's fault
+    except (
+        Exception
+    ) as error:  # whatever the decoder makes of hostile bytes, it is the payload's fault
         raise NotSenml(f"not CBOR: {str(error)[:100]}") from error
     if stream.tell() != len(payload):
         raise NotSenml("bytes after the end")
@@ -142,7 +161,12 @@ def _resolve_one(record: dict[Any, Any], base: dict[int, Any]) -> Record | None:
         name = (_text(base[BASE_NAME], BASE_NAME) or "") + (name or "")
     if not name or _NAME.fullmatch(name) is None:
         raise NotSenml("the name has characters that are not allowed" if name else "no name")
-    value, text, flag, data = _number(field(VALUE), VALUE), _text(field(TEXT), TEXT), field(FLAG), field(DATA)
+    value, text, flag, data = (
+        _number(field(VALUE), VALUE),
+        _text(field(TEXT), TEXT),
+        field(FLAG),
+        field(DATA),
+    )
     if flag is not None and not isinstance(flag, bool):
         raise NotSenml("vb is no boolean")
     if data is not None and not isinstance(data, bytes):
@@ -172,7 +196,9 @@ def _check_version(version: object) -> None:
 
 
 def _check_foreign(label: object) -> None:
-    """A label that is not of the standard may be passed over, unless it says otherwise (section 4.4)."""
+    """A label that is not of the standard may be passed over, unless it says otherwise (section
+    4.4).
+    """
     if not isinstance(label, str):
         raise NotSenml("a label is neither a text nor a number")
     if label.endswith("_"):

@@ -1,6 +1,7 @@
 """The Spark session of the ingest: Delta Lake, and settings that its figures depend on.
 
-In: settings that spark-submit was given; they win over those below. Out: a session with the landing place as a data source.
+In: settings that spark-submit was given; they win over those below. Out: a session with the landing
+place as a data source.
 """
 
 import tempfile
@@ -32,10 +33,16 @@ LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 
 
 def open_session(named_tables: bool = False) -> SparkSession:
-    """named_tables: whether tables are given by catalog names, which Spark forgets at its end unless it has a metastore."""
+    """named_tables: whether tables are given by catalog names, which Spark forgets at its end
+    unless it has a metastore.
+    """
     given = SparkConf()
     local = given.get("spark.master", "local").startswith("local")
-    settings = SETTINGS | (LOCAL_SETTINGS if local else {}) | ({"spark.sql.catalogImplementation": "hive"} if named_tables else {})
+    settings = (
+        SETTINGS
+        | (LOCAL_SETTINGS if local else {})
+        | ({"spark.sql.catalogImplementation": "hive"} if named_tables else {})
+    )
     builder = SparkSession.builder.appName("onceway-ingest")
     for key, value in settings.items():
         if not given.contains(key):
@@ -48,7 +55,9 @@ def open_session(named_tables: bool = False) -> SparkSession:
 
 
 def _package() -> Path:
-    """The code that workers of a cluster run, as a zip. What it imports beyond (pyarrow, fsspec, cbor2, numpy), they have of their own."""
+    """The code that workers of a cluster run, as a zip. What it imports beyond (pyarrow, fsspec,
+    cbor2, numpy), they have of their own.
+    """
     root = Path(gateway.__file__).parent
     path = Path(tempfile.mkdtemp(prefix="onceway-")) / "onceway.zip"
     with ZipFile(path, "w") as archive:

@@ -1,6 +1,8 @@
-"""What happens to each micro-batch: damaged batches into quarantine, new rows into the tables, one line for the log.
+"""What happens to each micro-batch: damaged batches into quarantine, new rows into the tables, one
+line for the log.
 
-In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, counts, and a snapshot of the seen ranges now and then.
+In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, counts, and a snapshot of
+the seen ranges now and then.
 """
 
 import logging
@@ -19,13 +21,15 @@ from gateway.ingest.storage import Folder
 
 SNAPSHOT_ROWS = 2_000_000
 SNAPSHOT_APPENDS = 50
-"""A snapshot is saved after so many new rows or appends: that much has to be read again at a start."""
+"""A snapshot is saved after so many new rows or appends: that much has to be read again at a start.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
 
 class Sink:
-    """locations: of the tables; the lease of `publications` is held while anything is committed. counters: kept in `files`.
+    """locations: of the tables; the lease of `publications` is held while anything is committed.
+    counters: kept in `files`.
 
     micro_batches: how many there were.
     """
@@ -63,7 +67,13 @@ class Sink:
         version = "nothing to write" if outcome.version is None else f"version {outcome.version}"
         seconds = time.monotonic() - started
         log.info(
-            "micro-batch %d: %d rows in, %d new, %d seen, %s, %.2f s", batch, outcome.taken, outcome.new, outcome.seen, version, seconds
+            "micro-batch %d: %d rows in, %d new, %d seen, %s, %.2f s",
+            batch,
+            outcome.taken,
+            outcome.new,
+            outcome.seen,
+            version,
+            seconds,
         )
         self._save_now_and_then(outcome)
 
@@ -72,7 +82,9 @@ class Sink:
         if outcome.version is None:
             self._readings.follow(self._seen.covers)
         else:
-            self._readings.follow(outcome.version, micro_batch.addition("readings", outcome.drop), outcome.based_on)
+            self._readings.follow(
+                outcome.version, micro_batch.addition("readings", outcome.drop), outcome.based_on
+            )
         return outcome
 
     def _count(self, micro_batch: MicroBatch, outcome: Outcome) -> None:

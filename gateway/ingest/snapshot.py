@@ -1,9 +1,10 @@
-"""A saved copy of the seen ranges, so that a start need not read the keys of the whole table; and the keys of rows that were deleted for
-their age.
+"""A saved copy of the seen ranges, so that a start need not read the keys of the whole table; and
+the keys of rows that were deleted for their age.
 
-In: ranges and the table version that they cover. Out: Parquet files in the table's folder `_onceway`, named by that version: `seen-…` and
-`gone-…`. The first is a cache: losing it, or failing to write it, costs time at the next start and nothing else. The second is the only
-record of what it holds.
+In: ranges and the table version that they cover. Out: Parquet files in the table's folder
+`_onceway`, named by that version: `seen-…` and `gone-…`. The first is a cache: losing it, or
+failing to write it, costs time at the next start and nothing else. The second is the only record of
+what it holds.
 """
 
 import logging
@@ -41,7 +42,9 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def decode(data: bytes) -> Snapshot:
-    """Raises ValueError or KeyError (pyarrow's errors are among them) when it is not a whole snapshot."""
+    """Raises ValueError or KeyError (pyarrow's errors are among them) when it is not a whole
+    snapshot.
+    """
     table = pq.read_table(pa.BufferReader(data))
     labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     ranges = SeenRanges()
@@ -56,7 +59,11 @@ def save(folder: Folder, snapshot: Snapshot) -> None:
         for old in _names(folder)[:-KEPT]:
             folder.delete(old)
     except (Py4JError, OSError) as error:
-        log.warning("the snapshot of seen ranges was not saved in %s: %s", folder, str(error).splitlines()[0])
+        log.warning(
+            "the snapshot of seen ranges was not saved in %s: %s",
+            folder,
+            str(error).splitlines()[0],
+        )
 
 
 def load(folder: Readable, table: str) -> Snapshot | None:
@@ -65,7 +72,9 @@ def load(folder: Readable, table: str) -> Snapshot | None:
         try:
             found = decode(folder.read(name) or b"")
         except (Py4JError, ValueError, KeyError, OSError) as error:
-            log.warning("the snapshot %s/%s is not used: %s", folder, name, str(error).splitlines()[0])
+            log.warning(
+                "the snapshot %s/%s is not used: %s", folder, name, str(error).splitlines()[0]
+            )
             continue
         if found.table == table:
             return found
@@ -73,7 +82,9 @@ def load(folder: Readable, table: str) -> Snapshot | None:
 
 
 def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
-    """Add `ranges` to the keys of deleted rows. Raises what the file system raises: then the rows must stay."""
+    """Add `ranges` to the keys of deleted rows. Raises what the file system raises: then the rows
+    must stay.
+    """
     before = _names(folder, "gone-")
     merged = gone(folder, table)
     merged.add(ranges.as_ranges())
@@ -91,8 +102,12 @@ def gone(folder: Readable, table: str) -> SeenRanges:
         try:
             found = decode(folder.read(name) or b"")
         except (Py4JError, ValueError, KeyError, OSError) as error:
-            hint = "Bring it back from a backup. Without it, rows that were deleted can come in again."
-            raise OncewayError("the keys of deleted rows cannot be read", f"{folder}/{name}", hint) from error
+            hint = (
+                "Bring it back from a backup. Without it, rows that were deleted can come in again."
+            )
+            raise OncewayError(
+                "the keys of deleted rows cannot be read", f"{folder}/{name}", hint
+            ) from error
         if found.table == table:
             ranges.add(found.ranges.as_ranges())
     return ranges

@@ -1,10 +1,12 @@
-"""The landing place as a Spark Python Data Source (streaming). Offset: {"GATEWAY/EPOCH": number of the last batch taken}.
+"""The landing place as a Spark Python Data Source (streaming). Offset: {"GATEWAY/EPOCH": number of
+the last batch taken}.
 
-In: batches (`gateway/uplink/README.md`). Out: data files of the tables, and a row per file in the columns of
-`gateway.ingest.datafile.WRITTEN`. A batch is used whole or not at all.
+In: batches (`gateway/uplink/README.md`). Out: data files of the tables, and a row per file in the
+columns of `gateway.ingest.datafile.WRITTEN`. A batch is used whole or not at all.
 
-Spark runs this module in two places: one process beside the driver keeps the offsets (`latestOffset`, `partitions`), worker processes read
-(`read`). An instance is pickled on its way there, so it opens the landing place when it is first used.
+Spark runs this module in two places: one process beside the driver keeps the offsets
+(`latestOffset`, `partitions`), worker processes read (`read`). An instance is pickled on its way
+there, so it opens the landing place when it is first used.
 """
 
 import logging
@@ -24,7 +26,9 @@ from gateway.ingest.feeds import Feeds, Offset
 from gateway.ingest.landing import Announced, Landing
 
 CHUNK_ROWS = 125_000
-"""Rows that are held in memory at once by a reading task, and put into one file; at least one batch."""
+"""Rows that are held in memory at once by a reading task, and put into one file; at least one
+batch.
+"""
 
 SMALL_PARTITION_ROWS = 20_000
 """Below this a micro-batch is not worth a second task."""
@@ -33,8 +37,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 class LandingSource(DataSource):
-    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`),
-    publications, readings (folders of the tables).
+    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a
+    micro-batch), damaged (`skip` or `wait`), publications, readings (folders of the tables).
     """
 
     @classmethod
@@ -47,20 +51,28 @@ class LandingSource(DataSource):
     def streamReader(self, schema: StructType) -> "LandingReader":
         files = (self.options["publications"], self.options["readings"])
         return LandingReader(
-            self.options["landing"], int(self.options["rows"]), int(self.options["tasks"]), self.options["damaged"] == "wait", files
+            self.options["landing"],
+            int(self.options["rows"]),
+            int(self.options["tasks"]),
+            self.options["damaged"] == "wait",
+            files,
         )
 
 
 @dataclass
 class BatchList(InputPartition):
-    """The batches that one task reads. first_chunk: the number of its first chunk; a micro-batch uses no number twice."""
+    """The batches that one task reads. first_chunk: the number of its first chunk; a micro-batch
+    uses no number twice.
+    """
 
     first_chunk: int
     batches: Sequence[Announced]
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, landing: str, rows: int, tasks: int, wait: bool, tables: tuple[str, str]) -> None:
+    def __init__(
+        self, landing: str, rows: int, tasks: int, wait: bool, tables: tuple[str, str]
+    ) -> None:
         self._url = landing
         self._rows = rows
         self._tasks = tasks
@@ -87,7 +99,9 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._one_pass = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """One pass fails when the landing place cannot be reached; a running stream says so and tries again."""
+        """One pass fails when the landing place cannot be reached; a running stream says so and
+        tries again.
+        """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         if self._one_pass:
             if self._ceiling is None:
@@ -103,7 +117,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return split(self._feeds.between(start, end), self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return map(DataFiles(*self._tables).put, read_batches(Landing(self._url), cast(BatchList, partition)))
+        return map(
+            DataFiles(*self._tables).put,
+            read_batches(Landing(self._url), cast(BatchList, partition)),
+        )
 
     def commit(self, end: Offset) -> None:
         self._feeds.forget(end)

@@ -1,6 +1,8 @@
-"""Small files beside a table: on a local disk, or on whatever file system Spark reaches it by (Hadoop's, with Spark's own credentials).
+"""Small files beside a table: on a local disk, or on whatever file system Spark reaches it by
+(Hadoop's, with Spark's own credentials).
 
-In: a folder as Spark names it. Out: bytes by name; None or nothing where a file is missing. Raises OSError, or Py4JJavaError from Hadoop.
+In: a folder as Spark names it. Out: bytes by name; None or nothing where a file is missing. Raises
+OSError, or Py4JJavaError from Hadoop.
 """
 
 from pathlib import Path
@@ -31,7 +33,11 @@ class Folder(Readable, Protocol):
 def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
     """The folder `name` of a table, or the table's own."""
     path = durable.local_path(location)
-    return HadoopFolder(spark, location, *([name] if name else [])) if path is None else LocalFolder(path / name)
+    return (
+        HadoopFolder(spark, location, *([name] if name else []))
+        if path is None
+        else LocalFolder(path / name)
+    )
 
 
 class LocalFolder:
@@ -58,7 +64,11 @@ class LocalFolder:
     def names(self) -> list[str]:
         """Names of the files that are not hidden, sorted; none when the folder is missing."""
         try:
-            return sorted(path.name for path in self._path.iterdir() if path.is_file() and not path.name.startswith("."))
+            return sorted(
+                path.name
+                for path in self._path.iterdir()
+                if path.is_file() and not path.name.startswith(".")
+            )
         except FileNotFoundError:
             return []
 
@@ -104,7 +114,11 @@ class HadoopFolder:
         """Names of the files that are not hidden, sorted; none when the folder is missing."""
         if not self._fs.exists(self._path):
             return []
-        names = (str(status.getPath().getName()) for status in self._fs.listStatus(self._path) if status.isFile())
+        names = (
+            str(status.getPath().getName())
+            for status in self._fs.listStatus(self._path)
+            if status.isFile()
+        )
         return sorted(name for name in names if not name.startswith("."))
 
     def delete(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """The Delta tables: their columns, how they are made, and how they are named.
 
-In: what the user gave as --table, a path, a URL or a catalog name. Out: tables that exist. The other tables stand beside `publications`
-under its name with a suffix: `_readings`, `_quarantine`.
+In: what the user gave as --table, a path, a URL or a catalog name. Out: tables that exist. The
+other tables stand beside `publications` under its name with a suffix: `_readings`, `_quarantine`.
 """
 
 import json
@@ -26,7 +26,9 @@ CREATE_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a table looks like. columns: (name, type, comment); properties: Delta table properties."""
+    """What a table looks like. columns: (name, type, comment); properties: Delta table
+    properties.
+    """
 
     comment: str
     columns: tuple[tuple[str, str, str], ...]
@@ -36,20 +38,43 @@ class Layout:
 PUBLICATIONS = Layout(
     "Each publication of a device once, by (device, incarnation, sequence)",
     (
-        ("device", "string", "Key, part 1: name of the device; @GATEWAY for a client without an identity of its own"),
-        ("incarnation", "bigint", "Key, part 2: number given to the device when its memory was empty; for @GATEWAY the epoch"),
-        ("sequence", "bigint", "Key, part 3: counts the publications of this incarnation; for @GATEWAY the spool id"),
+        (
+            "device",
+            "string",
+            "Key, part 1: name of the device; @GATEWAY for a client without an identity of its own",
+        ),
+        (
+            "incarnation",
+            "bigint",
+            (
+                "Key, part 2: number given to the device when its memory was empty; for @GATEWAY"
+                " the epoch"
+            ),
+        ),
+        (
+            "sequence",
+            "bigint",
+            "Key, part 3: counts the publications of this incarnation; for @GATEWAY the spool id",
+        ),
         ("client", "string", "MQTT client identifier, null when it equals the device"),
         ("topic", "string", "MQTT topic"),
         ("payload", "binary", "MQTT payload as the device sent it"),
-        ("received", "timestamp", "When the gateway received it, null while its clock was not known"),
+        (
+            "received",
+            "timestamp",
+            "When the gateway received it, null while its clock was not known",
+        ),
         ("boot", "bigint", "The gateway's boot counter when it received it"),
         ("monotonic", "bigint", "Microseconds since that boot"),
         ("gateway", "string", "Which gateway sent it here first"),
         ("epoch", "string", "Which store of that gateway: eight hex digits"),
         ("batch", "bigint", "In which batch of that epoch"),
         ("spool_id", "bigint", "Order of arrival at that gateway"),
-        ("undecodable", "string", "Why there is nothing of the payload in readings, null when there is"),
+        (
+            "undecodable",
+            "string",
+            "Why there is nothing of the payload in readings, null when there is",
+        ),
     ),
     (
         ("delta.enableChangeDataFeed", "true"),
@@ -84,12 +109,15 @@ class Table:
     def create(self) -> None:
         """Make the table if there is none, and add the columns that one of an older version lacks.
 
-        Two jobs that do so at once get in each other's way: the loser looks again. Raises OncewayError when a column has another type.
+        Two jobs that do so at once get in each other's way: the loser looks again. Raises
+        OncewayError when a column has another type.
         """
         for remaining in reversed(range(CREATE_TRIES)):
             try:
                 builder = DeltaTable.createIfNotExists(self._spark).comment(self._layout.comment)
-                builder = builder.location(self.name) if self._is_path else builder.tableName(self.name)
+                builder = (
+                    builder.location(self.name) if self._is_path else builder.tableName(self.name)
+                )
                 for column, kind, comment in self._layout.columns:
                     builder = builder.addColumn(column, kind, comment=comment)
                 for key, value in self._layout.properties:
@@ -100,7 +128,9 @@ class Table:
                 return
             except PySparkException as error:
                 if not remaining:
-                    raise OncewayError(f"cannot make the table: {first_line(error)}", self.name) from error
+                    raise OncewayError(
+                        f"cannot make the table: {first_line(error)}", self.name
+                    ) from error
                 time.sleep(0.5)
 
     def _complete(self) -> None:
@@ -108,35 +138,58 @@ class Table:
         there = {field.name.lower(): field.dataType.simpleString() for field in found}
         for column, kind, _ in self._layout.columns:
             if there.get(column, kind) != kind:
-                raise OncewayError(f"column {column} is a {there[column]}, not a {kind}", self.name, "Give the ingest a table of its own.")
-        lacking = [f'{column} {kind} COMMENT "{comment}"' for column, kind, comment in self._layout.columns if column not in there]
+                raise OncewayError(
+                    f"column {column} is a {there[column]}, not a {kind}",
+                    self.name,
+                    "Give the ingest a table of its own.",
+                )
+        lacking = [
+            f'{column} {kind} COMMENT "{comment}"'
+            for column, kind, comment in self._layout.columns
+            if column not in there
+        ]
         if lacking:
             self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(lacking)})")
 
     def exists(self) -> bool:
-        return bool(DeltaTable.isDeltaTable(self._spark, self.name) if self._is_path else self._spark.catalog.tableExists(self.name))
+        return bool(
+            DeltaTable.isDeltaTable(self._spark, self.name)
+            if self._is_path
+            else self._spark.catalog.tableExists(self.name)
+        )
 
     def place(self) -> Place:
         """As DESCRIBE DETAIL says it, without the Spark jobs that this takes.
 
-        Raises OncewayError for a table whose files would have to be other than reading tasks write them (`datafile.py`).
+        Raises OncewayError for a table whose files would have to be other than reading tasks write
+        them (`datafile.py`).
         """
         session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
         log, metadata = self._newest()
         others = {
             "is partitioned": not metadata.partitionColumns().isEmpty(),
             "maps its columns to other names": metadata.columnMappingMode().name() != "none",
-            "has constraints": not jvm.org.apache.spark.sql.delta.constraints.Constraints.getAll(metadata, session).isEmpty(),
+            "has constraints": (
+                not jvm.org.apache.spark.sql.delta.constraints.Constraints.getAll(
+                    metadata, session
+                ).isEmpty()
+            ),
         }
         for what, so in others.items():
             if so:
-                raise OncewayError(f"the table {what}", self.name, "Let the ingest make its tables itself.")
+                raise OncewayError(
+                    f"the table {what}", self.name, "Let the ingest make its tables itself."
+                )
         return Place(str(log.dataPath()), str(metadata.id()))
 
     def _newest(self) -> tuple[Any, Any]:
         """Delta's log of the table and its metadata now."""
         session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
-        name = self.name if self._is_path else session.sessionState().sqlParser().parseTableIdentifier(self.name)
+        name = (
+            self.name
+            if self._is_path
+            else session.sessionState().sqlParser().parseTableIdentifier(self.name)
+        )
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
         return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
 
@@ -147,7 +200,9 @@ class Table:
             durable.settle_newest(location)
 
     def location(self) -> str | None:
-        """The folder with its scheme, found without a look at the table; None when there is no such table in the catalog."""
+        """The folder with its scheme, found without a look at the table; None when there is no such
+        table in the catalog.
+        """
         session, jvm = self._spark._jsparkSession.sessionState(), cast(Any, self._spark._jvm)
         if self._is_path:
             path = jvm.org.apache.hadoop.fs.Path(self.name)
@@ -155,18 +210,31 @@ class Table:
         identifier = session.sqlParser().parseTableIdentifier(self.name)
         if not session.catalog().tableExists(identifier):
             return None
-        return str(jvm.org.apache.hadoop.fs.Path(session.catalog().getTableMetadata(identifier).location()))
+        return str(
+            jvm.org.apache.hadoop.fs.Path(session.catalog().getTableMetadata(identifier).location())
+        )
 
     def delta(self) -> DeltaTable:
-        return DeltaTable.forPath(self._spark, self.name) if self._is_path else DeltaTable.forName(self._spark, self.name)
+        return (
+            DeltaTable.forPath(self._spark, self.name)
+            if self._is_path
+            else DeltaTable.forName(self._spark, self.name)
+        )
 
     def read(self, **options: Any) -> DataFrame:
         reader = self._spark.read.format("delta").options(**options)
         return reader.load(self.name) if self._is_path else reader.table(self.name)
 
     def overwrite(self, rows: DataFrame, application: str, version: int) -> None:
-        """Put `rows` in place of all there is, and store `version` under `application` with them."""
-        writer = rows.write.format("delta").mode("overwrite").option("txnAppId", application).option("txnVersion", version)
+        """Put `rows` in place of all there is, and store `version` under `application` with
+        them.
+        """
+        writer = (
+            rows.write.format("delta")
+            .mode("overwrite")
+            .option("txnAppId", application)
+            .option("txnVersion", version)
+        )
         if self._is_path:
             writer.save(self.name)
         else:
@@ -180,7 +248,9 @@ class Table:
 
 def mend(publications: Table, *others: Table) -> None:
     """Before they are looked into at a start: take commits back that a power cut has cut off."""
-    locations = [location for table in (publications, *others) if (location := table.location()) is not None]
+    locations = [
+        location for table in (publications, *others) if (location := table.location()) is not None
+    ]
     if locations:
         with lease(locations[0]):
             for location in locations:
@@ -188,7 +258,9 @@ def mend(publications: Table, *others: Table) -> None:
 
 
 def absolute(name: str) -> str:
-    """Make a relative path absolute: Spark and Delta would start from different folders. Catalog names and URLs stay as they are."""
+    """Make a relative path absolute: Spark and Delta would start from different folders. Catalog
+    names and URLs stay as they are.
+    """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
     return os.path.abspath(name)

@@ -1,7 +1,7 @@
 """Upkeep of the tables: many small files become few large ones, and old rows leave.
 
-In: the tables. Out: the same rows in fewer files; or fewer rows, while their keys are kept in the folder `_onceway`, so that an old batch
-that comes again does not bring them back.
+In: the tables. Out: the same rows in fewer files; or fewer rows, while their keys are kept in the
+folder `_onceway`, so that an old batch that comes again does not bring them back.
 """
 
 import logging
@@ -18,12 +18,19 @@ from gateway.ingest.storage import open_folder
 from gateway.ingest.tables import Table
 
 SMALL_FILE, LARGE_FILE = 64 * 1024 * 1024, 256 * 1024 * 1024
-"""Files below the first size, in bytes, are joined into files of about the second one; what is above stays as it is."""
+"""Files below the first size, in bytes, are joined into files of about the second one; what is
+above stays as it is.
+"""
 
 LIST_TASKS = 8
-"""Tasks that list a table's files; Spark's default of 10,000 is for 10,000 folders, and these tables are one."""
+"""Tasks that list a table's files; Spark's default of 10,000 is for 10,000 folders, and these
+tables are one.
+"""
 
-SAME_PUBLICATION = "reading.device = gone.device and reading.incarnation = gone.incarnation and reading.sequence = gone.sequence"
+SAME_PUBLICATION = (
+    "reading.device = gone.device and reading.incarnation = gone.incarnation and reading.sequence ="
+    " gone.sequence"
+)
 
 log = logging.getLogger("onceway.ingest")
 
@@ -38,16 +45,26 @@ def compact(spark: SparkSession, publications: Table, *others: Table) -> None:
         if not table.exists():
             continue
         with lease(location):
-            (done,) = table.delta().optimize().executeCompaction().select("metrics.numFilesAdded", "metrics.numFilesRemoved").collect()
+            (done,) = (
+                table.delta()
+                .optimize()
+                .executeCompaction()
+                .select("metrics.numFilesAdded", "metrics.numFilesRemoved")
+                .collect()
+            )
             table.settle()
             table.delta().vacuum()
-        log.info("%s: %d files became %d", table.name, done["numFilesRemoved"], done["numFilesAdded"])
+        log.info(
+            "%s: %d files became %d", table.name, done["numFilesRemoved"], done["numFilesAdded"]
+        )
 
 
 def expire(spark: SparkSession, publications: Table, readings: Table, before: datetime) -> int:
-    """Delete what gateways received before a moment; returns how many publications that were. Rows without a time stay.
+    """Delete what gateways received before a moment; returns how many publications that were. Rows
+    without a time stay.
 
-    The readings go first and the keys are kept before the rows go, so whoever is interrupted begins anew.
+    The readings go first and the keys are kept before the rows go, so whoever is interrupted begins
+    anew.
     """
     place = publications.place()
     folder = open_folder(spark, place.location, snapshot.FOLDER)
@@ -58,8 +75,14 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
         collect_ranges(publications.read(versionAsOf=version).where(old), gone)
         if not len(gone):
             return 0
-        expired = publications.read(versionAsOf=version).where(old).select("device", "incarnation", "sequence")
-        readings.delta().alias("reading").merge(expired.alias("gone"), SAME_PUBLICATION).whenMatchedDelete().execute()
+        expired = (
+            publications.read(versionAsOf=version)
+            .where(old)
+            .select("device", "incarnation", "sequence")
+        )
+        readings.delta().alias("reading").merge(
+            expired.alias("gone"), SAME_PUBLICATION
+        ).whenMatchedDelete().execute()
         readings.settle()
         snapshot.keep_gone(folder, gone, version, place.id)
         publications.delta().delete(old)

@@ -1,7 +1,7 @@
 """The tables seen from outside, without Spark: by delta-rs and fsspec.
 
-In: the path or URL of `publications`. Out: rows by feed, batches in quarantine, and the files of the folder `_onceway`. Credentials of an
-object store come from the environment.
+In: the path or URL of `publications`. Out: rows by feed, batches in quarantine, and the files of
+the folder `_onceway`. Credentials of an object store come from the environment.
 """
 
 from collections import Counter
@@ -18,7 +18,9 @@ from gateway.ingest.tables import beside
 
 
 class OwnFiles:
-    """The table's folder `_onceway`, read by fsspec; as `gateway.ingest.storage.Folder` reads it by Spark."""
+    """The table's folder `_onceway`, read by fsspec; as `gateway.ingest.storage.Folder` reads it by
+    Spark.
+    """
 
     def __init__(self, table: str) -> None:
         self._fs, root = fsspec.core.url_to_fs(_plain(table))
@@ -38,16 +40,28 @@ class OwnFiles:
             found = self._fs.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        return sorted(name for name in (str(path).rsplit("/", 1)[-1] for path in found) if not name.startswith("."))
+        return sorted(
+            name
+            for name in (str(path).rsplit("/", 1)[-1] for path in found)
+            if not name.startswith(".")
+        )
 
 
 def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
     """By feed: how many rows are in the table, and the newest batch that they came from."""
     rows: Counter[str] = Counter()
     newest: dict[str, int] = {}
-    counted = _query(table, "SELECT gateway, epoch, count(*) AS rows, max(batch) AS batch FROM it GROUP BY gateway, epoch")
+    counted = _query(
+        table,
+        "SELECT gateway, epoch, count(*) AS rows, max(batch) AS batch FROM it GROUP BY gateway,"
+        " epoch",
+    )
     if counted is None:
-        raise OncewayError("there is no such table", table, "Catalog names are not known here: give the table's path or URL.")
+        raise OncewayError(
+            "there is no such table",
+            table,
+            "Catalog names are not known here: give the table's path or URL.",
+        )
     for row in counted:
         feed = f"{row['gateway']}/{row['epoch']}"
         rows[feed], newest[feed] = row["rows"], row["batch"] or 0
@@ -56,7 +70,9 @@ def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
 
 def in_quarantine(table: str) -> list[tuple[str, int]]:
     """(feed, number) of the batches that are in quarantine."""
-    found = _query(beside(table, "quarantine"), "SELECT gateway, epoch, batch FROM it WHERE released IS NULL")
+    found = _query(
+        beside(table, "quarantine"), "SELECT gateway, epoch, batch FROM it WHERE released IS NULL"
+    )
     return [(f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in found or []]
 
 
@@ -68,7 +84,9 @@ def _query(table: str, sql: str) -> list[dict[str, Any]] | None:
         return None
     except (DeltaError, OSError) as error:
         raise OncewayError(f"cannot read the table: {str(error).splitlines()[0]}", table) from error
-    rows: list[dict[str, Any]] = pa.table(QueryBuilder().register("it", delta).execute(sql)).to_pylist()
+    rows: list[dict[str, Any]] = pa.table(
+        QueryBuilder().register("it", delta).execute(sql)
+    ).to_pylist()
     return rows
 
 

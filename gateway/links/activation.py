@@ -1,6 +1,7 @@
 """Sockets that systemd has opened for the service (sd_listen_fds(3)).
 
-In: the environment variables LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES. Out: listening sockets by the name that their unit gives them.
+In: the environment variables LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES. Out: listening sockets by
+the name that their unit gives them.
 """
 
 import os
@@ -11,10 +12,14 @@ from collections.abc import MutableMapping
 _FIRST_DESCRIPTOR = 3
 
 
-def activated_sockets(environment: MutableMapping[str, str] = os.environ) -> dict[str, list[socket.socket]]:
-    """Take over the sockets meant for this process, once: the variables are removed, so that no child takes them for its own.
+def activated_sockets(
+    environment: MutableMapping[str, str] = os.environ,
+) -> dict[str, list[socket.socket]]:
+    """Take over the sockets meant for this process, once: the variables are removed, so that no
+    child takes them for its own.
 
-    The name is FileDescriptorName= of the socket unit, by default the unit's own name; several sockets may share one.
+    The name is FileDescriptorName= of the socket unit, by default the unit's own name; several
+    sockets may share one.
     """
     process = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "0")

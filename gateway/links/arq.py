@@ -1,8 +1,9 @@
 """Go-back-N repeat for both roles of the reliable link, without I/O and without a clock of its own.
 
-`SendWindow`: in, bytes of the MQTT stream and acknowledgements; out, pieces to put on the line now, and the time of the next expiry.
-`ReceiveWindow`: in, numbered pieces; out, the stream in order, each byte once. `RoundTrip` turns measured round trips into a timeout
-(RFC 6298 with Karn's rule; limits from README.md). `Line` says when bytes written now will have left a slow line.
+`SendWindow`: in, bytes of the MQTT stream and acknowledgements; out, pieces to put on the line now,
+and the time of the next expiry. `ReceiveWindow`: in, numbered pieces; out, the stream in order,
+each byte once. `RoundTrip` turns measured round trips into a timeout (RFC 6298 with Karn's rule;
+limits from README.md). `Line` says when bytes written now will have left a slow line.
 """
 
 from collections import deque
@@ -24,14 +25,18 @@ _BITS_PER_BYTE = 10
 
 
 class Line:
-    """How long bytes take on a line that sends `baud` bits a second, ten for each byte; baud None: no time at all."""
+    """How long bytes take on a line that sends `baud` bits a second, ten for each byte; baud None:
+    no time at all.
+    """
 
     def __init__(self, baud: int | None = None) -> None:
         self.byte_time = _BITS_PER_BYTE / baud if baud else 0.0
         self._free_at = 0.0
 
     def send(self, length: int, now: float) -> float:
-        """Put `length` bytes behind those still on their way; return when the last one will have left."""
+        """Put `length` bytes behind those still on their way; return when the last one will have
+        left.
+        """
         self._free_at = max(self._free_at, now) + length * self.byte_time
         return self._free_at
 
@@ -40,7 +45,8 @@ class RoundTrip:
     """Smoothed round-trip time and the retransmission timeout that follows from it, in seconds."""
 
     def __init__(self, byte_time: float) -> None:
-        # An acknowledgement may wait behind the longest frame of the other direction, so a slow line raises the floor.
+        # An acknowledgement may wait behind the longest frame of the other direction, so a slow
+        # line raises the floor.
         self._floor = min(max(TIMEOUT_MIN, 2 * (MTU + FRAME_OVERHEAD) * byte_time), TIMEOUT_MAX)
         self._variation = 0.0
         self.smoothed: float | None = None
@@ -63,7 +69,9 @@ class RoundTrip:
 
 @dataclass(slots=True)
 class Piece:
-    """One DATA frame's worth of the stream. sent_at: when its last byte leaves; set by whoever puts it on the line."""
+    """One DATA frame's worth of the stream. sent_at: when its last byte leaves; set by whoever puts
+    it on the line.
+    """
 
     sequence: int
     payload: bytes
@@ -72,14 +80,18 @@ class Piece:
 
 
 class SendWindow:
-    """The sending half. mtu, window: what the peer announced. byte_time: of the line, in seconds."""
+    """The sending half. mtu, window: what the peer announced. byte_time: of the line, in
+    seconds.
+    """
 
     def __init__(self, mtu: int, window: int, byte_time: float) -> None:
         self._mtu = mtu
         self._window = min(window, MAX_IN_FLIGHT)
         self._queue = bytearray()
         self._pieces: deque[Piece] = deque()  # cut from the queue and not acknowledged
-        self._cursor = 0  # pieces before it have been sent, since the last step back if there was one
+        self._cursor = (
+            0  # pieces before it have been sent, since the last step back if there was one
+        )
         self._next = 0
         self._repeated_for: int | None = None
         self.round_trip = RoundTrip(byte_time)
@@ -94,7 +106,9 @@ class SendWindow:
 
     def due(self) -> Iterator[Piece]:
         """Yield what is to be put on the line now; the caller sets `sent_at` of each."""
-        while self._cursor < len(self._pieces) or (self._queue and len(self._pieces) < self._window):
+        while self._cursor < len(self._pieces) or (
+            self._queue and len(self._pieces) < self._window
+        ):
             if self._cursor == len(self._pieces):
                 self._pieces.append(Piece(self._next, bytes(self._queue[: self._mtu])))
                 del self._queue[: self._mtu]
@@ -108,8 +122,8 @@ class SendWindow:
     def acknowledge(self, number: int, now: float, *, bare: bool) -> int:
         """Take the peer's next expected number; return how many bytes it newly acknowledges.
 
-        bare: it came in an ACK frame. Only then does a repeated number mean that the oldest frame was lost: a DATA frame
-        repeats it whenever the peer has more to say.
+        bare: it came in an ACK frame. Only then does a repeated number mean that the oldest frame
+        was lost: a DATA frame repeats it whenever the peer has more to say.
         """
         if not self._pieces:
             return 0
@@ -137,7 +151,9 @@ class SendWindow:
         return self._pieces[0].sent_at + self.round_trip.timeout if self._cursor else None
 
     def expire(self, now: float) -> bool:
-        """Let the oldest frame expire if its time has come; return whether the link must be given up."""
+        """Let the oldest frame expire if its time has come; return whether the link must be given
+        up.
+        """
         deadline = self.deadline
         if deadline is None or now < deadline:
             return False
@@ -153,7 +169,8 @@ class SendWindow:
 
 
 class ReceiveWindow:
-    """The receiving half: takes only the piece that it expects, and none that would overfill its buffer while paused.
+    """The receiving half: takes only the piece that it expects, and none that would overfill its
+    buffer while paused.
 
     room: bytes held at most while nobody takes them.
     """
@@ -165,7 +182,9 @@ class ReceiveWindow:
         self.paused = False
 
     def take(self, sequence: int, payload: bytes) -> bytes | None:
-        """Return the bytes that may be delivered, empty when held back; None when the piece is refused."""
+        """Return the bytes that may be delivered, empty when held back; None when the piece is
+        refused.
+        """
         if sequence != self.expected:
             return None
         if self.paused:

@@ -1,7 +1,8 @@
 """The boundary between links and service: one MQTT Network Connection as bytes.
 
-In, from the link: bytes received, and the news that the connection is gone. Out, from the broker: bytes to send, or a wish to close.
-TCP, TLS, WebSocket and the reliable link all offer this and nothing more.
+In, from the link: bytes received, and the news that the connection is gone. Out, from the broker:
+bytes to send, or a wish to close. TCP, TLS, WebSocket and the reliable link all offer this and
+nothing more.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,9 @@ class Carrier(Protocol):
         """Queue bytes to send; never blocks."""
 
     def close(self) -> None:
-        """Send what is queued, then close. `Receiver.lost` is not called for a close asked for here."""
+        """Send what is queued, then close. `Receiver.lost` is not called for a close asked for
+        here.
+        """
 
     def abort(self) -> None:
         """Close at once; queued bytes may be lost."""

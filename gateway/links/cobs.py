@@ -1,6 +1,7 @@
 """Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999).
 
-In: bytes of any value. Out: one byte more (per 254 bytes), and no zero among them, so that 0x00 can mark the end of a frame.
+In: bytes of any value. Out: one byte more (per 254 bytes), and no zero among them, so that 0x00 can
+mark the end of a frame.
 """
 
 _LONGEST_BLOCK = 254

@@ -9,7 +9,9 @@ _ENOUGH = 256
 """Bytes without a single intact frame that a greeting device never sends."""
 _FEW = 8
 _LONG_S = 10.0
-"""At a rate far too low few bytes come of each greeting. Some of them, and this long no intact frame: that will do, too."""
+"""At a rate far too low few bytes come of each greeting. Some of them, and this long no intact
+frame: that will do, too.
+"""
 
 _TEXT = frozenset(string.printable.encode())
 _TEXT_SHARE = 0.9
@@ -30,7 +32,9 @@ class Diagnosis:
         self._sample.clear()
 
     def bytes_received(self, data: bytes, now: float) -> str | None:
-        """Take bytes without an intact frame among them; return a sentence when they are enough to judge."""
+        """Take bytes without an intact frame among them; return a sentence when they are enough to
+        judge.
+        """
         if self._done:
             return None
         if self._began is None:
@@ -48,5 +52,11 @@ class Diagnosis:
         text = sum(byte in _TEXT for byte in self._sample)
         if text >= _TEXT_SHARE * len(self._sample):
             excerpt = " ".join(self._sample.decode("ascii", "replace").split())[:_EXCERPT]
-            return f"sends text and no frames of the reliable link ({excerpt!r}): flash it with Onceway's firmware library"
-        return f"sends no frames of the reliable link: it speaks another protocol, or at another rate than {self._baud} baud"
+            return (
+                f"sends text and no frames of the reliable link ({excerpt!r}): flash it with"
+                " Onceway's firmware library"
+            )
+        return (
+            "sends no frames of the reliable link: it speaks another protocol, or at another rate"
+            f" than {self._baud} baud"
+        )

@@ -1,6 +1,8 @@
-"""Where a network listener listens: an address, or sockets that systemd has opened; with or without TLS.
+"""Where a network listener listens: an address, or sockets that systemd has opened; with or without
+TLS.
 
-In: host and port, or sockets. Out: a running server for any asyncio protocol, or an OncewayError that says what to do.
+In: host and port, or sockets. Out: a running server for any asyncio protocol, or an OncewayError
+that says what to do.
 """
 
 import asyncio
@@ -18,12 +20,15 @@ _TLS_HANDSHAKE_TIMEOUT = 10.0
 
 
 class Endpoint:
-    """host: a name, an address, or "" for all addresses of IPv4 and IPv6. port: 0 lets the system choose; see `addresses`.
+    """host: a name, an address, or "" for all addresses of IPv4 and IPv6. port: 0 lets the system
+    choose; see `addresses`.
 
     tls: speak TLS and nothing else. sockets: listening sockets to use in place of host and port.
     """
 
-    def __init__(self, host: str, port: int, *, tls: Tls | None = None, sockets: Sequence[socket.socket] = ()) -> None:
+    def __init__(
+        self, host: str, port: int, *, tls: Tls | None = None, sockets: Sequence[socket.socket] = ()
+    ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
@@ -39,12 +44,18 @@ class Endpoint:
                 await self._serve([_second_handle(sock) for sock in self._sockets])
             else:
                 loop = asyncio.get_running_loop()
-                self._servers = [await loop.create_server(protocol, self._host or None, self._port, **self._options)]
+                self._servers = [
+                    await loop.create_server(
+                        protocol, self._host or None, self._port, **self._options
+                    )
+                ]
         except OSError as error:
             raise _listen_error(error, format_address((self._host, self._port))) from error
 
     async def change_tls(self, tls: Tls) -> None:
-        """Use other certificates for handshakes from now on. Who is connected stays, and nobody finds the port closed."""
+        """Use other certificates for handshakes from now on. Who is connected stays, and nobody
+        finds the port closed.
+        """
         sockets = [_second_handle(sock) for server in self._servers for sock in server.sockets]
         self.close()
         self._tls = tls
@@ -52,7 +63,9 @@ class Endpoint:
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
-        self._servers = [await loop.create_server(self._protocol, sock=sock, **self._options) for sock in sockets]
+        self._servers = [
+            await loop.create_server(self._protocol, sock=sock, **self._options) for sock in sockets
+        ]
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -91,13 +104,27 @@ def format_address(address: Any) -> str:
 def _listen_error(error: OSError, where: str) -> OncewayError:
     """Say in words why a listener could not start."""
     if isinstance(error, socket.gaierror):
-        return OncewayError("the address to listen on is not known", where, "Name an address of this machine, or 0.0.0.0 for all.")
+        return OncewayError(
+            "the address to listen on is not known",
+            where,
+            "Name an address of this machine, or 0.0.0.0 for all.",
+        )
     if error.errno == errno.EADDRINUSE:
-        return OncewayError("the address is in use", where, "Something listens there already: stop it, or choose another port.")
+        return OncewayError(
+            "the address is in use",
+            where,
+            "Something listens there already: stop it, or choose another port.",
+        )
     if error.errno == errno.EADDRNOTAVAIL:
-        return OncewayError("this machine does not have that address", where, "Name an address of this machine, or 0.0.0.0 for all.")
+        return OncewayError(
+            "this machine does not have that address",
+            where,
+            "Name an address of this machine, or 0.0.0.0 for all.",
+        )
     if error.errno == errno.EACCES:
         return OncewayError(
-            "not allowed to listen there", where, "Ports below 1024 need the right CAP_NET_BIND_SERVICE; choose a higher port."
+            "not allowed to listen there",
+            where,
+            "Ports below 1024 need the right CAP_NET_BIND_SERVICE; choose a higher port.",
         )
     return OncewayError(f"cannot listen: {error.strerror or error}", where)

@@ -1,7 +1,8 @@
 """Frames of the reliable link: DATA, ACK and the envelope of the handshake (format: README.md).
 
-In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose CRC fits the session.
-`FrameDecoder` cuts the stream, `open_body` checks a body, `to_bytes` of a frame makes what goes on the wire.
+In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose
+CRC fits the session. `FrameDecoder` cuts the stream, `open_body` checks a body, `to_bytes` of a
+frame makes what goes on the wire.
 """
 
 from binascii import crc_hqx
@@ -19,7 +20,9 @@ MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
 MAX_IN_FLIGHT = 3
-"""Frames that a sender of ours keeps in flight at most, so that an old acknowledgement, up to four frames late, is seen to be old."""
+"""Frames that a sender of ours keeps in flight at most, so that an old acknowledgement, up to four
+frames late, is seen to be old.
+"""
 
 HANDSHAKE_SEED = 0xFFFF
 """CRC seed of frames that belong to no session yet."""
@@ -46,12 +49,16 @@ def seal(control: int, payload: bytes, seed: int) -> bytes:
 
 
 def fits(body: bytes, seed: int) -> bool:
-    """Tell whether the CRC at the end of `body` is right under `seed`: then the CRC over all of it is the residue."""
+    """Tell whether the CRC at the end of `body` is right under `seed`: then the CRC over all of it
+    is the residue.
+    """
     return crc_hqx(body, seed) == _RESIDUE
 
 
 def frame_type(body: bytes) -> int:
-    """Return the two type bits of a body: `Data.TYPE`, `Ack.TYPE`, `HANDSHAKE_TYPE`, or the reserved 3."""
+    """Return the two type bits of a body: `Data.TYPE`, `Ack.TYPE`, `HANDSHAKE_TYPE`, or the
+    reserved 3.
+    """
     return body[0] >> _TYPE_SHIFT
 
 
@@ -60,7 +67,9 @@ HANDSHAKE_TYPE = 2
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A piece of the MQTT stream, and what the sender expects next from its peer. payload: 1…240 bytes."""
+    """A piece of the MQTT stream, and what the sender expects next from its peer. payload: 1…240
+    bytes.
+    """
 
     TYPE: ClassVar[int] = 0
 
@@ -99,7 +108,9 @@ class Ack:
 
 
 def handshake_to_bytes(kind: int, payload: bytes) -> bytes:
-    """Return a handshake frame as it goes on the wire; kind: the low six bits of its control byte."""
+    """Return a handshake frame as it goes on the wire; kind: the low six bits of its control
+    byte.
+    """
     return seal(HANDSHAKE_TYPE << _TYPE_SHIFT | kind, payload, HANDSHAKE_SEED)
 
 
@@ -116,9 +127,12 @@ class FrameDecoder:
         self._partial = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bodies that `data` completes; what breaks COBS or has an impossible length is counted and dropped."""
+        """Yield the bodies that `data` completes; what breaks COBS or has an impossible length is
+        counted and dropped.
+        """
         *complete, partial = (self._partial + data).split(b"\0")
-        # One byte more than the longest frame is enough to know, when the delimiter comes, that it was too long.
+        # One byte more than the longest frame is enough to know, when the delimiter comes, that it
+        # was too long.
         self._partial = partial[: _LONGEST_ENCODED + 1]
         for encoded in complete:
             if not encoded:

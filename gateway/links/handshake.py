@@ -1,6 +1,7 @@
 """The handshake of the reliable link: HELLO, WELCOME, WHO and the session seed (format: README.md).
 
-In: payloads of handshake frames. Out: messages as dataclasses, and back. `Greeter` answers HELLO for all ports of a gateway.
+In: payloads of handshake frames. Out: messages as dataclasses, and back. `Greeter` answers HELLO
+for all ports of a gateway.
 """
 
 import secrets
@@ -44,7 +45,9 @@ def _check_sizes(mtu: int, window: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A device greets. mtu, window: the longest payload and the number of frames that it takes. name: at most 23 bytes of UTF-8."""
+    """A device greets. mtu, window: the longest payload and the number of frames that it takes.
+    name: at most 23 bytes of UTF-8.
+    """
 
     KIND: ClassVar[int] = 0
 
@@ -59,16 +62,29 @@ class Hello:
 
     def to_bytes(self) -> bytes:
         """Return the frame as it goes on the wire."""
-        fields = _HELLO.pack(VERSION, self.boot, self.attempt, self.incarnation, self.next_sequence, self.mtu, self.window, self.power_on)
+        fields = _HELLO.pack(
+            VERSION,
+            self.boot,
+            self.attempt,
+            self.incarnation,
+            self.next_sequence,
+            self.mtu,
+            self.window,
+            self.power_on,
+        )
         return handshake_to_bytes(self.KIND, fields + self.name.encode())
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Raises FrameError: another version, a wrong length, sizes out of range, a name that cannot be printed."""
+        """Raises FrameError: another version, a wrong length, sizes out of range, a name that
+        cannot be printed.
+        """
         _check_version(payload)
         if not _HELLO.size <= len(payload) <= _HELLO.size + MAX_NAME:
             raise FrameError("HELLO of a wrong length")
-        _, boot, attempt, incarnation, next_sequence, mtu, window, flags = _HELLO.unpack_from(payload)
+        _, boot, attempt, incarnation, next_sequence, mtu, window, flags = _HELLO.unpack_from(
+            payload
+        )
         _check_sizes(mtu, window)
         try:
             name = payload[_HELLO.size :].decode()
@@ -81,7 +97,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway answers the HELLO that had this boot and attempt. utc: seconds since 1970, 0 when unknown."""
+    """The gateway answers the HELLO that had this boot and attempt. utc: seconds since 1970, 0 when
+    unknown.
+    """
 
     KIND: ClassVar[int] = 1
 
@@ -117,9 +135,13 @@ class Welcome:
         _check_version(payload)
         if len(payload) != _WELCOME.size:
             raise FrameError("WELCOME of a wrong length")
-        _, boot, attempt, gateway_boot, handshake, incarnation, mtu, window, flags, utc = _WELCOME.unpack(payload)
+        _, boot, attempt, gateway_boot, handshake, incarnation, mtu, window, flags, utc = (
+            _WELCOME.unpack(payload)
+        )
         _check_sizes(mtu, window)
-        return cls(boot, attempt, gateway_boot, handshake, incarnation, mtu, window, utc, bool(flags & 1))
+        return cls(
+            boot, attempt, gateway_boot, handshake, incarnation, mtu, window, utc, bool(flags & 1)
+        )
 
     @property
     def seed(self) -> int:
@@ -148,7 +170,9 @@ class Who:
 
 
 def session_seed(boot: int, attempt: int, gateway_boot: int, handshake: int) -> int:
-    """Return the CRC seed of a session: four counters, so that frames from before any restart fail their CRC."""
+    """Return the CRC seed of a session: four counters, so that frames from before any restart fail
+    their CRC.
+    """
     return crc_hqx(_SEED.pack(boot, attempt, gateway_boot, handshake), HANDSHAKE_SEED)
 
 
@@ -160,11 +184,13 @@ def draw_incarnation() -> int:
 class Greeter:
     """Answers HELLO for all ports of one gateway process.
 
-    One handshake counter serves every port: two boards whose cables are swapped never share a session seed. So where ports have greeters
-    of their own, since each admits others, they share `handshakes`.
+    One handshake counter serves every port: two boards whose cables are swapped never share a
+    session seed. So where ports have greeters of their own, since each admits others, they share
+    `handshakes`.
 
-    gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while unknown.
-    admit: whether a device of this name may connect. incarnation: draws a number for a device that has none.
+    gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while
+    unknown. admit: whether a device of this name may connect. incarnation: draws a number for a
+    device that has none.
     """
 
     def __init__(

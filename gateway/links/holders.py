@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def holders(port: str) -> list[str]:
-    """Processes that have this port open, as `name (pid N)`. Those of other users are seen by root only."""
+    """Processes that have this port open, as `name (pid N)`. Those of other users are seen by root
+    only.
+    """
     try:
         device = os.stat(port).st_rdev
     except OSError:

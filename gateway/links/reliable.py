@@ -1,7 +1,9 @@
-"""The reliable link, common to both roles: sessions over a line that loses and alters bytes (format: README.md). Sans-IO.
+"""The reliable link, common to both roles: sessions over a line that loses and alters bytes
+(format: README.md). Sans-IO.
 
-In: bytes from the line (`receive`), bytes of MQTT to send (`write`), the time. Out: bytes for the line (`take`), events, and the
-next moment at which `tick` wants to be called (`deadline`). `now` is a monotonic clock in seconds.
+In: bytes from the line (`receive`), bytes of MQTT to send (`write`), the time. Out: bytes for the
+line (`take`), events, and the next moment at which `tick` wants to be called (`deadline`). `now` is
+a monotonic clock in seconds.
 """
 
 from abc import ABC, abstractmethod
@@ -119,7 +121,9 @@ class ReliableLink(ABC):
             self._put_data(now)
 
     def resume(self, session: Session, now: float) -> list[Event]:
-        """Deliver again after `session.receiving.paused` was set; what the peer sent in vain it repeats at this acknowledgement."""
+        """Deliver again after `session.receiving.paused` was set; what the peer sent in vain it
+        repeats at this acknowledgement.
+        """
         if session is self.session:
             held = session.receiving.resume()
             if held and not session.closing:
@@ -128,7 +132,9 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def close(self, session: Session, now: float) -> list[Event]:
-        """End the Network Connection once all that was written has been acknowledged; no `SessionEnded` follows."""
+        """End the Network Connection once all that was written has been acknowledged; no
+        `SessionEnded` follows.
+        """
         if session is self.session:
             session.closing = True
         return self._settle(now)
@@ -152,7 +158,9 @@ class ReliableLink(ABC):
         return self.session.sending.deadline if self.session is not None else None
 
     def _settle(self, now: float) -> list[Event]:
-        """Send what has become due, acknowledge what nothing else has acknowledged, hand out the events."""
+        """Send what has become due, acknowledge what nothing else has acknowledged, hand out the
+        events.
+        """
         self._put_data(now)
         session = self.session
         if session is not None:
@@ -204,7 +212,9 @@ class ReliableLink(ABC):
             self._put_ack(session, now)
 
     def _deliver(self, session: Session, data: bytes) -> None:
-        """Add to the session's one `Received` of this turn: a reader that pauses when it gets that one gets no other."""
+        """Add to the session's one `Received` of this turn: a reader that pauses when it gets that
+        one gets no other.
+        """
         last = self._events[-1] if self._events else None
         if isinstance(last, Received) and last.session is session:
             self._events[-1] = Received(session, last.data + data)
@@ -212,7 +222,9 @@ class ReliableLink(ABC):
             self._events.append(Received(session, data))
 
     def _on_acknowledgement(self, session: Session, number: int, now: float, *, bare: bool) -> None:
-        self.statistics.payload_bytes_acknowledged += session.sending.acknowledge(number, now, bare=bare)
+        self.statistics.payload_bytes_acknowledged += session.sending.acknowledge(
+            number, now, bare=bare
+        )
         self.statistics.round_trip = session.sending.round_trip.smoothed
 
     def _put_data(self, now: float) -> None:
@@ -232,7 +244,8 @@ class ReliableLink(ABC):
     def _put(self, frame: bytes, now: float, *, lead: bool = False) -> float:
         """Queue a frame for the line; return when its last byte will have left.
 
-        lead: put a delimiter in front, so that what noise has left at the peer does not swallow this frame too.
+        lead: put a delimiter in front, so that what noise has left at the peer does not swallow
+        this frame too.
         """
         self.statistics.frames_sent += 1
         if lead:

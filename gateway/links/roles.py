@@ -1,6 +1,8 @@
-"""The two ends of the reliable link: `GatewayLink` welcomes, `DeviceLink` greets (README.md, Handshake). Sans-IO.
+"""The two ends of the reliable link: `GatewayLink` welcomes, `DeviceLink` greets (README.md,
+Handshake). Sans-IO.
 
-The device's end in Python is the peer in tests and in the rig; the one that runs on boards is `firmware/src/ow_link.c`.
+The device's end in Python is the peer in tests and in the rig; the one that runs on boards is
+`firmware/src/ow_link.c`.
 """
 
 from dataclasses import replace
@@ -44,7 +46,9 @@ class GatewayLink(ReliableLink):
             raise FrameError("a handshake that no gateway expects")
         hello = Hello.from_payload(payload)
         if self.session is not None and self._answered is not None and self._answered[0] == hello:
-            self._put(replace(self._answered[1], utc=self._greeter.utc()).to_bytes(), now, lead=True)
+            self._put(
+                replace(self._answered[1], utc=self._greeter.utc()).to_bytes(), now, lead=True
+            )
             return
         rebooted = self._boot not in (None, hello.boot)
         self._boot = hello.boot
@@ -68,10 +72,12 @@ class GatewayLink(ReliableLink):
 
 
 class DeviceLink(ReliableLink):
-    """The device's end. It greets as soon as `tick` is called, and again whenever its session has ended.
+    """The device's end. It greets as soon as `tick` is called, and again whenever its session has
+    ended.
 
-    boot: starts of the device so far. incarnation: 0 when the device has none yet; after a handshake it holds the one given.
-    next_sequence: to be kept up to date by the application. mtu, window: the sizes of its buffers, for both directions.
+    boot: starts of the device so far. incarnation: 0 when the device has none yet; after a
+    handshake it holds the one given. next_sequence: to be kept up to date by the application. mtu,
+    window: the sizes of its buffers, for both directions.
     """
 
     def __init__(
@@ -105,7 +111,9 @@ class DeviceLink(ReliableLink):
     def tick(self, now: float) -> list[Event]:
         if self._greeting is not None and now >= self._greet_at:
             self._put(self._greeting.to_bytes(), now, lead=True)
-            self._greet_at = now + self._wait * self._random.uniform(1 - HELLO_JITTER, 1 + HELLO_JITTER)
+            self._greet_at = now + self._wait * self._random.uniform(
+                1 - HELLO_JITTER, 1 + HELLO_JITTER
+            )
             self._wait = min(2 * self._wait, HELLO_WAIT_MAX)
         return super().tick(now)
 
@@ -116,7 +124,14 @@ class DeviceLink(ReliableLink):
     def _greet(self, at: float) -> None:
         """Send a new HELLO at the time `at`, and again until it is answered."""
         self._greeting = Hello(
-            self.boot, self._attempt, self.incarnation, self.next_sequence, self._mtu, self._window, self.name, self._power_on
+            self.boot,
+            self._attempt,
+            self.incarnation,
+            self.next_sequence,
+            self._mtu,
+            self._window,
+            self.name,
+            self._power_on,
         )
         self._attempt = (self._attempt + 1) % 256
         self._greet_at = at
@@ -152,10 +167,19 @@ class DeviceLink(ReliableLink):
         self._greeting = None
         self._welcome = welcome
         self.incarnation = welcome.incarnation
-        self._start(welcome.seed, min(self._mtu, welcome.mtu), min(self._window, welcome.window), hello, welcome)
+        self._start(
+            welcome.seed,
+            min(self._mtu, welcome.mtu),
+            min(self._window, welcome.window),
+            hello,
+            welcome,
+        )
 
     def _on_late_welcome(self, welcome: Welcome, now: float) -> None:
-        if welcome.seed != self._welcome.seed and (welcome.boot, welcome.attempt) == (self._welcome.boot, self._welcome.attempt):
+        if welcome.seed != self._welcome.seed and (welcome.boot, welcome.attempt) == (
+            self._welcome.boot,
+            self._welcome.attempt,
+        ):
             self._drop("the gateway has a newer session")
             self._greet(now)
 

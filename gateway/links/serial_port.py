@@ -1,7 +1,9 @@
-"""MQTT over serial ports: a listener that watches a path or a pattern and runs the reliable link on each port that shows up.
+"""MQTT over serial ports: a listener that watches a path or a pattern and runs the reliable link on
+each port that shows up.
 
-In: a path such as /dev/serial/by-id/usb-… or a glob pattern, and a baud rate. Out: a `Carrier` for each session of a device, handed to
-`accept` with the identity from its HELLO. One file descriptor reader for each port, no thread and no task.
+In: a path such as /dev/serial/by-id/usb-… or a glob pattern, and a baud rate. Out: a `Carrier` for
+each session of a device, handed to `accept` with the identity from its HELLO. One file descriptor
+reader for each port, no thread and no task.
 """
 
 import asyncio
@@ -17,7 +19,15 @@ from gateway.links.carrier import Accept, Receiver
 from gateway.links.diagnosis import Diagnosis
 from gateway.links.handshake import Greeter
 from gateway.links.holders import holders
-from gateway.links.reliable import Event, OtherVersion, Received, Refused, Session, SessionEnded, SessionStarted
+from gateway.links.reliable import (
+    Event,
+    OtherVersion,
+    Received,
+    Refused,
+    Session,
+    SessionEnded,
+    SessionStarted,
+)
 from gateway.links.roles import GatewayLink
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import PortBusy, Tty
@@ -31,7 +41,9 @@ SCAN_INTERVAL = 0.5
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
 _OUTGOING_LIMIT = 4096
-"""Bytes kept for a port that takes none. What comes beyond them is lost, as on any bad line, and the link repairs it."""
+"""Bytes kept for a port that takes none. What comes beyond them is lost, as on any bad line, and
+the link repairs it.
+"""
 
 
 class SerialCarrier:
@@ -95,8 +107,10 @@ class SerialCarrier:
 
 @dataclass(frozen=True, slots=True)
 class PortStatus:
-    """A port as people see it. device: name of the one in session. refused: name of the one that asks in vain to be let in.
-    problem: what the log said last, while it lasts. statistics: they go on counting."""
+    """A port as people see it. device: name of the one in session. refused: name of the one that
+    asks in vain to be let in. problem: what the log said last, while it lasts. statistics: they go
+    on counting.
+    """
 
     path: str
     is_open: bool
@@ -109,7 +123,9 @@ class PortStatus:
 class SerialPort:
     """One path: the terminal while it is there, and the link on it."""
 
-    def __init__(self, path: str, baud: int, listener: str, accept: Accept, greeter: Greeter) -> None:
+    def __init__(
+        self, path: str, baud: int, listener: str, accept: Accept, greeter: Greeter
+    ) -> None:
         self.path = path
         self.link = GatewayLink(greeter, baud)
         self._baud = baud
@@ -135,7 +151,10 @@ class SerialPort:
             self._tty = Tty(self.path, self._baud)
         except OncewayError as error:
             hint = f"{error.hint} " if error.hint else ""
-            self._warn(f"{error.what}. {hint}Trying again until it opens.", self._held_by if isinstance(error, PortBusy) else str)
+            self._warn(
+                f"{error.what}. {hint}Trying again until it opens.",
+                self._held_by if isinstance(error, PortBusy) else str,
+            )
             return
         self._said.clear()
         self._problem = None
@@ -162,9 +181,15 @@ class SerialPort:
 
     @property
     def status(self) -> PortStatus:
-        device = self._carrier.peer.device if self._carrier is not None and not self._carrier.closed else None
+        device = (
+            self._carrier.peer.device
+            if self._carrier is not None and not self._carrier.closed
+            else None
+        )
         name = device.name if device else None
-        return PortStatus(self.path, self.is_open, name, self._refused, self._problem, self.link.statistics)
+        return PortStatus(
+            self.path, self.is_open, name, self._refused, self._problem, self.link.statistics
+        )
 
     def write(self, session: Session, data: bytes) -> None:
         self.link.write(session, data, self._loop.time())
@@ -207,7 +232,12 @@ class SerialPort:
     def _gone(self, error: OSError) -> None:
         if self.is_open:
             self._problem = "gone"
-            log.warning("%s: gone (%s). Waiting for it to come back", self.path, error.strerror, extra=about(port=self.path, reason="gone"))
+            log.warning(
+                "%s: gone (%s). Waiting for it to come back",
+                self.path,
+                error.strerror,
+                extra=about(port=self.path, reason="gone"),
+            )
             self.close("the serial port is gone")
 
     def _handle(self, events: Iterable[Event]) -> None:
@@ -218,19 +248,36 @@ class SerialPort:
                         self._carrier.deliver(data)
                 case SessionStarted(session, hello, welcome):
                     text = "%s: %s greets, start %d, next sequence %d"
-                    log.info(text, self.path, hello.name, hello.boot, hello.next_sequence, extra=about(port=self.path, device=hello.name))
+                    log.info(
+                        text,
+                        self.path,
+                        hello.name,
+                        hello.boot,
+                        hello.next_sequence,
+                        extra=about(port=self.path, device=hello.name),
+                    )
                     self._problem = self._refused = None
                     device = DeviceIdentity(hello.name, welcome.incarnation, hello.next_sequence)
-                    self._begin(SerialCarrier(self, session, Peer(self._listener, self.path, device)))
+                    self._begin(
+                        SerialCarrier(self, session, Peer(self._listener, self.path, device))
+                    )
                 case SessionEnded(session, reason):
                     if self._carrier is not None and self._carrier.session is session:
-                        log.info("%s: connection lost: %s", self.path, reason, extra=about(port=self.path, reason=reason))
+                        log.info(
+                            "%s: connection lost: %s",
+                            self.path,
+                            reason,
+                            extra=about(port=self.path, reason=reason),
+                        )
                         self._carrier.lose(reason)
                 case Refused(name):
                     self._refused = name
                     self._warn(f"the device {name!r} is not admitted")
                 case OtherVersion(version):
-                    self._warn(f"the device speaks version {version} of the link: flash it with this release's firmware library")
+                    self._warn(
+                        f"the device speaks version {version} of the link: flash it with this"
+                        " release's firmware library"
+                    )
         self._flush()
 
     def _begin(self, carrier: SerialCarrier) -> None:
@@ -265,15 +312,24 @@ class SerialPort:
             return  # a timer that fires early finds nothing to do and is set anew
         if self._timer is not None:
             self._timer.cancel()
-        # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the deadline and spins.
+        # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the
+        # deadline and spins.
         self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._on_timer)
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
-        """Log a sentence once for each time that the port is opened. detail: found out for the log only, since it costs time."""
+        """Log a sentence once for each time that the port is opened. detail: found out for the log
+        only, since it costs time.
+        """
         self._problem = text
         if text not in self._said:
             self._said.add(text)
-            log.warning("%s: %s%s", self.path, text, detail(), extra=about(port=self.path, device=self._refused))
+            log.warning(
+                "%s: %s%s",
+                self.path,
+                text,
+                detail(),
+                extra=about(port=self.path, device=self._refused),
+            )
 
     def _held_by(self) -> str:
         held_by = " and ".join(holders(self.path))
@@ -281,12 +337,22 @@ class SerialPort:
 
 
 class SerialListener:
-    """Opens the ports that a path or pattern names, whenever they are there, and hands each device's session to `accept`.
+    """Opens the ports that a path or pattern names, whenever they are there, and hands each
+    device's session to `accept`.
 
-    path: a device file, best one of /dev/serial/by-id, or a pattern with *, ? or [ ]. baud: of all of them.
+    path: a device file, best one of /dev/serial/by-id, or a pattern with *, ? or [ ]. baud: of all
+    of them.
     """
 
-    def __init__(self, accept: Accept, path: str, greeter: Greeter, *, baud: int = 115200, name: str = "serial") -> None:
+    def __init__(
+        self,
+        accept: Accept,
+        path: str,
+        greeter: Greeter,
+        *,
+        baud: int = 115200,
+        name: str = "serial",
+    ) -> None:
         self._accept = accept
         self._path = path
         self._greeter = greeter
@@ -296,7 +362,9 @@ class SerialListener:
         self._scan_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Open what is there, and go on looking. A missing port is no error: it may be plugged in later."""
+        """Open what is there, and go on looking. A missing port is no error: it may be plugged in
+        later.
+        """
         self._scan()
 
     async def close(self) -> None:
@@ -320,7 +388,9 @@ class SerialListener:
             if os.path.realpath(path) in taken or (port is not None and port.is_open):
                 continue
             if port is None:
-                port = self._ports[path] = SerialPort(path, self._baud, self._name, self._accept, self._greeter)
+                port = self._ports[path] = SerialPort(
+                    path, self._baud, self._name, self._accept, self._greeter
+                )
             port.open()
             taken.add(os.path.realpath(path))
         self._scan_timer = asyncio.get_running_loop().call_later(SCAN_INTERVAL, self._scan)

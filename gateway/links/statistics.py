@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class LinkStatistics:
-    """Counters since the port was first opened. Goodput is the rate of `payload_bytes_received` and `payload_bytes_acknowledged`."""
+    """Counters since the port was first opened. Goodput is the rate of `payload_bytes_received` and
+    `payload_bytes_acknowledged`.
+    """
 
     bytes_received: int = 0
     bytes_sent: int = 0

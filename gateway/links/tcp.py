@@ -1,6 +1,7 @@
 """MQTT over TCP and TLS: a listener, and a carrier without a task or a future of its own.
 
-In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each connection, handed to `accept`.
+In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each
+connection, handed to `accept`.
 """
 
 import asyncio

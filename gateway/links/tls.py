@@ -1,7 +1,8 @@
 """TLS for the TCP and WebSocket listeners: 1.2 and up, with client certificates if wanted.
 
-In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's certificate. A handshake that fails is
-in the log, once per burst; the event loop would keep it to itself.
+In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's
+certificate. A handshake that fails is in the log, once per burst; the event loop would keep it to
+itself.
 """
 
 import logging
@@ -20,8 +21,8 @@ log = logging.getLogger(__name__)
 class Tls:
     """What a listener shows its clients.
 
-    client_ca: authorities whose client certificates are taken; client_crl: their list of those that they have revoked. client_required: no
-    entry without one. name: the listener's, for the log.
+    client_ca: authorities whose client certificates are taken; client_crl: their list of those that
+    they have revoked. client_required: no entry without one. name: the listener's, for the log.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class Tls:
         client_required: bool = False,
         name: str = "tls",
     ) -> None:
-        """Read the files. Raises OncewayError: a file is missing or unreadable, or they do not fit each other."""
+        """Read the files. Raises OncewayError: a file is missing or unreadable, or they do not fit
+        each other.
+        """
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.options |= ssl.OP_NO_RENEGOTIATION
@@ -48,13 +51,17 @@ class Tls:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """Return the common name in a verified peer certificate, as `SSLObject.getpeercert` gives it."""
+    """Return the common name in a verified peer certificate, as `SSLObject.getpeercert` gives
+    it.
+    """
     subject = (certificate or {}).get("subject", ())
     return next((value for part in subject for key, value in part if key == "commonName"), None)
 
 
 def _reporting(listener: str) -> type[ssl.SSLObject]:
-    """What the context makes of each connection; its handshake says why it fails. Neither side knows the client's address here."""
+    """What the context makes of each connection; its handshake says why it fails. Neither side
+    knows the client's address here.
+    """
     throttle = Throttle(time.monotonic)
 
     class Reporting(ssl.SSLObject):
@@ -64,7 +71,9 @@ def _reporting(listener: str) -> type[ssl.SSLObject]:
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
-                reason = getattr(error, "verify_message", None) or (error.reason or str(error)).lower().replace("_", " ")
+                reason = getattr(error, "verify_message", None) or (
+                    error.reason or str(error)
+                ).lower().replace("_", " ")
                 if throttle.allows(reason):
                     log.warning("%s: a TLS handshake failed: %s", listener, reason)
                 raise
@@ -80,12 +89,20 @@ def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
     except _PassphraseError as error:
         raise OncewayError(
-            "the key is protected by a passphrase", str(key), "Use a key without one, readable by the service only."
+            "the key is protected by a passphrase",
+            str(key),
+            "Use a key without one, readable by the service only.",
         ) from error
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise OncewayError("the key does not belong to the certificate", str(key), f"It must be the key of {certificate}.") from error
-        raise OncewayError("certificate or key is not in PEM format", f"{certificate}, {key}") from error
+            raise OncewayError(
+                "the key does not belong to the certificate",
+                str(key),
+                f"It must be the key of {certificate}.",
+            ) from error
+        raise OncewayError(
+            "certificate or key is not in PEM format", f"{certificate}, {key}"
+        ) from error
 
 
 def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
@@ -111,7 +128,11 @@ def _check_readable(path: Path) -> None:
     try:
         path.open("rb").close()
     except OSError as error:
-        raise OncewayError(f"cannot be read: {error.strerror}", str(path), "The service's user must be able to read it.") from error
+        raise OncewayError(
+            f"cannot be read: {error.strerror}",
+            str(path),
+            "The service's user must be able to read it.",
+        ) from error
 
 
 class _PassphraseError(Exception):

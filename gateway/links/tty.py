@@ -1,6 +1,7 @@
 """A serial port as a non-blocking file descriptor.
 
-In: a path and a baud rate. Out: an open, locked, raw terminal, or an OncewayError that says what to do.
+In: a path and a baud rate. Out: an open, locked, raw terminal, or an OncewayError that says what to
+do.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ import serial
 from gateway.errors import OncewayError
 
 _PTY_SLAVES = range(136, 144)
-"""Major device numbers of Unix98 pseudo terminals (Documentation/admin-guide/devices.txt of Linux)."""
+"""Major device numbers of Unix98 pseudo terminals (Documentation/admin-guide/devices.txt of Linux).
+"""
 
 _CFLAG, _CC = 2, 6
 
@@ -27,13 +29,17 @@ class PortBusy(OncewayError):
 
 
 class Tty:
-    """An open port: 8N1, raw, exclusive. Closing it leaves DTR as it is, so that the next opening does not reset a board.
+    """An open port: 8N1, raw, exclusive. Closing it leaves DTR as it is, so that the next opening
+    does not reset a board.
 
-    pyserial sets up the line, odd baud rates included; reading and writing go to the file descriptor.
+    pyserial sets up the line, odd baud rates included; reading and writing go to the file
+    descriptor.
     """
 
     def __init__(self, path: str, baud: int) -> None:
-        """Open `path`. Raises OncewayError: missing, busy, no permission, no serial port, or a baud rate it cannot do."""
+        """Open `path`. Raises OncewayError: missing, busy, no permission, no serial port, or a baud
+        rate it cannot do.
+        """
         self.path = path
         try:
             # Locks with flock, which ends with the process however it dies.
@@ -54,9 +60,11 @@ class Tty:
         attributes[_CC][termios.VMIN] = 1
         termios.tcsetattr(self.fd, termios.TCSANOW, attributes)
         if os.major(os.fstat(self.fd).st_rdev) not in _PTY_SLAVES:
-            # Keeps out programs that do not look at locks. On a pseudo terminal it would outlive this process and lock out the next one.
+            # Keeps out programs that do not look at locks. On a pseudo terminal it would outlive
+            # this process and lock out the next one.
             fcntl.ioctl(self.fd, termios.TIOCEXCL)
-            # Some adapters (FTDI) hold received bytes for 16 ms otherwise, which costs a small window most of its throughput.
+            # Some adapters (FTDI) hold received bytes for 16 ms otherwise, which costs a small
+            # window most of its throughput.
             with contextlib.suppress(ValueError):
                 self._serial.set_low_latency_mode(True)
 
@@ -83,22 +91,39 @@ class Tty:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
 
 def _open_error(error: Exception, path: str, baud: int) -> OncewayError:
     number = getattr(error, "errno", None)
     if number in (errno.ENOENT, errno.ENXIO, errno.ENODEV):
-        return OncewayError("there is no such serial port", path, "Plug the board in; `ls /dev/serial/by-id` shows what is there.")
+        return OncewayError(
+            "there is no such serial port",
+            path,
+            "Plug the board in; `ls /dev/serial/by-id` shows what is there.",
+        )
     if number == errno.EISDIR or "configure" in str(error) or os.path.isfile(path):
         return OncewayError("this is not a serial port", path)
     if number in (errno.EAGAIN, errno.EBUSY):
         return PortBusy("the serial port is in use by another program", path, "Stop that program.")
     if number in (errno.EACCES, errno.EPERM):
-        return OncewayError("no permission to open the serial port", path, f"Add the user to the group {_group_of(path)} and log in again.")
+        return OncewayError(
+            "no permission to open the serial port",
+            path,
+            f"Add the user to the group {_group_of(path)} and log in again.",
+        )
     if number == errno.EINVAL or isinstance(error, ValueError):
-        return OncewayError(f"the serial port cannot do {baud} baud", path, "Choose a rate that the adapter and the board know.")
+        return OncewayError(
+            f"the serial port cannot do {baud} baud",
+            path,
+            "Choose a rate that the adapter and the board know.",
+        )
     return OncewayError(f"cannot open the serial port: {error}", path)
 
 

@@ -1,7 +1,8 @@
 """MQTT over WebSocket (MQTT 5, section 6): one HTTP endpoint, binary messages, subprotocol `mqtt`.
 
-In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each connection, handed to `accept`. aiohttp brings
-one task for each connection, which reads; a second one writes, whatever has been queued meanwhile in one message.
+In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each
+connection, handed to `accept`. aiohttp brings one task for each connection, which reads; a second
+one writes, whatever has been queued meanwhile in one message.
 """
 
 import asyncio
@@ -34,7 +35,9 @@ class WebSocketCarrier:
 
     high_water = 256 * 1024
 
-    def __init__(self, websocket: web.WebSocketResponse, transport: asyncio.Transport, peer: Peer) -> None:
+    def __init__(
+        self, websocket: web.WebSocketResponse, transport: asyncio.Transport, peer: Peer
+    ) -> None:
         self.peer = peer
         self.closed = False
         self._websocket = websocket
@@ -104,7 +107,11 @@ class WebSocketCarrier:
                 else:
                     await self._wake.wait()
                     self._wake.clear()
-                if self._above_high_water and not self.closed and self.unsent <= self.high_water // 4:
+                if (
+                    self._above_high_water
+                    and not self.closed
+                    and self.unsent <= self.high_water // 4
+                ):
                     self._above_high_water = False
                     receiver.writable()
             await self._websocket.close()
@@ -121,9 +128,10 @@ def _problem_of(message: WSMessage) -> str | None:
 class WebSocketListener:
     """Serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and:
 
-    origins and max_message may be changed while it listens. origins: web pages (`https://dashboard.example`) that may connect beside those
-    from the listener's own address. A browser says where a page comes from; without this check any page that a user visits could talk to a
-    broker on the user's own network. max_message: bytes of one WebSocket message.
+    origins and max_message may be changed while it listens. origins: web pages
+    (`https://dashboard.example`) that may connect beside those from the listener's own address. A
+    browser says where a page comes from; without this check any page that a user visits could talk
+    to a broker on the user's own network. max_message: bytes of one WebSocket message.
     """
 
     def __init__(
@@ -188,20 +196,37 @@ class WebSocketListener:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path != PATH:
             return web.Response(status=404, text=f"MQTT over WebSocket is at {PATH}.\n")
-        websocket = web.WebSocketResponse(protocols=SUBPROTOCOLS, max_msg_size=self.max_message, compress=False)
+        websocket = web.WebSocketResponse(
+            protocols=SUBPROTOCOLS, max_msg_size=self.max_message, compress=False
+        )
         if not self._is_welcome(request.headers.get("Origin"), request.host):
-            return web.Response(status=403, text="This page may not connect: its origin is not one of the listener's `origins`.\n")
+            return web.Response(
+                status=403,
+                text=(
+                    "This page may not connect: its origin is not one of the listener's"
+                    " `origins`.\n"
+                ),
+            )
         ready = websocket.can_prepare(request)
         if not ready:
-            return web.Response(status=426, headers={"Upgrade": "websocket"}, text="Connect with an MQTT client over WebSocket.\n")
+            return web.Response(
+                status=426,
+                headers={"Upgrade": "websocket"},
+                text="Connect with an MQTT client over WebSocket.\n",
+            )
         if ready.protocol is None:
-            return web.Response(status=400, text="The client must offer the WebSocket subprotocol `mqtt` [MQTT-6.0.0-3].\n")
+            return web.Response(
+                status=400,
+                text="The client must offer the WebSocket subprotocol `mqtt` [MQTT-6.0.0-3].\n",
+            )
         await websocket.prepare(request)
         transport = request.transport
         if transport is None:
             return websocket
         address = format_address(transport.get_extra_info("peername"))
-        peer = Peer(self._name, address, certificate_name=common_name(transport.get_extra_info("peercert")))
+        peer = Peer(
+            self._name, address, certificate_name=common_name(transport.get_extra_info("peercert"))
+        )
         carrier = WebSocketCarrier(websocket, transport, peer)
         receiver = self._accept(carrier)
         self._connections[transport] = carrier, receiver
@@ -218,13 +243,21 @@ class WebSocketListener:
         return websocket
 
     def _is_welcome(self, origin: str | None, host: str) -> bool:
-        """Whether a page of this origin may connect, or it is no page. A name that is the same on both sides proves nothing: its owner may
-        let it point here for a moment (DNS rebinding). An address cannot lie."""
-        return origin is None or origin in self.origins or (origin.partition("://")[2] == host and _is_address(host))
+        """Whether a page of this origin may connect, or it is no page. A name that is the same on
+        both sides proves nothing: its owner may let it point here for a moment (DNS rebinding). An
+        address cannot lie.
+        """
+        return (
+            origin is None
+            or origin in self.origins
+            or (origin.partition("://")[2] == host and _is_address(host))
+        )
 
 
 def _is_address(host: str) -> bool:
-    """Whether an HTTP Host is an address of a machine, or `localhost`, and not a name that anybody may own."""
+    """Whether an HTTP Host is an address of a machine, or `localhost`, and not a name that anybody
+    may own.
+    """
     name = host.rpartition("]")[0].removeprefix("[") or host.partition(":")[0]
     try:
         ip_address(name)

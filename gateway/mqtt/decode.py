@@ -1,8 +1,9 @@
 """One control packet from bytes, for all versions and both directions.
 
-In: the first byte and the body (all behind the fixed header) of a packet. Out: a packet of `gateway.mqtt.packets`, checked against every
-rule that can be checked without knowing the session, or MalformedPacket or ProtocolError with what, where and the reason code to answer.
-`PacketStream` cuts a byte stream into packets and takes the common ones on a shorter way.
+In: the first byte and the body (all behind the fixed header) of a packet. Out: a packet of
+`gateway.mqtt.packets`, checked against every rule that can be checked without knowing the session,
+or MalformedPacket or ProtocolError with what, where and the reason code to answer. `PacketStream`
+cuts a byte stream into packets and takes the common ones on a shorter way.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,12 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import SHARE_PREFIX, shared_filter_problem, topic_filter_problem, topic_name_problem
+from gateway.mqtt.topics import (
+    SHARE_PREFIX,
+    shared_filter_problem,
+    topic_filter_problem,
+    topic_name_problem,
+)
 from gateway.mqtt.wire import Reader
 
 _BOTH = {
@@ -48,16 +54,27 @@ _BOTH = {
     PacketType.AUTH,
 }
 _SENT_BY = {
-    Side.CLIENT: _BOTH | {PacketType.CONNECT, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE, PacketType.PINGREQ},
-    Side.SERVER: _BOTH | {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP},
+    Side.CLIENT: (
+        _BOTH
+        | {PacketType.CONNECT, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE, PacketType.PINGREQ}
+    ),
+    Side.SERVER: (
+        _BOTH | {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
+    ),
 }
 _FLAGS = {PacketType.PUBREL: 0b0010, PacketType.SUBSCRIBE: 0b0010, PacketType.UNSUBSCRIBE: 0b0010}
 _DUP = 0b1000
-_NEW_IN_5 = {(PacketType.AUTH, Side.CLIENT), (PacketType.AUTH, Side.SERVER), (PacketType.DISCONNECT, Side.SERVER)}
+_NEW_IN_5 = {
+    (PacketType.AUTH, Side.CLIENT),
+    (PacketType.AUTH, Side.SERVER),
+    (PacketType.DISCONNECT, Side.SERVER),
+}
 
 
 def decode(first: int, body: bytes, version: int, sender: Side = Side.CLIENT) -> Packet:
-    """The packet whose first byte is `first` and whose remaining bytes are `body`, as sent by `sender`. version: ignored for CONNECT."""
+    """The packet whose first byte is `first` and whose remaining bytes are `body`, as sent by
+    `sender`. version: ignored for CONNECT.
+    """
     if first < 0x10:
         raise MalformedPacket("packet type 0 is reserved")
     kind = PacketType(first >> 4)
@@ -70,7 +87,9 @@ def decode(first: int, body: bytes, version: int, sender: Side = Side.CLIENT) ->
     if version == Version.V3_1 and kind in _FLAGS:
         flags &= ~_DUP  # 3.1 marks repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE packets
     if flags != _FLAGS.get(kind, 0):
-        raise MalformedPacket(f"{kind.name}: flags of the fixed header are {flags:04b}, not {_FLAGS.get(kind, 0):04b}")
+        raise MalformedPacket(
+            f"{kind.name}: flags of the fixed header are {flags:04b}, not {_FLAGS.get(kind, 0):04b}"
+        )
     packet = _DECODERS[kind](reader, version, sender)
     reader.finish()
     return packet
@@ -101,7 +120,11 @@ def _publish(reader: Reader, flags: int, version: int, sender: Side) -> Publish:
     properties = None
     if version >= Version.V5:
         ours, theirs = props.CLIENT_PUBLISH_PROPERTIES, props.SERVER_PUBLISH_PROPERTIES
-        properties = props.decode_properties(reader, ours, theirs) if sender is Side.CLIENT else props.decode_properties(reader, theirs)
+        properties = (
+            props.decode_properties(reader, ours, theirs)
+            if sender is Side.CLIENT
+            else props.decode_properties(reader, theirs)
+        )
         props.check_response_topic(properties, "PUBLISH")
     if topic or version < Version.V5:
         if problem := topic_name_problem(topic):
@@ -132,13 +155,19 @@ def _connack(reader: Reader, version: int, _: Side) -> Connack:
     return Connack(bool(flags), reason, properties)
 
 
-def _ack(make: Callable[..., Ack], allowed: frozenset[ReasonCode]) -> Callable[[Reader, int, Side], Ack]:
+def _ack(
+    make: Callable[..., Ack], allowed: frozenset[ReasonCode]
+) -> Callable[[Reader, int, Side], Ack]:
     def decode_ack(reader: Reader, version: int, _: Side) -> Ack:
         packet_id = _packet_id(reader)
         if version < Version.V5 or not reader.left:
             return make(packet_id)
         reason = _reason(reader, allowed)
-        return make(packet_id, reason, props.decode_properties(reader, props.ACK_PROPERTIES) if reader.left else None)
+        return make(
+            packet_id,
+            reason,
+            props.decode_properties(reader, props.ACK_PROPERTIES) if reader.left else None,
+        )
 
     return decode_ack
 
@@ -164,14 +193,21 @@ def _subscription(reader: Reader, version: int) -> Subscription:
     if version == Version.V3_1:
         options &= 0x03  # the other bits are unused there
     if options & (0xC0 if version >= Version.V5 else 0xFC):
-        raise MalformedPacket(f"SUBSCRIBE: reserved bits are set in the options 0x{options:02X} of {quote(topic_filter)}")
+        raise MalformedPacket(
+            f"SUBSCRIBE: reserved bits are set in the options 0x{options:02X} of"
+            f" {quote(topic_filter)}"
+        )
     qos, handling, no_local = options & 3, options >> 4 & 3, bool(options & 4)
     if qos == 3:
-        raise (ProtocolError if version >= Version.V5 else MalformedPacket)(f"SUBSCRIBE: QoS of {quote(topic_filter)} is 3")
+        raise (ProtocolError if version >= Version.V5 else MalformedPacket)(
+            f"SUBSCRIBE: QoS of {quote(topic_filter)} is 3"
+        )
     if handling == 3:
         raise ProtocolError(f"SUBSCRIBE: retain handling of {quote(topic_filter)} is 3")
     if no_local and topic_filter.startswith(SHARE_PREFIX):
-        raise ProtocolError(f"SUBSCRIBE: no local is set on the shared subscription {quote(topic_filter)}")
+        raise ProtocolError(
+            f"SUBSCRIBE: no local is set on the shared subscription {quote(topic_filter)}"
+        )
     return Subscription(topic_filter, qos, no_local, bool(options & 8), handling)
 
 
@@ -186,7 +222,9 @@ def _topic_filter(reader: Reader, version: int) -> str:
 
 def _suback(reader: Reader, version: int, _: Side) -> Suback:
     packet_id = _packet_id(reader)
-    properties = props.decode_properties(reader, props.ACK_PROPERTIES) if version >= Version.V5 else None
+    properties = (
+        props.decode_properties(reader, props.ACK_PROPERTIES) if version >= Version.V5 else None
+    )
     allowed = codes.SUBACK_CODES if version >= Version.V5 else codes.SUBACK_RETURN_CODES
     reasons = [_reason(reader, allowed) for _ in range(reader.left)]
     if not reasons:
@@ -196,7 +234,11 @@ def _suback(reader: Reader, version: int, _: Side) -> Suback:
 
 def _unsubscribe(reader: Reader, version: int, _: Side) -> Unsubscribe:
     packet_id = _packet_id(reader)
-    properties = props.decode_properties(reader, props.UNSUBSCRIBE_PROPERTIES) if version >= Version.V5 else None
+    properties = (
+        props.decode_properties(reader, props.UNSUBSCRIBE_PROPERTIES)
+        if version >= Version.V5
+        else None
+    )
     filters = []
     while reader.left:
         filters.append(_topic_filter(reader, version))
@@ -220,7 +262,9 @@ def _disconnect(reader: Reader, version: int, sender: Side) -> Disconnect:
     if version < Version.V5 or not reader.left:
         return Disconnect()
     client = sender is Side.CLIENT
-    reason = _reason(reader, codes.CLIENT_DISCONNECT_CODES if client else codes.SERVER_DISCONNECT_CODES)
+    reason = _reason(
+        reader, codes.CLIENT_DISCONNECT_CODES if client else codes.SERVER_DISCONNECT_CODES
+    )
     if not reader.left:
         return Disconnect(reason)
     ours, theirs = props.CLIENT_DISCONNECT_PROPERTIES, props.SERVER_DISCONNECT_PROPERTIES

@@ -1,12 +1,19 @@
-"""CONNECT from bytes: the packet that tells the version, so the one place where the three versions differ most.
+"""CONNECT from bytes: the packet that tells the version, so the one place where the three versions
+differ most.
 
-Errors carry the protocol level, where it could be read, so that the server can answer with a CONNACK that the client understands. They
-never carry a client's password.
+Errors carry the protocol level, where it could be read, so that the server can answer with a
+CONNACK that the client understands. They never carry a client's password.
 """
 
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connect, Version, Will
-from gateway.mqtt.properties import CONNECT_PROPERTIES, WILL_PROPERTIES, PropertyId, check_response_topic, decode_properties
+from gateway.mqtt.properties import (
+    CONNECT_PROPERTIES,
+    WILL_PROPERTIES,
+    PropertyId,
+    check_response_topic,
+    decode_properties,
+)
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import topic_name_problem
 from gateway.mqtt.wire import Reader
@@ -15,7 +22,14 @@ _VERSIONS = {("MQTT", 5): Version.V5, ("MQTT", 4): Version.V3_1_1, ("MQIsdp", 3)
 _LONGEST_CLIENT_ID_3_1 = 23
 
 # Connect Flags, MQTT 5.0 figure 3-4.
-_RESERVED, _CLEAN_START, _WILL, _WILL_RETAIN, _PASSWORD, _USERNAME = 0x01, 0x02, 0x04, 0x20, 0x40, 0x80
+_RESERVED, _CLEAN_START, _WILL, _WILL_RETAIN, _PASSWORD, _USERNAME = (
+    0x01,
+    0x02,
+    0x04,
+    0x20,
+    0x40,
+    0x80,
+)
 
 
 def decode_connect(reader: Reader) -> Connect:
@@ -34,7 +48,10 @@ def _version(reader: Reader) -> Version:
     version = _VERSIONS.get((name, level))
     if version is None:
         text = f"CONNECT: protocol {quote(name)} level {level} is not spoken here"
-        known = {"MQTT": Version.V5 if level > Version.V5 else Version.V3_1_1, "MQIsdp": Version.V3_1}
+        known = {
+            "MQTT": Version.V5 if level > Version.V5 else Version.V3_1_1,
+            "MQIsdp": Version.V3_1,
+        }
         raise ProtocolError(text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, known.get(name))
     return version
 
@@ -44,18 +61,29 @@ def _body(reader: Reader, version: Version) -> Connect:
     _check_flags(flags, version)
     keep_alive = reader.u16("keep alive")
     properties = decode_properties(reader, CONNECT_PROPERTIES) if version == Version.V5 else None
-    if properties and PropertyId.AUTHENTICATION_DATA in properties and PropertyId.AUTHENTICATION_METHOD not in properties:
+    if (
+        properties
+        and PropertyId.AUTHENTICATION_DATA in properties
+        and PropertyId.AUTHENTICATION_METHOD not in properties
+    ):
         raise ProtocolError("CONNECT: authentication data without an authentication method")
     client_id = reader.string("client identifier")
     clean_start = bool(flags & _CLEAN_START)
     _check_client_id(client_id, clean_start, version)
     will = _will(reader, flags, version) if flags & _WILL else None
-    # 3.1, section 3.1: the remaining length takes precedence over the flags of user name and password.
+    # 3.1, section 3.1: the remaining length takes precedence over the flags of user name and
+    # password.
     optional = version == Version.V3_1
-    username = reader.string("user name") if flags & _USERNAME and (reader.left or not optional) else None
-    password = reader.binary("password") if flags & _PASSWORD and (reader.left or not optional) else None
+    username = (
+        reader.string("user name") if flags & _USERNAME and (reader.left or not optional) else None
+    )
+    password = (
+        reader.binary("password") if flags & _PASSWORD and (reader.left or not optional) else None
+    )
     reader.finish()
-    return Connect(client_id, version, clean_start, keep_alive, will, username, password, properties)
+    return Connect(
+        client_id, version, clean_start, keep_alive, will, username, password, properties
+    )
 
 
 def _check_flags(flags: int, version: Version) -> None:
@@ -73,10 +101,16 @@ def _check_flags(flags: int, version: Version) -> None:
 
 def _check_client_id(client_id: str, clean_start: bool, version: Version) -> None:
     if version == Version.V3_1 and not 1 <= len(client_id) <= _LONGEST_CLIENT_ID_3_1:
-        text = f"CONNECT: a client identifier of MQTT 3.1 has 1 to {_LONGEST_CLIENT_ID_3_1} characters, this one {len(client_id)}"
+        text = (
+            f"CONNECT: a client identifier of MQTT 3.1 has 1 to {_LONGEST_CLIENT_ID_3_1}"
+            f" characters, this one {len(client_id)}"
+        )
         raise ProtocolError(text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     if version == Version.V3_1_1 and not client_id and not clean_start:
-        raise ProtocolError("CONNECT: an empty client identifier needs clean session", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        raise ProtocolError(
+            "CONNECT: an empty client identifier needs clean session",
+            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+        )
 
 
 def _will(reader: Reader, flags: int, version: Version) -> Will:

@@ -1,8 +1,9 @@
 """Control packets to bytes, for all versions and both directions.
 
-In: a packet of `gateway.mqtt.packets` and the protocol version of the receiver. Out: all bytes of the packet. Properties are left out for
-versions before 5. ValueError for a packet that the version cannot say, above all a failure on a PUBACK or PUBREC before version 5: leaving
-the reason out would forge an acknowledgement.
+In: a packet of `gateway.mqtt.packets` and the protocol version of the receiver. Out: all bytes of
+the packet. Properties are left out for versions before 5. ValueError for a packet that the version
+cannot say, above all a failure on a PUBACK or PUBREC before version 5: leaving the reason out would
+forge an acknowledgement.
 """
 
 from collections.abc import Callable
@@ -50,16 +51,20 @@ def encode(packet: Packet, version: int) -> bytes:
 
 
 def encode_within(packet: Packet, version: int, maximum: int) -> bytes | None:
-    """As `encode`, for a receiver that takes at most `maximum` bytes; None when the packet is too large for it [MQTT-3.1.2-24].
+    """As `encode`, for a receiver that takes at most `maximum` bytes; None when the packet is too
+    large for it [MQTT-3.1.2-24].
 
-    What only people read is left out first: the Reason String, then the User Properties (in answers, never in PUBLISH), as a pair of
-    statements for each packet demands, from [MQTT-3.2.2-19] to [MQTT-3.15.2-3].
+    What only people read is left out first: the Reason String, then the User Properties (in
+    answers, never in PUBLISH), as a pair of statements for each packet demands, from
+    [MQTT-3.2.2-19] to [MQTT-3.15.2-3].
     """
     data = encode(packet, version)
     if len(data) > maximum and isinstance(packet, _Answer) and packet.properties:
         shorter = copy(packet)
         for dropped in (PropertyId.REASON_STRING, PropertyId.USER_PROPERTY):
-            shorter.properties = {key: value for key, value in (shorter.properties or {}).items() if key != dropped}
+            shorter.properties = {
+                key: value for key, value in (shorter.properties or {}).items() if key != dropped
+            }
             data = encode(shorter, version)
             if len(data) <= maximum:
                 break
@@ -104,13 +109,24 @@ def _publish(packet: Publish, version: int) -> bytes:
 
 def _connect(packet: Connect, _: int) -> bytes:
     version, will = packet.version, packet.will
-    _require(version >= Version.V5 or packet.username is not None or packet.password is None, "CONNECT with a password alone needs MQTT 5")
-    flags = packet.clean_start << 1 | (packet.username is not None) << 7 | (packet.password is not None) << 6
+    _require(
+        version >= Version.V5 or packet.username is not None or packet.password is None,
+        "CONNECT with a password alone needs MQTT 5",
+    )
+    flags = (
+        packet.clean_start << 1
+        | (packet.username is not None) << 7
+        | (packet.password is not None) << 6
+    )
     parts = [encode_string(packet.client_id)]
     if will is not None:
         _require(0 <= will.qos <= 2, f"CONNECT with will QoS {will.qos} does not exist")
         flags |= 0x04 | will.qos << 3 | will.retain << 5
-        parts += [_properties(will.properties, version), encode_string(will.topic), encode_binary(will.payload)]
+        parts += [
+            _properties(will.properties, version),
+            encode_string(will.topic),
+            encode_binary(will.payload),
+        ]
     if packet.username is not None:
         parts.append(encode_string(packet.username))
     if packet.password is not None:
@@ -122,10 +138,17 @@ def _connect(packet: Connect, _: int) -> bytes:
 
 def _connack(packet: Connack, version: int) -> bytes:
     if version >= Version.V5:
-        return _frame(0x20, bytes((packet.session_present, packet.reason)), encode_properties(packet.properties))
+        return _frame(
+            0x20,
+            bytes((packet.session_present, packet.reason)),
+            encode_properties(packet.properties),
+        )
     code = connack_return_code(packet.reason)
     if code is None:
-        raise ValueError(f"{packet.reason.name} has no CONNACK return code before MQTT 5: close the connection instead")
+        raise ValueError(
+            f"{packet.reason.name} has no CONNACK return code before MQTT 5: close the connection"
+            " instead"
+        )
     return bytes((0x20, 2, packet.session_present and version == Version.V3_1_1, code))
 
 
@@ -135,28 +158,46 @@ def _ack(packet: Ack, version: int) -> bytes:
         tail = encode_properties(packet.properties) if packet.properties else b""
         return _frame(first, _id(packet.packet_id), bytes((packet.reason,)), tail)
     if packet.reason >= ReasonCode.UNSPECIFIED_ERROR and type(packet) in (Puback, Pubrec):
-        raise ValueError(f"{type(packet).__name__} cannot say {packet.reason.name} before MQTT 5: close the connection instead")
+        raise ValueError(
+            f"{type(packet).__name__} cannot say {packet.reason.name} before MQTT 5: close the"
+            " connection instead"
+        )
     return _pack_two(first, 2) + _id(packet.packet_id)
 
 
 def _options(subscription: Subscription, version: int) -> bytes:
     _require(0 <= subscription.qos <= 2, f"SUBSCRIBE with QoS {subscription.qos} does not exist")
-    _require(0 <= subscription.retain_handling <= 2, f"SUBSCRIBE with retain handling {subscription.retain_handling} does not exist")
+    _require(
+        0 <= subscription.retain_handling <= 2,
+        f"SUBSCRIBE with retain handling {subscription.retain_handling} does not exist",
+    )
     options = subscription.qos
     if version >= Version.V5:
-        options |= subscription.no_local << 2 | subscription.retain_as_published << 3 | subscription.retain_handling << 4
+        options |= (
+            subscription.no_local << 2
+            | subscription.retain_as_published << 3
+            | subscription.retain_handling << 4
+        )
     return bytes((options,))
 
 
 def _subscribe(packet: Subscribe, version: int) -> bytes:
     _require(bool(packet.subscriptions), "SUBSCRIBE without a topic filter does not exist")
-    parts = [encode_string(item.topic_filter) + _options(item, version) for item in packet.subscriptions]
+    parts = [
+        encode_string(item.topic_filter) + _options(item, version) for item in packet.subscriptions
+    ]
     return _frame(0x82, _id(packet.packet_id), _properties(packet.properties, version), *parts)
 
 
 def _suback(packet: Suback, version: int) -> bytes:
-    reasons = packet.reasons if version >= Version.V5 else [min(code, ReasonCode.UNSPECIFIED_ERROR) for code in packet.reasons]
-    return _frame(0x90, _id(packet.packet_id), _properties(packet.properties, version), bytes(reasons))
+    reasons = (
+        packet.reasons
+        if version >= Version.V5
+        else [min(code, ReasonCode.UNSPECIFIED_ERROR) for code in packet.reasons]
+    )
+    return _frame(
+        0x90, _id(packet.packet_id), _properties(packet.properties, version), bytes(reasons)
+    )
 
 
 def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:

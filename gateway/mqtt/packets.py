@@ -1,7 +1,8 @@
-"""The control packets of MQTT as plain data, the same classes for 5.0, 3.1.1 and 3.1 and for both directions.
+"""The control packets of MQTT as plain data, the same classes for 5.0, 3.1.1 and 3.1 and for both
+directions.
 
-They come out of `decode` and `PacketStream`, and go into `encode`. Fields that a version lacks keep their defaults: `properties` is None, a
-`reason` is the MQTT 5 code for what the older packet says.
+They come out of `decode` and `PacketStream`, and go into `encode`. Fields that a version lacks keep
+their defaults: `properties` is None, a `reason` is the MQTT 5 code for what the older packet says.
 """
 
 from dataclasses import dataclass, field
@@ -48,7 +49,9 @@ class PacketType(IntEnum):
 
 @dataclass(slots=True)
 class Will:
-    """The Application Message that the server publishes when the connection ends without DISCONNECT."""
+    """The Application Message that the server publishes when the connection ends without
+    DISCONNECT.
+    """
 
     topic: str
     payload: bytes = b""
@@ -80,7 +83,9 @@ class Connack:
 
 @dataclass(slots=True)
 class Publish:
-    """packet_id is 0 exactly when qos is 0. topic is empty when a topic alias in `properties` stands for it."""
+    """packet_id is 0 exactly when qos is 0. topic is empty when a topic alias in `properties`
+    stands for it.
+    """
 
     topic: str
     payload: bytes = b""
@@ -121,7 +126,9 @@ class Pubcomp:
 
 @dataclass(slots=True)
 class Subscription:
-    """One Topic Filter of a SUBSCRIBE with its options. retain_handling: 0 send retained messages, 1 only if new, 2 never."""
+    """One Topic Filter of a SUBSCRIBE with its options. retain_handling: 0 send retained messages,
+    1 only if new, 2 never.
+    """
 
     topic_filter: str
     qos: int = 0
@@ -189,4 +196,17 @@ class Auth:
 
 
 Ack = Puback | Pubrec | Pubrel | Pubcomp
-Packet = Connect | Connack | Publish | Ack | Subscribe | Suback | Unsubscribe | Unsuback | Pingreq | Pingresp | Disconnect | Auth
+Packet = (
+    Connect
+    | Connack
+    | Publish
+    | Ack
+    | Subscribe
+    | Suback
+    | Unsubscribe
+    | Unsuback
+    | Pingreq
+    | Pingresp
+    | Disconnect
+    | Auth
+)

@@ -1,7 +1,8 @@
 """Properties of MQTT 5 (section 2.2.2): which there are, what they hold and where they may stand.
 
-In: the bytes of a property block. Out: `Properties`, a dict from PropertyId to a Python value, or None when the block is empty.
-A value is int, str or bytes; USER_PROPERTY is a list of (name, value) pairs in order, SUBSCRIPTION_IDENTIFIER a list of int.
+In: the bytes of a property block. Out: `Properties`, a dict from PropertyId to a Python value, or
+None when the block is empty. A value is int, str or bytes; USER_PROPERTY is a list of (name, value)
+pairs in order, SUBSCRIPTION_IDENTIFIER a list of int.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,15 @@ from typing import Any, NamedTuple
 from gateway.mqtt.errors import MalformedPacket, ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import topic_name_problem
-from gateway.mqtt.wire import MAX_U16, MAX_U32, MAX_VARINT, Reader, encode_binary, encode_string, encode_varint
+from gateway.mqtt.wire import (
+    MAX_U16,
+    MAX_U32,
+    MAX_VARINT,
+    Reader,
+    encode_binary,
+    encode_string,
+    encode_varint,
+)
 
 
 class PropertyId(IntEnum):
@@ -76,11 +85,15 @@ _PAIR = _Type(_read_pair, _write_pair)
 
 
 class _Rule:
-    """A property's type and range. code: the reason to answer when the value is out of range. many: it may be repeated."""
+    """A property's type and range. code: the reason to answer when the value is out of range. many:
+    it may be repeated.
+    """
 
     __slots__ = ("code", "high", "identifier", "low", "many", "name", "number", "read", "write")
 
-    def __init__(self, identifier: PropertyId, kind: _Type, low: int, high: int, code: ReasonCode) -> None:
+    def __init__(
+        self, identifier: PropertyId, kind: _Type, low: int, high: int, code: ReasonCode
+    ) -> None:
         self.identifier = identifier
         self.name = identifier.name.replace("_", " ").lower()
         self.read, self.write, self.number = kind
@@ -92,26 +105,52 @@ _P = PropertyId
 _RULES: dict[int, _Rule] = {}
 
 
-def _rule(kind: _Type, *identifiers: PropertyId, low: int = 0, high: int = 0, code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
+def _rule(
+    kind: _Type,
+    *identifiers: PropertyId,
+    low: int = 0,
+    high: int = 0,
+    code: ReasonCode = ReasonCode.PROTOCOL_ERROR,
+) -> None:
     for identifier in identifiers:
         _RULES[identifier] = _Rule(identifier, kind, low, high, code)
 
 
-_rule(_BYTE, _P.PAYLOAD_FORMAT_INDICATOR, _P.REQUEST_PROBLEM_INFORMATION, _P.REQUEST_RESPONSE_INFORMATION, high=1)
+_rule(
+    _BYTE,
+    _P.PAYLOAD_FORMAT_INDICATOR,
+    _P.REQUEST_PROBLEM_INFORMATION,
+    _P.REQUEST_RESPONSE_INFORMATION,
+    high=1,
+)
 _rule(_BYTE, _P.MAXIMUM_QOS, _P.RETAIN_AVAILABLE, _P.WILDCARD_SUBSCRIPTION_AVAILABLE, high=1)
 _rule(_BYTE, _P.SUBSCRIPTION_IDENTIFIER_AVAILABLE, _P.SHARED_SUBSCRIPTION_AVAILABLE, high=1)
 _rule(_TWO_BYTES, _P.SERVER_KEEP_ALIVE, _P.TOPIC_ALIAS_MAXIMUM, high=MAX_U16)
 _rule(_TWO_BYTES, _P.RECEIVE_MAXIMUM, low=1, high=MAX_U16)
 _rule(_TWO_BYTES, _P.TOPIC_ALIAS, low=1, high=MAX_U16, code=ReasonCode.TOPIC_ALIAS_INVALID)
-_rule(_FOUR_BYTES, _P.MESSAGE_EXPIRY_INTERVAL, _P.SESSION_EXPIRY_INTERVAL, _P.WILL_DELAY_INTERVAL, high=MAX_U32)
+_rule(
+    _FOUR_BYTES,
+    _P.MESSAGE_EXPIRY_INTERVAL,
+    _P.SESSION_EXPIRY_INTERVAL,
+    _P.WILL_DELAY_INTERVAL,
+    high=MAX_U32,
+)
 _rule(_FOUR_BYTES, _P.MAXIMUM_PACKET_SIZE, low=1, high=MAX_U32)
 _rule(_VARINT, _P.SUBSCRIPTION_IDENTIFIER, low=1, high=MAX_VARINT)
-_rule(_STRING, _P.CONTENT_TYPE, _P.RESPONSE_TOPIC, _P.ASSIGNED_CLIENT_IDENTIFIER, _P.AUTHENTICATION_METHOD, _P.RESPONSE_INFORMATION)
+_rule(
+    _STRING,
+    _P.CONTENT_TYPE,
+    _P.RESPONSE_TOPIC,
+    _P.ASSIGNED_CLIENT_IDENTIFIER,
+    _P.AUTHENTICATION_METHOD,
+    _P.RESPONSE_INFORMATION,
+)
 _rule(_STRING, _P.SERVER_REFERENCE, _P.REASON_STRING)
 _rule(_BINARY, _P.CORRELATION_DATA, _P.AUTHENTICATION_DATA)
 _rule(_PAIR, _P.USER_PROPERTY)
 
-# Where properties may stand, MQTT 5.0 table 2-4, split by sender where the text of the packet's section is narrower than the table.
+# Where properties may stand, MQTT 5.0 table 2-4, split by sender where the text of the packet's
+# section is narrower than the table.
 Allowed = frozenset[PropertyId]
 _ACK = {_P.REASON_STRING, _P.USER_PROPERTY}
 _AUTHENTICATION = {_P.AUTHENTICATION_METHOD, _P.AUTHENTICATION_DATA}
@@ -123,9 +162,17 @@ _MESSAGE = {
     _P.CORRELATION_DATA,
     _P.USER_PROPERTY,
 }
-_LIMITS = {_P.SESSION_EXPIRY_INTERVAL, _P.RECEIVE_MAXIMUM, _P.MAXIMUM_PACKET_SIZE, _P.TOPIC_ALIAS_MAXIMUM, _P.USER_PROPERTY}
+_LIMITS = {
+    _P.SESSION_EXPIRY_INTERVAL,
+    _P.RECEIVE_MAXIMUM,
+    _P.MAXIMUM_PACKET_SIZE,
+    _P.TOPIC_ALIAS_MAXIMUM,
+    _P.USER_PROPERTY,
+}
 
-CONNECT_PROPERTIES: Allowed = frozenset(_LIMITS | _AUTHENTICATION | {_P.REQUEST_PROBLEM_INFORMATION, _P.REQUEST_RESPONSE_INFORMATION})
+CONNECT_PROPERTIES: Allowed = frozenset(
+    _LIMITS | _AUTHENTICATION | {_P.REQUEST_PROBLEM_INFORMATION, _P.REQUEST_RESPONSE_INFORMATION}
+)
 WILL_PROPERTIES: Allowed = frozenset(_MESSAGE | {_P.WILL_DELAY_INTERVAL})
 CONNACK_PROPERTIES: Allowed = frozenset(
     _LIMITS
@@ -144,7 +191,9 @@ CONNACK_PROPERTIES: Allowed = frozenset(
     }
 )
 CLIENT_PUBLISH_PROPERTIES: Allowed = frozenset(_MESSAGE | {_P.TOPIC_ALIAS})
-SERVER_PUBLISH_PROPERTIES: Allowed = frozenset(_MESSAGE | {_P.TOPIC_ALIAS, _P.SUBSCRIPTION_IDENTIFIER})
+SERVER_PUBLISH_PROPERTIES: Allowed = frozenset(
+    _MESSAGE | {_P.TOPIC_ALIAS, _P.SUBSCRIPTION_IDENTIFIER}
+)
 ACK_PROPERTIES: Allowed = frozenset(_ACK)
 """PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK."""
 SUBSCRIBE_PROPERTIES: Allowed = frozenset({_P.SUBSCRIPTION_IDENTIFIER, _P.USER_PROPERTY})
@@ -154,14 +203,20 @@ SERVER_DISCONNECT_PROPERTIES: Allowed = frozenset(_ACK | {_P.SERVER_REFERENCE})
 AUTH_PROPERTIES: Allowed = frozenset(_ACK | _AUTHENTICATION)
 
 
-def decode_properties(reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()) -> Properties | None:
-    """Read a property block, its length first. theirs: what the other side's packets of this type may have. MalformedPacket for a property
-    that may not stand here, ProtocolError for one that only the other side may send, a repeated one, or a value out of range."""
+def decode_properties(
+    reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()
+) -> Properties | None:
+    """Read a property block, its length first. theirs: what the other side's packets of this type
+    may have. MalformedPacket for a property that may not stand here, ProtocolError for one that
+    only the other side may send, a repeated one, or a value out of range.
+    """
     length = reader.varint("property length")
     if not length:
         return None
     if length > reader.left:
-        raise MalformedPacket(f"{reader.name}: property length is {length}, {reader.left} bytes are left")
+        raise MalformedPacket(
+            f"{reader.name}: property length is {length}, {reader.left} bytes are left"
+        )
     block = Reader(reader.data, reader.name, reader.at, reader.at + length)
     reader.at = block.end
     found: Properties = {}
@@ -188,14 +243,18 @@ def decode_properties(reader: Reader, allowed: Allowed, theirs: Allowed = frozen
 
 
 def check_response_topic(properties: Properties | None, name: str) -> None:
-    """MalformedPacket when the Response Topic is no Topic Name [MQTT-3.3.2-14]. name: the packet, for the error text."""
+    """MalformedPacket when the Response Topic is no Topic Name [MQTT-3.3.2-14]. name: the packet,
+    for the error text.
+    """
     topic = properties.get(PropertyId.RESPONSE_TOPIC) if properties else None
     if topic is not None and (problem := topic_name_problem(topic)):
         raise MalformedPacket(f"{name}: property response topic {problem}")
 
 
 def encode_properties(properties: Properties | None) -> bytes:
-    """A property block with its length in front. ValueError for a value that its type or range does not allow."""
+    """A property block with its length in front. ValueError for a value that its type or range does
+    not allow.
+    """
     if not properties:
         return b"\0"
     parts: list[bytes] = []

@@ -1,7 +1,8 @@
 """Reason codes: one set for all protocol versions.
 
-In and out: a byte on the wire. The rest of the gateway knows MQTT 5 reason codes only; the return codes of 3.1 and 3.1.1 are mapped here.
-Sources: MQTT 5.0 section 2.4 and the tables of each packet; MQTT 3.1.1 sections 3.2.2.3 and 3.9.3.
+In and out: a byte on the wire. The rest of the gateway knows MQTT 5 reason codes only; the return
+codes of 3.1 and 3.1.1 are mapped here. Sources: MQTT 5.0 section 2.4 and the tables of each packet;
+MQTT 3.1.1 sections 3.2.2.3 and 3.9.3.
 """
 
 from enum import IntEnum
@@ -62,7 +63,9 @@ def _codes(*values: int) -> frozenset[ReasonCode]:
 
 
 # Which reason codes each packet may carry: MQTT 5.0, tables 3-1, 3-4 to 3-10, 3-12 and section 2.4.
-CONNACK_CODES = _codes(0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F)
+CONNACK_CODES = _codes(
+    0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F
+)
 PUBLISH_ACK_CODES = _codes(0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 """PUBACK and PUBREC."""
 RELEASE_CODES = _codes(0x00, 0x92)
@@ -71,7 +74,9 @@ SUBACK_CODES = _codes(0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E
 UNSUBACK_CODES = _codes(0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91)
 _DISCONNECT_BOTH = (0x00, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A))
 CLIENT_DISCONNECT_CODES = _codes(0x04, *_DISCONNECT_BOTH)
-SERVER_DISCONNECT_CODES = _codes(0x87, 0x89, 0x8B, 0x8C, 0x8D, 0x8E, 0x8F, *range(0x9A, 0xA3), *_DISCONNECT_BOTH)
+SERVER_DISCONNECT_CODES = _codes(
+    0x87, 0x89, 0x8B, 0x8C, 0x8D, 0x8E, 0x8F, *range(0x9A, 0xA3), *_DISCONNECT_BOTH
+)
 CLIENT_AUTH_CODES = _codes(0x18, 0x19)
 SERVER_AUTH_CODES = _codes(0x00, 0x18)
 
@@ -104,7 +109,9 @@ _CONNACK_REASONS = (
 
 
 def connack_return_code(reason: ReasonCode) -> int | None:
-    """The 3.1.1 CONNACK return code for a reason, or None: then the connection is closed without a CONNACK [311:MQTT-3.2.2-6]."""
+    """The 3.1.1 CONNACK return code for a reason, or None: then the connection is closed without a
+    CONNACK [311:MQTT-3.2.2-6].
+    """
     return _CONNACK_RETURN_CODES.get(reason)
 
 

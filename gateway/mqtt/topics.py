@@ -1,7 +1,8 @@
-"""Topic Names and Topic Filters (MQTT 5.0 section 4.7 and 4.8.2): validity, matching, shared subscriptions.
+"""Topic Names and Topic Filters (MQTT 5.0 section 4.7 and 4.8.2): validity, matching, shared
+subscriptions.
 
-In and out: str. `*_problem` functions return what is wrong, or None, so that packets, config files and command lines can each say it their
-way.
+In and out: str. `*_problem` functions return what is wrong, or None, so that packets, config files
+and command lines can each say it their way.
 """
 
 SHARE_PREFIX = "$share/"
@@ -9,7 +10,9 @@ SYSTEM_PREFIX = "$SYS"
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why `name` is no Topic Name: [MQTT-4.7.3-1], [MQTT-4.7.3-2], [MQTT-4.7.1-1]. None when it is one."""
+    """Why `name` is no Topic Name: [MQTT-4.7.3-1], [MQTT-4.7.3-2], [MQTT-4.7.1-1]. None when it is
+    one.
+    """
     if not name:
         return "is empty"
     if "+" in name or "#" in name:
@@ -18,7 +21,9 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def topic_filter_problem(topic_filter: str) -> str | None:
-    """Why `topic_filter` is no Topic Filter: [MQTT-4.7.1-1], [MQTT-4.7.1-2], [MQTT-4.7.3-1], [MQTT-4.7.3-2]. None when it is one."""
+    """Why `topic_filter` is no Topic Filter: [MQTT-4.7.1-1], [MQTT-4.7.1-2], [MQTT-4.7.3-1],
+    [MQTT-4.7.3-2]. None when it is one.
+    """
     if not topic_filter:
         return "is empty"
     if "\0" in topic_filter:
@@ -34,7 +39,9 @@ def topic_filter_problem(topic_filter: str) -> str | None:
 
 
 def shared_filter_problem(topic_filter: str) -> str | None:
-    """Why a filter that starts with `$share/` is no Shared Subscription: [MQTT-4.8.2-1], [MQTT-4.8.2-2]. None when it is one."""
+    """Why a filter that starts with `$share/` is no Shared Subscription: [MQTT-4.8.2-1],
+    [MQTT-4.8.2-2]. None when it is one.
+    """
     share, slash, inner = topic_filter.removeprefix(SHARE_PREFIX).partition("/")
     if not share:
         return "has no share name"
@@ -44,7 +51,9 @@ def shared_filter_problem(topic_filter: str) -> str | None:
 
 
 def split_shared(topic_filter: str) -> tuple[str | None, str]:
-    """(share name, inner filter) of `$share/name/filter`; (None, the filter itself) when it is not a shared subscription."""
+    """(share name, inner filter) of `$share/name/filter`; (None, the filter itself) when it is not
+    a shared subscription.
+    """
     if topic_filter.startswith(SHARE_PREFIX) and shared_filter_problem(topic_filter) is None:
         share, _, inner = topic_filter.removeprefix(SHARE_PREFIX).partition("/")
         return share, inner
@@ -52,7 +61,9 @@ def split_shared(topic_filter: str) -> tuple[str | None, str]:
 
 
 def topic_matches(topic_filter: str, name: str) -> bool:
-    """Whether a valid filter matches a valid name. A wildcard in first place never matches `$…` [MQTT-4.7.2-1]."""
+    """Whether a valid filter matches a valid name. A wildcard in first place never matches `$…`
+    [MQTT-4.7.2-1].
+    """
     if topic_filter == name:
         return True
     if name[0] == "$" and topic_filter[0] in "+#":

@@ -1,7 +1,7 @@
 """The data types of the standard (MQTT 5.0 section 1.5) between bytes and Python values.
 
-In: a packet's bytes behind the fixed header. Out: integers, str, bytes. `Reader` never reads beyond its end: what is missing raises
-MalformedPacket with the packet, the field and the number of bytes.
+In: a packet's bytes behind the fixed header. Out: integers, str, bytes. `Reader` never reads beyond
+its end: what is missing raises MalformedPacket with the packet, the field and the number of bytes.
 """
 
 from struct import Struct
@@ -35,7 +35,9 @@ class Reader:
         return self.end - self.at
 
     def _short(self, field: str, count: int) -> MalformedPacket:
-        return MalformedPacket(f"{self.name}: {field} needs {count} bytes, {self.end - self.at} are left")
+        return MalformedPacket(
+            f"{self.name}: {field} needs {count} bytes, {self.end - self.at} are left"
+        )
 
     def u8(self, field: str) -> int:
         at = self.at
@@ -80,12 +82,16 @@ class Reader:
         return self.data[at : at + length]
 
     def string(self, field: str) -> str:
-        """A UTF-8 Encoded String: no surrogates, no U+0000, BOM kept as it is [MQTT-1.5.4-1], [MQTT-1.5.4-2], [MQTT-1.5.4-3]."""
+        """A UTF-8 Encoded String: no surrogates, no U+0000, BOM kept as it is [MQTT-1.5.4-1],
+        [MQTT-1.5.4-2], [MQTT-1.5.4-3].
+        """
         raw = self.binary(field)
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
-            raise MalformedPacket(f"{self.name}: {field} is not UTF-8 at byte {error.start}") from None
+            raise MalformedPacket(
+                f"{self.name}: {field} is not UTF-8 at byte {error.start}"
+            ) from None
         if "\0" in text:
             raise MalformedPacket(f"{self.name}: {field} contains U+0000")
         return text

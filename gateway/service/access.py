@@ -1,7 +1,8 @@
 """Who a client is: by certificate, by password, or anonymous.
 
-In: a CONNECT. Out: a user name, or a reason to refuse. Passwords are compared with memory-hard hashes on another thread; a password that
-was right is remembered as a keyed hash in memory, so that a thousand clients coming back at once do not wait for each other.
+In: a CONNECT. Out: a user name, or a reason to refuse. Passwords are compared with memory-hard
+hashes on another thread; a password that was right is remembered as a keyed hash in memory, so that
+a thousand clients coming back at once do not wait for each other.
 """
 
 import hashlib
@@ -54,8 +55,9 @@ class Passwords:
 
 
 class ListenerAccess(ByAcl):
-    """The rules of a network listener, as its section says them. Where there are no users at all, a user name that an anonymous client
-    gives means nothing."""
+    """The rules of a network listener, as its section says them. Where there are no users at all, a
+    user name that an anonymous client gives means nothing.
+    """
 
     def __init__(self, section: ListenerSection, passwords: Passwords) -> None:
         self.section = section
@@ -63,29 +65,42 @@ class ListenerAccess(ByAcl):
 
     @property
     def takes_anonymous(self) -> bool:
-        """Whether clients without a user name are let in: as the section says, or by default the programs of this machine as long as there
-        are no users."""
+        """Whether clients without a user name are let in: as the section says, or by default the
+        programs of this machine as long as there are no users.
+        """
         wanted = self.section.anonymous
         return self.section.is_local and not self.passwords.asked_for if wanted is None else wanted
 
     @property
     def takes_nobody(self) -> bool:
         """Whether there is no way in."""
-        return not (self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates)
+        return not (
+            self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates
+        )
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
         certified = connection.peer.certificate_name
         if certified is not None:
             if packet.username not in (None, certified):
-                return ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user name is not the one in the certificate"
+                return (
+                    ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+                    "the user name is not the one in the certificate",
+                )
             connection.user = certified
             return None
         name, password = packet.username, packet.password or b""
         if name is None or not self.passwords.asked_for:
             if self.takes_anonymous:
                 return None
-            why = "there are no users yet" if not self.passwords.asked_for else "give a user name and a password"
-            return ReasonCode.NOT_AUTHORIZED, f"the listener {self.section.name} takes no anonymous clients, {why}"
+            why = (
+                "there are no users yet"
+                if not self.passwords.asked_for
+                else "give a user name and a password"
+            )
+            return (
+                ReasonCode.NOT_AUTHORIZED,
+                f"the listener {self.section.name} takes no anonymous clients, {why}",
+            )
         if self.passwords.known(name, password):
             connection.user = name
             return None

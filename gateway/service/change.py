@@ -1,4 +1,6 @@
-"""What of a configuration may change while the gateway runs. In: the one in force and a later one. Out: what must wait."""
+"""What of a configuration may change while the gateway runs. In: the one in force and a later one.
+Out: what must wait.
+"""
 
 from gateway.config import Config
 
@@ -16,5 +18,9 @@ def needs_restart(old: Config, new: Config) -> list[str]:
         if before is None or after is None or isinstance(after, list):
             keys.append(section)
         else:
-            keys += [f"{section}.{key}" for key in type(after).model_fields if getattr(before, key) != getattr(after, key)]
+            keys += [
+                f"{section}.{key}"
+                for key in type(after).model_fields
+                if getattr(before, key) != getattr(after, key)
+            ]
     return keys

@@ -29,26 +29,43 @@ _TALKATIVE = ("gateway.service.gateway", "gateway.service.listeners", "gateway.s
 
 _OTHER_FILES = 64
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; systemd/gateway.toml is one to start from.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="TOML file; systemd/gateway.toml is one to start from."),
+]
 
 
 @app.command()
 def run(
     config: ConfigOption = None,
-    listen: Annotated[str | None, typer.Option(help="Without a file: ADDRESS:PORT for MQTT over TCP.")] = None,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Without a file: take clients without a user name from anywhere.")] = False,
+    listen: Annotated[
+        str | None, typer.Option(help="Without a file: ADDRESS:PORT for MQTT over TCP.")
+    ] = None,
+    anonymous: Annotated[
+        bool,
+        typer.Option(
+            "--anonymous", help="Without a file: take clients without a user name from anywhere."
+        ),
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
-    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")] = None,
+    log_format: Annotated[
+        logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")
+    ] = None,
 ) -> None:
     """Run the gateway until SIGTERM.
 
     Example: onceway gateway run --listen 127.0.0.1:1883 --anonymous --data /tmp/onceway
     """
     settings = _settings(config, listen, anonymous, data)
-    logs.configure(log_format or logs.Form(settings.log.format), "info" if verbose else settings.log.level, _TALKATIVE)
+    logs.configure(
+        log_format or logs.Form(settings.log.format),
+        "info" if verbose else settings.log.level,
+        _TALKATIVE,
+    )
     _raise_file_limit(settings.limits)
-    sys.setswitchinterval(0.0005)  # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
+    # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
+    sys.setswitchinterval(0.0005)
     uvloop.run(serve(settings, None if config is None else partial(_load, config)))
 
 
@@ -57,28 +74,51 @@ def _raise_file_limit(limits: LimitsSection) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if "connections" in limits.model_fields_set and most < limits.connections + _OTHER_FILES:
-        log.warning("this process may have %d files open, too few for limits.connections = %d: see `ulimit -n`", most, limits.connections)
+        log.warning(
+            "this process may have %d files open, too few for limits.connections = %d: see"
+            " `ulimit -n`",
+            most,
+            limits.connections,
+        )
 
 
-def _settings(config: Path | None, listen: str | None, anonymous: bool, data: Path | None) -> Config:
+def _settings(
+    config: Path | None, listen: str | None, anonymous: bool, data: Path | None
+) -> Config:
     if config is not None:
         if listen or data or anonymous:
-            raise ConfigError("--config stands alone: write the listener and the data directory into the file", str(config))
+            raise ConfigError(
+                "--config stands alone: write the listener and the data directory into the file",
+                str(config),
+            )
         return _load(config)
     if listen is None or data is None:
-        raise ConfigError("nothing to run", hint="Name a file with --config, or --listen ADDRESS:PORT and --data DIR")
-    return parse({"gateway": {"data": str(data)}, "listener": [{"bind": listen, "anonymous": anonymous or None}]}, "command line")
+        raise ConfigError(
+            "nothing to run",
+            hint="Name a file with --config, or --listen ADDRESS:PORT and --data DIR",
+        )
+    return parse(
+        {
+            "gateway": {"data": str(data)},
+            "listener": [{"bind": listen, "anonymous": anonymous or None}],
+        },
+        "command line",
+    )
 
 
 def _load(path: Path) -> Config:
     config = load(path)
     if not config.listener and not config.serial:
-        raise ConfigError("there is nothing to serve", str(path), "Add a [[listener]] or a [[serial]] section")
+        raise ConfigError(
+            "there is nothing to serve", str(path), "Add a [[listener]] or a [[serial]] section"
+        )
     return config
 
 
 @app.command()
-def status(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def status(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Say how the running gateway is doing. Exit code 1 when something is wrong.
 
     Example: onceway gateway status --config /etc/onceway/gateway.toml
@@ -87,7 +127,11 @@ def status(data: DataOption = None, config: ConfigOption = None, as_json: JsonOp
     try:
         (found,) = ask(folder, do="status")
     except NotRunning:
-        raise OncewayError("no gateway runs here", str(folder), "Start it, or see its log: journalctl -u onceway-gateway") from None
+        raise OncewayError(
+            "no gateway runs here",
+            str(folder),
+            "Start it, or see its log: journalctl -u onceway-gateway",
+        ) from None
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -95,7 +139,9 @@ def status(data: DataOption = None, config: ConfigOption = None, as_json: JsonOp
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
         for port in found["ports"]:
-            typer.echo(f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}")
+            typer.echo(
+                f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
+            )
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:
@@ -104,7 +150,8 @@ def status(data: DataOption = None, config: ConfigOption = None, as_json: JsonOp
 
 @app.command("check-config")
 def check_config(config: Annotated[Path, typer.Option("--config", help="TOML file.")]) -> None:
-    """Say whether a configuration file is right, with the users and certificates that it names, and what is wrong with it.
+    """Say whether a configuration file is right, with the users and certificates that it names, and
+    what is wrong with it.
 
     Example: onceway gateway check-config --config /etc/onceway/gateway.toml
     """

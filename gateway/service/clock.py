@@ -1,8 +1,8 @@
 """Time for the broker: an axis that never jumps, and the clock once it is known.
 
-In: the kernel's clocks. Out: seconds on the time axis, on which all deadlines stand, and UTC when it can be trusted. A Pi has no battery
-clock: it starts in the past and jumps when the network tells it the time. So nothing waits by UTC, and rows get their UTC when it is
-known.
+In: the kernel's clocks. Out: seconds on the time axis, on which all deadlines stand, and UTC when
+it can be trusted. A Pi has no battery clock: it starts in the past and jumps when the network tells
+it the time. So nothing waits by UTC, and rows get their UTC when it is known.
 """
 
 import ctypes

@@ -1,12 +1,13 @@
 """The control socket: what people ask a running gateway to show or do.
 
-`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. In: one request, a line of JSON such as
-`{"do": "end", "client": "c1"}`. Out: any number of lines `{"row": …}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
+`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. In: one
+request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row":
+…}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
 
     sessions               one row for each session (`gateway/broker/view.py`)
     session, client        one row, with its subscriptions; none for an unknown client
-    end, client            ends the session, and its connection with 0x98; one row {"ended": true} once that is on disk, none for an unknown
-                           client
+    end, client            ends the session, and its connection with 0x98; one row {"ended": true}
+                           once that is on disk, none for an unknown client
     status                 one row: is all well, the serial ports, and the figures that `$SYS` has
 """
 
@@ -59,17 +60,23 @@ class Control:
         self._busy: set[asyncio.Task[None] | None] = set()
 
     async def start(self) -> None:
-        """Listen. The caller holds the lock of the data directory: a socket that is there is one of a gateway that died."""
+        """Listen. The caller holds the lock of the data directory: a socket that is there is one of
+        a gateway that died.
+        """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             (self._folder / FILE).unlink(missing_ok=True)
             with _short(self._folder) as path:
                 listening.bind(path)
             (self._folder / FILE).chmod(0o600)  # nobody can connect before it listens
-            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=LONGEST_REQUEST)
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=listening, limit=LONGEST_REQUEST
+            )
         except OSError as error:
             listening.close()
-            raise OncewayError(f"cannot listen on the control socket ({error.strerror})", str(self._folder / FILE)) from error
+            raise OncewayError(
+                f"cannot listen on the control socket ({error.strerror})", str(self._folder / FILE)
+            ) from error
 
     async def close(self) -> None:
         if self._server is not None:
@@ -124,7 +131,9 @@ class Control:
                     yield details(found, broker.now)
             case "end":
                 if await self._engine.end_session(client):
-                    log.warning("%s: the session was ended by request", client, extra=about(client=client))
+                    log.warning(
+                        "%s: the session was ended by request", client, extra=about(client=client)
+                    )
                     yield {"ended": True}
             case "status":
                 ports = [_port(port) for port in self._source.ports()]
@@ -151,7 +160,9 @@ def _write(writer: asyncio.StreamWriter, line: Row) -> None:
 
 
 def ask(folder: Path, **request: str) -> list[Row]:
-    """The other end: the rows that the gateway on this data directory answers. NotRunning when there is none, OncewayError otherwise."""
+    """The other end: the rows that the gateway on this data directory answers. NotRunning when
+    there is none, OncewayError otherwise.
+    """
     where = str(folder / FILE)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:
         channel.settimeout(TIMEOUT_S)
@@ -186,7 +197,9 @@ def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
 
 @contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """A path to the socket that fits into a socket's address (108 bytes), however deep the folder is."""
+    """A path to the socket that fits into a socket's address (108 bytes), however deep the folder
+    is.
+    """
     file = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{file}/{FILE}"

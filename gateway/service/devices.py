@@ -1,8 +1,11 @@
-"""Which boards may greet: none that was revoked, and on a port that is not open to all only those in the device registry.
+"""Which boards may greet: none that was revoked, and on a port that is not open to all only those
+in the device registry.
 
-In: a name from a HELLO, and the registry as it changes. Out: yes or no; the end of a connection whose device was revoked; and
-`DATA/pending.json`, the strangers that ask to be let in now: `[{"name": …, "port": …}]`. The registry is `DATA/registry.db`, table `device`
-(`provisioning/registry.py`). It is read at each greeting and looked at every second, so nothing done to it needs a restart of the gateway.
+In: a name from a HELLO, and the registry as it changes. Out: yes or no; the end of a connection
+whose device was revoked; and `DATA/pending.json`, the strangers that ask to be let in now:
+`[{"name": …, "port": …}]`. The registry is `DATA/registry.db`, table `device`
+(`provisioning/registry.py`). It is read at each greeting and looked at every second, so nothing
+done to it needs a restart of the gateway.
 """
 
 import asyncio
@@ -43,8 +46,9 @@ class Registry:
 
     @property
     def stamp(self) -> bytes:
-        """Differs after each change: the change counter in the file's header (SQLite's "Database File Format", section 1.3.7). Empty while
-        there is no registry."""
+        """Differs after each change: the change counter in the file's header (SQLite's "Database
+        File Format", section 1.3.7). Empty while there is no registry.
+        """
         try:
             with self._path.open("rb") as file:
                 file.seek(_COUNTER_AT)
@@ -53,15 +57,24 @@ class Registry:
             return b""
 
     def admits(self, name: str, stranger: bool) -> bool:
-        """Whether this device may connect. stranger: the answer for a name that is not registered."""
+        """Whether this device may connect. stranger: the answer for a name that is not
+        registered.
+        """
         try:
             return _welcome(self._statuses("name = ?", name), name, stranger)
         except sqlite3.Error as error:
-            log.error("%s: the device registry cannot be read (%s); %s is refused", self._path, error, name)
+            log.error(
+                "%s: the device registry cannot be read (%s); %s is refused",
+                self._path,
+                error,
+                name,
+            )
             return False
 
     def knows(self, name: str) -> bool:
-        """Whether the name is registered, be it revoked. A registry that cannot be read knows every name."""
+        """Whether the name is registered, be it revoked. A registry that cannot be read knows every
+        name.
+        """
         try:
             return name in self._statuses("name = ?", name)
         except sqlite3.Error:
@@ -74,7 +87,11 @@ class Registry:
     def _statuses(self, which: str, *values: str) -> dict[str, str]:
         if not self._path.exists():
             return {}
-        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S)) as database:
+        with closing(
+            sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S
+            )
+        ) as database:
             return dict(database.execute(f"SELECT name, status FROM device WHERE {which}", values))  # noqa: S608 - words of ours
 
 
@@ -83,7 +100,9 @@ def _welcome(statuses: dict[str, str], name: str, stranger: bool) -> bool:
 
 
 class DeviceAccess(ByAcl):
-    """The access rules of a serial port. stranger: whether a board that is not registered may connect; may change."""
+    """The access rules of a serial port. stranger: whether a board that is not registered may
+    connect; may change.
+    """
 
     def __init__(self, registry: Registry, stranger: bool) -> None:
         self._registry = registry
@@ -96,10 +115,15 @@ class DeviceAccess(ByAcl):
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | None:
         if self.greets(packet.client_id):
             return None
-        return ReasonCode.NOT_AUTHORIZED, f"device {packet.client_id!r} is revoked, or not in the device registry"
+        return (
+            ReasonCode.NOT_AUTHORIZED,
+            f"device {packet.client_id!r} is revoked, or not in the device registry",
+        )
 
     def holds(self, connection: Connection) -> bool:
-        """Whether a connection that was let in would be let in again; yes while the registry cannot be read."""
+        """Whether a connection that was let in would be let in again; yes while the registry cannot
+        be read.
+        """
         try:
             return self.still_welcome(connection, self._registry.statuses())
         except sqlite3.Error:
@@ -115,7 +139,13 @@ class DeviceAccess(ByAcl):
 class Watch:
     """Looks every second, from its creation until `close`, at the registry and at the ports."""
 
-    def __init__(self, folder: Path, registry: Registry, engine: Engine, ports: Callable[[], list[PortStatus]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        registry: Registry,
+        engine: Engine,
+        ports: Callable[[], list[PortStatus]],
+    ) -> None:
         self._file = folder / PENDING
         self._registry = registry
         self._engine = engine
@@ -138,7 +168,9 @@ class Watch:
             self._stamp = stamp
 
     def _dismiss(self) -> bool:
-        """Put out who is not welcome any more. False when the registry could not be read: nobody is put out for that."""
+        """Put out who is not welcome any more. False when the registry could not be read: nobody is
+        put out for that.
+        """
         try:
             statuses = self._registry.statuses()
         except sqlite3.Error as error:
@@ -147,9 +179,15 @@ class Watch:
 
         def is_revoked(connection: Connection) -> bool:
             access = connection.policy.access
-            revoked = isinstance(access, DeviceAccess) and not access.still_welcome(connection, statuses)
+            revoked = isinstance(access, DeviceAccess) and not access.still_welcome(
+                connection, statuses
+            )
             if revoked:
-                log.warning("%s: the device was revoked: its connection ends", connection.name, extra=about(**connection.about))
+                log.warning(
+                    "%s: the device was revoked: its connection ends",
+                    connection.name,
+                    extra=about(**connection.about),
+                )
             return revoked
 
         self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
@@ -165,7 +203,9 @@ class Watch:
             if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
                 self._told.add(stranger["name"])
                 log.warning(
-                    "%s: the device %r is not registered: `onceway device admit NAME` lets it in", stranger["port"], stranger["name"]
+                    "%s: the device %r is not registered: `onceway device admit NAME` lets it in",
+                    stranger["port"],
+                    stranger["name"],
                 )
         text = json.dumps(strangers)
         if text == self._written:
@@ -180,7 +220,9 @@ class Watch:
 
 
 def pending(folder: Path) -> list[dict[str, str]] | None:
-    """The strangers that ask the gateway of this data directory to be let in, `name` and `port` of each; None when none runs there."""
+    """The strangers that ask the gateway of this data directory to be let in, `name` and `port` of
+    each; None when none runs there.
+    """
     if holder(folder / "gateway.lock") is None:
         return None
     try:

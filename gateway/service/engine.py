@@ -1,8 +1,9 @@
 """The broker on an event loop: turns, writes and commits.
 
-In: carriers of all links, and the store's writer. Out: each turn's outgoing packets of a connection in one write; each commit as soon as
-the writer is free and somebody waits for it, with everything that arrived meanwhile; every second what has come due. Nothing here costs a
-task, a future or a system call per message.
+In: carriers of all links, and the store's writer. Out: each turn's outgoing packets of a connection
+in one write; each commit as soon as the writer is free and somebody waits for it, with everything
+that arrived meanwhile; every second what has come due. Nothing here costs a task, a future or a
+system call per message.
 """
 
 import asyncio
@@ -48,7 +49,11 @@ class _Link:
         try:
             self._connection.receive(data)
         except Exception:
-            log.exception("%s: connection closed after an internal error", self._connection.name, extra=about(**self._connection.about))
+            log.exception(
+                "%s: connection closed after an internal error",
+                self._connection.name,
+                extra=about(**self._connection.about),
+            )
             self._connection.lost("internal error")
             self._carrier.abort()
         if engine.has_backlog:
@@ -65,7 +70,9 @@ class _Link:
 
 
 class Engine:
-    """Drives `broker` with the time from `clock` and keeps its promises with a writer on `folder`. Made inside the running loop."""
+    """Drives `broker` with the time from `clock` and keeps its promises with a writer on `folder`.
+    Made inside the running loop.
+    """
 
     def __init__(self, broker: Broker, clock: Clock, folder: Path) -> None:
         self.broker = broker
@@ -78,9 +85,12 @@ class Engine:
         self._stopped = False
         self._writing = 0
         self._submitted = 0.0
-        self._writer = Writer(folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed)
+        self._writer = Writer(
+            folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
+        )
         self._see_space()
-        self._asker = ThreadPoolExecutor(1, "passwords")  # each takes 32 MiB for a moment: one at a time
+        # each takes 32 MiB for a moment: one at a time
+        self._asker = ThreadPoolExecutor(1, "passwords")
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
 
@@ -91,7 +101,9 @@ class Engine:
 
     @property
     def commit_waits_s(self) -> float:
-        """For how long the commit that is under way has waited for the disk; 0 when there is none."""
+        """For how long the commit that is under way has waited for the disk; 0 when there is
+        none.
+        """
         return self._clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
 
     def accept(self, policy: Policy) -> Accept:
@@ -106,7 +118,9 @@ class Engine:
         return accept
 
     def begin(self) -> None:
-        """Something comes in: set the time, and end the turn when all that is ready has been taken."""
+        """Something comes in: set the time, and end the turn when all that is ready has been
+        taken.
+        """
         self.broker.now = self._clock.axis(self._loop.time())
         if not self._turn:
             self._turn = True
@@ -121,14 +135,18 @@ class Engine:
         self._write()
 
     async def end_session(self, client: str) -> bool:
-        """End a session and its connection because a person wants it; returns when that is on disk. False: there is none."""
+        """End a session and its connection because a person wants it; returns when that is on disk.
+        False: there is none.
+        """
         self.begin()
         broker = self.broker
         session = broker.sessions.get(client)
         if session is None:
             return False
         if session.connection is not None:
-            session.connection.disconnect(ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session")
+            session.connection.disconnect(
+                ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
+            )
         if not session.ended:
             broker.end_session(session)
         if not broker.changes.empty:
@@ -139,7 +157,9 @@ class Engine:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether enough waits for the disk. When it takes no messages, publishers are read all the same: they are refused."""
+        """Whether enough waits for the disk. When it takes no messages, publishers are read all the
+        same: they are refused.
+        """
         return not self.broker.disk_full and self.broker.changes.bytes > self._writer.space.backlog
 
     def hold_back(self, carrier: Carrier) -> None:
@@ -172,7 +192,12 @@ class Engine:
             if data:
                 carrier.write(data)
             if connection.closing is not None:
-                log.info("%s: closed: %s", connection.name, connection.closing, extra=about(**connection.about, reason=connection.closing))
+                log.info(
+                    "%s: closed: %s",
+                    connection.name,
+                    connection.closing,
+                    extra=about(**connection.about, reason=connection.closing),
+                )
                 self.forget(connection)
                 carrier.close()
             elif carrier.unsent > limit:
@@ -192,7 +217,11 @@ class Engine:
             if order.connection.closing is None:
                 refusal = order.question.answer()
         except Exception:
-            log.exception("%s: refused after an internal error", order.connection.name, extra=about(**order.connection.about))
+            log.exception(
+                "%s: refused after an internal error",
+                order.connection.name,
+                extra=about(**order.connection.about),
+            )
             refusal = ReasonCode.UNSPECIFIED_ERROR, "internal error"
         self._loop.call_soon_threadsafe(self._found_out, order, refusal)
 
@@ -249,7 +278,9 @@ class Engine:
             carrier.resume_reading()
 
     def _see_space(self, under_way: int = 0) -> None:
-        """What the writer has seen when it had written the last commit. under_way: bytes of messages on their way to it since."""
+        """What the writer has seen when it had written the last commit. under_way: bytes of
+        messages on their way to it since.
+        """
         space = self._writer.space
         self.broker.disk_full, self.broker.disk_room = space.short, max(0, space.room - under_way)
 
@@ -286,4 +317,6 @@ class Engine:
         self._stopped = True
         self._asker.shutdown(wait=False, cancel_futures=True)
         self._writer.submit(self.broker.seal(sweep=True))
-        await self._loop.run_in_executor(None, self._writer.stop, self.broker.now, self._clock.utc())
+        await self._loop.run_in_executor(
+            None, self._writer.stop, self.broker.now, self._clock.utc()
+        )

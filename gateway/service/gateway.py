@@ -1,7 +1,8 @@
 """A gateway put together: configuration, store, broker, listeners.
 
-In: a `Config`. Out: a running gateway, until SIGTERM or SIGINT; then a clean stop. Start and stop order is the point of this file: the
-lock comes first and goes last, the store is read before anybody may connect, and every client is told goodbye before the last commit.
+In: a `Config`. Out: a running gateway, until SIGTERM or SIGINT; then a clean stop. Start and stop
+order is the point of this file: the lock comes first and goes last, the store is read before
+anybody may connect, and every client is told goodbye before the last commit.
 """
 
 import asyncio
@@ -43,7 +44,9 @@ _NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener takes no such clients any 
 
 
 class Gateway:
-    """A gateway of one configuration. Use: `await run()`. read: brings the configuration as it is now, for `reload`."""
+    """A gateway of one configuration. Use: `await run()`. read: brings the configuration as it is
+    now, for `reload`.
+    """
 
     def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:
         self.config = config
@@ -70,14 +73,18 @@ class Gateway:
         self._stop.set()
 
     async def reload(self) -> None:
-        """Read configuration, users and certificates again, and go by them. When anything is wrong with them the old ones stay in force."""
+        """Read configuration, users and certificates again, and go by them. When anything is wrong
+        with them the old ones stay in force.
+        """
         async with self._reloading:
             engine, listeners = self._engine, self._listeners
             if engine is None or listeners is None or self._stop.is_set():
                 return
             try:
                 found = self._read()
-                config = self.config.model_copy(update={name: getattr(found, name) for name in CHANGEABLE})
+                config = self.config.model_copy(
+                    update={name: getattr(found, name) for name in CHANGEABLE}
+                )
                 users = Users(config.users_file)
                 passwords = Passwords(users)
                 await listeners.change(config, passwords)
@@ -90,8 +97,15 @@ class Gateway:
             self.config = config
             engine.begin()
             engine.broker.reconfigure(config)
-            engine.dismiss(lambda connection: connection.user in gone and connection.peer.certificate_name is None, *_PASSWORD)
-            engine.dismiss(lambda connection: not connection.policy.access.holds(connection), *_NOT_TAKEN)
+            engine.dismiss(
+                lambda connection: (
+                    connection.user in gone and connection.peer.certificate_name is None
+                ),
+                *_PASSWORD,
+            )
+            engine.dismiss(
+                lambda connection: not connection.policy.access.holds(connection), *_NOT_TAKEN
+            )
             log.info("configuration, users and certificates read again")
             for key in left:
                 log.warning("%s has changed: that counts from the next start of the service", key)
@@ -108,15 +122,24 @@ class Gateway:
             self._engine = engine = Engine(broker, clock, config.gateway.data)
             handshakes, utc = count(1), lambda: (clock.utc() or 0) // 1_000_000
             greeter = partial(Greeter, broker.spool.boot, utc=utc, handshakes=handshakes)
-            self._listeners = listeners = Listeners(engine, self._registry, lambda admit: greeter(admit=admit))
+            self._listeners = listeners = Listeners(
+                engine, self._registry, lambda admit: greeter(admit=admit)
+            )
             outside = Outside(config, engine, lambda: self.ports)
             try:
                 await listeners.change(config, self._passwords)
                 await outside.start()
-                log.info("gateway %s: start %d, %d sessions", config.gateway.name, broker.spool.boot, len(broker.sessions))
+                log.info(
+                    "gateway %s: start %d, %d sessions",
+                    config.gateway.name,
+                    broker.spool.boot,
+                    len(broker.sessions),
+                )
                 notify("READY=1")
                 started(self)
-                with closing(Watch(config.gateway.data, self._registry, engine, lambda: self.ports)):
+                with closing(
+                    Watch(config.gateway.data, self._registry, engine, lambda: self.ports)
+                ):
                     await self._stop.wait()
                 notify("STOPPING=1")
             finally:
@@ -127,7 +150,9 @@ class Gateway:
 
 
 def _open_broker(config: Config, utc: int | None) -> Broker:
-    """A broker with everything that the store holds. StoreError when the store is damaged, or its disk full."""
+    """A broker with everything that the store holds. StoreError when the store is damaged, or its
+    disk full.
+    """
     folder = config.gateway.data
     release(folder)  # on a full disk a start needs some of it
     try:
@@ -138,7 +163,9 @@ def _open_broker(config: Config, utc: int | None) -> Broker:
 
 
 async def serve(config: Config, read: Callable[[], Config] | None = None) -> None:
-    """Run a gateway until SIGTERM or SIGINT; on SIGHUP, go by the configuration that `read` brings."""
+    """Run a gateway until SIGTERM or SIGINT; on SIGHUP, go by the configuration that `read`
+    brings.
+    """
     gateway = Gateway(config, read)
     loop = asyncio.get_running_loop()
     reloads: set[asyncio.Task[None]] = set()

@@ -1,10 +1,13 @@
-"""Where a gateway can be reached: the listeners and serial ports of its configuration, and of each later one.
+"""Where a gateway can be reached: the listeners and serial ports of its configuration, and of each
+later one.
 
-In: a `Config` at the start, and another one at each reload. Out: connections, handed to the engine with the policy of their section.
+In: a `Config` at the start, and another one at each reload. Out: connections, handed to the engine
+with the policy of their section.
 
-Rules of a change: everything that can be wrong is tried before anything that runs is touched, and an address that cannot be had brings the
-old listeners back. A section that goes on to listen at the same place, in the same way, keeps its socket and its connections; what it says
-otherwise counts for connections from now on. The connections of one that is gone end with 0x98, their sessions stay.
+Rules of a change: everything that can be wrong is tried before anything that runs is touched, and
+an address that cannot be had brings the old listeners back. A section that goes on to listen at the
+same place, in the same way, keeps its socket and its connections; what it says otherwise counts for
+connections from now on. The connections of one that is gone end with 0x98, their sessions stay.
 """
 
 from __future__ import annotations
@@ -82,7 +85,9 @@ class _Network(_Door):
         """Where and how it listens. Who wants another one wants another listener."""
         return _place(self.access.section)
 
-    async def take(self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords) -> None:
+    async def take(
+        self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords
+    ) -> None:
         """Go by this section from now on."""
         self.access.section, self.access.passwords = section, passwords
         self.policy = Policy(self.access, section.receive_maximum)
@@ -162,7 +167,10 @@ class Listeners:
         await self._change_serial(config.serial)
         for item in self._network:
             if item.access.takes_nobody:
-                log.warning("%s: nobody can connect: no user, no anonymous clients. See: onceway user add", item.access.section.name)
+                log.warning(
+                    "%s: nobody can connect: no user, no anonymous clients. See: onceway user add",
+                    item.access.section.name,
+                )
 
     async def _replace(self, going: list[_Network], coming: list[_Network]) -> None:
         """Stop here, start there; all or nothing."""
@@ -179,8 +187,12 @@ class Listeners:
                 await item.listener.start()
             raise
 
-    def _new_network(self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords) -> _Network:
-        """A listener that is not started yet. ConfigError when systemd has no socket of that name."""
+    def _new_network(
+        self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords
+    ) -> _Network:
+        """A listener that is not started yet. ConfigError when systemd has no socket of that
+        name.
+        """
         given: list[socket.socket] = self._given.get(section.systemd or "", [])
         if section.systemd and not given:
             names = ", ".join(map(repr, self._given)) or "none"
@@ -188,9 +200,14 @@ class Listeners:
             raise ConfigError(text, hint="Set FileDescriptorName= in the socket unit")
         item = _Network(self._engine, section, passwords)
         if section.type == "tcp":
-            item.listener = TcpListener(item.accept, *section.address, name=section.name, sockets=given, tls=tls)
+            item.listener = TcpListener(
+                item.accept, *section.address, name=section.name, sockets=given, tls=tls
+            )
             return item
-        from gateway.links.websocket import WebSocketListener  # aiohttp takes 13 MB that a Pi without browsers does not spend
+        # aiohttp takes 13 MB that a Pi without browsers does not spend
+        from gateway.links.websocket import (
+            WebSocketListener,
+        )
 
         item.listener = WebSocketListener(
             item.accept,
@@ -208,7 +225,12 @@ class Listeners:
         wanted = {(section.port, section.baud): section for section in sections}
         self._serial = []
         gone = {port for port, baud in known if (port, baud) not in wanted}
-        self._engine.dismiss(lambda connection: connection.peer.device is not None and connection.peer.listener in gone, *_GONE)
+        self._engine.dismiss(
+            lambda connection: (
+                connection.peer.device is not None and connection.peer.listener in gone
+            ),
+            *_GONE,
+        )
         for place, item in known.items():
             if place not in wanted:
                 await item.listener.close()
@@ -217,7 +239,9 @@ class Listeners:
             if found is None:
                 found = _Serial(self._engine, section, self._registry)
                 greeter = self._greeter(found.greets)
-                found.listener = SerialListener(found.accept, section.port, greeter, baud=section.baud, name=section.port)
+                found.listener = SerialListener(
+                    found.accept, section.port, greeter, baud=section.baud, name=section.port
+                )
                 await found.listener.start()
                 log.info("serial ports %s at %d baud", section.port, section.baud)
             else:

@@ -1,4 +1,6 @@
-"""How a running gateway is looked at from outside. In: its parts. Out: what the configuration asks for, open until `close`."""
+"""How a running gateway is looked at from outside. In: its parts. Out: what the configuration asks
+for, open until `close`.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,17 @@ log = logging.getLogger(__name__)
 class Outside:
     """ports: serial ports seen so far."""
 
-    def __init__(self, config: Config, engine: Engine, ports: Callable[[], list[PortStatus]]) -> None:
+    def __init__(
+        self, config: Config, engine: Engine, ports: Callable[[], list[PortStatus]]
+    ) -> None:
         self._config = config
-        self._source = Source(engine.broker, engine.commit_times, lambda: engine.commit_waits_s, ports, config.gateway.data)
+        self._source = Source(
+            engine.broker,
+            engine.commit_times,
+            lambda: engine.commit_waits_s,
+            ports,
+            config.gateway.data,
+        )
         self._control = Control(config.gateway.data, engine, self._source)
         self._web: WebServer | None = None
 
@@ -34,15 +44,23 @@ class Outside:
         try:
             await self._control.start()
         except OncewayError as error:  # no reason to serve nobody
-            log.error("%s. `onceway session` and `onceway gateway status` do not reach this gateway", error)
+            log.error(
+                "%s. `onceway session` and `onceway gateway status` do not reach this gateway",
+                error,
+            )
         section = self._config.web
         if section is not None:
-            from gateway.web.server import WebServer  # with aiohttp, 15 MB that a gateway without metrics does not spend
+            # with aiohttp, 15 MB that a gateway without metrics does not spend
+            from gateway.web.server import (
+                WebServer,
+            )
 
             self._web = WebServer(*split_bind(section.bind), self._source)
             await self._web.start()
             for address in self._web.addresses:
-                log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
+                log.info(
+                    "metrics at http://%s/metrics, health at /healthz", format_address(address)
+                )
 
     async def close(self) -> None:
         await self._control.close()

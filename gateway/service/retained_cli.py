@@ -14,7 +14,9 @@ app = typer.Typer(help="Retained messages of the gateway.", no_args_is_help=True
 
 
 @app.command("list")
-def list_retained(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_retained(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Show them by topic, as the last commit left them. The gateway may run meanwhile.
 
     Example: onceway retained list --config /etc/onceway/gateway.toml
@@ -27,4 +29,7 @@ def list_retained(data: DataOption = None, config: ConfigOption = None, as_json:
         typer.echo("no retained messages")
     for item in found:
         expires = "" if item.expires_s is None else f", expires in {item.expires_s} s"
-        typer.echo(f"{printable(item.topic)}  QoS {item.qos}, {item.bytes} bytes from {printable(item.client)}{expires}")
+        typer.echo(
+            f"{printable(item.topic)}  QoS {item.qos}, {item.bytes} bytes from"
+            f" {printable(item.client)}{expires}"
+        )

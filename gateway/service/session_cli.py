@@ -33,7 +33,9 @@ class UnknownClient(OncewayError):
 
 
 @app.command("list")
-def list_sessions(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_sessions(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Show every session: who is connected from where, and what waits for the others.
 
     Example: onceway session list --config /etc/onceway/gateway.toml
@@ -53,7 +55,12 @@ def list_sessions(data: DataOption = None, config: ConfigOption = None, as_json:
 
 
 @app.command()
-def show(client: ClientArgument, data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def show(
+    client: ClientArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show one session with its subscriptions.
 
     Example: onceway session show dashboard --config /etc/onceway/gateway.toml
@@ -70,18 +77,39 @@ def show(client: ClientArgument, data: DataOption = None, config: ConfigOption =
         typer.echo(json.dumps(row))
         return
     expiry = "never" if row["expiry_s"] is None else f"{row['expiry_s']} s after its connection"
-    owner = "a board on a serial port" if row["device"] else f"user {printable(row['user'])}" if row["user"] else "nobody by name"
-    typer.echo(f"client         {printable(row['client'])}\nstate          {_state(row)}\nbelongs to     {owner}\nexpires        {expiry}")
-    typer.echo(f"queue          {_queue(row)}\nreceiving      {row['receiving']} QoS 2 messages between PUBLISH and PUBREL")
+    owner = (
+        "a board on a serial port"
+        if row["device"]
+        else f"user {printable(row['user'])}"
+        if row["user"]
+        else "nobody by name"
+    )
+    typer.echo(
+        f"client         {printable(row['client'])}\nstate          {_state(row)}\nbelongs to    "
+        f" {owner}\nexpires        {expiry}"
+    )
+    typer.echo(
+        f"queue          {_queue(row)}\nreceiving      {row['receiving']} QoS 2 messages between"
+        " PUBLISH and PUBREL"
+    )
     for item in row["subscriptions"]:
         more = [name for name in ("no_local", "retain_as_published") if item[name]]
         more += [f"identifier {item['identifier']}"] if item["identifier"] else []
-        typer.echo(f"subscription   {printable(item['topic_filter'])}  QoS {', '.join([str(item['qos']), *more])}")
+        typer.echo(
+            f"subscription   {printable(item['topic_filter'])}  QoS"
+            f" {', '.join([str(item['qos']), *more])}"
+        )
 
 
 @app.command()
-def end(client: ClientArgument, data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """End a session: its connection with reason 0x98, and its subscriptions and queue for good. Its will is published.
+def end(
+    client: ClientArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End a session: its connection with reason 0x98, and its subscriptions and queue for good. Its
+    will is published.
 
     Example: onceway session end dashboard --config /etc/onceway/gateway.toml
     """
@@ -92,7 +120,11 @@ def end(client: ClientArgument, data: DataOption = None, config: ConfigOption = 
         ended = _end_in_store(folder, client)
     if not ended:
         raise _unknown(client, folder)
-    typer.echo(json.dumps({"client": client, "ended": True}) if as_json else f"the session of {printable(client)} has ended")
+    typer.echo(
+        json.dumps({"client": client, "ended": True})
+        if as_json
+        else f"the session of {printable(client)} has ended"
+    )
 
 
 def _end_in_store(folder: Path, client: str) -> bool:
@@ -103,7 +135,9 @@ def _end_in_store(folder: Path, client: str) -> bool:
 
 
 def _unknown(client: str, folder: Path) -> UnknownClient:
-    return UnknownClient(f"there is no session of {printable(client)!r}", str(folder), "See: onceway session list")
+    return UnknownClient(
+        f"there is no session of {printable(client)!r}", str(folder), "See: onceway session list"
+    )
 
 
 def _state(row: Row) -> str:
@@ -113,5 +147,10 @@ def _state(row: Row) -> str:
 
 
 def _queue(row: Row) -> str:
-    subscriptions = row["subscriptions"] if isinstance(row["subscriptions"], int) else len(row["subscriptions"])
-    return f"messages {row['queued']}, bytes {row['queued_bytes']}, in flight {row['inflight']}, subscriptions {subscriptions}"
+    subscriptions = (
+        row["subscriptions"] if isinstance(row["subscriptions"], int) else len(row["subscriptions"])
+    )
+    return (
+        f"messages {row['queued']}, bytes {row['queued_bytes']}, in flight {row['inflight']},"
+        f" subscriptions {subscriptions}"
+    )

@@ -1,7 +1,8 @@
 """The file of users: names and memory-hard password hashes.
 
-In: a name and a password. Out: a line `name:scrypt:N:r:p:salt:hash` (hexadecimal), and later whether a password is the right one. The
-file belongs to the service alone (mode 0600) and is replaced as a whole, so a reader never sees half of it.
+In: a name and a password. Out: a line `name:scrypt:N:r:p:salt:hash` (hexadecimal), and later
+whether a password is the right one. The file belongs to the service alone (mode 0600) and is
+replaced as a whole, so a reader never sees half of it.
 """
 
 import hashlib
@@ -39,7 +40,9 @@ class Hash:
 
     @property
     def computable(self) -> bool:
-        """Whether scrypt takes this cost (RFC 7914, section 2), and it is one that a gateway can bear."""
+        """Whether scrypt takes this cost (RFC 7914, section 2), and it is one that a gateway can
+        bear.
+        """
         fits = min(self.r, self.p) > 0 and 128 * self.r * (self.n + self.p + 2) <= _MAXIMUM
         return fits and self.n > 1 and self.n.bit_count() == 1 and len(self.key) == _HASH
 
@@ -52,7 +55,9 @@ class Hash:
 
 
 NOBODY = Hash(_N, _R, _P, bytes(_SALT), bytes(_HASH))
-"""Takes as long as a real one and fits no password: so that unknown names cannot be told from wrong passwords by time."""
+"""Takes as long as a real one and fits no password: so that unknown names cannot be told from wrong
+passwords by time.
+"""
 
 
 def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
@@ -71,9 +76,13 @@ class Users:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise UsersError(f"the file of users cannot be read ({error.strerror})", str(path)) from error
+            raise UsersError(
+                f"the file of users cannot be read ({error.strerror})", str(path)
+            ) from error
         except UnicodeDecodeError as error:
-            raise UsersError(f"the file of users is not UTF-8 (byte {error.start})", str(path)) from error
+            raise UsersError(
+                f"the file of users is not UTF-8 (byte {error.start})", str(path)
+            ) from error
         for number, line in enumerate(text.splitlines(), 1):
             if line and not line.startswith("#"):
                 self._read(number, line)
@@ -88,13 +97,23 @@ class Users:
             self.hashes[name] = found
         except ValueError:
             raise UsersError(
-                "this line is no user", f"{self.path}:{number}", "Remove it, and add the user again: onceway user add"
+                "this line is no user",
+                f"{self.path}:{number}",
+                "Remove it, and add the user again: onceway user add",
             ) from None
 
     def add(self, name: str, password: str) -> None:
         """Add a user, or give it another password."""
-        if not name or set(name) & set(":\n/+#$%") or name.startswith("#") or not name.isprintable():
-            raise UsersError(f"{name!r} cannot be a user name", hint="Use printable characters without : / + # $ %")
+        if (
+            not name
+            or set(name) & set(":\n/+#$%")
+            or name.startswith("#")
+            or not name.isprintable()
+        ):
+            raise UsersError(
+                f"{name!r} cannot be a user name",
+                hint="Use printable characters without : / + # $ %",
+            )
         if not password:
             raise UsersError("an empty password protects nothing")
         self.hashes[name] = Hash.of(password.encode())
@@ -121,4 +140,6 @@ class Users:
                 os.chown(new, owner.st_uid, owner.st_gid)
             new.replace(self.path)
         except OSError as error:
-            raise UsersError(f"the file of users cannot be written ({error.strerror})", str(self.path)) from error
+            raise UsersError(
+                f"the file of users cannot be written ({error.strerror})", str(self.path)
+            ) from error

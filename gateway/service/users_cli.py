@@ -17,7 +17,10 @@ from gateway.store.cli import JsonOption
 app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_help=True)
 
 FileOption = Annotated[Path | None, typer.Option("--file", help="The file of users.")]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The gateway's TOML file, which names the file of users.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="The gateway's TOML file, which names the file of users."),
+]
 
 
 def _users(file: Path | None, config: Path | None) -> Users:
@@ -25,7 +28,9 @@ def _users(file: Path | None, config: Path | None) -> Users:
         return Users(file)
     if config is not None and file is None:
         return Users(load(config).users_file)
-    raise OncewayError("no file of users is named", hint="Use --config FILE for a gateway's, or --file FILE")
+    raise OncewayError(
+        "no file of users is named", hint="Use --config FILE for a gateway's, or --file FILE"
+    )
 
 
 @app.command()
@@ -33,7 +38,9 @@ def add(
     name: str,
     file: FileOption = None,
     config: ConfigOption = None,
-    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")] = False,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+    ] = False,
 ) -> None:
     """Add a user, or change its password. The gateway reads the file at its start and on SIGHUP.
 
@@ -47,10 +54,14 @@ def add(
 def _ask() -> str:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", GetPassWarning)  # no terminal: what is typed would be seen
+            # no terminal: what is typed would be seen
+            warnings.simplefilter("error", GetPassWarning)
             return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
     except (typer.Abort, GetPassWarning):
-        raise OncewayError("there is no password", hint="Type one at the terminal, or pipe it in with --password-stdin") from None
+        raise OncewayError(
+            "there is no password",
+            hint="Type one at the terminal, or pipe it in with --password-stdin",
+        ) from None
 
 
 @app.command()
@@ -65,7 +76,9 @@ def remove(name: str, file: FileOption = None, config: ConfigOption = None) -> N
 
 
 @app.command("list")
-def list_users(file: FileOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_users(
+    file: FileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Show the names.
 
     Example: onceway user list --config /etc/onceway/gateway.toml
@@ -75,4 +88,6 @@ def list_users(file: FileOption = None, config: ConfigOption = None, as_json: Js
     if as_json:
         typer.echo(json.dumps(names))
     else:
-        typer.echo("\n".join(names) or f"no users in {users.path}; `onceway user add NAME` makes one")
+        typer.echo(
+            "\n".join(names) or f"no users in {users.path}; `onceway user add NAME` makes one"
+        )

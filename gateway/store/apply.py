@@ -1,7 +1,8 @@
 """One `Commit` of the broker as one transaction.
 
-In: rows. Out: the same on disk when `apply` returns (WAL, synchronous=FULL). Rows go in many per statement: Python's sqlite3 hands the
-interpreter lock over at each step, and a step per row would let the event loop and the writer trip over each other.
+In: rows. Out: the same on disk when `apply` returns (WAL, synchronous=FULL). Rows go in many per
+statement: Python's sqlite3 hands the interpreter lock over at each step, and a step per row would
+let the event loop and the writer trip over each other.
 """
 
 import json
@@ -19,7 +20,16 @@ _CHUNKS = (64, 8, 1)
 _FEW = 4
 """So many keys are deleted one by one: a list of them costs more to hand over."""
 
-_COLUMNS = {"spool": 10, "session": 6, "subscription": 4, "flow": 5, "message": 7, "queue": 9, "retained": 6, "will": 9}
+_COLUMNS = {
+    "spool": 10,
+    "session": 6,
+    "subscription": 4,
+    "flow": 5,
+    "message": 7,
+    "queue": 9,
+    "retained": 6,
+    "will": 9,
+}
 
 
 @cache
@@ -33,7 +43,9 @@ def _put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...
     at = 0
     for chunk in _CHUNKS:
         while len(rows) - at >= chunk:
-            database.execute(_insert(table, chunk), tuple(chain.from_iterable(rows[at : at + chunk])))
+            database.execute(
+                _insert(table, chunk), tuple(chain.from_iterable(rows[at : at + chunk]))
+            )
             at += chunk
 
 
@@ -49,16 +61,31 @@ def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]
     if len(keys) <= _FEW:
         database.executemany("DELETE FROM queue WHERE session = ? AND first = ?", keys)
     else:
-        _delete(database, "DELETE FROM queue WHERE (session, first) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))", keys)
+        _delete(
+            database,
+            "DELETE FROM queue WHERE (session, first) IN (SELECT value ->> 0, value ->> 1 FROM"
+            " json_each(?))",
+            keys,
+        )
 
 
 def apply(database: sqlite3.Connection, commit: Commit) -> float:
-    """Write a commit; returns the seconds that COMMIT took, which waits for fsync. Raises sqlite3.Error after rolling back: then nothing
-    of it is there."""
+    """Write a commit; returns the seconds that COMMIT took, which waits for fsync. Raises
+    sqlite3.Error after rolling back: then nothing of it is there.
+    """
     database.execute("BEGIN IMMEDIATE")
     try:
-        for table, column in (("session", "id"), ("subscription", "session"), ("flow", "session"), ("queue", "session")):
-            _delete(database, f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", commit.ended)  # noqa: S608
+        for table, column in (
+            ("session", "id"),
+            ("subscription", "session"),
+            ("flow", "session"),
+            ("queue", "session"),
+        ):
+            _delete(
+                database,
+                f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))",  # noqa: S608
+                commit.ended,
+            )
         _put(database, "session", commit.sessions)
         _put(database, "subscription", commit.subscriptions)
         _put(database, "message", commit.messages)
@@ -69,15 +96,31 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
         _put(database, "will", commit.wills)
         _delete(
             database,
-            "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
+            "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1"
+            " FROM json_each(?))",
             commit.unsubscribed,
         )
         _delete_queued(database, commit.finished)
-        _delete(database, "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", commit.dead)
-        _delete(database, "DELETE FROM retained WHERE topic IN (SELECT value FROM json_each(?))", commit.cleared)
-        _delete(database, "DELETE FROM will WHERE client IN (SELECT value FROM json_each(?))", commit.wills_done)
+        _delete(
+            database,
+            "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))",
+            commit.dead,
+        )
+        _delete(
+            database,
+            "DELETE FROM retained WHERE topic IN (SELECT value FROM json_each(?))",
+            commit.cleared,
+        )
+        _delete(
+            database,
+            "DELETE FROM will WHERE client IN (SELECT value FROM json_each(?))",
+            commit.wills_done,
+        )
         if commit.clock is not None:
-            database.execute("UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?", (commit.clock, commit.boot))
+            database.execute(
+                "UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?",
+                (commit.clock, commit.boot),
+            )
         if commit.axis is not None:
             save_axis(database, *commit.axis)
         begin = perf_counter()

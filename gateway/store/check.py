@@ -1,6 +1,7 @@
 """Whether a store is sound: SQLite's own rules, and what has to hold between our rows.
 
-In: a data directory. Out: findings, in words. What no rule binds (a changed bit inside a payload or a number) cannot be seen.
+In: a data directory. Out: findings, in words. What no rule binds (a changed bit inside a payload or
+a number) cannot be seen.
 """
 
 import os
@@ -17,7 +18,9 @@ _MOST_FINDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """broken: an SQL condition that no row of `table` may meet. what: what a row is that meets it."""
+    """broken: an SQL condition that no row of `table` may meet. what: what a row is that meets
+    it.
+    """
 
     table: str
     broken: str
@@ -28,22 +31,35 @@ _NO_SESSION = "session NOT IN (SELECT id FROM session)"
 
 RULES = (
     Rule("session", "expiry NOT BETWEEN 0 AND 4294967295 OR left < 0", "a session that cannot be"),
-    Rule("message", "count < 1 OR length(body) % max(count, 1)", "a message that is not as long as it says"),
+    Rule(
+        "message",
+        "count < 1 OR length(body) % max(count, 1)",
+        "a message that is not as long as it says",
+    ),
     Rule("subscription", _NO_SESSION, "a subscription without a session"),
     Rule("flow", _NO_SESSION, "a flow without a session"),
-    Rule("flow", "next < 1 OR length(received) % 2 OR length(sent) % 2 OR length(released) % 2", "a flow that cannot be"),
+    Rule(
+        "flow",
+        "next < 1 OR length(received) % 2 OR length(sent) % 2 OR length(released) % 2",
+        "a flow that cannot be",
+    ),
     Rule("queue", _NO_SESSION, "a place in a queue without a session"),
-    Rule("queue", "message NOT IN (SELECT id FROM message)", "a place in a queue whose message is gone"),
     Rule(
         "queue",
-        "first < 1 OR count < 1 OR skip < 0 OR flags NOT BETWEEN 2 AND 5 OR EXISTS (SELECT 1 FROM message"
-        " WHERE id = queue.message AND (skip + queue.count > message.count OR size * message.count <> length(body)))",
+        "message NOT IN (SELECT id FROM message)",
+        "a place in a queue whose message is gone",
+    ),
+    Rule(
+        "queue",
+        "first < 1 OR count < 1 OR skip < 0 OR flags NOT BETWEEN 2 AND 5 OR EXISTS (SELECT 1 FROM"
+        " message WHERE id = queue.message AND (skip + queue.count > message.count OR size *"
+        " message.count <> length(body)))",
         "a place in a queue that cannot be",
     ),
     Rule(
         "queue",
-        "EXISTS (SELECT 1 FROM queue AS other"
-        " WHERE other.session = queue.session AND other.first > queue.first AND other.first < queue.first + queue.count)",
+        "EXISTS (SELECT 1 FROM queue AS other WHERE other.session = queue.session AND other.first >"
+        " queue.first AND other.first < queue.first + queue.count)",
         "a place in a queue that reaches into the next",
     ),
     Rule(
@@ -56,7 +72,9 @@ RULES = (
 
 
 def check(folder: Path) -> list[str]:
-    """What is wrong with the store in a folder; empty when nothing is. StoreError when there is none, or this account may not look."""
+    """What is wrong with the store in a folder; empty when nothing is. StoreError when there is
+    none, or this account may not look.
+    """
     if salvaged(folder):
         return ["a salvage was interrupted: run it again"]
     path = existing(folder)
@@ -64,7 +82,11 @@ def check(folder: Path) -> list[str]:
         return [orphaned]
     try:
         with closing(connect_to_read(path)) as database:
-            found = [row[0] for row in database.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})") if row[0] != "ok"]
+            found = [
+                row[0]
+                for row in database.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})")
+                if row[0] != "ok"
+            ]
             version = database.execute("PRAGMA user_version").fetchone()[0]
             log = wal.damage(path)
             if not found and not 0 < version <= SCHEMA_VERSION:
@@ -74,7 +96,9 @@ def check(folder: Path) -> list[str]:
     except sqlite3.DatabaseError as error:
         if not (os.access(path, os.R_OK) and os.access(folder, os.W_OK)):
             hint = "SQLite's log needs the right to write, even for reading"
-            raise StoreError(f"this account may not look at the store ({error})", str(path), hint) from error
+            raise StoreError(
+                f"this account may not look at the store ({error})", str(path), hint
+            ) from error
         return [str(error)]
     return [log, *found] if log else found
 
@@ -82,7 +106,11 @@ def check(folder: Path) -> list[str]:
 def _broken_rules(database: sqlite3.Connection) -> list[str]:
     found = []
     for rule in RULES:
-        (count,) = database.execute(f"SELECT count(*) FROM {rule.table} WHERE {rule.broken}").fetchone()  # noqa: S608 - names of ours
+        (count,) = database.execute(
+            f"SELECT count(*) FROM {rule.table} WHERE {rule.broken}"  # noqa: S608
+        ).fetchone()
         found += [f"{rule.what}: {count}"] if count else []
-    (names,) = database.execute("SELECT count(*) FROM meta WHERE key IN ('epoch', 'gateway')").fetchone()
+    (names,) = database.execute(
+        "SELECT count(*) FROM meta WHERE key IN ('epoch', 'gateway')"
+    ).fetchone()
     return found if names == 2 else [*found, "the store's name or epoch is gone"]

@@ -1,8 +1,9 @@
 """Checkpoints beside the commits, so that no acknowledgement waits for one.
 
-In: "another commit is in the write-ahead log". Out: a log that stays short. SQLite copies the log's pages into the database while commits
-go on (PASSIVE), on a thread and a connection of its own; only the pages that came meanwhile are copied between two commits, on the
-writer's thread. After that the next commit starts the log anew. SQLite's automatic checkpoint would do all of it inside a commit.
+In: "another commit is in the write-ahead log". Out: a log that stays short. SQLite copies the log's
+pages into the database while commits go on (PASSIVE), on a thread and a connection of its own; only
+the pages that came meanwhile are copied between two commits, on the writer's thread. After that the
+next commit starts the log anew. SQLite's automatic checkpoint would do all of it inside a commit.
 """
 
 import logging
@@ -26,7 +27,9 @@ _FIRST_GUESS = 8.0
 class Checkpointer:
     """between_commits: runs a function on the writer's thread when no commit is under way."""
 
-    def __init__(self, path: Path, between_commits: Callable[[Callable[[sqlite3.Connection], None]], None]) -> None:
+    def __init__(
+        self, path: Path, between_commits: Callable[[Callable[[sqlite3.Connection], None]], None]
+    ) -> None:
         self._database = connect(path)
         self._between_commits = between_commits
         self._commits = 0

@@ -16,7 +16,10 @@ from gateway.store import salvage as job
 app = typer.Typer(help="The store of a gateway: check it, salvage it.", no_args_is_help=True)
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="The data directory.")]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The gateway's TOML file, which names the data directory.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="The gateway's TOML file, which names the data directory."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
@@ -26,11 +29,15 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
         return data
     if config is not None and data is None:
         return load(config).gateway.data
-    raise OncewayError("say which store is meant", hint="Use --data DIR or --config FILE, one of the two.")
+    raise OncewayError(
+        "say which store is meant", hint="Use --data DIR or --config FILE, one of the two."
+    )
 
 
 @app.command()
-def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def check(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Say whether a store is sound. Exit code 1 when it is not. The gateway may run meanwhile.
 
     Example: onceway store check --data /var/lib/onceway
@@ -41,7 +48,10 @@ def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpt
         typer.echo(json.dumps({"sound": not findings, "findings": findings}))
     elif findings:
         typer.echo("\n".join(findings))
-        typer.echo(f"{folder}: not sound. With the gateway stopped, this saves what can be read: onceway store salvage --data {folder}")
+        typer.echo(
+            f"{folder}: not sound. With the gateway stopped, this saves what can be read: onceway"
+            f" store salvage --data {folder}"
+        )
     else:
         typer.echo(f"{folder}: the store is sound")
     if findings:
@@ -49,16 +59,31 @@ def check(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpt
 
 
 @app.command()
-def salvage(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Make a new store of everything that a damaged one still gives; the old file is kept. The gateway must be stopped.
+def salvage(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Make a new store of everything that a damaged one still gives; the old file is kept. The
+    gateway must be stopped.
 
     Example: onceway store salvage --config /etc/onceway/gateway.toml
     """
     folder = folder_of(data, config)
-    with closing(ProcessLock(folder / "gateway.lock")), closing(ProcessLock(folder / "uplink.lock")):
+    with (
+        closing(ProcessLock(folder / "gateway.lock")),
+        closing(ProcessLock(folder / "uplink.lock")),
+    ):
         result = job.salvage(folder)
     if as_json:
-        typer.echo(json.dumps({"findings": result.findings, "rows": result.rows, "lost": result.lost, "old": str(result.old)}))
+        typer.echo(
+            json.dumps(
+                {
+                    "findings": result.findings,
+                    "rows": result.rows,
+                    "lost": result.lost,
+                    "old": str(result.old),
+                }
+            )
+        )
         return
     for table, rows in result.rows.items():
         typer.echo(f"{table:14} {rows:9} rows")

@@ -1,6 +1,7 @@
 """The tails of long queues, read when the broker asks for them (`gateway/broker/paging.py`).
 
-In: orders. Out: rows, as far as they are committed. Runs on the writer's thread, between two commits.
+In: orders. Out: rows, as far as they are committed. Runs on the writer's thread, between two
+commits.
 """
 
 import sqlite3
@@ -10,7 +11,8 @@ from gateway.broker.delivery import PAGE_BYTES, PAGE_ROWS, Collect, Load
 
 DELIVERY = (
     "queue.first, queue.count, queue.message, queue.skip, queue.flags, queue.extra, queue.share,"
-    " message.topic, message.retain, message.count, message.properties, message.expires, message.body"
+    " message.topic, message.retain, message.count, message.properties, message.expires,"
+    " message.body"
 )
 """The columns of a `StoredDelivery`."""
 
@@ -30,10 +32,19 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
     return rows
 
 
-def collect(database: sqlite3.Connection, order: Collect) -> tuple[list[int], list[tuple[Any, ...]]]:
-    """The messages that a queue refers to, and of those that came from shared subscriptions their `StoredDelivery`."""
+def collect(
+    database: sqlite3.Connection, order: Collect
+) -> tuple[list[int], list[tuple[Any, ...]]]:
+    """The messages that a queue refers to, and of those that came from shared subscriptions their
+    `StoredDelivery`.
+    """
     key = (order.session.id, order.first)
-    messages = [row[0] for row in database.execute("SELECT message FROM queue WHERE session = ? AND first >= ?", key)]
+    messages = [
+        row[0]
+        for row in database.execute(
+            "SELECT message FROM queue WHERE session = ? AND first >= ?", key
+        )
+    ]
     query = (
         f"SELECT {DELIVERY} FROM queue JOIN message ON message.id = queue.message"  # noqa: S608 - names of ours
         " WHERE queue.session = ? AND queue.first >= ? AND queue.share <> '' ORDER BY queue.first"

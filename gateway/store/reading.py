@@ -1,8 +1,9 @@
 """The rows of a damaged table, as many as can be read, and where some are missing.
 
-In: a damaged database and the name of a table. Out: rows, some of them twice, and a `Gap` where none could be read. A table is read from
-both ends first, page after page, which needs none of the keys that guide a search. Where that meets damage, a table with a number for a key
-is entered again behind it, so that one bad page costs what is on it.
+In: a damaged database and the name of a table. Out: rows, some of them twice, and a `Gap` where
+none could be read. A table is read from both ends first, page after page, which needs none of the
+keys that guide a search. Where that meets damage, a table with a number for a key is entered again
+behind it, so that one bad page costs what is on it.
 """
 
 import sqlite3
@@ -27,7 +28,11 @@ class Gap:
             return "all"
         if self.after is None:
             return f"from {self.first!r} on"
-        return f"before {self.after!r}" if self.first is None else f"from {self.first!r} to before {self.after!r}"
+        return (
+            f"before {self.after!r}"
+            if self.first is None
+            else f"from {self.first!r} to before {self.after!r}"
+        )
 
 
 def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
@@ -58,10 +63,18 @@ def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
         yield Gap(*ends)
 
 
-def _numbered(database: sqlite3.Connection, table: str, keys: list[str], columns: list[str]) -> Iterator[Row | Gap]:
+def _numbered(
+    database: sqlite3.Connection, table: str, keys: list[str], columns: list[str]
+) -> Iterator[Row | Gap]:
     """By their last key; before it there may be the session's number."""
     if len(keys) == 1:
-        yield from _run(database, f"SELECT * FROM {table} WHERE {keys[0]} >= ?", (), keys[0], columns)  # noqa: S608 - names of ours
+        yield from _run(
+            database,
+            f"SELECT * FROM {table} WHERE {keys[0]} >= ?",  # noqa: S608
+            (),
+            keys[0],
+            columns,
+        )
         return
     for item in _run(database, "SELECT id FROM session WHERE id >= ?", (), "id", ["id"]):
         if not isinstance(item, Gap):
@@ -69,7 +82,9 @@ def _numbered(database: sqlite3.Connection, table: str, keys: list[str], columns
             yield from _run(database, query, item, keys[1], columns)
 
 
-def _run(database: sqlite3.Connection, query: str, fixed: Row, key: str, columns: list[str]) -> Iterator[Row | Gap]:
+def _run(
+    database: sqlite3.Connection, query: str, fixed: Row, key: str, columns: list[str]
+) -> Iterator[Row | Gap]:
     query, place, at = f"{query} ORDER BY {key}", columns.index(key), 0
     while True:
         try:
@@ -86,7 +101,9 @@ def _run(database: sqlite3.Connection, query: str, fixed: Row, key: str, columns
 
 
 def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int) -> int | None:
-    """The first key behind `at` from which on something can be read, found by galloping and bisecting."""
+    """The first key behind `at` from which on something can be read, found by galloping and
+    bisecting.
+    """
 
     def reads(key: int) -> bool:
         try:

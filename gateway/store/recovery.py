@@ -1,8 +1,9 @@
 """From the tables back to the broker's state at its start.
 
-In: an open store. Out: `Recovered`. What a power cut left half-way is cleaned up here: messages that no queue refers to, and rows of
-sessions that are gone. The time axis goes on from the newest time that the store knows; the time that the gateway was off counts when the
-machine was up meanwhile (`uptime.py`), or the clock was known both before and after.
+In: an open store. Out: `Recovered`. What a power cut left half-way is cleaned up here: messages
+that no queue refers to, and rows of sessions that are gone. The time axis goes on from the newest
+time that the store knows; the time that the gateway was off counts when the machine was up
+meanwhile (`uptime.py`), or the clock was known both before and after.
 """
 
 import sqlite3
@@ -13,16 +14,22 @@ from gateway.store.paging import DELIVERY
 from gateway.store.schema import ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
 
-# Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway died with the client connected.
+# Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway
+# died with the client connected.
 _BORDER = """
     WITH border AS MATERIALIZED (
-        SELECT id, coalesce(next, 1) + iif(left IS NULL, ?, 0) AS number FROM session LEFT JOIN flow ON flow.session = id)
+        SELECT id, coalesce(next, 1) + iif(left IS NULL, ?, 0) AS number
+            FROM session LEFT JOIN flow ON flow.session = id)
 """
 
 
-def recover(database: sqlite3.Connection, utc: int | None, inflight: int, uptime: Uptime | None = None) -> Recovered:
-    """Read everything but the tails of the queues. utc: µs since 1970, None while the clock is not known. inflight: the most messages that
-    one client can have had in flight. uptime: the machine's, None when it is not known."""
+def recover(
+    database: sqlite3.Connection, utc: int | None, inflight: int, uptime: Uptime | None = None
+) -> Recovered:
+    """Read everything but the tails of the queues. utc: µs since 1970, None while the clock is not
+    known. inflight: the most messages that one client can have had in flight. uptime: the
+    machine's, None when it is not known.
+    """
     now = axis(database, utc, uptime)
     with database:
         database.execute("BEGIN IMMEDIATE")
@@ -37,7 +44,9 @@ def recover(database: sqlite3.Connection, utc: int | None, inflight: int, uptime
         now=now,
         next_session=rows("SELECT coalesce(max(id), 0) + 1 FROM session").fetchone()[0],
         next_message=rows("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0],
-        next_spool=rows("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0],
+        next_spool=rows(
+            "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'spool'"
+        ).fetchone()[0],
         spool=rows(
             f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
             (PART,),
@@ -46,13 +55,15 @@ def recover(database: sqlite3.Connection, utc: int | None, inflight: int, uptime
         subscriptions=rows("SELECT * FROM subscription").fetchall(),
         flows=rows("SELECT * FROM flow").fetchall(),
         queue=rows(
-            f"{_BORDER} SELECT queue.session, {DELIVERY} FROM border JOIN queue ON queue.session = border.id AND first < number"  # noqa: S608
+            f"{_BORDER} SELECT queue.session, {DELIVERY} FROM border"  # noqa: S608
+            " JOIN queue ON queue.session = border.id AND first < number"
             " JOIN message ON message.id = queue.message ORDER BY queue.session, first",
             (inflight,),
         ).fetchall(),
         tails=rows(
-            f"{_BORDER} SELECT border.id, min(first), max(first + count), sum(count), sum(count * size)"  # noqa: S608
-            " FROM border JOIN queue ON queue.session = border.id AND first >= number GROUP BY border.id",
+            f"{_BORDER} SELECT border.id, min(first), max(first + count),"  # noqa: S608
+            " sum(count), sum(count * size) FROM border"
+            " JOIN queue ON queue.session = border.id AND first >= number GROUP BY border.id",
             (inflight,),
         ).fetchall(),
         references=references,
@@ -75,7 +86,9 @@ def _drop_strays(database: sqlite3.Connection) -> None:
 
 def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
     """Messages that more than one queue row refers to; those that none refers to are deleted."""
-    several = database.execute("SELECT message, count(*) FROM queue GROUP BY message HAVING count(*) > 1").fetchall()
+    several = database.execute(
+        "SELECT message, count(*) FROM queue GROUP BY message HAVING count(*) > 1"
+    ).fetchall()
     (queued,) = database.execute("SELECT count(*) FROM queue").fetchone()
     (messages,) = database.execute("SELECT count(*) FROM message").fetchone()
     if messages != queued - sum(count - 1 for _, count in several):

@@ -1,6 +1,7 @@
 """A store that is damaged: everything that can still be read, in a new store.
 
-In: a data directory. Out: a new store with every row that the old one still gives, the old file beside it, and what is lost, in words.
+In: a data directory. Out: a new store with every row that the old one still gives, the old file
+beside it, and what is lost, in words.
 """
 
 import os
@@ -22,8 +23,9 @@ _FIRST = ("meta", "spool", "batch", "batch_content")
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """findings: what was wrong, as `check` says it. rows: by table, how many were copied. lost: what is missing, as far as it can be named.
-    old: where the damaged file is now."""
+    """findings: what was wrong, as `check` says it. rows: by table, how many were copied. lost:
+    what is missing, as far as it can be named. old: where the damaged file is now.
+    """
 
     findings: list[str]
     rows: dict[str, int]
@@ -32,10 +34,11 @@ class Salvaged:
 
 
 def salvage(folder: Path) -> Salvaged:
-    """Make a new store of what the old one still gives. The gateway must not run. Raises StoreError.
+    """Make a new store of what the old one still gives. The gateway must not run. Raises
+    StoreError.
 
-    Whenever it is interrupted, run it again: until the new store is whole, the old one stays where it is; from then on files only have to
-    change places, and until they have, `open_store` refuses.
+    Whenever it is interrupted, run it again: until the new store is whole, the old one stays where
+    it is; from then on files only have to change places, and until they have, `open_store` refuses.
     """
     finish(folder)
     path = existing(folder)
@@ -47,7 +50,10 @@ def salvage(folder: Path) -> Salvaged:
     with closing(connect(unfinished)) as target, closing(sqlite3.connect(path)) as source:
         prepare(target, "")
         lost = _copy_all(source, target, path, bool(findings))
-        rows = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in _tables(target)}  # noqa: S608
+        rows = {
+            table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+            for table in _tables(target)
+        }
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = path.stat()
     os.chown(unfinished, before.st_uid, before.st_gid)  # root may do this for the service
@@ -59,7 +65,9 @@ def salvage(folder: Path) -> Salvaged:
 
 
 def finish(folder: Path) -> None:
-    """Let a salvaged store that is whole take the place of the damaged one. Does nothing when there is none."""
+    """Let a salvaged store that is whole take the place of the damaged one. Does nothing when there
+    is none.
+    """
     path = folder / FILE
     for new in salvaged(folder):
         sync(folder)  # its name is on the disk before anything else changes
@@ -79,12 +87,21 @@ def _companions(path: Path) -> tuple[Path, Path]:
 
 
 def _tables(database: sqlite3.Connection) -> list[str]:
-    names = [row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
+    names = [
+        row[0]
+        for row in database.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        )
+    ]
     return sorted(names, key=lambda name: (name not in _FIRST, name))
 
 
-def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, path: Path, damaged: bool) -> list[str]:
-    """Copy what can be read, and leave out what means nothing without something that cannot. Returns what is lost."""
+def _copy_all(
+    source: sqlite3.Connection, target: sqlite3.Connection, path: Path, damaged: bool
+) -> list[str]:
+    """Copy what can be read, and leave out what means nothing without something that cannot.
+    Returns what is lost.
+    """
     lost = []
     gaps: dict[str, list[Gap]] = {}
     target.execute("BEGIN")
@@ -94,14 +111,19 @@ def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, path: Path
     if log := wal.damage(path):
         lost.insert(0, log)
     known = _keep_numbering(source, target)
-    lost += [f"{table}: {gap}" for table, found in gaps.items() for gap in found if table != "spool"]
+    lost += [
+        f"{table}: {gap}" for table, found in gaps.items() for gap in found if table != "spool"
+    ]
     lost += _missing_in_spool(target, known, ends=damaged)
     lost += _end_sessions(target, gaps["flow"])
     contents = (
         "SELECT client, sum(queue.count) FROM queue JOIN session ON session.id = queue.session"
         " WHERE message NOT IN (SELECT id FROM message) GROUP BY client"
     )
-    lost += [f"queue of {client}: {count} messages, whose content is gone" for client, count in target.execute(contents)]
+    lost += [
+        f"queue of {client}: {count} messages, whose content is gone"
+        for client, count in target.execute(contents)
+    ]
     for rule in RULES:
         count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
         lost += [f"{rule.what}: {count}"] if count else []
@@ -109,10 +131,15 @@ def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, path: Path
     return lost
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> tuple[list[Gap], int]:
-    """Copy a table's rows; returns where some are missing, and how many are not what the schema asks for."""
+def _copy(
+    source: sqlite3.Connection, target: sqlite3.Connection, table: str
+) -> tuple[list[Gap], int]:
+    """Copy a table's rows; returns where some are missing, and how many are not what the schema
+    asks for.
+    """
     width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
-    # In `meta` the new store has an epoch of its own already; elsewhere a row may have been read twice.
+    # In `meta` the new store has an epoch of its own already; elsewhere a row may have been read
+    # twice.
     verb, conflict = ("REPLACE", "") if table == "meta" else ("INSERT", " ON CONFLICT DO NOTHING")
     insert = f"{verb} INTO {table} VALUES ({','.join('?' * width)}){conflict}"
     gaps, senseless = [], 0
@@ -129,50 +156,86 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) ->
 
 
 def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> list[str]:
-    """The numbers of rows that should be there: they are given one after the other, and rows leave from the front. known: the number that
-    was given last is. ends: look before the first row and behind the last one, too."""
+    """The numbers of rows that should be there: they are given one after the other, and rows leave
+    from the front. known: the number that was given last is. ends: look before the first row and
+    behind the last one, too.
+    """
     query = (
-        "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'spool'), (SELECT coalesce(max(last), 0) FROM batch WHERE landed IS NOT NULL)"
+        "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'spool'), (SELECT coalesce(max(last),"
+        " 0) FROM batch WHERE landed IS NOT NULL)"
     )
     last, landed = target.execute(query).fetchone()
-    numbers = "SELECT id FROM spool UNION ALL SELECT ?2 + 1" if known and ends else "SELECT id FROM spool"
+    numbers = (
+        "SELECT id FROM spool UNION ALL SELECT ?2 + 1" if known and ends else "SELECT id FROM spool"
+    )
     holes = target.execute(
         "SELECT before + 1, id - 1 FROM"  # noqa: S608 - texts of ours
-        f" (SELECT id, lag(id, 1, ?1) OVER (ORDER BY id) AS before FROM ({numbers})) WHERE id > before + 1 AND ?2 > 0",
+        f" (SELECT id, lag(id, 1, ?1) OVER (ORDER BY id) AS before FROM ({numbers})) WHERE id >"
+        " before + 1 AND ?2 > 0",
         (landed, last),
     ).fetchall()
     (lowest,) = target.execute("SELECT min(id) FROM spool").fetchone()
-    found = [(first, end) for first, end in holes if ends or (lowest is not None and first > lowest)]
-    lost = [f"spool: rows {first} to {end}, {end - first + 1} of them, but for those that had landed" for first, end in found]
-    return lost if known else [*lost, "spool: which row was the last; what stood behind those that are there cannot be named"]
+    found = [
+        (first, end) for first, end in holes if ends or (lowest is not None and first > lowest)
+    ]
+    lost = [
+        f"spool: rows {first} to {end}, {end - first + 1} of them, but for those that had landed"
+        for first, end in found
+    ]
+    return (
+        lost
+        if known
+        else [
+            *lost,
+            "spool: which row was the last; what stood behind those that are there cannot be named",
+        ]
+    )
 
 
 def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
-    """End the sessions whose flows are gone: their packet identifiers would mean something else. The client learns it by Session Present
-    0."""
+    """End the sessions whose flows are gone: their packet identifiers would mean something else.
+    The client learns it by Session Present 0.
+    """
     ended = []
     for gap in gaps:
         found = target.execute(
-            "SELECT id, client, (SELECT coalesce(sum(count), 0) FROM queue WHERE queue.session = session.id) FROM session"
-            " WHERE id NOT IN (SELECT session FROM flow) AND id >= ? AND id < ?",
+            "SELECT id, client, (SELECT coalesce(sum(count), 0) FROM queue WHERE queue.session ="
+            " session.id) FROM session WHERE id NOT IN (SELECT session FROM flow) AND id >= ? AND"
+            " id < ?",
             (gap.first or 0, gap.after if gap.after is not None else 1 << 62),
         ).fetchall()
         for number, client, waiting in found:
-            ended.append(f"session {client}: its flows are gone, so it ends; {waiting} messages waited for it")
-            for statement in ("session WHERE id", "subscription WHERE session", "queue WHERE session"):
+            ended.append(
+                f"session {client}: its flows are gone, so it ends; {waiting} messages waited"
+                " for it"
+            )
+            for statement in (
+                "session WHERE id",
+                "subscription WHERE session",
+                "queue WHERE session",
+            ):
                 target.execute(f"DELETE FROM {statement} = ?", (number,))  # noqa: S608 - names of ours
     return ended
 
 
 def _keep_numbering(source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
-    """Spool ids are never used twice: go on behind the last one ever given. Returns whether the old store still knows it; if it does not,
-    the next ones are far beyond."""
-    (seen,) = target.execute("SELECT max((SELECT coalesce(max(id), 0) FROM spool), (SELECT coalesce(max(last), 0) FROM batch))").fetchone()
+    """Spool ids are never used twice: go on behind the last one ever given. Returns whether the old
+    store still knows it; if it does not, the next ones are far beyond.
+    """
+    (seen,) = target.execute(
+        "SELECT max((SELECT coalesce(max(id), 0) FROM spool), (SELECT coalesce(max(last), 0) FROM"
+        " batch))"
+    ).fetchone()
     try:
-        last = source.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
+        last = source.execute(
+            "SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'"
+        ).fetchone()[0]
         known = last is not None or source.execute("SELECT count(*) FROM spool").fetchone()[0] == 0
     except sqlite3.DatabaseError:
         last, known = None, False
     target.execute("DELETE FROM sqlite_sequence WHERE name = 'spool'")
-    target.execute("INSERT INTO sqlite_sequence VALUES ('spool', ?)", (max(last or 0, seen) + (0 if known else _FAR),))
+    target.execute(
+        "INSERT INTO sqlite_sequence VALUES ('spool', ?)",
+        (max(last or 0, seen) + (0 if known else _FAR),),
+    )
     return known

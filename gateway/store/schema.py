@@ -1,8 +1,9 @@
 """The tables of `DATA/gateway.db`, and how the file is opened.
 
-`meta`, `spool`, `batch` and `batch_content` are shared with the uplink (README.md); the others belong to the broker. STRICT: a topic
-`0123` stays text. Times are milliseconds on the broker's time axis unless said otherwise; what the columns hold stands beside the row
-types in `gateway/broker/commit.py`.
+`meta`, `spool`, `batch` and `batch_content` are shared with the uplink (README.md); the others
+belong to the broker. STRICT: a topic `0123` stays text. Times are milliseconds on the broker's time
+axis unless said otherwise; what the columns hold stands beside the row types in
+`gateway/broker/commit.py`.
 """
 
 import secrets
@@ -30,29 +31,37 @@ CREATE TABLE spool (
     client TEXT NOT NULL, topic TEXT NOT NULL, payload BLOB NOT NULL,
     boot INTEGER NOT NULL, monotonic INTEGER NOT NULL, received INTEGER) STRICT;
 CREATE TABLE batch (
-    number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
     sha256 TEXT NOT NULL, cut INTEGER NOT NULL, landed INTEGER) STRICT;
-CREATE TABLE batch_content (number INTEGER PRIMARY KEY, spool_bytes INTEGER NOT NULL, keys BLOB NOT NULL) STRICT;
+CREATE TABLE batch_content (number INTEGER PRIMARY KEY, spool_bytes INTEGER NOT NULL,
+    keys BLOB NOT NULL) STRICT;
 
 CREATE TABLE session (
-    id INTEGER PRIMARY KEY, client TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, left INTEGER, incarnation INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, client TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, left INTEGER,
+    incarnation INTEGER NOT NULL,
     user TEXT) STRICT;
 CREATE TABLE subscription (
     session INTEGER, filter TEXT, options INTEGER NOT NULL, identifier INTEGER NOT NULL,
     PRIMARY KEY (session, filter)) STRICT, WITHOUT ROWID;
 CREATE TABLE flow (
-    session INTEGER PRIMARY KEY, received BLOB NOT NULL, next INTEGER NOT NULL, sent BLOB NOT NULL, released BLOB NOT NULL) STRICT;
+    session INTEGER PRIMARY KEY, received BLOB NOT NULL, next INTEGER NOT NULL, sent BLOB NOT NULL,
+    released BLOB NOT NULL) STRICT;
 CREATE TABLE message (
     id INTEGER PRIMARY KEY, topic TEXT NOT NULL, retain INTEGER NOT NULL, count INTEGER NOT NULL,
     properties BLOB NOT NULL, expires INTEGER, body BLOB NOT NULL) STRICT;
 CREATE TABLE queue (
-    session INTEGER, first INTEGER, count INTEGER NOT NULL, message INTEGER NOT NULL, skip INTEGER NOT NULL, flags INTEGER NOT NULL,
-    extra BLOB NOT NULL, share TEXT NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (session, first)) STRICT, WITHOUT ROWID;
+    session INTEGER, first INTEGER, count INTEGER NOT NULL, message INTEGER NOT NULL,
+    skip INTEGER NOT NULL, flags INTEGER NOT NULL,
+    extra BLOB NOT NULL, share TEXT NOT NULL, size INTEGER NOT NULL,
+    PRIMARY KEY (session, first)) STRICT, WITHOUT ROWID;
 CREATE TABLE retained (
-    topic TEXT PRIMARY KEY, client TEXT NOT NULL, qos INTEGER NOT NULL, properties BLOB NOT NULL, expires INTEGER,
+    topic TEXT PRIMARY KEY, client TEXT NOT NULL, qos INTEGER NOT NULL, properties BLOB NOT NULL,
+    expires INTEGER,
     payload BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE will (
-    client TEXT PRIMARY KEY, due INTEGER, delay INTEGER NOT NULL, topic TEXT NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL,
+    client TEXT PRIMARY KEY, due INTEGER, delay INTEGER NOT NULL, topic TEXT NOT NULL,
+    qos INTEGER NOT NULL, retain INTEGER NOT NULL,
     properties BLOB NOT NULL, expiry INTEGER, payload BLOB NOT NULL) STRICT, WITHOUT ROWID;
 """
 
@@ -67,12 +76,17 @@ class StoreError(OncewayError):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a database file for reading and writing, in autocommit mode, usable from any one thread at a time."""
-    database = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    """Open a database file for reading and writing, in autocommit mode, usable from any one thread
+    at a time.
+    """
+    database = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
     database.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
-    database.execute("PRAGMA secure_delete=FAST")  # Debian's default writes each page of a deleted message once more, as zeros
+    # Debian's default writes each page of a deleted message once more, as zeros
+    database.execute("PRAGMA secure_delete=FAST")
     return database
 
 
@@ -94,28 +108,44 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:
-        raise StoreError(f"cannot make the data directory ({error.strerror})", str(folder)) from error
+        raise StoreError(
+            f"cannot make the data directory ({error.strerror})", str(folder)
+        ) from error
 
 
 def salvaged(folder: Path) -> list[Path]:
-    """A whole new store that has not taken the place of the damaged one yet, because `onceway store salvage` was interrupted."""
+    """A whole new store that has not taken the place of the damaged one yet, because `onceway store
+    salvage` was interrupted.
+    """
     return sorted(folder.glob("salvaged-*.db"))
 
 
 def refuse_half_salvaged(folder: Path) -> None:
-    """StoreError while a salvaged store waits to take its place: what is there now is not what will be."""
+    """StoreError while a salvaged store waits to take its place: what is there now is not what will
+    be.
+    """
     if salvaged(folder):
-        raise StoreError("a salvage was interrupted", str(folder / FILE), f"Run it again: onceway store salvage --data {folder}")
+        raise StoreError(
+            "a salvage was interrupted",
+            str(folder / FILE),
+            f"Run it again: onceway store salvage --data {folder}",
+        )
 
 
 def refuse_orphaned(path: Path) -> None:
     """StoreError while there is a log without its database: SQLite would delete it."""
     if damage := wal.orphaned(path):
-        raise StoreError(f"the store is damaged ({damage})", str(path), "Bring the database back from a copy, or move the log away")
+        raise StoreError(
+            f"the store is damaged ({damage})",
+            str(path),
+            "Bring the database back from a copy, or move the log away",
+        )
 
 
 def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
-    """Open the store in a folder; make it when there is none. gateway: its name. StoreError when it cannot be used."""
+    """Open the store in a folder; make it when there is none. gateway: its name. StoreError when it
+    cannot be used.
+    """
     path = folder / FILE
     refuse_half_salvaged(folder)
     refuse_orphaned(path)
@@ -124,11 +154,19 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
         with database:
             database.execute("BEGIN IMMEDIATE")  # nobody else appends to the log, or starts it anew
             if damage := wal.damage(path):
-                raise StoreError(f"the store is damaged ({damage})", str(path), f"See: onceway store salvage --data {folder}")
+                raise StoreError(
+                    f"the store is damaged ({damage})",
+                    str(path),
+                    f"See: onceway store salvage --data {folder}",
+                )
             rewrite_log(path)
         prepare(database, gateway)
     except OSError as error:
-        raise StoreError(f"the disk does not take the store's log ({error.strerror})", str(path), "Look at the disk") from error
+        raise StoreError(
+            f"the disk does not take the store's log ({error.strerror})",
+            str(path),
+            "Look at the disk",
+        ) from error
     except sqlite3.DatabaseError as error:
         raise unusable(folder, error) from error
     return database
@@ -139,20 +177,31 @@ def unusable(folder: Path, error: Exception) -> StoreError:
     if isinstance(error, sqlite3.OperationalError):
         hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
         return StoreError(f"the store cannot be opened ({error})", str(folder / FILE), hint)
-    return StoreError(f"the store is damaged ({error})", str(folder / FILE), f"See: onceway store salvage --data {folder}")
+    return StoreError(
+        f"the store is damaged ({error})",
+        str(folder / FILE),
+        f"See: onceway store salvage --data {folder}",
+    )
 
 
 def prepare(database: sqlite3.Connection, gateway: str) -> None:
     """Make the tables where there are none. StoreError when a newer version made them."""
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
-        text = f"the store was written by a newer Onceway (schema {version}, this one knows {SCHEMA_VERSION})"
+        text = (
+            f"the store was written by a newer Onceway (schema {version}, this one knows"
+            f" {SCHEMA_VERSION})"
+        )
         raise StoreError(text, hint="Upgrade Onceway")
     if version == 0:
-        database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
+        database.executescript(
+            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
+        )
     elif version < SCHEMA_VERSION:
         steps = " ".join(_UPGRADES[older] for older in range(version, SCHEMA_VERSION))
-        database.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
+        database.executescript(
+            f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
+        )
     with database:
         database.execute("BEGIN IMMEDIATE")
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))

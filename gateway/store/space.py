@@ -1,17 +1,21 @@
-"""Room on the disk: how much messages may still take of it, and a reserve for all else when something has filled it.
+"""Room on the disk: how much messages may still take of it, and a reserve for all else when
+something has filled it.
 
-In: the data directory, and the open store between two commits. Out: `room`, beyond which messages are refused before they are in a commit;
-and `DATA/reserve`, a file that is given back to the disk when there is nothing else left, so that acknowledgements, sessions and deletes
-go on.
+In: the data directory, and the open store between two commits. Out: `room`, beyond which messages
+are refused before they are in a commit; and `DATA/reserve`, a file that is given back to the disk
+when there is nothing else left, so that acknowledgements, sessions and deletes go on.
 
-When messages fill the disk, two things are counted: what is outside of the database (free, or the reserve), and what there is in all, with
-the pages that are free inside the database, less what the log has still to bring there. A message takes its place in the log, and again in
-the database when the log is copied; deletes make room inside, never outside. So the database may grow until two reserves are left in all,
-which are outside then, and the log until one is left outside: what was deleted always makes room for others.
+When messages fill the disk, two things are counted: what is outside of the database (free, or the
+reserve), and what there is in all, with the pages that are free inside the database, less what the
+log has still to bring there. A message takes its place in the log, and again in the database when
+the log is copied; deletes make room inside, never outside. So the database may grow until two
+reserves are left in all, which are outside then, and the log until one is left outside: what was
+deleted always makes room for others.
 
-When something else takes all of the disk at once, the reserve is what is left: for one commit that is written and one that was gathered
-meanwhile, each of at most one `backlog` (1/8); for what of the log is not in the database (kept below 1/4), which grows by both, and for
-both of them there. That is 3/4; the rest is for what goes on.
+When something else takes all of the disk at once, the reserve is what is left: for one commit that
+is written and one that was gathered meanwhile, each of at most one `backlog` (1/8); for what of the
+log is not in the database (kept below 1/4), which grows by both, and for both of them there. That
+is 3/4; the rest is for what goes on.
 """
 
 import contextlib
@@ -60,8 +64,9 @@ def release(folder: Path) -> bool:
 
 
 class Space:
-    """Used by the writer's thread, with its connection. room: bytes of messages that may still come. short: there is none. backlog: bytes
-    of them that should wait for the disk at one time."""
+    """Used by the writer's thread, with its connection. room: bytes of messages that may still
+    come. short: there is none. backlog: bytes of them that should wait for the disk at one time.
+    """
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         disk = os.statvfs(folder)
@@ -107,7 +112,9 @@ class Space:
     def _judge(self, above: int) -> None:
         short = above < (_HIGH if self.short else _LOW) * self._size
         if short and not self.short:
-            log.error("the disk is full but for a reserve; new messages are refused until there is space")
+            log.error(
+                "the disk is full but for a reserve; new messages are refused until there is space"
+            )
         elif self.short and not short:
             log.warning("there is space on the disk again")
         self.short = short
@@ -142,7 +149,8 @@ class Space:
             return
         self._database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")
         try:
-            with contextlib.suppress(sqlite3.Error):  # the disk may be too full for it: then there is more reason to refuse messages
+            # the disk may be too full for it: then there is more reason to refuse messages
+            with contextlib.suppress(sqlite3.Error):
                 self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")

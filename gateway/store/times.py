@@ -1,4 +1,6 @@
-"""How long commits take. In: seconds, from the writer's thread. Out: histograms, read by whoever looks, from any thread."""
+"""How long commits take. In: seconds, from the writer's thread. Out: histograms, read by whoever
+looks, from any thread.
+"""
 
 from bisect import bisect_left
 
@@ -7,8 +9,9 @@ BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Histogram:
-    """counts: how many samples fell at or below each of `BOUNDS_S` and above the one before, and at last those above all. total: their
-    sum in seconds."""
+    """counts: how many samples fell at or below each of `BOUNDS_S` and above the one before, and at
+    last those above all. total: their sum in seconds.
+    """
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
@@ -20,8 +23,9 @@ class Histogram:
 
 
 class CommitTimes:
-    """commit: whole transactions. sync: their COMMIT alone, which writes the log and waits for fsync. failures: tries that failed. error:
-    of the last one, None once it has succeeded."""
+    """commit: whole transactions. sync: their COMMIT alone, which writes the log and waits for
+    fsync. failures: tries that failed. error: of the last one, None once it has succeeded.
+    """
 
     def __init__(self) -> None:
         self.commit = Histogram()

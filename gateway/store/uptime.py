@@ -1,8 +1,9 @@
 """Where the broker's time axis goes on after the gateway was off.
 
-In: what was noted while it ran, `meta.axis` every now and then and `meta.uptime` once for each start; the kernel's clock, which outlives
-the gateway's process, and the time of day if it is known. Out: where the axis stands now. The uptime is exact, and after a reboot it says
-nothing; the other note is as old as the last commit that carried it.
+In: what was noted while it ran, `meta.axis` every now and then and `meta.uptime` once for each
+start; the kernel's clock, which outlives the gateway's process, and the time of day if it is known.
+Out: where the axis stands now. The uptime is exact, and after a reboot it says nothing; the other
+note is as old as the last commit that carried it.
 """
 
 import sqlite3
@@ -15,7 +16,9 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """machine: which start of the machine this is, another one after each reboot. seconds: since then."""
+    """machine: which start of the machine this is, another one after each reboot. seconds: since
+    then.
+    """
 
     machine: str
     seconds: float
@@ -30,7 +33,9 @@ def uptime() -> Uptime | None:
 
 
 def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
-    """Where the time axis goes on, in seconds, if it goes on now. `meta.axis` is `milliseconds` or `milliseconds at µs UTC`."""
+    """Where the time axis goes on, in seconds, if it goes on now. `meta.axis` is `milliseconds` or
+    `milliseconds at µs UTC`.
+    """
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
     stood, _, known = found[0].partition(" at ") if found else ("0", "", "")
     exact = _axis_by_uptime(database, uptime)
@@ -53,8 +58,9 @@ def save_uptime(database: sqlite3.Connection, axis: float, now: Uptime) -> None:
 
 
 def _axis_by_uptime(database: sqlite3.Connection, now: Uptime | None) -> float | None:
-    """The time axis in seconds; None when the machine was started again, or for the first time. `meta.uptime` is `milliseconds at
-    milliseconds of uptime of machine`."""
+    """The time axis in seconds; None when the machine was started again, or for the first time.
+    `meta.uptime` is `milliseconds at milliseconds of uptime of machine`.
+    """
     found = database.execute("SELECT value FROM meta WHERE key = 'uptime'").fetchone()
     if now is None or found is None:
         return None

@@ -1,4 +1,5 @@
-"""What people see of a store while no gateway runs on it, and retained messages at any time. Read only.
+"""What people see of a store while no gateway runs on it, and retained messages at any time. Read
+only.
 
 In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, and retained messages.
 """
@@ -21,15 +22,19 @@ _SESSIONS = """
     SELECT id, client, expiry, left, incarnation, user,
         coalesce(next, 1), coalesce(sent, x''), coalesce(released, x''), coalesce(received, x''),
         (SELECT count(*) FROM subscription WHERE session = id),
-        (SELECT coalesce(sum(max(0, first + count - max(first, coalesce(next, 1)))), 0) FROM queue WHERE queue.session = id),
-        (SELECT coalesce(sum(max(0, first + count - max(first, coalesce(next, 1))) * size), 0) FROM queue WHERE queue.session = id)
+        (SELECT coalesce(sum(max(0, first + count - max(first, coalesce(next, 1)))), 0)
+        FROM queue WHERE queue.session = id),
+        (SELECT coalesce(sum(max(0, first + count - max(first, coalesce(next, 1))) * size), 0)
+        FROM queue WHERE queue.session = id)
     FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedView:
-    """client: who published it. bytes: of the payload. expires_s: seconds until it expires, None for never."""
+    """client: who published it. bytes: of the payload. expires_s: seconds until it expires, None
+    for never.
+    """
 
     topic: str
     client: str
@@ -50,9 +55,14 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def sessions(folder: Path, utc: int | None) -> list[SessionView]:
-    """Every session, in the order in which they began. utc: µs since 1970, None while the clock is not known."""
+    """Every session, in the order in which they began. utc: µs since 1970, None while the clock is
+    not known.
+    """
     with _opened(folder) as database:
-        return [_session(database, row, axis(database, utc, uptime())) for row in database.execute(f"{_SESSIONS} ORDER BY id")]
+        return [
+            _session(database, row, axis(database, utc, uptime()))
+            for row in database.execute(f"{_SESSIONS} ORDER BY id")
+        ]
 
 
 def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None:
@@ -61,30 +71,63 @@ def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None
         row = database.execute(f"{_SESSIONS} AND client = ?", (client,)).fetchone()
         if row is None:
             return None
-        found = database.execute("SELECT filter, options, identifier FROM subscription WHERE session = ? ORDER BY filter", row[:1])
+        found = database.execute(
+            "SELECT filter, options, identifier FROM subscription WHERE session = ? ORDER BY"
+            " filter",
+            row[:1],
+        )
         subscriptions = [asdict(subscription_view(Subscription.stored(*item))) for item in found]
-        return asdict(_session(database, row, axis(database, utc, uptime()))) | {"subscriptions": subscriptions}
+        return asdict(_session(database, row, axis(database, utc, uptime()))) | {
+            "subscriptions": subscriptions
+        }
 
 
 def retained(folder: Path, utc: int | None) -> list[RetainedView]:
     """Every retained message, by topic. A gateway may run meanwhile."""
     with _opened(folder) as database:
         now = axis(database, utc, uptime())
-        rows = database.execute("SELECT topic, client, qos, length(payload), expires FROM retained ORDER BY topic")
+        rows = database.execute(
+            "SELECT topic, client, qos, length(payload), expires FROM retained ORDER BY topic"
+        )
         return [
-            RetainedView(topic, client, qos, size, None if expires is None else max(0, round(expires / 1000 - now)))
+            RetainedView(
+                topic,
+                client,
+                qos,
+                size,
+                None if expires is None else max(0, round(expires / 1000 - now)),
+            )
             for topic, client, qos, size, expires in rows
         ]
 
 
 def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> SessionView:
-    number, client, expiry, left, incarnation, user, next_number, sent, released, received, subscriptions, unsent, unsent_bytes = row
+    (
+        number,
+        client,
+        expiry,
+        left,
+        incarnation,
+        user,
+        next_number,
+        sent,
+        released,
+        received,
+        subscriptions,
+        unsent,
+        unsent_bytes,
+    ) = row
     flying = set(unpack_ids(sent))
     flown_bytes = 0
     if flying:
-        rows = database.execute("SELECT first, count, size FROM queue WHERE session = ? AND first < ?", (number, next_number))
+        rows = database.execute(
+            "SELECT first, count, size FROM queue WHERE session = ? AND first < ?",
+            (number, next_number),
+        )
         for first, count, size in rows:
-            flown = sum(packet_id(n) in flying for n in range(first, min(first + count, next_number)))
+            flown = sum(
+                packet_id(n) in flying for n in range(first, min(first + count, next_number))
+            )
             flown_bytes += flown * (size + OVERHEAD)
     return SessionView(
         client=client,
@@ -104,6 +147,12 @@ def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> 
 
 
 def end_session(database: sqlite3.Connection, client: str) -> bool:
-    """Let a session end: the next start of the gateway forgets it, publishes its will and gives what it held for shared subscriptions to
-    others. False when there is none. No gateway may run."""
-    return database.execute("UPDATE session SET expiry = 0 WHERE client = ? AND expiry > 0", (client,)).rowcount > 0
+    """Let a session end: the next start of the gateway forgets it, publishes its will and gives
+    what it held for shared subscriptions to others. False when there is none. No gateway may run.
+    """
+    return (
+        database.execute(
+            "UPDATE session SET expiry = 0 WHERE client = ? AND expiry > 0", (client,)
+        ).rowcount
+        > 0
+    )

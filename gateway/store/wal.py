@@ -1,9 +1,11 @@
 """Whether the write-ahead log has lost commits that were on the disk once.
 
-In: a database that was opened, with its log. Out: what is missing, in words. SQLite reads a log up to the first frame whose checksum is
-wrong and takes the rest for a commit that a power cut tore. With synchronous=FULL only the last commit can be torn: each one is on the
-disk before the next one begins. So when more than one whole commit stands behind that frame, or the log's header is wrong, it was not a
-power cut, and promises are gone with them. The format: https://www.sqlite.org/fileformat2.html#walformat.
+In: a database that was opened, with its log. Out: what is missing, in words. SQLite reads a log up
+to the first frame whose checksum is wrong and takes the rest for a commit that a power cut tore.
+With synchronous=FULL only the last commit can be torn: each one is on the disk before the next one
+begins. So when more than one whole commit stands behind that frame, or the log's header is wrong,
+it was not a power cut, and promises are gone with them. The format:
+https://www.sqlite.org/fileformat2.html#walformat.
 """
 
 import contextlib
@@ -20,7 +22,9 @@ _LAST_FRAME_AT = 16
 
 
 def orphaned(path: Path) -> str | None:
-    """Whether the log has lost its database, before SQLite opens it: it would delete the log and begin an empty store."""
+    """Whether the log has lost its database, before SQLite opens it: it would delete the log and
+    begin an empty store.
+    """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
         return "the log is there, but the database is empty or gone"
@@ -28,7 +32,9 @@ def orphaned(path: Path) -> str | None:
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with the log of the database at `path`, which SQLite has open; None when nothing is. Others may write meanwhile."""
+    """What is wrong with the log of the database at `path`, which SQLite has open; None when
+    nothing is. Others may write meanwhile.
+    """
     log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
     if not (log.exists() and index.exists()):
         return None
@@ -53,14 +59,19 @@ def _look(log: Path, frames: int) -> str | None:
             _, size, *mark = _FRAME.unpack(head)
             commits += mark == salt and size > 0
             at += page + _FRAME_BYTES
-    return f"the log is damaged behind frame {frames}: {commits} commits cannot be read" if commits > 1 else None
+    return (
+        f"the log is damaged behind frame {frames}: {commits} commits cannot be read"
+        if commits > 1
+        else None
+    )
 
 
 def _last_frame(index: Path) -> int:
     """As SQLite has noted it for all who have the database open.
 
-    Read through the descriptor that SQLite has: closing one of our own would drop every lock that this process has on the file (fcntl(2)),
-    and SQLite's are on this one. Whoever opened the database next would take it for his alone and truncate the index under our feet.
+    Read through the descriptor that SQLite has: closing one of our own would drop every lock that
+    this process has on the file (fcntl(2)), and SQLite's are on this one. Whoever opened the
+    database next would take it for his alone and truncate the index under our feet.
     """
     data = os.pread(_descriptor(index), _LAST_FRAME.size, _LAST_FRAME_AT)
     return int(_LAST_FRAME.unpack(data)[0]) if len(data) == _LAST_FRAME.size else 0

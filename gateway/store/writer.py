@@ -1,8 +1,9 @@
 """The one thread that writes the store while a gateway runs.
 
-In: commits, in order. Out: a callback when each is on disk. The thread holds no state of the broker. A commit that finds the disk full is
-written into the reserve (`space.py`). One that fails for good (no reserve is left, input/output error) is tried again until it succeeds or
-the writer is stopped: whoever waits for it goes on waiting, and no acknowledgement is forged.
+In: commits, in order. Out: a callback when each is on disk. The thread holds no state of the
+broker. A commit that finds the disk full is written into the reserve (`space.py`). One that fails
+for good (no reserve is left, input/output error) is tried again until it succeeds or the writer is
+stopped: whoever waits for it goes on waiting, and no acknowledgement is forged.
 """
 
 import contextlib
@@ -34,8 +35,10 @@ _NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOE
 
 
 class Writer:
-    """Callbacks, all on the writer's thread. done: a commit's number, when it is on disk. failed: a commit's error, before it is tried
-    again. landed: what is left in the spool, when it was asked for. times: of the commits so far. space: on the disk."""
+    """Callbacks, all on the writer's thread. done: a commit's number, when it is on disk. failed: a
+    commit's error, before it is tried again. landed: what is left in the spool, when it was asked
+    for. times: of the commits so far. space: on the disk.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,9 @@ class Writer:
         self._done = done
         self._failed = failed
         self._landed = landed
-        self._orders: SimpleQueue[Commit | Callable[[sqlite3.Connection], None] | None] = SimpleQueue()
+        self._orders: SimpleQueue[Commit | Callable[[sqlite3.Connection], None] | None] = (
+            SimpleQueue()
+        )
         self._stopping = threading.Event()
         self._gave_up = False
         self._checkpointer = Checkpointer(folder / FILE, self._orders.put)
@@ -62,10 +67,15 @@ class Writer:
         self._orders.put(commit)
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
-        """Read what an order asks for, after what was submitted before it. answer: called on the writer's thread."""
+        """Read what an order asks for, after what was submitted before it. answer: called on the
+        writer's thread.
+        """
 
         def read(database: sqlite3.Connection) -> None:
-            answer(order, load(database, order) if isinstance(order, Load) else collect(database, order))
+            answer(
+                order,
+                load(database, order) if isinstance(order, Load) else collect(database, order),
+            )
 
         self._orders.put(read)
 
@@ -78,7 +88,9 @@ class Writer:
         self._orders.put(lambda _: self.space.look())
 
     def stop(self, axis: float, utc: int | None) -> None:
-        """Finish what was submitted, note the time, and stop; a commit that keeps failing is given up."""
+        """Finish what was submitted, note the time, and stop; a commit that keeps failing is given
+        up.
+        """
         self._stopping.set()
         self._orders.put(None)
         self._thread.join()
@@ -94,7 +106,9 @@ class Writer:
             if not isinstance(order, Commit):
                 self._read(order)
             elif self._gave_up:
-                continue  # a commit says what is new since the one before: without that one it would not be true
+                # a commit says what is new since the one before: without that one it would not be
+                # true
+                continue
             elif self._write(order):
                 self.space.look()
                 self._done(order.number)
@@ -114,11 +128,15 @@ class Writer:
 
     def _look(self, database: sqlite3.Connection) -> None:
         with contextlib.suppress(sqlite3.Error):
-            row = database.execute("SELECT id, boot, monotonic, received FROM spool ORDER BY id LIMIT 1").fetchone()
+            row = database.execute(
+                "SELECT id, boot, monotonic, received FROM spool ORDER BY id LIMIT 1"
+            ).fetchone()
             if row is not None:
                 self._landed(row[0], Oldest(*row[1:]))
                 return
-            newest = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
+            newest = database.execute(
+                "SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'"
+            ).fetchone()[0]
             self._landed((newest or 0) + 1, None)
 
     def _write(self, commit: Commit) -> bool:
@@ -135,8 +153,17 @@ class Writer:
                 self._failed(error)
                 if not tries:
                     name = getattr(error, "sqlite_errorname", "no code of SQLite")
-                    advice = "" if isinstance(error, sqlite3.OperationalError) else ". Stop the gateway and run: onceway store check"
-                    log.error("the store takes no data (%s, %s); nothing is acknowledged until it does%s", error, name, advice)
+                    advice = (
+                        ""
+                        if isinstance(error, sqlite3.OperationalError)
+                        else ". Stop the gateway and run: onceway store check"
+                    )
+                    log.error(
+                        "the store takes no data (%s, %s); nothing is acknowledged until it does%s",
+                        error,
+                        name,
+                        advice,
+                    )
                 tries += 1
                 if self._stopping.wait(RETRY_S):
                     return False

@@ -1,4 +1,6 @@
-"""Spool to landing place: cuts rows of the spool into numbered, immutable batches and takes them to a landing URL.
+"""Spool to landing place: cuts rows of the spool into numbered, immutable batches and takes them to
+a landing URL.
 
-In: rows of the table `spool` (`gateway/store/README.md`). Out: Parquet files and manifests (README.md beside this file).
+In: rows of the table `spool` (`gateway/store/README.md`). Out: Parquet files and manifests
+(README.md beside this file).
 """

@@ -1,4 +1,6 @@
-"""`onceway uplink`: the process that takes the spool to the landing place, and a look at how it is doing."""
+"""`onceway uplink`: the process that takes the spool to the landing place, and a look at how it is
+doing.
+"""
 
 import json
 import logging
@@ -29,12 +31,25 @@ LOOK_S = 1.0
 
 log = logging.getLogger(__name__)
 
-app = typer.Typer(no_args_is_help=True, help="Take the spool to the landing place in numbered batches.")
+app = typer.Typer(
+    no_args_is_help=True, help="Take the spool to the landing place in numbered batches."
+)
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The gateway's configuration file.")]
-DataOption = Annotated[Path | None, typer.Option("--data", help="The gateway's data directory, instead of --config.")]
-LandingOption = Annotated[str | None, typer.Option("--landing", help="Landing URL, such as file:///srv/landing or s3://bucket/folder.")]
-NameOption = Annotated[str | None, typer.Option("--name", help="The gateway's name, instead of the one in --config.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="The gateway's configuration file.")
+]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="The gateway's data directory, instead of --config.")
+]
+LandingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--landing", help="Landing URL, such as file:///srv/landing or s3://bucket/folder."
+    ),
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="The gateway's name, instead of the one in --config.")
+]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")]
 
@@ -59,7 +74,10 @@ def _landing_alone(landing: str) -> UplinkSection:
 def _job(config: Path | None, data: Path | None, landing: str | None, name: str | None) -> Job:
     if config is None:
         if data is None or landing is None:
-            raise OncewayError("say where the spool is and where it goes", hint="Use --config FILE, or --data DIR with --landing URL.")
+            raise OncewayError(
+                "say where the spool is and where it goes",
+                hint="Use --config FILE, or --data DIR with --landing URL.",
+            )
         return Job(data, name, _landing_alone(landing), LogSection())
     loaded = load_config(config)
     settings = loaded.uplink
@@ -67,7 +85,9 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
         checked = _landing_alone(landing)
         settings = settings.model_copy(update={"landing": checked.landing}) if settings else checked
     if settings is None:
-        raise OncewayError("the section [uplink] is missing", str(config), 'Add it with landing = "URL".')
+        raise OncewayError(
+            "the section [uplink] is missing", str(config), 'Add it with landing = "URL".'
+        )
     return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log)
 
 
@@ -77,12 +97,15 @@ def _check_name(spool: Spool, job: Job) -> None:
         raise OncewayError(
             f"this database belongs to the gateway {name}, not {job.name}",
             str(job.data),
-            "After a change of name, start the gateway first. Two gateways need a data directory each.",
+            "After a change of name, start the gateway first. Two gateways need a data directory"
+            " each.",
         )
 
 
 def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
-    """Wait for the gateway's first start, which makes the database; a folder that is not there is an error. None when asked to stop."""
+    """Wait for the gateway's first start, which makes the database; a folder that is not there is
+    an error. None when asked to stop.
+    """
     said = False
     while not stop.is_set():
         try:
@@ -102,11 +125,19 @@ def _introduce(spool: Spool, settings: UplinkSection) -> None:
     """One line in the log that says which uplink this is."""
     origin, waiting = spool.origin(), spool.unlanded()
     number = waiting.number if waiting else spool.last_cut()[0] + 1
-    log.info("uplink of %s, epoch %s, to %s; next batch: %d", origin.gateway, origin.epoch, without_password(settings.landing), number)
+    log.info(
+        "uplink of %s, epoch %s, to %s; next batch: %d",
+        origin.gateway,
+        origin.epoch,
+        without_password(settings.landing),
+        number,
+    )
 
 
 class _Impatient(BaseException):
-    """Raised in the middle of an operation that did not end within the grace time. Every step may be the last, so this one may."""
+    """Raised in the middle of an operation that did not end within the grace time. Every step may
+    be the last, so this one may.
+    """
 
 
 def _stop_by_signal() -> threading.Event:
@@ -132,15 +163,21 @@ def run(
     data: DataOption = None,
     landing: LandingOption = None,
     name: NameOption = None,
-    once: Annotated[bool, typer.Option("--once", help="Land what is in the spool now, then exit.")] = False,
-    log_format: Annotated[logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Land what is in the spool now, then exit.")
+    ] = False,
+    log_format: Annotated[
+        logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")
+    ] = None,
 ) -> None:
     """Cut the spool into batches and land them, until stopped.
 
     Example: onceway uplink run --config /etc/onceway/gateway.toml
     """
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
-    sys.modules.setdefault("numpy", cast(ModuleType, None))  # Arrow takes it along where it is installed: 11 MB that nothing here uses
+    # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Arrow takes it along where it is installed: 11 MB that nothing here uses
+    sys.modules.setdefault("numpy", cast(ModuleType, None))
     from gateway.uplink.cutter import Cutter
     from gateway.uplink.runner import Uplink
 
@@ -153,7 +190,12 @@ def run(
     settings = job.settings
     with found as spool, closing(ProcessLock(job.data / "uplink.lock")):
         _check_name(spool, job)
-        uplink = Uplink(spool, Cutter(spool, job.data, settings), settings, lambda: open_landing(settings.landing, settings.options))
+        uplink = Uplink(
+            spool,
+            Cutter(spool, job.data, settings),
+            settings,
+            lambda: open_landing(settings.landing, settings.options),
+        )
         _introduce(spool, settings)
         notify("READY=1")
         with suppress(_Impatient):
@@ -169,7 +211,8 @@ def claim(
     name: NameOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make this gateway the owner of its name at the landing place: after its card was replaced, or the place was moved.
+    """Make this gateway the owner of its name at the landing place: after its card was replaced, or
+    the place was moved.
 
     Stop the other gateway of that name first, and this gateway's uplink.
 

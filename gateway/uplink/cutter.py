@@ -1,7 +1,9 @@
-"""Cuts the spool into batches: when one is due, which rows it takes, and the file that keeps its bytes until they have landed.
+"""Cuts the spool into batches: when one is due, which rows it takes, and the file that keeps its
+bytes until they have landed.
 
-In: waiting rows. Out: DATA/batches/NUMBER.parquet on the disk, then its row in the table `batch`. A crash in between leaves a file
-without a row; the next cut writes over it, and that is safe because no byte of it was ever sent.
+In: waiting rows. Out: DATA/batches/NUMBER.parquet on the disk, then its row in the table `batch`. A
+crash in between leaves a file without a row; the next cut writes over it, and that is safe because
+no byte of it was ever sent.
 """
 
 import logging
@@ -24,7 +26,9 @@ CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
 
 
 class Cutter:
-    """Cuts one batch at a time. Age is measured by this process's monotonic clock, so a wrong wall clock never holds a reading back."""
+    """Cuts one batch at a time. Age is measured by this process's monotonic clock, so a wrong wall
+    clock never holds a reading back.
+    """
 
     def __init__(self, spool: Spool, data: Path, limits: UplinkSection) -> None:
         self._spool = spool
@@ -33,7 +37,9 @@ class Cutter:
         try:
             self._folder.mkdir(mode=0o750, exist_ok=True)
         except OSError as error:
-            raise OncewayError(f"cannot make the folder of batches ({error.strerror})", str(self._folder)) from error
+            raise OncewayError(
+                f"cannot make the folder of batches ({error.strerror})", str(self._folder)
+            ) from error
         self._waiting_since: float | None = None
         self._clockless_since: float | None = None
         self.tidy()
@@ -61,22 +67,39 @@ class Cutter:
         return flush or ((full or old) and not self._waits_for_clock(now))
 
     def _waits_for_clock(self, now: float) -> bool:
-        """A Pi learns the time from the network, often in the moment when the uplink comes up: give the gateway a chance to fill it in."""
+        """A Pi learns the time from the network, often in the moment when the uplink comes up: give
+        the gateway a chance to fill it in.
+        """
         if not self._spool.lacks_time(self._limits.batch_count):
             self._clockless_since = None
             return False
         if self._clockless_since is None:
             self._clockless_since = now
-            log.info("readings have no time yet: waiting at most %.0f s for this machine's clock to be synchronised", CLOCK_WAIT_S)
+            log.info(
+                "readings have no time yet: waiting at most %.0f s for this machine's clock to be"
+                " synchronised",
+                CLOCK_WAIT_S,
+            )
         return now - self._clockless_since < CLOCK_WAIT_S
 
     def cut(self) -> Cut:
-        """Cut the oldest waiting rows into the next batch. Raises OSError when the disk is full, and nothing has changed then."""
+        """Cut the oldest waiting rows into the next batch. Raises OSError when the disk is full,
+        and nothing has changed then.
+        """
         number, last = self._spool.last_cut()
         rows = self._spool.rows(last, self._limits.batch_count, self._limits.batch_bytes)
         data = encode(rows, self._spool.origin(), number + 1)
         self._write(number + 1, data)
-        cut = Cut(number + 1, rows[0][-1], rows[-1][-1], len(rows), len(data), sha256(data), time.time_ns() // 1000, None)
+        cut = Cut(
+            number + 1,
+            rows[0][-1],
+            rows[-1][-1],
+            len(rows),
+            len(data),
+            sha256(data),
+            time.time_ns() // 1000,
+            None,
+        )
         spool_bytes = sum(len(row[4].encode()) + len(row[5]) + ROW_OVERHEAD for row in rows)
         self._spool.record(cut, spool_bytes, pack(row[:3] for row in rows))
         self._waiting_since = None
@@ -95,13 +118,18 @@ class Cutter:
     def load(self, cut: Cut) -> bytes | None:
         """The bytes of a batch, as they were when it was cut.
 
-        A file that the disk lost or damaged is made again from the spool, if pyarrow still writes the same bytes. None: it does not.
+        A file that the disk lost or damaged is made again from the spool, if pyarrow still writes
+        the same bytes. None: it does not.
         """
         path = self._path(cut.number)
         data = path.read_bytes() if path.exists() else b""
         if sha256(data) == cut.sha256:
             return data
-        data = encode(self._spool.rows(cut.first - 1, cut.rows, before=cut.last + 1), self._spool.origin(), cut.number)
+        data = encode(
+            self._spool.rows(cut.first - 1, cut.rows, before=cut.last + 1),
+            self._spool.origin(),
+            cut.number,
+        )
         if sha256(data) != cut.sha256:
             return None
         self._write(cut.number, data)

@@ -1,14 +1,16 @@
 """A new epoch: when this store's batch numbers cannot go on at the landing place.
 
-In: the spool, and what stands at the landing place under the numbers that this store wanted to use. Out: a new epoch with numbers from 1,
-without a reading lost or doubled.
+In: the spool, and what stands at the landing place under the numbers that this store wanted to use.
+Out: a new epoch with numbers from 1, without a reading lost or doubled.
 
-It is needed when another life of this store (it was restored from a backup, or its card was cloned) used the numbers, when a batch
-that was cut is damaged here and cannot be made again, and when the landing place was moved. After a restore, rows in the spool may
-have landed in the other life already. Device rows may land again, since their key is the same; rows of clients without identity have the
-epoch and the spool id as key, so they are compared with the landed batches one by one. The two lives share their rows up to the
-backup, and spool ids only grow, so the rows in common are the first ones. A backup may be restored more than once, so the batches of all
-epochs of this gateway are looked at.
+It is needed when another life of this store (it was restored from a backup, or its card was cloned)
+used the numbers, when a batch that was cut is damaged here and cannot be made again, and when the
+landing place was moved. After a restore, rows in the spool may have landed in the other life
+already. Device rows may land again, since their key is the same; rows of clients without identity
+have the epoch and the spool id as key, so they are compared with the landed batches one by one. The
+two lives share their rows up to the backup, and spool ids only grow, so the rows in common are the
+first ones. A backup may be restored more than once, so the batches of all epochs of this gateway
+are looked at.
 """
 
 import logging
@@ -30,14 +32,21 @@ def draw() -> str:
 
 
 def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
-    """Number `number` of this epoch cannot be landed by this store: go on under a new epoch and a new owner number.
+    """Number `number` of this epoch cannot be landed by this store: go on under a new epoch and a
+    new owner number.
 
-    The new owner number shuts out a twin that still runs. Raises Unreachable; then nothing has changed.
+    The new owner number shuts out a twin that still runs. Raises Unreachable; then nothing has
+    changed.
     """
     old = spool.origin()
     first_new = _first_not_landed(spool, landing, number)
     spool.renumber(draw(), {owner.SUCCESSOR: owner.new_number()}, first_new, new_key=True)
-    log.warning("batch numbers go on under the new epoch %s instead of %s (batch %d)", spool.origin().epoch, old.epoch, number)
+    log.warning(
+        "batch numbers go on under the new epoch %s instead of %s (batch %d)",
+        spool.origin().epoch,
+        old.epoch,
+        number,
+    )
 
 
 def begin_under_new_name(spool: Spool) -> None:
@@ -48,21 +57,29 @@ def begin_under_new_name(spool: Spool) -> None:
 def claim(spool: Spool, landing: Landing) -> None:
     """Make this store the owner of its name at the landing place, whoever's it was.
 
-    Where the last landed batch is not there, the place was moved or emptied, and numbers begin at 1 again. Keys stay as they are, for both
-    places may feed one table.
+    Where the last landed batch is not there, the place was moved or emptied, and numbers begin at 1
+    again. Keys stay as they are, for both places may feed one table.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
     if landed and landing.read(Manifest(origin, landed, 0, 0, "").name) is None:
         spool.renumber(draw(), {})
-    owner.take(spool, landing, spool.get(owner.SUCCESSOR) or spool.get(owner.OWNER) or owner.new_number())
+    owner.take(
+        spool, landing, spool.get(owner.SUCCESSOR) or spool.get(owner.OWNER) or owner.new_number()
+    )
 
 
 def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
-    """The spool id from which on our rows have landed in no life of this store. `number` is the first that is not ours in this epoch."""
+    """The spool id from which on our rows have landed in no life of this store. `number` is the
+    first that is not ours in this epoch.
+    """
     after = spool.oldest() - 1
     here = spool.origin()
-    others = [Feed(landing, replace(here, epoch=epoch)) for epoch in landing.epochs(here.gateway) if epoch != here.epoch]
+    others = [
+        Feed(landing, replace(here, epoch=epoch))
+        for epoch in landing.epochs(here.gateway)
+        if epoch != here.epoch
+    ]
     reached = None
     while reached != after:
         reached = after
@@ -73,7 +90,9 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
 
 
 def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
-    """The last of our rows above `after` that stands in `landed` without a gap; `after` when the first one differs."""
+    """The last of our rows above `after` that stands in `landed` without a gap; `after` when the
+    first one differs.
+    """
     for theirs in landed:
         if theirs[-1] <= after:
             continue
@@ -85,7 +104,9 @@ def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
 
 
 def _identity(row: Row) -> tuple[object, ...]:
-    """What is the same in all lives: not when it was received, for the clock may have been set since; without a device not its key."""
+    """What is the same in all lives: not when it was received, for the clock may have been set
+    since; without a device not its key.
+    """
     device, incarnation, sequence, client, topic, payload, _, boot, monotonic, spool_id = row
     key = None if device.startswith("@") else (device, incarnation, sequence)
     return key, client, topic, payload, boot, monotonic, spool_id
@@ -105,7 +126,9 @@ class Feed:
             number += 1
 
     def batch_before(self, spool_id: int) -> int:
-        """The number of the last batch that begins at or before a spool id, by galloping and bisecting; 1 when there is none."""
+        """The number of the last batch that begins at or before a spool id, by galloping and
+        bisecting; 1 when there is none.
+        """
         low, high = 1, 2
         while self._begins_by(high, spool_id):
             low, high = high, 2 * high

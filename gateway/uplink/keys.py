@@ -1,7 +1,9 @@
-"""Which publications are in a batch, in few bytes: what `onceway where` looks through after the rows have left the spool.
+"""Which publications are in a batch, in few bytes: what `onceway where` looks through after the
+rows have left the spool.
 
-In: (device, incarnation, sequence) of each row. Out: a blob, zlib over JSON `[[device, incarnation, [first, last, first, last, …]], …]`.
-Sequences of a device mostly follow one another, so a batch of 500 readings of 50 devices takes about 700 bytes.
+In: (device, incarnation, sequence) of each row. Out: a blob, zlib over JSON `[[device, incarnation,
+[first, last, first, last, …]], …]`. Sequences of a device mostly follow one another, so a batch of
+500 readings of 50 devices takes about 700 bytes.
 """
 
 import json
@@ -14,7 +16,11 @@ def pack(keys: Iterable[tuple[str, int, int]]) -> bytes:
     sequences: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for device, incarnation, sequence in keys:
         sequences[device, incarnation].append(sequence)
-    return zlib.compress(json.dumps([[*who, _ranges(found)] for who, found in sequences.items()], separators=(",", ":")).encode())
+    return zlib.compress(
+        json.dumps(
+            [[*who, _ranges(found)] for who, found in sequences.items()], separators=(",", ":")
+        ).encode()
+    )
 
 
 def _ranges(sequences: list[int]) -> list[int]:
@@ -31,5 +37,7 @@ def _ranges(sequences: list[int]) -> list[int]:
 def incarnations(blob: bytes, device: str, sequence: int) -> Iterator[int]:
     """The incarnations of `device` that have `sequence` in this batch."""
     for name, incarnation, bounds in json.loads(zlib.decompress(blob)):
-        if name == device and any(bounds[i] <= sequence <= bounds[i + 1] for i in range(0, len(bounds), 2)):
+        if name == device and any(
+            bounds[i] <= sequence <= bounds[i + 1] for i in range(0, len(bounds), 2)
+        ):
             yield incarnation

@@ -1,7 +1,9 @@
-"""Takes one batch to the landing place: put, verify, publish, verify, and only then out of the spool.
+"""Takes one batch to the landing place: put, verify, publish, verify, and only then out of the
+spool.
 
-In: a cut batch. Out: its Parquet file and manifest at the landing place, read back as present, and its rows gone from the spool.
-Each step may be the last before a power cut; the next start does all of them again and finds what already stands there.
+In: a cut batch. Out: its Parquet file and manifest at the landing place, read back as present, and
+its rows gone from the spool. Each step may be the last before a power cut; the next start does all
+of them again and finds what already stands there.
 """
 
 from gateway.errors import OncewayError
@@ -12,13 +14,16 @@ from gateway.uplink.spool import Cut, Spool
 
 
 class NumberLost(OncewayError):
-    """This batch can never land under its number: other bytes stand there, or its own are lost. A new epoch is needed."""
+    """This batch can never land under its number: other bytes stand there, or its own are lost. A
+    new epoch is needed.
+    """
 
 
 def land(cut: Cut, spool: Spool, cutter: Cutter, landing: Landing, read_back: bool = False) -> None:
     """Raises Unreachable (try again) and NumberLost.
 
-    read_back: fetch the whole file again even where the landing place has a cheaper proof of what it holds.
+    read_back: fetch the whole file again even where the landing place has a cheaper proof of what
+    it holds.
     """
     manifest = Manifest(spool.origin(), cut.number, cut.rows, cut.size, cut.sha256)
     data = cutter.load(cut)
@@ -43,6 +48,9 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
 
 def _must_have_landed(manifest: Manifest, landing: Landing) -> None:
     """The disk lost a batch's bytes here; perhaps they had arrived."""
-    if landing.read(manifest.name) == manifest.to_json() and sha256(landing.read(manifest.data_name) or b"") == manifest.sha256:
+    if (
+        landing.read(manifest.name) == manifest.to_json()
+        and sha256(landing.read(manifest.data_name) or b"") == manifest.sha256
+    ):
         return
     raise NumberLost(f"batch {manifest.number} is damaged on this disk and has not landed")

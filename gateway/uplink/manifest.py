@@ -1,4 +1,6 @@
-"""Names and shapes of the landing place (README.md): what a batch is called, and the manifest that publishes it. Needs no pyarrow."""
+"""Names and shapes of the landing place (README.md): what a batch is called, and the manifest that
+publishes it. Needs no pyarrow.
+"""
 
 import hashlib
 import json
@@ -6,7 +8,8 @@ from dataclasses import dataclass
 
 SCHEMA_VERSION = 1
 
-# One row: device, incarnation, sequence, client, topic, payload, received, boot, monotonic, spool_id.
+# One row: device, incarnation, sequence, client, topic, payload, received, boot, monotonic,
+# spool_id.
 Row = tuple[str, int, int, str | None, str, bytes, int | None, int, int, int]
 
 
@@ -25,7 +28,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What publishes a batch: it says how the Parquet file beside it must look. size: of that file in bytes; sha256: hex digits."""
+    """What publishes a batch: it says how the Parquet file beside it must look. size: of that file
+    in bytes; sha256: hex digits.
+    """
 
     origin: Origin
     number: int
@@ -55,7 +60,9 @@ class Manifest:
 
 
 def file_stem(number: int) -> str:
-    """The file name of batch `number` without its ending: twelve digits, so that names sort by number."""
+    """The file name of batch `number` without its ending: twelve digits, so that names sort by
+    number.
+    """
     return f"{number:012d}"
 
 

@@ -1,8 +1,10 @@
-"""The owner mark: LANDING/GATEWAY/owner.json says which store may write below LANDING/GATEWAY, and how far it has come.
+"""The owner mark: LANDING/GATEWAY/owner.json says which store may write below LANDING/GATEWAY, and
+how far it has come.
 
-In: the store's owner number (drawn once, kept in `meta`) and the mark at the landing place. Out: permission, or an error that says who owns
-the name. A copy of a store (backup, cloned card) has the same owner number. It shows by being behind the mark, or by a batch number that is
-taken, and then `gateway.uplink.epoch` gives it a new owner number, which shuts the other one out.
+In: the store's owner number (drawn once, kept in `meta`) and the mark at the landing place. Out:
+permission, or an error that says who owns the name. A copy of a store (backup, cloned card) has the
+same owner number. It shows by being behind the mark, or by a batch number that is taken, and then
+`gateway.uplink.epoch` gives it a new owner number, which shuts the other one out.
 """
 
 import json
@@ -17,7 +19,8 @@ from gateway.uplink.landing import Landing, Unreachable
 from gateway.uplink.spool import Spool
 
 OWNER = "uplink.owner"
-SUCCESSOR = "uplink.successor"  # the owner number that this store is about to take; set while its mark may not be written yet
+# the owner number that this store is about to take; set while its mark may not be written yet
+SUCCESSOR = "uplink.successor"
 
 
 class OwnedByAnother(OncewayError):
@@ -28,7 +31,9 @@ class OwnedByAnother(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What owner.json holds. landed: number of the newest batch of `epoch` when it was written. host, since: for people."""
+    """What owner.json holds. landed: number of the newest batch of `epoch` when it was written.
+    host, since: for people.
+    """
 
     owner: str
     epoch: str
@@ -37,7 +42,13 @@ class Mark:
     since: str
 
     def to_json(self, gateway: str) -> bytes:
-        fields = {"schema": 1, "gateway": gateway, "owner": self.owner, "epoch": self.epoch, "landed": self.landed}
+        fields = {
+            "schema": 1,
+            "gateway": gateway,
+            "owner": self.owner,
+            "epoch": self.epoch,
+            "landed": self.landed,
+        }
         return json.dumps({**fields, "host": self.host, "since": self.since}).encode()
 
 
@@ -50,24 +61,28 @@ def new_number() -> str:
 
 
 def check(spool: Spool, landing: Landing) -> None:
-    """Return when the name is ours, after bringing the mark up to date. A name that nobody owns becomes ours if nothing of ours has landed.
+    """Return when the name is ours, after bringing the mark up to date. A name that nobody owns
+    becomes ours if nothing of ours has landed.
 
-    Raises OwnedByAnother; NumberLost when this store is older than the mark; Unreachable, also when batches of ours have landed and the
-    mark is gone, as in an unmounted folder.
+    Raises OwnedByAnother; NumberLost when this store is older than the mark; Unreachable, also when
+    batches of ours have landed and the mark is gone, as in an unmounted folder.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
     mark = read(landing, origin.gateway)
     owner = spool.get(OWNER)
-    if owner is None:  # an epoch is drawn once per store, so a mark that names ours was written by a later life of it
+    # an epoch is drawn once per store, so a mark that names ours was written by a later life of it
+    if owner is None:
         owner = mark.owner if mark and mark.epoch == origin.epoch else new_number()
         spool.put({OWNER: owner})
     if mark is None:
         if landed:
             raise Unreachable(
-                f"{landed} batches of {origin.gateway} have landed here, but its owner mark {mark_name(origin.gateway)} is gone",
+                f"{landed} batches of {origin.gateway} have landed here, but its owner mark"
+                f" {mark_name(origin.gateway)} is gone",
                 landing.url,
-                "Is the right place mounted? If it was moved or emptied on purpose, run `onceway uplink claim`.",
+                "Is the right place mounted? If it was moved or emptied on purpose, run `onceway"
+                " uplink claim`.",
             )
         landing.create(mark_name(origin.gateway), _ours(spool, owner).to_json(origin.gateway))
         mark = read(landing, origin.gateway)
@@ -79,10 +94,15 @@ def check(spool: Spool, landing: Landing) -> None:
         raise OwnedByAnother(
             f"the gateway name {origin.gateway} belongs to another gateway here ({whose})",
             landing.url,
-            "Give this gateway a name of its own. If it replaces the other one for good, run `onceway uplink claim`.",
+            "Give this gateway a name of its own. If it replaces the other one for good, run"
+            " `onceway uplink claim`.",
         )
     elif mark.epoch == origin.epoch and mark.landed > landed:
-        raise NumberLost(f"{mark.landed} batches have landed, and this store knows of {landed}: it is a copy from before", landing.url)
+        raise NumberLost(
+            f"{mark.landed} batches have landed, and this store knows of {landed}: it is a copy"
+            " from before",
+            landing.url,
+        )
     elif (mark.epoch, mark.landed) != (origin.epoch, landed):
         take(spool, landing, owner)
 
@@ -95,16 +115,30 @@ def take(spool: Spool, landing: Landing, owner: str) -> None:
 
 
 def read(landing: Landing, gateway: str) -> Mark | None:
-    """The mark at the landing place; None when there is none. A mark that cannot be read belongs to nobody known."""
+    """The mark at the landing place; None when there is none. A mark that cannot be read belongs to
+    nobody known.
+    """
     data = landing.read(mark_name(gateway))
     if data is None:
         return None
     try:
         held = json.loads(data)
-        return Mark(str(held["owner"]), str(held["epoch"]), int(held["landed"]), str(held["host"]), str(held["since"]))
+        return Mark(
+            str(held["owner"]),
+            str(held["epoch"]),
+            int(held["landed"]),
+            str(held["host"]),
+            str(held["since"]),
+        )
     except (ValueError, KeyError, TypeError):
         return Mark("", "", 0, "unknown", "unknown")
 
 
 def _ours(spool: Spool, owner: str) -> Mark:
-    return Mark(owner, spool.origin().epoch, spool.last_landed()[0], socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))
+    return Mark(
+        owner,
+        spool.origin().epoch,
+        spool.last_landed()[0],
+        socket.gethostname(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )

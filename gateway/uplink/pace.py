@@ -1,6 +1,8 @@
-"""When a batch may leave: the upload window and the bound of the average rate, for links that cost money.
+"""When a batch may leave: the upload window and the bound of the average rate, for links that cost
+money.
 
-In: settings, the time of day, bytes sent. Out: go, or how long to wait. A batch goes at the speed of the link; the pause after it makes up.
+In: settings, the time of day, bytes sent. Out: go, or how long to wait. A batch goes at the speed
+of the link; the pause after it makes up.
 """
 
 import time
@@ -20,7 +22,10 @@ class Pace:
     def open(self, now: datetime | None = None) -> bool:
         """Whether the upload window is open. One that ends before it begins goes over midnight."""
         at = (now or datetime.now().astimezone()).time()
-        return not self._windows or any(begin <= at < end if begin < end else at >= begin or at < end for begin, end in self._windows)
+        return not self._windows or any(
+            begin <= at < end if begin < end else at >= begin or at < end
+            for begin, end in self._windows
+        )
 
     def sent(self, size: int) -> None:
         if self._rate:

@@ -1,6 +1,7 @@
 """The uplink's loop: cut what is due, land it, and wait out what fails.
 
-In: a spool, a landing URL, limits. Out: landed batches, one log line when an outage begins and one when it ends.
+In: a spool, a landing URL, limits. Out: landed batches, one log line when an outage begins and one
+when it ends.
 """
 
 import gc
@@ -27,14 +28,18 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 OWNER_CHECK_S = 24 * 3600.0
-IDLE_S = 600.0  # a connection that carried nothing for so long is closed: keeping it alive costs more bytes than a new one
+# a connection that carried nothing for so long is closed: keeping it alive costs more bytes than a
+# new one
+IDLE_S = 600.0
 
 Trouble = (Unreachable, sqlite3.OperationalError, OSError)
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Waiting times between tries: doubled from `first_s` to `longest_s`, ± a quarter of jitter so that gateways do not march in step."""
+    """Waiting times between tries: doubled from `first_s` to `longest_s`, ± a quarter of jitter so
+    that gateways do not march in step.
+    """
 
     longest_s: float
     first_s: float = 1.0
@@ -47,13 +52,19 @@ class Backoff:
 
 
 class Uplink:
-    """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is empty.
+    """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is
+    empty.
 
     connect: opens the landing place. first_retry_s: the wait after the first failure.
     """
 
     def __init__(
-        self, spool: Spool, cutter: Cutter, settings: UplinkSection, connect: Callable[[], Landing], first_retry_s: float = 1.0
+        self,
+        spool: Spool,
+        cutter: Cutter,
+        settings: UplinkSection,
+        connect: Callable[[], Landing],
+        first_retry_s: float = 1.0,
     ) -> None:
         self._spool = spool
         self._cutter = cutter
@@ -62,7 +73,9 @@ class Uplink:
         self._backoff = Backoff(settings.retry_s, first_retry_s)
         self._connect = connect
         self._landing: Landing | None = None
-        self._introduced = False  # the landing place was reached and the name is ours; done at the start even with nothing to land
+        # the landing place was reached and the name is ours; done at the start even with nothing to
+        # land
+        self._introduced = False
         self._proven = False  # this connection has landed something
         self._renumbered = False  # a new epoch was begun, and nothing has landed in it yet
         self._last_used = 0.0
@@ -71,8 +84,9 @@ class Uplink:
         self._outage_since: float | None = None
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
-        """once: do not wait for age or window. Raises OwnedByAnother, and OncewayError when the database was replaced; with once=True also
-        what else goes wrong."""
+        """once: do not wait for age or window. Raises OwnedByAnother, and OncewayError when the
+        database was replaced; with once=True also what else goes wrong.
+        """
         try:
             while not stop.is_set():
                 if pause := self._pace.wait_s():
@@ -83,7 +97,11 @@ class Uplink:
                 except Trouble as error:
                     if once:
                         self._count_failure(None)
-                        raise error if isinstance(error, OncewayError) else OncewayError(f"cannot go on: {error}") from error
+                        raise (
+                            error
+                            if isinstance(error, OncewayError)
+                            else OncewayError(f"cannot go on: {error}")
+                        ) from error
                     self._failed(error, stop)
                     continue
                 if not busy:
@@ -116,7 +134,8 @@ class Uplink:
                     self._rename()
                     return True
                 cut = self._cutter.cut()
-            self._pace.sent(cut.size)  # also when it fails on the way: what was sent until then costs as much
+            # also when it fails on the way: what was sent until then costs as much
+            self._pace.sent(cut.size)
             land(cut, self._spool, self._cutter, landing, self._read_back)
         except NumberLost as error:
             self._renumber(landing, error)
@@ -128,7 +147,10 @@ class Uplink:
         return True
 
     def _check_owner(self, landing: Landing) -> None:
-        if self._owner_checked is not None and time.monotonic() - self._owner_checked < OWNER_CHECK_S:
+        if (
+            self._owner_checked is not None
+            and time.monotonic() - self._owner_checked < OWNER_CHECK_S
+        ):
             return
         owner.check(self._spool, landing)
         origin = self._spool.origin()
@@ -143,7 +165,8 @@ class Uplink:
         self._renumbered = True
         log.warning("%s", reason)
         with suppress(NumberLost):
-            owner.check(self._spool, landing)  # a twin may have taken the name meanwhile: then the number is rightly its
+            # a twin may have taken the name meanwhile: then the number is rightly its
+            owner.check(self._spool, landing)
         cut = self._spool.unlanded()
         number = cut.number if cut else self._spool.last_cut()[0] + 1
         epoch.begin_after_conflict(self._spool, landing, number)
@@ -152,7 +175,9 @@ class Uplink:
 
     def _rename(self) -> None:
         """Everything cut under the old name has landed; number from 1 under the new one."""
-        log.warning("the gateway %s is called %s now", self._spool.origin().gateway, self._spool.new_name())
+        log.warning(
+            "the gateway %s is called %s now", self._spool.origin().gateway, self._spool.new_name()
+        )
         epoch.begin_under_new_name(self._spool)
         self._cutter.tidy()
         self._owner_checked = None
@@ -161,16 +186,22 @@ class Uplink:
         proven = self._proven
         self._disconnect()
         outage = None
-        if self._outage_since is None and not proven:  # connections die; only when a new one fails too it is an outage
+        # connections die; only when a new one fails too it is an outage
+        if self._outage_since is None and not proven:
             self._outage_since = time.monotonic()
-            log.warning("outage: %s. Readings stay in the spool; trying again until it works", str(error).rstrip("."))
+            log.warning(
+                "outage: %s. Readings stay in the spool; trying again until it works",
+                str(error).rstrip("."),
+            )
             outage = json.dumps({"since": time.time_ns() // 1000, "error": str(error)})
         self._count_failure(outage)
         if not proven:
             stop.wait(self._backoff.next())
 
     def _count_failure(self, outage: str | None) -> None:
-        """For `onceway uplink status` and the gateway's metrics. When the disk is full they must do without."""
+        """For `onceway uplink status` and the gateway's metrics. When the disk is full they must do
+        without.
+        """
         with suppress(sqlite3.OperationalError):
             self._spool.failed(outage)
             self._outage = self._outage or outage is not None
@@ -196,4 +227,6 @@ class Uplink:
         self._landing = None
         self._proven = False
         self._owner_checked = None
-        gc.collect()  # an S3 client is a heap of cycles, 10 MB of it: in an outage there is a new one with every try
+        # an S3 client is a heap of cycles, 10 MB of it: in an outage there is a new one with every
+        # try
+        gc.collect()

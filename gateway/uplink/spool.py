@@ -1,8 +1,9 @@
-"""The uplink's view of the gateway's database: rows that wait, batches that were cut, and what has landed.
+"""The uplink's view of the gateway's database: rows that wait, batches that were cut, and what has
+landed.
 
-In and out: tables `spool`, `batch` and `meta` of DATA/gateway.db (`gateway/store/README.md`). Every change is one short transaction,
-because the gateway's writer waits for it. All methods raise sqlite3.OperationalError when the database is busy or the disk is full;
-then nothing has changed.
+In and out: tables `spool`, `batch` and `meta` of DATA/gateway.db (`gateway/store/README.md`). Every
+change is one short transaction, because the gateway's writer waits for it. All methods raise
+sqlite3.OperationalError when the database is busy or the disk is full; then nothing has changed.
 """
 
 import json
@@ -24,20 +25,29 @@ START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 EVER = (1 << 63) - 1  # above every spool id
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
-_BATCHES, _READINGS, _BYTES, _FAILURES = "uplink.batches", "uplink.readings", "uplink.bytes", "uplink.failures"
+_BATCHES, _READINGS, _BYTES, _FAILURES = (
+    "uplink.batches",
+    "uplink.readings",
+    "uplink.bytes",
+    "uplink.failures",
+)
 _IDENTITIES = "uplink.identities"
 _NAME = "uplink.gateway"
 
 _SELECT = """
-    SELECT coalesce(device, :anonymous), CASE WHEN device IS NULL THEN :incarnation ELSE incarnation END,
-           CASE WHEN device IS NULL THEN id ELSE sequence END, nullif(client, device), topic, payload, received, boot, monotonic, id
+    SELECT coalesce(device, :anonymous),
+        CASE WHEN device IS NULL THEN :incarnation ELSE incarnation END,
+           CASE WHEN device IS NULL THEN id ELSE sequence END, nullif(client, device), topic,
+           payload, received, boot, monotonic, id
     FROM spool WHERE id > :after AND id < :before ORDER BY id LIMIT :count
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A row of the table `batch`: spool ids first…last are batch `number`. cut, landed: µs UTC; landed is None until read back."""
+    """A row of the table `batch`: spool ids first…last are batch `number`. cut, landed: µs UTC;
+    landed is None until read back.
+    """
 
     number: int
     first: int
@@ -51,7 +61,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet. recent_bytes: what came in the last span_us."""
+    """rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet.
+    recent_bytes: what came in the last span_us.
+    """
 
     rows: int
     bytes: int
@@ -62,7 +74,9 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Since the database was made. batches, readings, bytes: of Parquet files that have landed. failures: tries that failed."""
+    """Since the database was made. batches, readings, bytes: of Parquet files that have landed.
+    failures: tries that failed.
+    """
 
     batches: int
     readings: int
@@ -75,9 +89,11 @@ class NoSpool(OncewayError):
 
 
 class Spool:
-    """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or OncewayError when it cannot be opened.
+    """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or
+    OncewayError when it cannot be opened.
 
-    to_read: look only, at all of it as it is in one moment. `with` closes it, and says of an error of SQLite what to do.
+    to_read: look only, at all of it as it is in one moment. `with` closes it, and says of an error
+    of SQLite what to do.
     """
 
     def __init__(self, data: Path, to_read: bool = False) -> None:
@@ -93,7 +109,9 @@ class Spool:
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
         except PermissionError as error:
             raise OncewayError(
-                "this account may not read the gateway's data", str(path), "Run it as the service's account or as root."
+                "this account may not read the gateway's data",
+                str(path),
+                "Run it as the service's account or as root.",
             ) from error
         except sqlite3.Error as error:
             raise self._unusable(error) from error
@@ -106,18 +124,33 @@ class Spool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
         self.close()
         if isinstance(error, sqlite3.Error):
             raise self._unusable(error) from error
 
     def stay(self) -> None:
-        """Raise OncewayError when another database stands in this one's place: after a restore, rows come into that one."""
+        """Raise OncewayError when another database stands in this one's place: after a restore,
+        rows come into that one.
+        """
         if not self._path.is_file() or self._path.stat().st_ino != self._inode:
-            raise OncewayError("the gateway's database was taken away or replaced", str(self._path), "Start the uplink again")
+            raise OncewayError(
+                "the gateway's database was taken away or replaced",
+                str(self._path),
+                "Start the uplink again",
+            )
 
     def _unusable(self, error: sqlite3.Error) -> OncewayError:
-        return OncewayError(f"the gateway's database cannot be used ({error})", str(self._path), "See: onceway store check")
+        return OncewayError(
+            f"the gateway's database cannot be used ({error})",
+            str(self._path),
+            "See: onceway store check",
+        )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -146,7 +179,9 @@ class Spool:
         """Under which name and epoch batches are numbered now."""
         gateway, epoch = self.get(_NAME) or self.get("gateway"), self.get("epoch")
         if not gateway or not epoch:
-            raise OncewayError("the database does not say which gateway it belongs to", hint=START_GATEWAY)
+            raise OncewayError(
+                "the database does not say which gateway it belongs to", hint=START_GATEWAY
+            )
         return Origin(gateway, epoch)
 
     def new_name(self) -> str | None:
@@ -157,7 +192,9 @@ class Spool:
     # Rows
 
     def waiting(self, count: int) -> tuple[int, int]:
-        """Rows that are in no batch yet, counted up to `count`, and the characters of their topics plus the bytes of their payloads."""
+        """Rows that are in no batch yet, counted up to `count`, and the characters of their topics
+        plus the bytes of their payloads.
+        """
         row = self._db.execute(
             "SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0)"
             " FROM (SELECT topic, payload FROM spool WHERE id > ? ORDER BY id LIMIT ?)",
@@ -166,19 +203,23 @@ class Spool:
         return row[0], row[1]
 
     def lacks_time(self, count: int) -> bool:
-        """Whether one of the oldest `count` waiting rows has no UTC yet and may still get it: the gateway has not been started since."""
+        """Whether one of the oldest `count` waiting rows has no UTC yet and may still get it: the
+        gateway has not been started since.
+        """
         found = self._db.execute(
-            "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'boot'))"
-            " FROM (SELECT received, boot FROM spool WHERE id > ? ORDER BY id LIMIT ?)",
+            "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"
+            " key = 'boot')) FROM (SELECT received, boot FROM spool WHERE id > ? ORDER BY id"
+            " LIMIT ?)",
             (self.last_cut()[1], count),
         ).fetchone()
         return bool(found[0])
 
     def rows(self, after: int, count: int, max_bytes: int = EVER, before: int = EVER) -> list[Row]:
-        """The oldest rows with after < id < before: at most `count`, and of topics and payloads at most `max_bytes` (but one row at least).
+        """The oldest rows with after < id < before: at most `count`, and of topics and payloads at
+        most `max_bytes` (but one row at least).
 
-        A row of a client without identity gets @GATEWAY, the epoch of its store and its spool id as its key. All rows of one answer are of
-        the same epoch.
+        A row of a client without identity gets @GATEWAY, the epoch of its store and its spool id as
+        its key. All rows of one answer are of the same epoch.
         """
         oldest = self._db.execute("SELECT min(id) FROM spool WHERE id > ?", (after,)).fetchone()[0]
         if oldest is None:
@@ -203,9 +244,15 @@ class Spool:
         return rows
 
     def _identities(self) -> list[tuple[int, str]]:
-        """(first spool id, epoch that stands in the key of rows without identity from there on), ascending."""
+        """(first spool id, epoch that stands in the key of rows without identity from there on),
+        ascending.
+        """
         kept = self.get(_IDENTITIES)
-        return [(0, self.origin().epoch)] if kept is None else [(int(first), str(epoch)) for first, epoch in json.loads(kept)]
+        return (
+            [(0, self.origin().epoch)]
+            if kept is None
+            else [(int(first), str(epoch)) for first, epoch in json.loads(kept)]
+        )
 
     def oldest(self) -> int:
         """The smallest spool id that is present, or the one that would come next."""
@@ -213,12 +260,16 @@ class Spool:
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
     def volume(self, since: int) -> Volume:
-        """How much is in the spool, and how much came since a moment (µs UTC). Reads the whole spool once."""
+        """How much is in the spool, and how much came since a moment (µs UTC). Reads the whole
+        spool once.
+        """
         now = time.time_ns() // 1000
         key = {"last": self.last_cut()[1], "since": since, "now": now}
         rows, size, waiting, recent, oldest = self._db.execute(
-            "SELECT count(*), coalesce(sum(size), 0), coalesce(sum(id > :last), 0),"  # noqa: S608 - names of ours
-            " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) >= :since THEN size END), 0), min(received)"
+            "SELECT count(*), coalesce(sum(size), 0), "  # noqa: S608
+            " coalesce(sum(id > :last), 0),"
+            " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) >= :since THEN size"
+            " END), 0), min(received)"
             f" FROM (SELECT id, received, {ROW_SIZE} AS size FROM spool)",
             key,
         ).fetchone()
@@ -235,37 +286,49 @@ class Spool:
         if device == f"@{self.origin().gateway}":
             row = next(iter(self.rows(sequence - 1, 1, before=sequence + 1)), None)
             return [(row[1], row[-1])] if row and row[0] == device else []
-        return self._db.execute("SELECT incarnation, id FROM spool WHERE device = ? AND sequence = ?", (device, sequence)).fetchall()
+        return self._db.execute(
+            "SELECT incarnation, id FROM spool WHERE device = ? AND sequence = ?",
+            (device, sequence),
+        ).fetchall()
 
     # Batches
 
     def last_cut(self) -> tuple[int, int]:
         """Number of the newest batch and the last spool id in it; (0, 0) before the first."""
-        row = self._db.execute("SELECT number, last FROM batch ORDER BY number DESC LIMIT 1").fetchone()
+        row = self._db.execute(
+            "SELECT number, last FROM batch ORDER BY number DESC LIMIT 1"
+        ).fetchone()
         return row or (0, 0)
 
     def last_landed(self) -> tuple[int, int | None]:
-        """Number of the newest batch that has landed and when (µs UTC); (0, None) before the first."""
-        row = self._db.execute("SELECT number, landed FROM batch WHERE landed IS NOT NULL ORDER BY number DESC LIMIT 1").fetchone()
+        """Number of the newest batch that has landed and when (µs UTC); (0, None) before the
+        first.
+        """
+        row = self._db.execute(
+            "SELECT number, landed FROM batch WHERE landed IS NOT NULL ORDER BY number DESC LIMIT 1"
+        ).fetchone()
         return row or (0, None)
 
     def unlanded(self) -> Cut | None:
         """The oldest batch that was cut and has not landed."""
         row = self._db.execute(
-            "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch WHERE landed IS NULL ORDER BY number LIMIT 1"
+            "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch WHERE landed"
+            " IS NULL ORDER BY number LIMIT 1"
         ).fetchone()
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:
         """The batch that a spool id was cut into."""
-        row = self._db.execute("SELECT number FROM batch WHERE ? BETWEEN first AND last", (spool_id,)).fetchone()
+        row = self._db.execute(
+            "SELECT number FROM batch WHERE ? BETWEEN first AND last", (spool_id,)
+        ).fetchone()
         return None if row is None else int(row[0])
 
     def landed_batches(self) -> Iterator[tuple[Cut, bytes]]:
         """The batches that have landed and are remembered, newest first, with their packed keys."""
         for row in self._db.execute(
-            "SELECT number, first, last, rows, bytes, sha256, cut, landed, keys FROM batch JOIN batch_content USING (number)"
-            " WHERE landed IS NOT NULL ORDER BY number DESC"
+            "SELECT number, first, last, rows, bytes, sha256, cut, landed, keys FROM batch JOIN"
+            " batch_content USING (number) WHERE landed IS NOT NULL ORDER BY number DESC"
         ):
             yield Cut(*row[:-1]), row[-1]
 
@@ -274,20 +337,37 @@ class Spool:
         return None if number is None else int(number)
 
     def record(self, cut: Cut, spool_bytes: int, keys: bytes) -> None:
-        """Bind number, rows and bytes of a batch for ever. Its file must be on the disk. spool_bytes, keys: of its rows (keys.py)."""
+        """Bind number, rows and bytes of a batch for ever. Its file must be on the disk.
+        spool_bytes, keys: of its rows (keys.py).
+        """
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (cut.number, cut.first, cut.last, cut.rows, cut.size, cut.sha256, cut.cut, cut.landed),
+                "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed) VALUES"
+                " (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    cut.number,
+                    cut.first,
+                    cut.last,
+                    cut.rows,
+                    cut.size,
+                    cut.sha256,
+                    cut.cut,
+                    cut.landed,
+                ),
             )
-            db.execute("INSERT INTO batch_content (number, spool_bytes, keys) VALUES (?, ?, ?)", (cut.number, spool_bytes, keys))
+            db.execute(
+                "INSERT INTO batch_content (number, spool_bytes, keys) VALUES (?, ?, ?)",
+                (cut.number, spool_bytes, keys),
+            )
             if cut.number == 1:
                 _put(db, {_NAME: self.origin().gateway})
 
     def landed(self, cut: Cut) -> None:
         """Mark a batch as landed and take its rows out of the spool, in one transaction."""
         with self._transaction() as db:
-            db.execute("UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number))
+            db.execute(
+                "UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number)
+            )
             db.execute("DELETE FROM spool WHERE id BETWEEN ? AND ?", (cut.first, cut.last))
             _add(db, {_BATCHES: 1, _READINGS: cut.rows, _BYTES: cut.size})
             for table in ("batch", "batch_content"):
@@ -303,20 +383,28 @@ class Spool:
                 _put(db, {OUTAGE: outage})
 
     def totals(self) -> Totals:
-        return Totals(*(int(self.get(key) or 0) for key in (_BATCHES, _READINGS, _BYTES, _FAILURES)))
+        return Totals(
+            *(int(self.get(key) or 0) for key in (_BATCHES, _READINGS, _BYTES, _FAILURES))
+        )
 
     # A new epoch
 
-    def renumber(self, epoch: str, meta: dict[str, str | None], landed_before: int = 0, new_key: bool = False) -> None:
-        """Begin a new numbering: batches of the old one are forgotten, their rows are cut again from number 1.
+    def renumber(
+        self, epoch: str, meta: dict[str, str | None], landed_before: int = 0, new_key: bool = False
+    ) -> None:
+        """Begin a new numbering: batches of the old one are forgotten, their rows are cut again
+        from number 1.
 
-        landed_before: rows with a smaller spool id have landed and leave the spool. new_key: rows without identity get the new epoch
-        in their key from there on, because another life of this store used their spool ids under the old one. meta: set in the same
-        transaction.
+        landed_before: rows with a smaller spool id have landed and leave the spool. new_key: rows
+        without identity get the new epoch in their key from there on, because another life of this
+        store used their spool ids under the old one. meta: set in the same transaction.
         """
         identities = self._identities()
         if new_key:
-            identities = [*(entry for entry in identities if entry[0] < landed_before), (landed_before, epoch)]
+            identities = [
+                *(entry for entry in identities if entry[0] < landed_before),
+                (landed_before, epoch),
+            ]
         with self._transaction() as db:
             db.execute("DELETE FROM spool WHERE id < ?", (landed_before,))
             db.execute("DELETE FROM batch")
@@ -326,7 +414,10 @@ class Spool:
 
 def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:
     """Add to numbers of the table `meta`."""
-    add = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + excluded.value"
+    add = (
+        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value ="
+        " CAST(value AS INTEGER) + excluded.value"
+    )
     db.executemany(add, values.items())
 
 
@@ -335,4 +426,8 @@ def _put(db: sqlite3.Connection, values: dict[str, str | None]) -> None:
         if value is None:
             db.execute("DELETE FROM meta WHERE key = ?", (key,))
         else:
-            db.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value))
+            db.execute(
+                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value"
+                " = excluded.value",
+                (key, value),
+            )

@@ -1,4 +1,6 @@
-"""What `onceway uplink status` says. In: the gateway's database and configuration. Out: figures, as JSON or as text."""
+"""What `onceway uplink status` says. In: the gateway's database and configuration. Out: figures, as
+JSON or as text.
+"""
 
 import json
 import os
@@ -19,11 +21,13 @@ MINUTE_US = 60 * 1_000_000
 class Status:
     """What waits, what has landed, how long it can go on.
 
-    running: the process, None when there is none. rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet.
-    clockless: some of them have no UTC, since this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
-    landed_at: µs UTC of the newest landed batch. sent: what has landed so far, and tries that failed. outage: None, or since (µs UTC) and
-    error. bytes_per_day: into the spool, over the last day. max_bytes: bound of the spool, None when not known. room_bytes: what
-    can still come until that is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never.
+    running: the process, None when there is none. rows, bytes: in the spool, as the broker counts
+    them. waiting: rows in no batch yet. clockless: some of them have no UTC, since this machine's
+    clock is not synchronised yet; the uplink waits up to two minutes for it. landed_at: µs UTC of
+    the newest landed batch. sent: what has landed so far, and tries that failed. outage: None, or
+    since (µs UTC) and error. bytes_per_day: into the spool, over the last day. max_bytes: bound of
+    the spool, None when not known. room_bytes: what can still come until that is reached, or the
+    disk is full. lasts_s: seconds until then at that rate; None for never.
     """
 
     gateway: str
@@ -52,17 +56,36 @@ class Status:
         lines = [
             f"gateway   {self.gateway}, epoch {self.epoch}",
             f"uplink    {self.running or 'not running'}",
-            f"spool     readings: {self.rows:,}, bytes: {self.bytes:,}, readings in no batch yet: {self.waiting:,}",
+            (
+                f"spool     readings: {self.rows:,}, bytes: {self.bytes:,}, readings in no batch"
+                f" yet: {self.waiting:,}"
+            ),
             f"batches   {self.cut:,} cut, {self.landed:,} landed{when}",
-            f"sent      readings: {sent.readings:,}, bytes: {sent.bytes:,}, batches: {sent.batches:,}, failed tries: {sent.failures:,}",
+            (
+                f"sent      readings: {sent.readings:,}, bytes: {sent.bytes:,}, batches:"
+                f" {sent.batches:,}, failed tries: {sent.failures:,}"
+            ),
         ]
         if self.clockless:
-            lines.append("clock     not synchronised: readings without a time wait up to two minutes for it")
+            lines.append(
+                "clock     not synchronised: readings without a time wait up to two minutes for it"
+            )
         if self.outage:
             lines.append(f"outage    since {_moment(self.outage['since'])}: {self.outage['error']}")
-        full = "lasts for ever at this rate" if self.lasts_s is None else f"lasts {_duration(self.lasts_s)} without an uplink"
-        bound = "spool" if self.max_bytes is not None and self.bytes + self.room_bytes >= self.max_bytes else "disk"
-        lines.append(f"room      {self.room_bytes:,} bytes until the {bound} is full, {self.bytes_per_day:,} a day: {full}")
+        full = (
+            "lasts for ever at this rate"
+            if self.lasts_s is None
+            else f"lasts {_duration(self.lasts_s)} without an uplink"
+        )
+        bound = (
+            "spool"
+            if self.max_bytes is not None and self.bytes + self.room_bytes >= self.max_bytes
+            else "disk"
+        )
+        lines.append(
+            f"room      {self.room_bytes:,} bytes until the {bound} is full, {self.bytes_per_day:,}"
+            f" a day: {full}"
+        )
         return "\n".join(lines)
 
 

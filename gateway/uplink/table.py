@@ -1,6 +1,8 @@
-"""A look into the Delta table `publications` (`gateway/ingest/README.md`) without Spark: has a reading arrived?
+"""A look into the Delta table `publications` (`gateway/ingest/README.md`) without Spark: has a
+reading arrived?
 
-In: the table's path or URL and a publication's key. Out: the rows with this key. Reads only the files whose statistics allow them.
+In: the table's path or URL and a publication's key. Out: the rows with this key. Reads only the
+files whose statistics allow them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +20,9 @@ from gateway.errors import OncewayError
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A row of the table. written: when the file that holds it was written: at its arrival, or when the table was compacted since."""
+    """A row of the table. written: when the file that holds it was written: at its arrival, or when
+    the table was compacted since.
+    """
 
     incarnation: int
     gateway: str
@@ -28,23 +32,42 @@ class Arrival:
 
 
 def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
-    """Credentials of an object store come from the environment, as delta-rs reads them. Raises OncewayError when there is no such table."""
+    """Credentials of an object store come from the environment, as delta-rs reads them. Raises
+    OncewayError when there is no such table.
+    """
     try:
         delta = DeltaTable(table)
         written = dict(_files(delta))
         key = [("device", "=", device), ("sequence", "=", sequence)]
         dataset = delta.to_pyarrow_dataset(file_pruning_predicate=key)
     except (DeltaError, OSError) as error:
-        raise OncewayError(f"cannot look into the table: {str(error).splitlines()[0]}", table) from error
+        raise OncewayError(
+            f"cannot look into the table: {str(error).splitlines()[0]}", table
+        ) from error
     wanted = (ds.field("device") == device) & (ds.field("sequence") == sequence)
     for fragment in dataset.get_fragments(filter=wanted):
-        rows = fragment.to_table(filter=wanted, columns=["incarnation", "gateway", "epoch", "batch"], schema=dataset.schema).to_pylist()
+        rows = fragment.to_table(
+            filter=wanted,
+            columns=["incarnation", "gateway", "epoch", "batch"],
+            schema=dataset.schema,
+        ).to_pylist()
         for row in rows:
-            yield Arrival(row["incarnation"], row["gateway"], row["epoch"], row["batch"], written[fragment.path.rsplit("/", 1)[-1]])
+            yield Arrival(
+                row["incarnation"],
+                row["gateway"],
+                row["epoch"],
+                row["batch"],
+                written[fragment.path.rsplit("/", 1)[-1]],
+            )
 
 
 def _files(delta: DeltaTable) -> Iterator[tuple[str, datetime]]:
     """File name → when it was written, for each file of the table."""
     actions = pa.table(delta.get_add_actions(flatten=True))
-    for path, moment in zip(actions.column("path"), actions.column("modification_time"), strict=True):
-        yield unquote(str(path.as_py())).rsplit("/", 1)[-1], datetime.fromtimestamp(moment.as_py() / 1000, UTC)
+    for path, moment in zip(
+        actions.column("path"), actions.column("modification_time"), strict=True
+    ):
+        yield (
+            unquote(str(path.as_py())).rsplit("/", 1)[-1],
+            datetime.fromtimestamp(moment.as_py() / 1000, UTC),
+        )

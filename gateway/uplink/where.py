@@ -30,10 +30,12 @@ class NotFound(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place that knows the reading. place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed` or `table`.
+    """A place that knows the reading. place: `spool` (in no batch yet), `batch` (cut, not landed
+    yet), `landed` or `table`.
 
-    gateway, epoch: whose batch it is. since: µs UTC, when it landed, or at the latest came into the table. landing: URL of the landing
-    place, if the configuration was given; file: what landed, below that.
+    gateway, epoch: whose batch it is. since: µs UTC, when it landed, or at the latest came into the
+    table. landing: URL of the landing place, if the configuration was given; file: what landed,
+    below that.
     """
 
     place: Literal["spool", "batch", "landed", "table"]
@@ -49,29 +51,52 @@ class Place:
         what = {
             "spool": "waiting in the spool, in no batch yet",
             "batch": f"cut into batch {self.batch}, not landed yet",
-            "landed": f"landed in batch {self.batch} at {_moment(self.since or 0)}, {self.landing or 'LANDING'}/{self.file}",
-            "table": f"in the table since {_moment(self.since or 0)} at the latest, from batch {self.batch} of {self.gateway}/{self.epoch}",
+            "landed": (
+                f"landed in batch {self.batch} at {_moment(self.since or 0)},"
+                f" {self.landing or 'LANDING'}/{self.file}"
+            ),
+            "table": (
+                f"in the table since {_moment(self.since or 0)} at the latest, from batch"
+                f" {self.batch} of {self.gateway}/{self.epoch}"
+            ),
         }
         return f"(incarnation {self.incarnation}): {what[self.place]}"
 
 
 @app.command("where")
 def where(
-    device: Annotated[str, typer.Argument(help="Device name; @GATEWAY for a client without an identity of its own.")],
-    sequence: Annotated[int, typer.Argument(help="Its sequence number; for @GATEWAY the spool id.")],
-    config: Annotated[Path | None, typer.Option("--config", help="The gateway's configuration file.")] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="The gateway's data directory, instead of --config.")] = None,
-    table: Annotated[str | None, typer.Option("--table", help="Look into this Delta table too: a path or URL.")] = None,
+    device: Annotated[
+        str,
+        typer.Argument(help="Device name; @GATEWAY for a client without an identity of its own."),
+    ],
+    sequence: Annotated[
+        int, typer.Argument(help="Its sequence number; for @GATEWAY the spool id.")
+    ],
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The gateway's configuration file.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="The gateway's data directory, instead of --config."),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Look into this Delta table too: a path or URL.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
-    """Where one reading is: in the spool, in a batch, landed, in the table. Exit code 1: nobody who was asked knows it.
+    """Where one reading is: in the spool, in a batch, landed, in the table. Exit code 1: nobody who
+    was asked knows it.
 
-    Example: onceway where sensor-1 4711 --config /etc/onceway/gateway.toml --table /srv/onceway/publications
+    Example: onceway where sensor-1 4711 --config /etc/onceway/gateway.toml --table
+    /srv/onceway/publications
     """
     loaded = load(config) if config else None
     folder = data or (loaded.gateway.data if loaded else None)
     if folder is None and table is None:
-        raise OncewayError("say where to look", hint="Use --config FILE or --data DIR for a gateway, --table PATH for the table.")
+        raise OncewayError(
+            "say where to look",
+            hint="Use --config FILE or --data DIR for a gateway, --table PATH for the table.",
+        )
     found: list[Place] = []
     if folder is not None:
         with Spool(folder, to_read=True) as spool:
@@ -81,13 +106,19 @@ def where(
     if table is not None:
         found += in_table(table, device, sequence)
     if as_json:
-        places = [{key: value for key, value in asdict(place).items() if value is not None} for place in found]
+        places = [
+            {key: value for key, value in asdict(place).items() if value is not None}
+            for place in found
+        ]
         typer.echo(json.dumps({"device": device, "sequence": sequence, "places": places}))
     else:
         for place in found:
             typer.echo(f"{device} {sequence} {place.as_text()}")
     if not found:
-        raise NotFound(f"there is no reading {sequence} of {device} {'here' if table is None else 'here or in the table'}")
+        raise NotFound(
+            f"there is no reading {sequence} of {device}"
+            f" {'here' if table is None else 'here or in the table'}"
+        )
 
 
 def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
@@ -99,7 +130,16 @@ def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) ->
     for cut, keys in spool.landed_batches():
         for incarnation in incarnations(keys, device, sequence):
             name = Manifest(origin, cut.number, cut.rows, cut.size, cut.sha256).data_name
-            yield Place("landed", incarnation, origin.gateway, origin.epoch, cut.number, cut.landed, landing, name)
+            yield Place(
+                "landed",
+                incarnation,
+                origin.gateway,
+                origin.epoch,
+                cut.number,
+                cut.landed,
+                landing,
+                name,
+            )
 
 
 def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
@@ -107,16 +147,26 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
         from gateway.uplink.table import arrivals
     except ModuleNotFoundError as error:
         raise OncewayError(
-            f"--table needs the Python package {error.name}, which is not installed", hint="pip install 'onceway[where]'"
+            f"--table needs the Python package {error.name}, which is not installed",
+            hint="pip install 'onceway[where]'",
         ) from error
     for row in arrivals(table, device, sequence):
-        yield Place("table", row.incarnation, row.gateway, row.epoch, row.batch, int(row.written.timestamp() * 1e6))
+        yield Place(
+            "table",
+            row.incarnation,
+            row.gateway,
+            row.epoch,
+            row.batch,
+            int(row.written.timestamp() * 1e6),
+        )
 
 
 def _unknown(spool: Spool, device: str, sequence: int) -> str:
     oldest = spool.oldest_known_batch()
     before = f", or landed before batch {oldest} of epoch {spool.origin().epoch}" if oldest else ""
-    return f"{device} {sequence}: not in this gateway's spool or batches; it never came here{before}"
+    return (
+        f"{device} {sequence}: not in this gateway's spool or batches; it never came here{before}"
+    )
 
 
 def _landing(config: Config | None) -> str | None:

@@ -1,4 +1,5 @@
-"""Whether a gateway does what it is there for. In: a `Source`. Out: what is wrong, in words; nothing when all is well.
+"""Whether a gateway does what it is there for. In: a `Source`. Out: what is wrong, in words;
+nothing when all is well.
 
 A part counts as failing while devices or clients have to wait for it, or are refused because of it.
 """
@@ -43,7 +44,13 @@ def problems(source: Source) -> list[Problem]:
 
 def _store(source: Source) -> list[Problem]:
     if source.broker.disk_full:
-        return [Problem("store", f"the store takes no data ({source.times.error or 'the disk is full but for a reserve'})")]
+        return [
+            Problem(
+                "store",
+                "the store takes no data"
+                f" ({source.times.error or 'the disk is full but for a reserve'})",
+            )
+        ]
     if (waits := source.waits_s()) > STUCK_S:
         return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]
     return []
@@ -55,22 +62,39 @@ def _spool(source: Source) -> list[Problem]:
         return []
     return [
         Problem(
-            "spool", f"the spool is full ({spool.count} messages, {spool.size} bytes): readings are refused until the uplink lands some"
+            "spool",
+            f"the spool is full ({spool.count} messages, {spool.size} bytes): readings are refused"
+            " until the uplink lands some",
         )
     ]
 
 
 def _serial(source: Source) -> list[Problem]:
-    """Ports of the configuration that are not open, and of a pattern those that are plugged in and cannot be opened. A pattern asks for
-    what is plugged in, so that nothing is plugged in is no fault."""
+    """Ports of the configuration that are not open, and of a pattern those that are plugged in and
+    cannot be opened. A pattern asks for what is plugged in, so that nothing is plugged in is no
+    fault.
+    """
     found = []
     ports = source.ports()
-    taken = {os.path.realpath(port.path) for port in ports if port.is_open}  # by another of its names
+    # by another of its names
+    taken = {os.path.realpath(port.path) for port in ports if port.is_open}
     for section in source.broker.config.serial:
-        mine = [port for port in ports if port.path == section.port or fnmatchcase(port.path, section.port)]
+        mine = [
+            port
+            for port in ports
+            if port.path == section.port or fnmatchcase(port.path, section.port)
+        ]
         if any(port.is_open for port in mine) or (has_magic(section.port) and not mine):
-            dead = [port for port in mine if port.problem and not port.is_open and os.path.realpath(port.path) not in taken]
-            found += [Problem("serial", f"{port.path}: {port.problem}") for port in dead if Path(port.path).is_char_device()]
+            dead = [
+                port
+                for port in mine
+                if port.problem and not port.is_open and os.path.realpath(port.path) not in taken
+            ]
+            found += [
+                Problem("serial", f"{port.path}: {port.problem}")
+                for port in dead
+                if Path(port.path).is_char_device()
+            ]
             continue
         why = next((port.problem for port in mine if port.problem), "no such port")
         found.append(Problem("serial", f"{section.port}: {why}"))

@@ -1,9 +1,11 @@
 """A gateway's figures as Prometheus metrics.
 
-In: a `Source`, and what the uplink has left in the database. Out: metric families, made anew at each scrape from what the parts of the
-gateway count for themselves. Labels take their values from the configuration, from the standard's reason codes and from serial ports,
-never from clients: however many of those there are, the number of series stays the same. A port's counters stand under its
-path; `onceway_link_device` says which device is on it, to be joined (`* on(port) group_left(device) onceway_link_device`).
+In: a `Source`, and what the uplink has left in the database. Out: metric families, made anew at
+each scrape from what the parts of the gateway count for themselves. Labels take their values from
+the configuration, from the standard's reason codes and from serial ports, never from clients:
+however many of those there are, the number of series stays the same. A port's counters stand under
+its path; `onceway_link_device` says which device is on it, to be joined (`* on(port)
+group_left(device) onceway_link_device`).
 """
 
 import os
@@ -11,7 +13,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from gateway import __version__
@@ -53,7 +60,9 @@ _LINK_COUNTERS = {
 
 
 def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
-    """Everything that `/metrics` shows now: the gateway, and its process as Prometheus names it. uplink: None when not known."""
+    """Everything that `/metrics` shows now: the gateway, and its process as Prometheus names it.
+    uplink: None when not known.
+    """
     found = CollectorRegistry()
     found.register(GatewayCollector(source, uplink))
     ProcessCollector(registry=found)
@@ -61,7 +70,9 @@ def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
 
 
 class GatewayCollector(Collector):
-    """Reads a gateway when it is asked to; on the event loop's thread, so what waits for a disk is read before."""
+    """Reads a gateway when it is asked to; on the event loop's thread, so what waits for a disk is
+    read before.
+    """
 
     def __init__(self, source: Source, uplink: UplinkState | None) -> None:
         self._source = source
@@ -82,8 +93,15 @@ class GatewayCollector(Collector):
 
 def _traffic(source: Source) -> Iterator[Metric]:
     statistics = source.broker.statistics
-    yield _counters("messages_received", "PUBLISH packets from clients", "qos", dict(enumerate(statistics.received)))
-    yield _counters("messages_sent", "PUBLISH packets to clients", "qos", dict(enumerate(statistics.sent)))
+    yield _counters(
+        "messages_received",
+        "PUBLISH packets from clients",
+        "qos",
+        dict(enumerate(statistics.received)),
+    )
+    yield _counters(
+        "messages_sent", "PUBLISH packets to clients", "qos", dict(enumerate(statistics.sent))
+    )
     yield _counter("received_bytes", "Bytes of MQTT from clients", statistics.bytes_received)
     yield _counter("sent_bytes", "Bytes of MQTT to clients", statistics.bytes_sent)
     given_up = {
@@ -92,22 +110,40 @@ def _traffic(source: Source) -> Iterator[Metric]:
         "expired": statistics.expired,
         "too_large": statistics.too_large,
     }
-    yield _counters("messages_dropped", "Messages that a client did not get, by reason", "reason", given_up)
-    refused = CounterMetricFamily("onceway_refused", "Requests of clients answered with a failure", labels=["request", "reason"])
+    yield _counters(
+        "messages_dropped", "Messages that a client did not get, by reason", "reason", given_up
+    )
+    refused = CounterMetricFamily(
+        "onceway_refused",
+        "Requests of clients answered with a failure",
+        labels=["request", "reason"],
+    )
     for (request, reason), count in (_EXPECTED | statistics.refusals).items():
         refused.add_metric([request, reason.name.lower()], count)
     yield refused
-    yield _counter("repeated_publishes", "QoS 2 PUBLISH packets that were known already", statistics.repeated)
-    yield _counter("unknown_releases", "PUBREL packets for an unknown packet identifier", statistics.unknown_releases)
+    yield _counter(
+        "repeated_publishes", "QoS 2 PUBLISH packets that were known already", statistics.repeated
+    )
+    yield _counter(
+        "unknown_releases",
+        "PUBREL packets for an unknown packet identifier",
+        statistics.unknown_releases,
+    )
 
 
 def _clients(source: Source) -> Iterator[Metric]:
     broker = source.broker
     found = census.take(broker)
-    open_now = dict.fromkeys([item.name for item in broker.config.listener] + [item.port for item in broker.config.serial], 0)
+    open_now = dict.fromkeys(
+        [item.name for item in broker.config.listener]
+        + [item.port for item in broker.config.serial],
+        0,
+    )
     open_now.update(Counter(connection.peer.listener for connection in broker.connections))
     yield _gauges("connections", "Network connections that are open", "listener", open_now)
-    yield _counter("connections_accepted", "Network connections accepted", broker.statistics.connections)
+    yield _counter(
+        "connections_accepted", "Network connections accepted", broker.statistics.connections
+    )
     ended = {reason.name.lower(): count for reason, count in broker.statistics.disconnects.items()}
     yield _counters("disconnects", "Connections ended by the gateway, by reason", "reason", ended)
     states = {"connected": found.connected, "away": found.sessions - found.connected}
@@ -117,8 +153,14 @@ def _clients(source: Source) -> Iterator[Metric]:
     yield _gauge("retained_messages", "Retained messages", broker.retained.count)
     yield _gauge("subscription_bytes", "Memory of all subscriptions' filters", broker.router.size)
     yield _gauge("retained_bytes", "Memory of all retained messages", broker.retained.size)
-    yield _gauge("partial_packet_bytes", "Memory of packets that have not come whole", broker.partial)
-    yield _gauge("memory_limit_bytes", "Bytes of queues, filters, retained messages and partial packets each", broker.limits.memory_bytes)
+    yield _gauge(
+        "partial_packet_bytes", "Memory of packets that have not come whole", broker.partial
+    )
+    yield _gauge(
+        "memory_limit_bytes",
+        "Bytes of queues, filters, retained messages and partial packets each",
+        broker.limits.memory_bytes,
+    )
     yield _gauge("queue_messages", "Messages in the queues of all sessions", found.queued)
     yield _gauge("queue_bytes", "Bytes in the queues of all sessions", broker.queued)
     yield _gauge("queue_longest_messages", "Messages in the longest queue", found.longest)
@@ -127,15 +169,27 @@ def _clients(source: Source) -> Iterator[Metric]:
 
 def _store(source: Source) -> Iterator[Metric]:
     times = source.times
-    yield _histogram("store_commit_seconds", "Time of a commit, from its first row to the disk", times.commit)
-    yield _histogram("store_fsync_seconds", "Time of a commit's last step: write the log, wait for fsync", times.sync)
+    yield _histogram(
+        "store_commit_seconds", "Time of a commit, from its first row to the disk", times.commit
+    )
+    yield _histogram(
+        "store_fsync_seconds",
+        "Time of a commit's last step: write the log, wait for fsync",
+        times.sync,
+    )
     yield _counter("store_failures", "Commits that failed and were tried again", times.failures)
-    yield _gauge("store_writable", "0 while commits fail, or the disk has no room for more messages", not source.broker.disk_full)
+    yield _gauge(
+        "store_writable",
+        "0 while commits fail, or the disk has no room for more messages",
+        not source.broker.disk_full,
+    )
     path = source.folder / FILE
     sizes = {"database": _size(f"{path}"), "log": _size(f"{path}-wal")}
     yield _gauges("store_bytes", "Size of the store's files", "file", sizes)
     disk = os.statvfs(source.folder)
-    yield _gauge("store_free_bytes", "Free space on the store's disk", disk.f_bavail * disk.f_frsize)
+    yield _gauge(
+        "store_free_bytes", "Free space on the store's disk", disk.f_bavail * disk.f_frsize
+    )
 
 
 def _spool(source: Source) -> Iterator[Metric]:
@@ -146,17 +200,25 @@ def _spool(source: Source) -> Iterator[Metric]:
     yield _gauge("spool_full", "1 while messages are refused for want of room", spool.full)
     age = source.spool_age_s
     if age is not None:
-        yield _gauge("spool_oldest_seconds", "Time that the oldest message has waited for the uplink", age)
+        yield _gauge(
+            "spool_oldest_seconds", "Time that the oldest message has waited for the uplink", age
+        )
 
 
 def _uplink(state: UplinkState) -> Iterator[Metric]:
     totals = state.totals
     yield _gauge("uplink_running", "1 while there is an uplink process", state.running)
-    yield _gauge("uplink_outage", "1 while the landing place cannot be reached or written", state.outage)
+    yield _gauge(
+        "uplink_outage", "1 while the landing place cannot be reached or written", state.outage
+    )
     yield _gauge("uplink_batch_cut", "Number of the newest batch that was cut", state.cut)
     yield _gauge("uplink_batch_landed", "Number of the newest batch that has landed", state.landed)
     if state.landed_at is not None:
-        yield _gauge("uplink_landed_timestamp_seconds", "When it landed, in seconds since 1970", state.landed_at / 1e6)
+        yield _gauge(
+            "uplink_landed_timestamp_seconds",
+            "When it landed, in seconds since 1970",
+            state.landed_at / 1e6,
+        )
     yield _counter("uplink_batches", "Batches that have landed", totals.batches)
     yield _counter("uplink_readings", "Readings that have landed", totals.readings)
     yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)
@@ -166,19 +228,41 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
 def _links(source: Source) -> Iterator[Metric]:
     ports = {port.path: port for port in source.ports()[:MOST_PORTS]}
     links: dict[str, LinkStatistics] = {path: port.statistics for path, port in ports.items()}
-    yield _gauges("link_open", "1 while a serial port is open", "port", {path: port.is_open for path, port in ports.items()})
-    device = GaugeMetricFamily("onceway_link_device", "Which device is in session on a port", labels=["port", "device"])
+    yield _gauges(
+        "link_open",
+        "1 while a serial port is open",
+        "port",
+        {path: port.is_open for path, port in ports.items()},
+    )
+    device = GaugeMetricFamily(
+        "onceway_link_device", "Which device is in session on a port", labels=["port", "device"]
+    )
     for path, port in ports.items():
         if port.device is not None:
             device.add_metric([path, port.device], 1)
     yield device
     for name, text in _LINK_COUNTERS.items():
-        yield _counters(f"link_{name}", text, "port", {path: getattr(link, name) for path, link in links.items()})
+        yield _counters(
+            f"link_{name}",
+            text,
+            "port",
+            {path: getattr(link, name) for path, link in links.items()},
+        )
     received = {path: link.bytes_received for path, link in links.items()}
     yield _counters("link_received_bytes", "Bytes from the line", "port", received)
-    yield _counters("link_sent_bytes", "Bytes to the line", "port", {path: link.bytes_sent for path, link in links.items()})
+    yield _counters(
+        "link_sent_bytes",
+        "Bytes to the line",
+        "port",
+        {path: link.bytes_sent for path, link in links.items()},
+    )
     trips = {path: link.round_trip for path, link in links.items() if link.round_trip is not None}
-    yield _gauges("link_round_trip_seconds", "Smoothed round-trip time of a frame and its acknowledgement", "port", trips)
+    yield _gauges(
+        "link_round_trip_seconds",
+        "Smoothed round-trip time of a frame and its acknowledgement",
+        "port",
+        trips,
+    )
 
 
 def _size(path: str) -> int:
@@ -199,7 +283,9 @@ def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(f"onceway_{name}", text, value=value)
 
 
-def _gauges(name: str, text: str, label: str, values: dict[str, float] | dict[str, int] | dict[str, bool]) -> Metric:
+def _gauges(
+    name: str, text: str, label: str, values: dict[str, float] | dict[str, int] | dict[str, bool]
+) -> Metric:
     family = GaugeMetricFamily(f"onceway_{name}", text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -218,4 +304,6 @@ def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
     for bound, count in zip([*map(str, BOUNDS_S), "+Inf"], list(histogram.counts), strict=True):
         seen += count
         buckets.append((bound, float(seen)))
-    return HistogramMetricFamily(f"onceway_{name}", text, buckets=buckets, sum_value=histogram.total)
+    return HistogramMetricFamily(
+        f"onceway_{name}", text, buckets=buckets, sum_value=histogram.total
+    )

@@ -1,7 +1,8 @@
 """`/metrics` and `/healthz` over HTTP.
 
-In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten seconds at most, and there are at most
-32 of them: who asks too much, or says nothing, costs no more than that.
+In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten
+seconds at most, and there are at most 32 of them: who asks too much, or says nothing, costs no more
+than that.
 """
 
 import asyncio
@@ -58,7 +59,9 @@ class WebServer:
         if page is None:
             response = web.Response(status=404, text="Here are /metrics and /healthz.\n")
         elif request.method not in ("GET", "HEAD"):
-            response = web.Response(status=405, headers={"Allow": "GET, HEAD"}, text="This can only be read.\n")
+            response = web.Response(
+                status=405, headers={"Allow": "GET, HEAD"}, text="This can only be read.\n"
+            )
         else:
             response = await page()
         response.headers.update({"Cache-Control": "no-store", "Server": "onceway"})
@@ -67,7 +70,10 @@ class WebServer:
 
     async def _metrics(self) -> web.Response:
         uplink = await self._uplink.state() if self._source.broker.config.uplink else None
-        return web.Response(body=generate_latest(registry(self._source, uplink)), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        return web.Response(
+            body=generate_latest(registry(self._source, uplink)),
+            headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4},
+        )
 
     async def _health(self) -> web.Response:
         body = status(self._source)

@@ -1,4 +1,6 @@
-"""What can be looked at of a running gateway. In: its parts. Out: figures that several of them give together."""
+"""What can be looked at of a running gateway. In: its parts. Out: figures that several of them give
+together.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +13,9 @@ from gateway.store.times import CommitTimes
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """times: of commits. waits_s: for how long the present commit has waited for the disk. ports: serial ports seen so far. folder: the
-    data directory."""
+    """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
+    serial ports seen so far. folder: the data directory.
+    """
 
     broker: Broker
     times: CommitTimes
@@ -22,7 +25,9 @@ class Source:
 
     @property
     def spool_age_s(self) -> float | None:
-        """Seconds since the oldest row of the spool came; 0 when there is none, None when its time is not known."""
+        """Seconds since the oldest row of the spool came; 0 when there is none, None when its time
+        is not known.
+        """
         broker = self.broker
         if not broker.spool.count:
             return 0.0

@@ -1,6 +1,7 @@
 """What the uplink, a process of its own, has left in the gateway's database, for the metrics.
 
-In: the data directory. Out: an `UplinkState`, read in a thread, since the gateway's event loop waits for no disk.
+In: the data directory. Out: an `UplinkState`, read in a thread, since the gateway's event loop
+waits for no disk.
 """
 
 import asyncio
@@ -16,7 +17,9 @@ PATIENCE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class UplinkState:
-    """running: whether there is a process. cut, landed: numbers of the newest batches. landed_at: µs UTC, None before the first."""
+    """running: whether there is a process. cut, landed: numbers of the newest batches. landed_at:
+    µs UTC, None before the first.
+    """
 
     running: bool
     outage: bool
@@ -32,13 +35,17 @@ def read(folder: Path) -> UplinkState | None:
         with Spool(folder, to_read=True) as spool:
             (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()
             running = holder(folder / "uplink.lock") is not None
-            return UplinkState(running, spool.get(OUTAGE) is not None, cut, landed, landed_at, spool.totals())
+            return UplinkState(
+                running, spool.get(OUTAGE) is not None, cut, landed, landed_at, spool.totals()
+            )
     except OncewayError:
         return None
 
 
 class UplinkReader:
-    """Reads in a thread, one at a time: on a disk that hangs, one thread hangs with it, however often it is asked."""
+    """Reads in a thread, one at a time: on a disk that hangs, one thread hangs with it, however
+    often it is asked.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,8 +1,9 @@
-"""A board's real firmware against a gateway in this process, both in board time: as fast as the machine allows, and repeatable.
+"""A board's real firmware against a gateway in this process, both in board time: as fast as the
+machine allows, and repeatable.
 
-In: a board at speed `step`, and commands for it. Out: the publications that reached the gateway, each with its identity, and how many
-commands are through. The gateway's end of the link is the real one; of MQTT it knows what a sensor says, with Delivery Method B, and it
-keeps everything in memory.
+In: a board at speed `step`, and commands for it. Out: the publications that reached the gateway,
+each with its identity, and how many commands are through. The gateway's end of the link is the real
+one; of MQTT it knows what a sensor says, with Delivery Method B, and it keeps everything in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,20 @@ from gateway.links.handshake import Greeter
 from gateway.links.reliable import Received, Session, SessionStarted
 from gateway.links.roles import GatewayLink
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Version,
+)
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from hil.board.simulator import HZ, SimulatedBoard
@@ -24,7 +38,9 @@ SHORTEST_STEP, LONGEST_STEP = 0.001, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a gateway would commit to its spool. sequence: as told by the packet identifier, so below 65,536."""
+    """What a gateway would commit to its spool. sequence: as told by the packet identifier, so
+    below 65,536.
+    """
 
     incarnation: int
     sequence: int
@@ -33,10 +49,11 @@ class Delivery:
 
 @dataclass
 class Gateway:
-    """One gateway with one serial port. deliveries: in order of arrival; duplicates that the packet identifier tells are no deliveries.
+    """One gateway with one serial port. deliveries: in order of arrival; duplicates that the packet
+    identifier tells are no deliveries.
 
-    commands: payloads, sent at QoS 2 one after the other once the board has subscribed, on the topic that it subscribes to. obeyed: how
-    many of them are through.
+    commands: payloads, sent at QoS 2 one after the other once the board has subscribed, on the
+    topic that it subscribes to. obeyed: how many of them are through.
     """
 
     commands: Sequence[bytes] = ()
@@ -85,7 +102,9 @@ class Gateway:
         if self._received:
             yield Pubrel(number)
         else:
-            yield Publish(self.topic, self.commands[number - 1], qos=2, packet_id=number, dup=self._sent)
+            yield Publish(
+                self.topic, self.commands[number - 1], qos=2, packet_id=number, dup=self._sent
+            )
             self._sent = True
 
     def _answers(self, packet: Packet) -> Iterator[Packet]:
@@ -107,9 +126,14 @@ class Gateway:
                 found = packet.packet_id in self.ids
                 self.ids.discard(packet.packet_id)
                 self.completed += found
-                yield Pubcomp(packet.packet_id, ReasonCode.SUCCESS if found else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+                yield Pubcomp(
+                    packet.packet_id,
+                    ReasonCode.SUCCESS if found else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
+                )
             case Subscribe():
-                yield Suback(packet.packet_id, [ReasonCode.GRANTED_QOS_2] * len(packet.subscriptions))
+                yield Suback(
+                    packet.packet_id, [ReasonCode.GRANTED_QOS_2] * len(packet.subscriptions)
+                )
                 if not self.topic:
                     self.topic = packet.subscriptions[0].topic_filter
                     yield from self._command()
@@ -126,14 +150,26 @@ class Gateway:
                 raise ValueError(f"this gateway has no answer to {packet}")
 
 
-async def converse(board: SimulatedBoard, gateway: Gateway, *, completed: int, seconds: float = 30.0) -> None:
-    """Let both talk until the gateway has completed so many publications and all its commands are through, or the board is off; at most so
-    many seconds of board time.
+async def converse(
+    board: SimulatedBoard, gateway: Gateway, *, completed: int, seconds: float = 30.0
+) -> None:
+    """Let both talk until the gateway has completed so many publications and all its commands are
+    through, or the board is off; at most so many seconds of board time.
     """
     await board.run(0)
     end = board.cycle + int(seconds * HZ)
-    while (gateway.completed < completed or gateway.obeyed < len(gateway.commands)) and board.cycle < end and board.powered:
-        patience = LONGEST_STEP if gateway.link.deadline is None else gateway.link.deadline - board.cycle / HZ
-        sent = await board.run(int(min(max(patience, SHORTEST_STEP), LONGEST_STEP) * HZ), burst=True)
+    while (
+        (gateway.completed < completed or gateway.obeyed < len(gateway.commands))
+        and board.cycle < end
+        and board.powered
+    ):
+        patience = (
+            LONGEST_STEP
+            if gateway.link.deadline is None
+            else gateway.link.deadline - board.cycle / HZ
+        )
+        sent = await board.run(
+            int(min(max(patience, SHORTEST_STEP), LONGEST_STEP) * HZ), burst=True
+        )
         if answer := gateway.receive(sent, board.cycle / HZ):
             await board.send(answer)

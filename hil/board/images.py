@@ -1,4 +1,6 @@
-"""Memory images of a simulated board. In: an Intel HEX file. Out: the 32 KiB flash image that holds it."""
+"""Memory images of a simulated board. In: an Intel HEX file. Out: the 32 KiB flash image that holds
+it.
+"""
 
 import fcntl
 from pathlib import Path
@@ -11,15 +13,21 @@ FLASH_SIZE = 32_768
 
 
 def write_flash(image: Path, firmware: Path) -> None:
-    """Write a flash image with this firmware and nothing else, as after a chip erase and a programmer.
+    """Write a flash image with this firmware and nothing else, as after a chip erase and a
+    programmer.
 
-    Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit, and while a board runs from the image.
+    Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit, and while a
+    board runs from the image.
     """
     content = IntelHex()
     try:
         content.loadhex(str(firmware))
     except OSError as error:
-        raise OncewayError(f"cannot read the firmware ({error.strerror})", str(firmware), "Build it with `make firmware`") from error
+        raise OncewayError(
+            f"cannot read the firmware ({error.strerror})",
+            str(firmware),
+            "Build it with `make firmware`",
+        ) from error
     except (IntelHexError, UnicodeDecodeError) as error:
         raise OncewayError(f"not an Intel HEX file ({error})", str(firmware)) from error
     last = content.maxaddr()
@@ -30,6 +38,8 @@ def write_flash(image: Path, firmware: Path) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OncewayError("a running board has this flash in use", str(image), "Stop it first") from error
+            raise OncewayError(
+                "a running board has this flash in use", str(image), "Stop it first"
+            ) from error
         file.truncate(0)
         file.write(bytes(content.tobinarray(start=0, size=FLASH_SIZE)))

@@ -1,11 +1,14 @@
-"""A board's own ledger: which publications became complete in its EEPROM, in which order, and what they are made from.
+"""A board's own ledger: which publications became complete in its EEPROM, in which order, and what
+they are made from.
 
-In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and what contradicts the rules. This is the truth
-that a run is checked against: a publication exists when its slot has a valid CRC (layout and rules: firmware/README.md). The log is needed
-because the journal's 60 slots are used again and again.
+In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and what
+contradicts the rules. This is the truth that a run is checked against: a publication exists when
+its slot has a valid CRC (layout and rules: firmware/README.md). The log is needed because the
+journal's 60 slots are used again and again.
 
-A slot is written byte by byte over what was there, perhaps the torn remains of an attempt with the same sequence, and may look valid on the
-way. Such a state counts only if the program could act on it: if the next thing that happens is no further write to these bytes.
+A slot is written byte by byte over what was there, perhaps the torn remains of an attempt with the
+same sequence, and may look valid on the way. Such a state counts only if the program could act on
+it: if the next thing that happens is no further write to these bytes.
 """
 
 from binascii import crc_hqx
@@ -32,7 +35,9 @@ _BOOT_CELLS = range(0x010, 0x020, 4)
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One EEPROM cell programmed. cycle: board time at its end, if known; value: what the cell holds since; torn: a power cut ended it."""
+    """One EEPROM cell programmed. cycle: board time at its end, if known; value: what the cell
+    holds since; torn: a power cut ended it.
+    """
 
     cycle: int | None
     address: int
@@ -50,7 +55,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """sequence and the 8 bytes of source, as journalled; cycle: board time of the write that completed it, if known."""
+    """sequence and the 8 bytes of source, as journalled; cycle: board time of the write that
+    completed it, if known.
+    """
 
     sequence: int
     source: bytes
@@ -66,27 +73,33 @@ def _valid(record: bytes) -> bool:
 class Ledger:
     """What a board's EEPROM has held.
 
-    publications: in order of completion. contradictions: sequences that became complete twice with different sources, or not above the
-    ones before; a correct firmware leaves none. incarnations: in order, the last one counts.
+    publications: in order of completion. contradictions: sequences that became complete twice with
+    different sources, or not above the ones before; a correct firmware leaves none. incarnations:
+    in order, the last one counts.
     """
 
     publications: list[Publication] = field(default_factory=list)
     incarnations: list[int] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
     image: bytearray = field(default_factory=lambda: bytearray(ERASED))
-    _settled: dict[int, bytes] = field(default_factory=dict, repr=False)  # per slot: its record when it last counted
+    # per slot: its record when it last counted
+    _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
     _by_sequence: dict[int, Publication] = field(default_factory=dict, repr=False)
-    _unsettled: tuple[int, int | None] | None = field(default=None, repr=False)  # slot being written, cycle of the write
+    # slot being written, cycle of the write
+    _unsettled: tuple[int, int | None] | None = field(default=None, repr=False)
 
     @classmethod
     def read(cls, log: Path, image: Path, before: bytes = ERASED) -> Self:
-        """The ledger of a board whose log was kept from its first start on. before: the EEPROM then.
+        """The ledger of a board whose log was kept from its first start on. before: the EEPROM
+        then.
 
         Raises OncewayError on a file that is damaged.
         """
         content = image.read_bytes()
         if len(content) != EEPROM_SIZE:
-            raise OncewayError(f"an EEPROM image has {EEPROM_SIZE} bytes, this one {len(content)}", str(image))
+            raise OncewayError(
+                f"an EEPROM image has {EEPROM_SIZE} bytes, this one {len(content)}", str(image)
+            )
         ledger = cls.replay(read_log(log), before)
         # A killed process may have changed a cell in the image that it could not log any more.
         for address in [i for i in range(EEPROM_SIZE) if ledger.image[i] != content[i]]:
@@ -107,7 +120,9 @@ class Ledger:
     def from_image(cls, image: bytes) -> Self:
         """What an image alone shows: the publications that are still in it, by sequence."""
         ledger = cls(image=bytearray(image))
-        found = [publication for slot in range(SLOTS) if (publication := ledger._publication(slot, None))]
+        found = [
+            publication for slot in range(SLOTS) if (publication := ledger._publication(slot, None))
+        ]
         for publication in sorted(found, key=lambda one: one.sequence):
             ledger._enter(publication)
         ledger._note_incarnation()
@@ -125,8 +140,12 @@ class Ledger:
         return max((int.from_bytes(cell[:2]) for cell in cells if _valid(cell)), default=0)
 
     def apply(self, entry: Write | Start) -> None:
-        """Take the next entry of the log. A torn write is one like any other: what counts is what the cells hold."""
-        slot, offset = divmod(entry.address - SLOTS_AT, SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
+        """Take the next entry of the log. A torn write is one like any other: what counts is what
+        the cells hold.
+        """
+        slot, offset = (
+            divmod(entry.address - SLOTS_AT, SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
+        )
         being_written = slot if slot >= 0 and offset < CHECKED else None
         if self._unsettled and self._unsettled[0] != being_written:
             self.settle()
@@ -139,7 +158,9 @@ class Ledger:
             self._note_incarnation()
 
     def settle(self) -> None:
-        """Count what stands in the slot that was written last: nothing more will be written to it now."""
+        """Count what stands in the slot that was written last: nothing more will be written to it
+        now.
+        """
         if self._unsettled is None:
             return
         (slot, cycle), self._unsettled = self._unsettled, None
@@ -150,7 +171,9 @@ class Ledger:
                 self._enter(publication)
 
     def state(self, sequence: int) -> tuple[bool, bool]:
-        """Whether a publication that is still in the image is released (PUBREC came) and done (PUBCOMP came)."""
+        """Whether a publication that is still in the image is released (PUBREC came) and done
+        (PUBCOMP came).
+        """
         for slot in range(SLOTS):
             publication = self._publication(slot, None)
             if publication and publication.sequence == sequence:
@@ -160,12 +183,18 @@ class Ledger:
     @property
     def newest_slot(self) -> int:
         """Where the newest publication in the image is; -1 if there is none."""
-        held = [(one.sequence, slot) for slot in range(SLOTS) if (one := self._publication(slot, None))]
+        held = [
+            (one.sequence, slot) for slot in range(SLOTS) if (one := self._publication(slot, None))
+        ]
         return max(held)[1] if held else -1
 
     def waiting(self) -> list[int]:
         """Sequences that are in the image and not done, by slot."""
-        held = ((slot, publication.sequence) for slot in range(SLOTS) if (publication := self._publication(slot, None)))
+        held = (
+            (slot, publication.sequence)
+            for slot in range(SLOTS)
+            if (publication := self._publication(slot, None))
+        )
         return [sequence for slot, sequence in held if not self._marks(slot, sequence)[1]]
 
     def _marks(self, slot: int, sequence: int) -> tuple[bool, bool]:
@@ -177,17 +206,24 @@ class Ledger:
 
     def _publication(self, slot: int, cycle: int | None) -> Publication | None:
         record = self._record(slot)
-        return Publication(int.from_bytes(record[:4]), record[4:12], cycle) if _valid(record) else None
+        return (
+            Publication(int.from_bytes(record[:4]), record[4:12], cycle) if _valid(record) else None
+        )
 
     def _enter(self, publication: Publication) -> None:
         known = self._by_sequence.setdefault(publication.sequence, publication)
         if known is publication:
             last = self.publications[-1].sequence if self.publications else 0
             if publication.sequence <= last:
-                self.contradictions.append(f"sequence {publication.sequence} became complete after {last}")
+                self.contradictions.append(
+                    f"sequence {publication.sequence} became complete after {last}"
+                )
             self.publications.append(publication)
         elif known.source != publication.source:
-            self.contradictions.append(f"sequence {publication.sequence} was {known.source.hex()} and became {publication.source.hex()}")
+            self.contradictions.append(
+                f"sequence {publication.sequence} was {known.source.hex()} and became"
+                f" {publication.source.hex()}"
+            )
 
     def _note_incarnation(self) -> None:
         """Copy B counts when it is valid; until it has been written, copy A does."""
@@ -206,7 +242,9 @@ def read_log(path: Path) -> Iterator[Write | Start]:
             try:
                 yield parse_entry(line)
             except ValueError:
-                raise OncewayError(f"line {number} is no EEPROM write and no start", str(path)) from None
+                raise OncewayError(
+                    f"line {number} is no EEPROM write and no start", str(path)
+                ) from None
 
 
 def parse_entry(line: str) -> Write | Start:

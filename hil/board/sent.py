@@ -1,8 +1,10 @@
 """What a real board is seen to say, from which its truth is told: nobody reads its EEPROM.
 
-In: what the wire tells of the board's side (`hil/wire/tap.py`): greetings, publications, acknowledgements. Out: events of hop `board` in
-the history, and what the board still owes. A HELLO carries the next sequence, from the EEPROM: what the board has produced is 1 up to the
-one before. What a publication must say is what the board sent first; another start may put it in other words, but not with other values.
+In: what the wire tells of the board's side (`hil/wire/tap.py`): greetings, publications,
+acknowledgements. Out: events of hop `board` in the history, and what the board still owes. A HELLO
+carries the next sequence, from the EEPROM: what the board has produced is 1 up to the one before.
+What a publication must say is what the board sent first; another start may put it in other words,
+but not with other values.
 """
 
 from typing import Any
@@ -15,8 +17,10 @@ STATUS = "/status"  # what the topic of a board's publication about itself ends 
 
 
 class Sent:
-    """incarnation, next, boot: as the board said last; 0 before. readings: publications seen that are no status. obeyed: commands that the
-    board has acknowledged, in order. contradictions: what no correct firmware does."""
+    """incarnation, next, boot: as the board said last; 0 before. readings: publications seen that
+    are no status. obeyed: commands that the board has acknowledged, in order. contradictions: what
+    no correct firmware does.
+    """
 
     def __init__(self, device: str, history: History) -> None:
         self.incarnation = self.next = self.boot = self.readings = 0
@@ -31,7 +35,9 @@ class Sent:
 
     @property
     def waiting(self) -> int:
-        """Publications that the board holds, as far as it is known: not sent yet, or sent and not completed."""
+        """Publications that the board holds, as far as it is known: not sent yet, or sent and not
+        completed.
+        """
         return len(self._open) + max(0, self.next - 1 - len(self._payloads))
 
     @property
@@ -49,7 +55,9 @@ class Sent:
             case "welcome", _:
                 self.incarnation = self.incarnation or data["incarnation"]
             case "publish", "up" if data["id"]:
-                self._published(self._sequence(data["id"]), data["topic"], bytes.fromhex(data["payload"]))
+                self._published(
+                    self._sequence(data["id"]), data["topic"], bytes.fromhex(data["payload"])
+                )
             case "pubrel", "up":
                 self._released.add(self._sequence(data["id"]))
             case "pubcomp", "down":
@@ -60,9 +68,15 @@ class Sent:
                 self.obeyed.append(self._told.pop(data["id"]))
 
     def close(self, next_sequence: int) -> None:
-        """next_sequence: what the board says at the end. Enter what it has journalled and was not seen to send, and what it holds."""
+        """next_sequence: what the board says at the end. Enter what it has journalled and was not
+        seen to send, and what it holds.
+        """
         self._greeted(self.incarnation, next_sequence, self.boot)
-        unseen = [sequence for sequence in range(1, self.next) if sequence not in self._payloads and sequence & 0xFFFF]
+        unseen = [
+            sequence
+            for sequence in range(1, self.next)
+            if sequence not in self._payloads and sequence & 0xFFFF
+        ]
         for sequence in unseen:
             self._enter("publication", sequence, kind="reading", records=[])
         for sequence in sorted({*unseen, *self._open}):
@@ -73,7 +87,9 @@ class Sent:
 
     def _greeted(self, incarnation: int, next_sequence: int, boot: int) -> None:
         if incarnation and self.incarnation not in (0, incarnation):
-            self._contradict(f"its incarnation was {self.incarnation:08x} and became {incarnation:08x}")
+            self._contradict(
+                f"its incarnation was {self.incarnation:08x} and became {incarnation:08x}"
+            )
         newest = max(self.next - 1, *self._payloads, 0)
         if next_sequence <= newest:
             self._contradict(f"it says that {next_sequence} is next, after {newest}")
@@ -82,7 +98,8 @@ class Sent:
         self.boot = boot
 
     def _published(self, sequence: int, topic: str, payload: bytes) -> None:
-        if sequence in self._released:  # it had been told that the gateway has it; since then that the gateway does not (0x92)
+        # it had been told that the gateway has it; since then that the gateway does not (0x92)
+        if sequence in self._released:
             self._released.discard(sequence)
             self._enter("again", sequence)
         self._open.add(sequence)
@@ -90,7 +107,12 @@ class Sent:
             self._payloads[sequence] = [payload]
             status = topic.endswith(STATUS)
             self.readings += not status
-            self._enter("publication", sequence, kind="status" if status else "reading", payload=payload.hex())
+            self._enter(
+                "publication",
+                sequence,
+                kind="status" if status else "reading",
+                payload=payload.hex(),
+            )
         elif payload not in self._payloads[sequence]:
             self._reworded(sequence, payload)
 
@@ -100,17 +122,32 @@ class Sent:
         if _values(first) == _values(payload):
             self._enter("sent", sequence, payload=payload.hex())
         else:
-            self._contradict(f"sequence {sequence} was sent as {first.hex()} and as {payload.hex()}")
+            self._contradict(
+                f"sequence {sequence} was sent as {first.hex()} and as {payload.hex()}"
+            )
 
     def _contradict(self, text: str) -> None:
         self.contradictions.append(text)
         self._history.add("board", "contradiction", device=self._device, text=text)
 
     def _enter(self, event: str, sequence: int, **data: Any) -> None:
-        self._history.add("board", event, device=self._device, incarnation=self.incarnation, sequence=sequence, **data)
+        self._history.add(
+            "board",
+            event,
+            device=self._device,
+            incarnation=self.incarnation,
+            sequence=sequence,
+            **data,
+        )
 
 
 def _values(payload: bytes) -> list[tuple[str, float]] | bytes:
-    """What may not change from one sending to the next: neither when it was sampled, if the time was not known, nor how the link is."""
+    """What may not change from one sending to the next: neither when it was sampled, if the time
+    was not known, nor how the link is.
+    """
     records = senml.decode(payload)
-    return payload if records is None else [(one.name, one.value) for one in records if not senml.of_link(one)]
+    return (
+        payload
+        if records is None
+        else [(one.name, one.value) for one in records if not senml.of_link(one)]
+    )

@@ -1,8 +1,9 @@
 """A simulated Arduino Uno (`firmware/sim`) as an object.
 
-In: a folder, in which its serial port, memory images and logs live, and commands (power, reset, cut, ADC). Out: its answers and its events.
-The process is separate because libsimavr is GPL-3; it ends when this one does. EEPROM and flash stay in the folder, so a board can be
-stopped and started again.
+In: a folder, in which its serial port, memory images and logs live, and commands (power, reset,
+cut, ADC). Out: its answers and its events. The process is separate because libsimavr is GPL-3; it
+ends when this one does. EEPROM and flash stay in the folder, so a board can be stopped and started
+again.
 """
 
 import asyncio
@@ -36,7 +37,9 @@ class BoardError(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened on the board. name: boot, reset, power or cut; cycle: board time; details: see firmware/sim/README.md."""
+    """Something that happened on the board. name: boot, reset, power or cut; cycle: board time;
+    details: see firmware/sim/README.md.
+    """
 
     name: str
     cycle: int
@@ -47,9 +50,10 @@ class Event:
 class Stats:
     """Counters since the process started, and the state now.
 
-    tx, rx: bytes on the wire; overruns: bytes the receiver lost; writes: EEPROM cells programmed, whole or torn; stuck_writes: those of
-    them whose value worn-out bits changed; stack: most bytes of stack since power-on; left: what an armed cut still waits for; slipped:
-    cycles by which the board has fallen behind real time.
+    tx, rx: bytes on the wire; overruns: bytes the receiver lost; writes: EEPROM cells programmed,
+    whole or torn; stuck_writes: those of them whose value worn-out bits changed; stack: most bytes
+    of stack since power-on; left: what an armed cut still waits for; slipped: cycles by which the
+    board has fallen behind real time.
     """
 
     cycle: int
@@ -97,17 +101,20 @@ class EventStream:
 
 def _peer(writer: asyncio.StreamWriter) -> int:
     """Process id at the far end of a Unix socket."""
-    pid, _, _ = struct.unpack("3i", writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    pid, _, _ = struct.unpack(
+        "3i", writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    )
     return int(pid)
 
 
 class SimulatedBoard:
     """One board in one folder. Use `start` and `stop`, or `async with`.
 
-    firmware: an Intel HEX file put into the flash before the first start, as a programmer would; without it the flash keeps what it has.
-    speed: `real`, `max` (as fast as it goes) or `step` (time passes in `run` only). seed: of torn cells and RAM noise.
-    off: start without power. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
-    `tx_log`). bootloader: a HEX file; True is Optiboot, as a real Uno comes.
+    firmware: an Intel HEX file put into the flash before the first start, as a programmer would;
+    without it the flash keeps what it has. speed: `real`, `max` (as fast as it goes) or `step`
+    (time passes in `run` only). seed: of torn cells and RAM noise. off: start without power.
+    record: keep all inputs, and each byte the board sends, with their time (`inputs`, `tx_log`).
+    bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
 
     def __init__(
@@ -150,23 +157,43 @@ class SimulatedBoard:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the process and connect to it. Raises BoardError when it is not built or does not come up."""
+        """Start the process and connect to it. Raises BoardError when it is not built or does not
+        come up.
+        """
         program = BUILD / "sim" / "simboard"
         if not program.exists():
-            raise BoardError("the simulated board is not built", str(program), "Run `make firmware`")
+            raise BoardError(
+                "the simulated board is not built", str(program), "Run `make firmware`"
+            )
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._firmware:
             write_flash(self.flash_image, self._firmware)
             self._firmware = None
         images = ["--flash=flash.bin", "--eeprom=eeprom.bin", "--eeprom-log=eeprom.log"]
-        command = [str(program), "--with-parent", "--control=control", "--pty-link=tty", *images, *self._options]
+        command = [
+            str(program),
+            "--with-parent",
+            "--control=control",
+            "--pty-link=tty",
+            *images,
+            *self._options,
+        ]
         with self._messages.open("ab") as messages:
             self._process = await asyncio.create_subprocess_exec(
-                *command, cwd=self.directory, stdin=asyncio.subprocess.DEVNULL, stdout=messages, stderr=messages
+                *command,
+                cwd=self.directory,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
             )
         try:
             self._reader, self._writer = await self._connect()
@@ -181,7 +208,9 @@ class SimulatedBoard:
             async with asyncio.timeout(_START_SECONDS):
                 while self.pid is not None:
                     try:
-                        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/control")
+                        reader, writer = await asyncio.open_unix_connection(
+                            f"/proc/self/fd/{folder}/control"
+                        )
                     except (FileNotFoundError, ConnectionRefusedError):
                         pass
                     else:
@@ -194,7 +223,10 @@ class SimulatedBoard:
         finally:
             os.close(folder)
         last = self._last_words()
-        raise BoardError("the simulated board did not start" + (f" ({last})" if last else ""), str(self.directory))
+        raise BoardError(
+            "the simulated board did not start" + (f" ({last})" if last else ""),
+            str(self.directory),
+        )
 
     def _last_words(self) -> str:
         """The last line that the process said."""
@@ -236,10 +268,16 @@ class SimulatedBoard:
             except ConnectionError:
                 answer = b""
         if not answer:
-            raise BoardError("the simulated board has died", str(self.directory), f"Its last words: {self._last_words() or 'none'}")
+            raise BoardError(
+                "the simulated board has died",
+                str(self.directory),
+                f"Its last words: {self._last_words() or 'none'}",
+            )
         fields: dict[str, Any] = json.loads(answer)
         if not fields.pop("ok"):
-            raise BoardError(f"the simulated board refused `{line[:60]}`: {fields['error']}", str(self.directory))
+            raise BoardError(
+                f"the simulated board refused `{line[:60]}`: {fields['error']}", str(self.directory)
+            )
         return fields
 
     async def subscribe(self) -> EventStream:
@@ -265,11 +303,17 @@ class SimulatedBoard:
         await self.command("hang")
 
     async def stick(self, address: int, bits: int, value: int) -> None:
-        """Wear bits of an EEPROM cell out: from its next write on they read as those of `value`. It lasts until `stop`."""
+        """Wear bits of an EEPROM cell out: from its next write on they read as those of `value`. It
+        lasts until `stop`.
+        """
         await self.command(f"stick {address} {bits} {value}")
 
-    async def cut(self, kind: Literal["cycles", "tx", "eeprom"], count: int, *, torn: bool = False) -> None:
-        """Cut the power `count` cycles, TX bytes or EEPROM writes from now. torn: in the middle of that write. The board stays off."""
+    async def cut(
+        self, kind: Literal["cycles", "tx", "eeprom"], count: int, *, torn: bool = False
+    ) -> None:
+        """Cut the power `count` cycles, TX bytes or EEPROM writes from now. torn: in the middle of
+        that write. The board stays off.
+        """
         await self.command(f"cut {kind} {count}" + (" torn" if torn else ""))
 
     async def cancel(self) -> None:
@@ -305,10 +349,11 @@ class SimulatedBoard:
         await self.command(f"rx {data.hex()}")
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
-        """At speed `step`: let `cycles` pass and return what the board has sent since the last call (at most 4096 bytes).
+        """At speed `step`: let `cycles` pass and return what the board has sent since the last call
+        (at most 4096 bytes).
 
-        burst: return earlier, when it has sent something and fallen silent, or has lost its power. `cycle` and `powered` tell the
-        board time and whether it has power afterwards.
+        burst: return earlier, when it has sent something and fallen silent, or has lost its power.
+        `cycle` and `powered` tell the board time and whether it has power afterwards.
         """
         answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
         self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])

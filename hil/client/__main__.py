@@ -1,13 +1,17 @@
-"""`python -m hil.client`: a program that publishes over MQTT 5, one message after the other, with paho. SIGTERM ends it.
+"""`python -m hil.client`: a program that publishes over MQTT 5, one message after the other, with
+paho. SIGTERM ends it.
 
-In: where the broker is, how many messages, of which size, at which QoS and rate. Out: JSON Lines on standard output: `publication` before a
-message goes to paho, `acknowledged` when the gateway has it (not at QoS 0), `again` when it goes out once more: it was refused, or the
-gateway does not know its PUBREL (0x92), which after a lost PUBCOMP means that it has it, and after a refusal that it has not. paho
-(2.2.0) also publishes a message anew that was answered by PUBREC already, where it should send PUBREL, if it fails to connect before it
-succeeds: its second reset of what is under way takes back the first. Its log tells.
+In: where the broker is, how many messages, of which size, at which QoS and rate. Out: JSON Lines on
+standard output: `publication` before a message goes to paho, `acknowledged` when the gateway has it
+(not at QoS 0), `again` when it goes out once more: it was refused, or the gateway does not know its
+PUBREL (0x92), which after a lost PUBCOMP means that it has it, and after a refusal that it has not.
+paho (2.2.0) also publishes a message anew that was answered by PUBREC already, where it should send
+PUBREL, if it fails to connect before it succeeds: its second reset of what is under way takes back
+the first. Its log tells.
 
-Each message names its identity (user properties `incarnation` and `seq`). Only one is under way at a time, so order is kept also when one
-is refused; the session outlives the connection, and what was not acknowledged paho sends again when it is connected again.
+Each message names its identity (user properties `incarnation` and `seq`). Only one is under way at
+a time, so order is kept also when one is refused; the session outlives the connection, and what was
+not acknowledged paho sends again when it is connected again.
 """
 
 import json
@@ -36,7 +40,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
-    name: Annotated[str, typer.Option(help="Client identifier, and the device of the publications.")],
+    name: Annotated[
+        str, typer.Option(help="Client identifier, and the device of the publications.")
+    ],
     messages: Annotated[int, typer.Option(min=1)],
     payload_bytes: Annotated[int, typer.Option(min=0)],
     qos: Annotated[int, typer.Option(min=0, max=2)],
@@ -57,7 +63,8 @@ def main(
         client.publish(f"sensors/{name}/data", payload, qos, properties=_identity(sequence))
         if qos == 0:
             continue
-        while answers.get().is_failure:  # paho tells PUBACK's, or PUBCOMP's: it answers any PUBREC with PUBREL
+        # paho tells PUBACK's, or PUBCOMP's: it answers any PUBREC with PUBREL
+        while answers.get().is_failure:
             tell("again", sequence)
             time.sleep(REFUSED_WAIT)
             under_way.begin(sequence)
@@ -87,7 +94,9 @@ def payload_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes
     return (head + rng.randbytes(size).hex().encode())[:size]
 
 
-def _connected(port: int, name: str, answers: queue.Queue[ReasonCode], under_way: UnderWay) -> mqtt.Client:
+def _connected(
+    port: int, name: str, answers: queue.Queue[ReasonCode], under_way: UnderWay
+) -> mqtt.Client:
     client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
     client.reconnect_delay_set(1, 2)
     connected = threading.Event()
@@ -95,7 +104,9 @@ def _connected(port: int, name: str, answers: queue.Queue[ReasonCode], under_way
     def on_connect(*_: Any) -> None:
         connected.set()
 
-    def on_publish(_client: mqtt.Client, _data: Any, _id: int, reason: ReasonCode, _properties: Properties) -> None:
+    def on_publish(
+        _client: mqtt.Client, _data: Any, _id: int, reason: ReasonCode, _properties: Properties
+    ) -> None:
         answers.put(reason)
 
     client.on_connect = on_connect
@@ -103,7 +114,9 @@ def _connected(port: int, name: str, answers: queue.Queue[ReasonCode], under_way
     client.on_log = under_way.follow
     session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     session.SessionExpiryInterval = SESSION_EXPIRY
-    client.connect_async("127.0.0.1", port, clean_start=mqtt.MQTT_CLEAN_START_FIRST_ONLY, properties=session)
+    client.connect_async(
+        "127.0.0.1", port, clean_start=mqtt.MQTT_CLEAN_START_FIRST_ONLY, properties=session
+    )
     client.loop_start()
     connected.wait()
     return client
@@ -116,7 +129,9 @@ def _identity(sequence: int) -> Properties:
 
 
 def tell(event: str, sequence: int, **data: str) -> None:
-    sys.stdout.write(json.dumps({"t": time.monotonic_ns(), "event": event, "sequence": sequence, **data}) + "\n")
+    sys.stdout.write(
+        json.dumps({"t": time.monotonic_ns(), "event": event, "sequence": sequence, **data}) + "\n"
+    )
     sys.stdout.flush()
 
 

@@ -1,6 +1,7 @@
 """A client as the rig sees it: its table in a bench, its process, its journal.
 
-In: a `[[client]]` table, the port of the gateway's listener. Out: events of hop `board` in the history, as those of a board's ledger.
+In: a `[[client]]` table, the port of the gateway's listener. Out: events of hop `board` in the
+history, as those of a board's ledger.
 """
 
 import json
@@ -27,9 +28,13 @@ class ClientTable(BaseModel):
 
 
 class Client:
-    """journalled: messages that it has told; waiting: those of them that the gateway must acknowledge and has not yet."""
+    """journalled: messages that it has told; waiting: those of them that the gateway must
+    acknowledge and has not yet.
+    """
 
-    def __init__(self, name: str, table: ClientTable, seed: int, children: Children, history: History) -> None:
+    def __init__(
+        self, name: str, table: ClientTable, seed: int, children: Children, history: History
+    ) -> None:
         self.name = name
         self.journalled = 0
         self._table = table
@@ -45,12 +50,33 @@ class Client:
     async def start(self, port: int) -> None:
         """port: of the gateway's listener."""
         table = self._table
-        argv = [sys.executable, "-m", "hil.client", "--port", str(port), "--name", self.name, "--messages", str(table.messages)]
-        argv += ["--payload-bytes", str(table.payload_bytes), "--qos", str(table.qos), "--per-s", str(table.per_s)]
-        self._child: Child = await self._children.start(self.name, [*argv, "--seed", f"{self._seed}/{self.name}"], pipe=True)
+        argv = [
+            sys.executable,
+            "-m",
+            "hil.client",
+            "--port",
+            str(port),
+            "--name",
+            self.name,
+            "--messages",
+            str(table.messages),
+        ]
+        argv += [
+            "--payload-bytes",
+            str(table.payload_bytes),
+            "--qos",
+            str(table.qos),
+            "--per-s",
+            str(table.per_s),
+        ]
+        self._child: Child = await self._children.start(
+            self.name, [*argv, "--seed", f"{self._seed}/{self.name}"], pipe=True
+        )
 
     async def follow(self) -> None:
-        """Enter what it says in the history, until it ends. Raises OncewayError if it ended by itself and had not said all."""
+        """Enter what it says in the history, until it ends. Raises OncewayError if it ended by
+        itself and had not said all.
+        """
         async for line in self._child.lines():
             self._take(json.loads(line))
         await self._child.process.wait()
@@ -72,11 +98,20 @@ class Client:
                 self.journalled += 1
                 if self._table.qos:
                     self._open.add(sequence)
-                self._enter("publication", sequence, t, kind="message", qos=self._table.qos, payload=said["payload"])
+                self._enter(
+                    "publication",
+                    sequence,
+                    t,
+                    kind="message",
+                    qos=self._table.qos,
+                    payload=said["payload"],
+                )
             case "again":
                 self._enter("again", sequence, t)
             case "acknowledged":
                 self._open.discard(sequence)
 
     def _enter(self, event: str, sequence: int, t: int | None = None, **data: object) -> None:
-        self._history.add("board", event, t, device=self.name, incarnation=INCARNATION, sequence=sequence, **data)
+        self._history.add(
+            "board", event, t, device=self.name, incarnation=INCARNATION, sequence=sequence, **data
+        )

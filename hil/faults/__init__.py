@@ -1,4 +1,6 @@
-"""Kinds of faults. A kind is a class: how it stands in a bench (`[[fault]]`), where its places are, how it is carried out and seen."""
+"""Kinds of faults. A kind is a class: how it stands in a bench (`[[fault]]`), where its places are,
+how it is carried out and seen.
+"""
 
 from typing import Annotated
 
@@ -32,7 +34,11 @@ from hil.faults.line import (
     PortUnplugged,
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
-from hil.faults.sweep import BoardPowerCutAtEachByte, BoardPowerCutAtEachWrite, GatewayKillAtEachStep
+from hil.faults.sweep import (
+    BoardPowerCutAtEachByte,
+    BoardPowerCutAtEachWrite,
+    GatewayKillAtEachStep,
+)
 
 OfLine = (
     LineNoise
@@ -48,14 +54,31 @@ OfLine = (
     | PortUnplugged
 )
 OfBoard = (
-    BoardPowerCut | BoardPowerCutInExchange | BoardSwitchedOff | BoardBrownOut | BoardReset | BoardWatchdog | BoardEepromWorn | BoardSwapped
+    BoardPowerCut
+    | BoardPowerCutInExchange
+    | BoardSwitchedOff
+    | BoardBrownOut
+    | BoardReset
+    | BoardWatchdog
+    | BoardEepromWorn
+    | BoardSwapped
 )
 OfGateway = GatewayKill | GatewayPause | GatewayPowerCut | DiskFull | DiskSlow | ClockJump
-OfUplink = UplinkKill | LandingUnwritable | LandingSlow | LandingRefuses | UploadCut | BatchTwice | BatchDamaged
+OfUplink = (
+    UplinkKill
+    | LandingUnwritable
+    | LandingSlow
+    | LandingRefuses
+    | UploadCut
+    | BatchTwice
+    | BatchDamaged
+)
 OfIngest = IngestKill | IngestTwice | CheckpointLost
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
-AnyKind = Annotated[OfLine | OfBoard | OfExchange | OfGateway | OfUplink | OfIngest, Field(discriminator="kind")]
+AnyKind = Annotated[
+    OfLine | OfBoard | OfExchange | OfGateway | OfUplink | OfIngest, Field(discriminator="kind")
+]
 """One `[[fault]]` table."""
 
 __all__ = ["AnyKind", "Evidence", "Fault", "Kind"]

@@ -1,6 +1,8 @@
-"""What every kind of fault has in common: how it stands in a bench, where its places are, how it is carried out.
+"""What every kind of fault has in common: how it stands in a bench, where its places are, how it is
+carried out.
 
-In: a `[[fault]]` table of a bench. Out: faults with places (for the plan), and one call that carries a fault out and returns the evidence.
+In: a `[[fault]]` table of a bench. Out: faults with places (for the plan), and one call that
+carries a fault out and returns the evidence.
 """
 
 import random
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One planned fault. id: `TARGET/KIND-NUMBER`. lane: faults of one lane come one after the other. text: what a person reads.
-    counter, at: its place, a count at a hop. detail: what was drawn for it beside its place."""
+    """One planned fault. id: `TARGET/KIND-NUMBER`. lane: faults of one lane come one after the
+    other. text: what a person reads. counter, at: its place, a count at a hop. detail: what was
+    drawn for it beside its place.
+    """
 
     id: str
     kind: str
@@ -46,7 +50,9 @@ class Evidence:
 
 
 class Kind(BaseModel, ABC):
-    """One `[[fault]]` of a bench. count: how many (for each board, if of boards). between: shares of the run where they come."""
+    """One `[[fault]]` of a bench. count: how many (for each board, if of boards). between: shares
+    of the run where they come.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,15 +62,20 @@ class Kind(BaseModel, ABC):
     lane: ClassVar[str] = ""
     """If it may come while another fault of the part lasts; else the part is the lane."""
     counter: ClassVar[str] = "spooled"
-    """The hop whose count is the place, for parts of the site; faults of devices are placed by the device's own readings."""
+    """The hop whose count is the place, for parts of the site; faults of devices are placed by the
+    device's own readings.
+    """
     needs_ingest: ClassVar[bool] = False
     """Whether it breaks the ingest, or leaves something that only the ingest mends."""
 
     on_real: ClassVar[bool] = False
-    """Of a kind that breaks boards: whether a real one can be broken so, which has no cut at a counted point, and shows no inside."""
+    """Of a kind that breaks boards: whether a real one can be broken so, which has no cut at a
+    counted point, and shows no inside.
+    """
 
     bounded: ClassVar[bool] = False
-    """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself."""
+    """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself.
+    """
     machine_of: ClassVar[str | None] = None
     """The program under which it needs a machine that misbehaves (hil/machine.py)."""
 
@@ -74,30 +85,57 @@ class Kind(BaseModel, ABC):
 
     @property
     def of_device(self) -> bool:
-        """Whether it breaks a device: then each has faults of its own, placed by its own readings."""
+        """Whether it breaks a device: then each has faults of its own, placed by its own
+        readings.
+        """
         return self.part in ("board", "line")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         low, high = self.between
         if not 0 <= low < high <= 1:
-            raise ValueError("between must be two shares of the run, the lower first, such as [0.1, 0.9]")
+            raise ValueError(
+                "between must be two shares of the run, the lower first, such as [0.1, 0.9]"
+            )
         return self
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
-        """The faults that this table asks for, drawn from the seed. readings: planned, by device; for a part of the site also the
-        messages of the clients."""
+        """The faults that this table asks for, drawn from the seed. readings: planned, by device;
+        for a part of the site also the messages of the clients.
+        """
         if self.of_device:
             for device, total in readings.items():
-                yield from self._on(device, f"{device} {self.lane or self.part}", f"sampled {device}", total - 2, seed, readings)
+                yield from self._on(
+                    device,
+                    f"{device} {self.lane or self.part}",
+                    f"sampled {device}",
+                    total - 2,
+                    seed,
+                    readings,
+                )
         else:
-            yield from self._on(self.part, self.lane or self.part, self.counter, sum(readings.values()), seed, readings)
+            yield from self._on(
+                self.part,
+                self.lane or self.part,
+                self.counter,
+                sum(readings.values()),
+                seed,
+                readings,
+            )
 
-    def _on(self, target: str, lane: str, counter: str, total: int, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+    def _on(
+        self, target: str, lane: str, counter: str, total: int, seed: int, readings: dict[str, int]
+    ) -> Iterator[Fault]:
         rng = random.Random(f"{seed}/{target}/{self.kind}")
         for number, at in self.places(rng, total):
             yield Fault(
-                f"{target}/{self.kind}-{number}", self.kind, lane, self.text, counter, at, self.detail(rng, at, sum(readings.values()))
+                f"{target}/{self.kind}-{number}",
+                self.kind,
+                lane,
+                self.text,
+                counter,
+                at,
+                self.detail(rng, at, sum(readings.values())),
             )
 
     def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
@@ -117,4 +155,6 @@ class Kind(BaseModel, ABC):
 
     @abstractmethod
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        """Carry it out; what is broken works again when this returns. None: it has not happened within its bound."""
+        """Carry it out; what is broken works again when this returns. None: it has not happened
+        within its bound.
+        """

@@ -1,4 +1,6 @@
-"""Faults of a board: its power goes at a counted point, it is reset, its EEPROM wears out, or another board takes its place."""
+"""Faults of a board: its power goes at a counted point, it is reset, its EEPROM wears out, or
+another board takes its place.
+"""
 
 import asyncio
 import random
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
     from hil.device import Device
     from hil.rig import Rig
 
-SLOT_WRITES = 20  # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
-PUBLISH_BYTES = 40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
+# EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
+SLOT_WRITES = 20
+PUBLISH_BYTES = (
+    40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
+)
 CUT_WITHIN = 60.0  # s in which an armed cut must come
 CLOSE_LOOK_EVERY = 0.002  # s: an exchange takes a few hundredths of a second
 RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
@@ -39,12 +44,16 @@ class BoardPowerCut(Kind):
         return {"after_eeprom": rng.randint(1, SLOT_WRITES), "torn": rng.random() < 0.5}
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        cut = await cut_power(rig.device(fault), "eeprom", fault.detail["after_eeprom"], fault.detail["torn"])
+        cut = await cut_power(
+            rig.device(fault), "eeprom", fault.detail["after_eeprom"], fault.detail["torn"]
+        )
         return cut.evidence if cut else None
 
 
 class BoardPowerCutInExchange(Kind):
-    """After N more bytes sent, while a publication is under way. A cut that fell outside of an exchange is made again, in the next one."""
+    """After N more bytes sent, while a publication is under way. A cut that fell outside of an
+    exchange is made again, in the next one.
+    """
 
     text: ClassVar[str] = "power cut in an exchange"
     part: ClassVar[str] = "board"
@@ -63,7 +72,8 @@ class BoardPowerCutInExchange(Kind):
         while cut := await cut_power(device, "tx", fault.detail["after_tx"]):
             if cut.waiting:
                 return cut.evidence
-            await wait_until(under_way, CLOSE_LOOK_EVERY)  # else the next cut would fall into the board's greeting, and so on for ever
+            # else the next cut would fall into the board's greeting, and so on for ever
+            await wait_until(under_way, CLOSE_LOOK_EVERY)
         return None
 
 
@@ -78,10 +88,14 @@ class Cut:
     def evidence(self) -> Evidence:
         torn = ", an EEPROM write torn" if self.event.details["writing"] else ""
         measured = {name: self.event.details[name] for name in ("tx", "writes")}
-        return Evidence(f"{self.waiting} publication(s) not done{torn}", {"cycle": self.event.cycle, **measured})
+        return Evidence(
+            f"{self.waiting} publication(s) not done{torn}", {"cycle": self.event.cycle, **measured}
+        )
 
 
-async def cut_power(device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> Cut | None:
+async def cut_power(
+    device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False
+) -> Cut | None:
     """Cut the power after `count` of `unit`, and give it back. None if the cut did not come."""
     if cut := await power_goes(device, unit, count, torn):
         await asyncio.sleep(OFF_S)
@@ -89,8 +103,12 @@ async def cut_power(device: "Device", unit: Literal["tx", "eeprom"], count: int,
     return cut
 
 
-async def power_goes(device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> Cut | None:
-    """Cut the power after `count` of `unit`, and look at the ledger. None if the cut did not come."""
+async def power_goes(
+    device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False
+) -> Cut | None:
+    """Cut the power after `count` of `unit`, and look at the ledger. None if the cut did not
+    come.
+    """
     events = await device.board.subscribe()
     await device.board.cut(unit, count, torn=torn)
     try:
@@ -129,7 +147,9 @@ class BoardReset(Kind):
 
 
 class BoardSwitchedOff(Kind):
-    """Its power is off for some seconds, at whatever point it is: by the switch of a real board, or that of a simulated one."""
+    """Its power is off for some seconds, at whatever point it is: by the switch of a real board, or
+    that of a simulated one.
+    """
 
     text: ClassVar[str] = "power switched off"
     part: ClassVar[str] = "board"
@@ -142,8 +162,9 @@ class BoardSwitchedOff(Kind):
 
 
 class BoardWatchdog(Kind):
-    """The board hangs, and its watchdog resets it. RAM stays. One that hung before its program had turned the watchdog on is made to start
-    again by hand."""
+    """The board hangs, and its watchdog resets it. RAM stays. One that hung before its program had
+    turned the watchdog on is made to start again by hand.
+    """
 
     text: ClassVar[str] = "reset by the watchdog"
     part: ClassVar[str] = "board"
@@ -160,33 +181,45 @@ class BoardWatchdog(Kind):
 
 
 class BoardEepromWorn(Kind):
-    """A bit of each cell of a slot of the journal is stuck at 1, as erased, for good; the slot's turn comes a few publications later."""
+    """A bit of each cell of a slot of the journal is stuck at 1, as erased, for good; the slot's
+    turn comes a few publications later.
+    """
 
     text: ClassVar[str] = "EEPROM worn"
     part: ClassVar[str] = "board"
     kind: Literal["board-eeprom-worn"]
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        return {"ahead": rng.randint(2, 4), "bit": rng.randrange(8)}  # the next slot may be half written already
+        # the next slot may be half written already
+        return {
+            "ahead": rng.randint(2, 4),
+            "bit": rng.randrange(8),
+        }
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         device = rig.device(fault)
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await device.board.stats()).stuck_writes
         for cell in range(CHECKED):
-            await device.board.stick(SLOTS_AT + slot * SLOT_SIZE + cell, 1 << fault.detail["bit"], 0xFF)
+            await device.board.stick(
+                SLOTS_AT + slot * SLOT_SIZE + cell, 1 << fault.detail["bit"], 0xFF
+            )
         with suppress(TimeoutError):
             async with asyncio.timeout(WORN_WITHIN):
                 while True:
                     if changed := (await device.board.stats()).stuck_writes - before:
-                        return Evidence(f"slot {slot} took {changed} bytes otherwise than they were written", {"slot": slot})
+                        return Evidence(
+                            f"slot {slot} took {changed} bytes otherwise than they were written",
+                            {"slot": slot},
+                        )
                     await asyncio.sleep(LOOK_EVERY)
         return None
 
 
 class BoardSwapped(Kind):
-    """The board dies after N more bytes sent, and another one takes its name (`onceway device replace`). What the old one holds is
-    accounted for."""
+    """The board dies after N more bytes sent, and another one takes its name (`onceway device
+    replace`). What the old one holds is accounted for.
+    """
 
     text: ClassVar[str] = "board swapped"
     part: ClassVar[str] = "board"
@@ -210,8 +243,13 @@ class BoardSwapped(Kind):
         except TimeoutError:
             return None
         new = device.ledger.incarnation
-        text = f"incarnation {old:08x} with {died.waiting} publication(s) not done gave way to {new:08x}"
-        return Evidence(text, {"old": old, "new": new, "held": died.waiting}) if new != old else None
+        text = (
+            f"incarnation {old:08x} with {died.waiting} publication(s) not done gave way to"
+            f" {new:08x}"
+        )
+        return (
+            Evidence(text, {"old": old, "new": new, "held": died.waiting}) if new != old else None
+        )
 
 
 async def spoken(board: SimulatedBoard) -> None:

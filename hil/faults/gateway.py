@@ -27,7 +27,9 @@ class GatewayKill(Kind):
 
 
 class GatewayPause(Kind):
-    """SIGSTOP, and SIGCONT after some seconds: a machine that hangs. Links and sessions time out meanwhile, or do not."""
+    """SIGSTOP, and SIGCONT after some seconds: a machine that hangs. Links and sessions time out
+    meanwhile, or do not.
+    """
 
     text: ClassVar[str] = "gateway paused"
     part: ClassVar[str] = "gateway"
@@ -44,7 +46,11 @@ class GatewayPause(Kind):
         rig.spool.look()
         paused, after = child.paused, rig.spool.committed
         child.resume()
-        return Evidence(f"nothing committed for {self.seconds:g} s", {"pid": child.pid}) if paused and after == before else None
+        return (
+            Evidence(f"nothing committed for {self.seconds:g} s", {"pid": child.pid})
+            if paused and after == before
+            else None
+        )
 
 
 class UplinkKill(Kind):
@@ -57,7 +63,9 @@ class UplinkKill(Kind):
 
 
 class GatewayPowerCut(Kind):
-    """Gateway and uplink are gone, and start again on what the disk under their data holds: what only the kernel had is gone, too."""
+    """Gateway and uplink are gone, and start again on what the disk under their data holds: what
+    only the kernel had is gone, too.
+    """
 
     text: ClassVar[str] = "power cut of the gateway"
     part: ClassVar[str] = "gateway"
@@ -80,12 +88,19 @@ class GatewayPowerCut(Kind):
             for child in victims:
                 await child.kill()
             site.disk.restart(copy)  # at once, so that nothing of ours is open on it
-            lost = [name for name, data in contents(site.folder.data).items() if written.get(name) != data]
+            lost = [
+                name
+                for name, data in contents(site.folder.data).items()
+                if written.get(name) != data
+            ]
             place = rig.counters["spooled"]
             await asyncio.sleep(DOWN_S)
             await site.start_gateway()
             await site.start_uplink()
-        text = f"started on the disk's copy at {place} publications in the store; {len(lost)} file(s) were older on it"
+        text = (
+            f"started on the disk's copy at {place} publications in the store; {len(lost)} file(s)"
+            " were older on it"
+        )
         return Evidence(text, {"older": sorted(lost)})
 
 
@@ -99,7 +114,10 @@ async def restart(rig: "Rig", name: str, start: Callable[[], Awaitable[None]]) -
         child = rig.site.running[name]
         child.check()  # what has died by itself is not killed by us
         await child.kill()
-        evidence = Evidence(f"process {child.pid} killed at {rig.counters['spooled']} publications in the store", {"pid": child.pid})
+        evidence = Evidence(
+            f"process {child.pid} killed at {rig.counters['spooled']} publications in the store",
+            {"pid": child.pid},
+        )
         await asyncio.sleep(DOWN_S)
         await start()
         return evidence

@@ -24,14 +24,18 @@ STEPS = {
     "its counts are saved": "*/publications/_onceway/report.json",
     "its end is noted": "*/checkpoint/commits/[0-9]*",
 }
-"""Steps of a micro-batch, in their order, by the file that each makes (gateway/ingest/README.md, and Spark's checkpoint). The
-patterns leave out temporary files and checksums, which also appear after a step."""
+"""Steps of a micro-batch, in their order, by the file that each makes (gateway/ingest/README.md,
+and Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear
+after a step.
+"""
 SECOND = "second ingest"
 SECOND_WITHIN = 150.0  # s from the start of a second ingest to the end of its first micro-batch
 
 
 class IngestFault(Kind):
-    """Comes when there is an append that could be repeated; how many there will be depends on the speed of the machine."""
+    """Comes when there is an append that could be repeated; how many there will be depends on the
+    speed of the machine.
+    """
 
     part: ClassVar[str] = "ingest"
     counter: ClassVar[str] = "appends"
@@ -43,8 +47,10 @@ class IngestFault(Kind):
 
 
 class IngestKill(IngestFault):
-    """Between two steps of a micro-batch: the process is stopped when it is about to begin the second one, and killed there. Each fault has
-    the step after that of the one before; the first is drawn."""
+    """Between two steps of a micro-batch: the process is stopped when it is about to begin the
+    second one, and killed there. Each fault has the step after that of the one before; the first is
+    drawn.
+    """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"
     machine_of: ClassVar[str] = "ingest"
@@ -64,7 +70,11 @@ class IngestKill(IngestFault):
         machine["hold"] = 0
         killed = await restart(rig, "ingest", rig.site.start_ingest)
         measured: dict[str, Any] = {**killed.data, "micro_batch": begun, "appends": appends}
-        return Evidence(f"process {killed.data['pid']} killed before {step}, at micro-batch {begun} and append {appends}", measured)
+        return Evidence(
+            f"process {killed.data['pid']} killed before {step}, at micro-batch {begun} and append"
+            f" {appends}",
+            measured,
+        )
 
 
 class CheckpointLost(IngestFault):
@@ -75,7 +85,8 @@ class CheckpointLost(IngestFault):
     kind: Literal["checkpoint-lost"]
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        await wait_until(lambda: rig.progress.ended >= 0)  # the first append may have been another ingest's
+        # the first append may have been another ingest's
+        await wait_until(lambda: rig.progress.ended >= 0)
         ended = -1
 
         async def start() -> None:
@@ -85,11 +96,15 @@ class CheckpointLost(IngestFault):
             await rig.site.start_ingest()
 
         await restart(rig, "ingest", start)
-        return Evidence(f"a checkpoint of {ended + 1} micro-batches removed", {"micro_batches": ended + 1})
+        return Evidence(
+            f"a checkpoint of {ended + 1} micro-batches removed", {"micro_batches": ended + 1}
+        )
 
 
 class IngestTwice(Kind):
-    """A second ingest, with a checkpoint of its own, works on the same table until it has ended a micro-batch."""
+    """A second ingest, with a checkpoint of its own, works on the same table until it has ended a
+    micro-batch.
+    """
 
     text: ClassVar[str] = "two ingests at once"
     part: ClassVar[str] = "ingest"
@@ -102,7 +117,10 @@ class IngestTwice(Kind):
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         checkpoint = rig.site.folder.checkpoint.with_name("second checkpoint")
         await rig.site.start_ingest(SECOND, checkpoint)
-        second, progress = rig.site.running[SECOND], IngestProgress(checkpoint, rig.site.folder.table)
+        second, progress = (
+            rig.site.running[SECOND],
+            IngestProgress(checkpoint, rig.site.folder.table),
+        )
         try:
             async with asyncio.timeout(SECOND_WITHIN):
                 await wait_until(lambda: progress.ended >= 0)
@@ -111,4 +129,7 @@ class IngestTwice(Kind):
         finally:
             await second.stop()
         taken = sum(progress.taken().values())
-        return Evidence(f"process {second.pid} has taken {taken} batches as well", {"pid": second.pid, "batches": taken})
+        return Evidence(
+            f"process {second.pid} has taken {taken} batches as well",
+            {"pid": second.pid, "batches": taken},
+        )

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
 QUARANTINED_WITHIN = 180.0  # s in which the ingest must have come up and found a damaged batch
 QUARANTINE_EVERY = 1.0  # s between looks at the quarantine
-STUCK_S = 4.0  # for which nothing must land then: twice the age at which a batch is cut (hil/site.py)
+STUCK_S = (
+    4.0  # for which nothing must land then: twice the age at which a batch is cut (hil/site.py)
+)
 
 
 class LandingUnwritable(Kind):
@@ -31,18 +33,28 @@ class LandingUnwritable(Kind):
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         rig.site.landing.unmount()
-        rig.display.say(f"  the landing place is unwritable from {rig.counters['spooled']} publications on", "red")
+        rig.display.say(
+            f"  the landing place is unwritable from {rig.counters['spooled']} publications on",
+            "red",
+        )
         await rig.counters.reach("spooled", fault.detail["until"])
         stuck = False
         with suppress(TimeoutError):
             async with asyncio.timeout(STUCK_WITHIN):
                 await wait_until(lambda: rig.spool.committed > rig.spool.landed)
-            waiting, landed = rig.spool.committed, rig.spool.landed  # a batch that was under way when the place went has landed by now
+            # a batch that was under way when the place went has landed by now
+            waiting, landed = (
+                rig.spool.committed,
+                rig.spool.landed,
+            )
             await asyncio.sleep(STUCK_S)
             rig.spool.look()
             stuck = waiting > landed == rig.spool.landed
         rig.site.landing.mount()
-        evidence = f"rows waited and nothing landed for {STUCK_S:g} s, until {rig.counters['spooled']} publications"
+        evidence = (
+            f"rows waited and nothing landed for {STUCK_S:g} s, until {rig.counters['spooled']}"
+            " publications"
+        )
         return Evidence(evidence) if stuck else None
 
 
@@ -90,4 +102,7 @@ class BatchDamaged(BatchCopy):
                 await wait_until(lambda: quarantine.rows() > before, QUARANTINE_EVERY)
         except TimeoutError:
             return None
-        return Evidence(f"a copy of batch {batch} with {rows} publications is in quarantine", {"batch": batch, "rows": rows})
+        return Evidence(
+            f"a copy of batch {batch} with {rows} publications is in quarantine",
+            {"batch": batch, "rows": rows},
+        )

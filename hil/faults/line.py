@@ -1,4 +1,6 @@
-"""Faults of the line between a board and the gateway. The wire carries them out (hil/wire); here they are placed and seen to happen."""
+"""Faults of the line between a board and the gateway. The wire carries them out (hil/wire); here
+they are placed and seen to happen.
+"""
 
 import asyncio
 import random
@@ -14,7 +16,8 @@ from hil.wire.noise import KINDS
 if TYPE_CHECKING:
     from hil.rig import Rig
 
-AFTER_BYTES = 200  # a strike falls within so many bytes after its reading: anywhere in an exchange, or between two
+# a strike falls within so many bytes after its reading: anywhere in an exchange, or between two
+AFTER_BYTES = 200
 STRUCK_WITHIN = 60.0  # s in which the wire must have carried out an order
 
 
@@ -33,11 +36,16 @@ class LineWeather(Kind):
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
         device = rig.device(fault)
         await wait_until(lambda: all(device.harmed[harm] for harm in self.seen_as))
-        return Evidence(f"seen on the line: {', '.join(self.seen_as)}", {harm: device.harmed[harm] for harm in self.seen_as})
+        return Evidence(
+            f"seen on the line: {', '.join(self.seen_as)}",
+            {harm: device.harmed[harm] for harm in self.seen_as},
+        )
 
 
 class LineNoise(LineWeather):
-    """Bytes corrupted, lost and inserted, each by itself. rate: share of bytes harmed in each direction."""
+    """Bytes corrupted, lost and inserted, each by itself. rate: share of bytes harmed in each
+    direction.
+    """
 
     text: ClassVar[str] = "line noise"
     lane: ClassVar[str] = "noise"
@@ -50,7 +58,9 @@ class LineNoise(LineWeather):
 
 
 class LineBursts(LineWeather):
-    """Interference in bursts, in which half of the bytes become others (Gilbert-Elliott). gap, length: in bytes, in the mean."""
+    """Interference in bursts, in which half of the bytes become others (Gilbert-Elliott). gap,
+    length: in bytes, in the mean.
+    """
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"
@@ -64,7 +74,9 @@ class LineBursts(LineWeather):
 
 
 class LineTrace(LineWeather):
-    """A recorded link (hil/traces). pace: `frames`, a frame of the recording for each of ours, or seconds of the recording per second."""
+    """A recorded link (hil/traces). pace: `frames`, a frame of the recording for each of ours, or
+    seconds of the recording per second.
+    """
 
     text: ClassVar[str] = "losses of a recorded link"
     lane: ClassVar[str] = "trace"
@@ -78,7 +90,9 @@ class LineTrace(LineWeather):
 
 
 class LineStrike(Kind):
-    """Something that happens to a line once, at a place drawn in bytes after a reading. It happened when the wire has harmed bytes."""
+    """Something that happens to a line once, at a place drawn in bytes after a reading. It happened
+    when the wire has harmed bytes.
+    """
 
     part: ClassVar[str] = "line"
     action: ClassVar[str]
@@ -93,14 +107,26 @@ class LineStrike(Kind):
         return self.model_dump(include={"length", "seconds"})
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        order = {"do": "strike", "action": self.action, "after": fault.detail["after"], **self.strength()}
+        order = {
+            "do": "strike",
+            "action": self.action,
+            "after": fault.detail["after"],
+            **self.strength(),
+        }
         orders = [{**order, "direction": direction} for direction in fault.detail["directions"]]
         try:
             struck = await rig.device(fault).strike(fault.id, orders, STRUCK_WITHIN)
         except TimeoutError:
             return None
-        places = [f"{one['bytes']} bytes {one['direction']} from byte {one['offset']} on" for one in struck]
-        return Evidence(", ".join(places), {"struck": struck}) if all(one["bytes"] for one in struck) else None
+        places = [
+            f"{one['bytes']} bytes {one['direction']} from byte {one['offset']} on"
+            for one in struck
+        ]
+        return (
+            Evidence(", ".join(places), {"struck": struck})
+            if all(one["bytes"] for one in struck)
+            else None
+        )
 
 
 class LineDuplicate(LineStrike):
@@ -181,7 +207,9 @@ class PortUnplugged(Kind):
         device = rig.device(fault)
         opened = device.opened
         try:
-            await device.strike(fault.id, [{"do": "unplug", "seconds": self.seconds}], STRUCK_WITHIN)
+            await device.strike(
+                fault.id, [{"do": "unplug", "seconds": self.seconds}], STRUCK_WITHIN
+            )
             async with asyncio.timeout(STRUCK_WITHIN):
                 await wait_until(lambda: device.opened > opened)
         except TimeoutError:

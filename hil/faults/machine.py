@@ -1,4 +1,6 @@
-"""Faults of the machine under a program: under the gateway (disk and clock), and under the uplink (how the landing place answers)."""
+"""Faults of the machine under a program: under the gateway (disk and clock), and under the uplink
+(how the landing place answers).
+"""
 
 import asyncio
 import random
@@ -18,7 +20,9 @@ MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its
 
 
 class MachineFault(Kind):
-    """Something is wrong with the machine for some seconds, beginning at a place. It happened when the program met it (hil/machine.py)."""
+    """Something is wrong with the machine for some seconds, beginning at a place. It happened when
+    the program met it (hil/machine.py).
+    """
 
     part: ClassVar[str] = "gateway"
     switch: ClassVar[str]
@@ -43,7 +47,11 @@ class MachineFault(Kind):
         finally:
             machine[self.switch] = 0
         times = machine[self.met] - before
-        return Evidence(f"{self.met} {times} times", {"times": times, "value": self.value(fault)}) if times else None
+        return (
+            Evidence(f"{self.met} {times} times", {"times": times, "value": self.value(fault)})
+            if times
+            else None
+        )
 
 
 class DiskFull(MachineFault):

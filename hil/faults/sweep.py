@@ -1,9 +1,10 @@
-"""Cuts at every point of a QoS 2 exchange, one after the other. Each is counted from a moment at which nothing is under way, so that the
-Nth falls N steps into the next exchange.
+"""Cuts at every point of a QoS 2 exchange, one after the other. Each is counted from a moment at
+which nothing is under way, so that the Nth falls N steps into the next exchange.
 
-In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, shared out among the boards. They are the boards'
-faults, also where the gateway is killed: a board samples until all of its own have happened. The last fault has happened only if there was
-no point beyond it, so that a run that holds has been cut everywhere.
+In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, shared out
+among the boards. They are the boards' faults, also where the gateway is killed: a board samples
+until all of its own have happened. The last fault has happened only if there was no point beyond
+it, so that a run that holds has been cut everywhere.
 """
 
 import asyncio
@@ -36,10 +37,20 @@ class Sweep(Kind):
                 at = max(1, round((low + (high - low) * point / self.count) * (total - 2)))
                 steps, torn = self.place(point)
                 detail = {"steps": steps, "torn": torn}
-                yield Fault(f"{device}/{self.kind}-{point}", self.kind, f"{device} board", self.text, f"sampled {device}", at, detail)
+                yield Fault(
+                    f"{device}/{self.kind}-{point}",
+                    self.kind,
+                    f"{device} board",
+                    self.text,
+                    f"sampled {device}",
+                    at,
+                    detail,
+                )
 
     def place(self, point: int) -> tuple[int, bool]:
-        """After how many steps the Nth point is, and whether it is in the middle of the last of them."""
+        """After how many steps the Nth point is, and whether it is in the middle of the last of
+        them.
+        """
         return point, False
 
     async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
@@ -53,7 +64,11 @@ class Sweep(Kind):
         except TimeoutError:
             return None
         text = f"{evidence.text}; a whole exchange has {steps} steps"
-        return Evidence(text, {**evidence.data, "whole": steps}) if steps <= fault.detail["steps"] else None
+        return (
+            Evidence(text, {**evidence.data, "whole": steps})
+            if steps <= fault.detail["steps"]
+            else None
+        )
 
     async def _whole(self, fault: Fault, rig: "Rig") -> int:
         """How many steps an exchange has that is not cut. Nothing is under way now."""
@@ -71,8 +86,10 @@ class Sweep(Kind):
 
 
 async def _quiet(device: "Device") -> None:
-    """Return when the next exchange has ended and nothing is under way: before it, a board that was just cut may have nothing under way
-    because it has not started yet, and its start would be taken for steps. Raises TimeoutError."""
+    """Return when the next exchange has ended and nothing is under way: before it, a board that was
+    just cut may have nothing under way because it has not started yet, and its start would be taken
+    for steps. Raises TimeoutError.
+    """
     device.look()
     before = device.journalled
 
@@ -108,7 +125,9 @@ class BoardPowerCutAtEachWrite(Sweep):
         return (point + 1) // 2, point % 2 == 1
 
     async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        cut = await cut_power(rig.device(fault), "eeprom", fault.detail["steps"], fault.detail["torn"])
+        cut = await cut_power(
+            rig.device(fault), "eeprom", fault.detail["steps"], fault.detail["torn"]
+        )
         return cut.evidence if cut else None
 
     async def steps(self, fault: Fault, rig: "Rig") -> int:
@@ -116,7 +135,9 @@ class BoardPowerCutAtEachWrite(Sweep):
 
 
 class GatewayKillAtEachStep(Sweep):
-    """Of those that the gateway takes: before each write to its disk and to the board's line, and after each sync."""
+    """Of those that the gateway takes: before each write to its disk and to the board's line, and
+    after each sync.
+    """
 
     text: ClassVar[str] = "kill -9 of the gateway at a step of the exchange"
     machine_of: ClassVar[str] = "gateway"

@@ -1,7 +1,7 @@
 """The script that makes files: `python -m hil.glue.collect`.
 
-In: QoS 2 messages of a persistent session. Out: files of JSON lines in a folder. A file is renamed to its name when it is whole, as Spark's
-file source wants it.
+In: QoS 2 messages of a persistent session. Out: files of JSON lines in a folder. A file is renamed
+to its name when it is whole, as Spark's file source wants it.
 """
 
 import json
@@ -24,7 +24,14 @@ def main(folder: Annotated[Path, typer.Option()], broker: Annotated[int, typer.O
         client.subscribe("sensors/#", qos=2)
 
     def on_message(_client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
-        rows.append(json.dumps({"device": message.topic.removeprefix("sensors/"), "line": message.payload.decode(errors="replace")}))
+        rows.append(
+            json.dumps(
+                {
+                    "device": message.topic.removeprefix("sensors/"),
+                    "line": message.payload.decode(errors="replace"),
+                }
+            )
+        )
 
     client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="collect", clean_session=False)
     client.on_connect, client.on_message = on_connect, on_message

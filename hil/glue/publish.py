@@ -1,4 +1,6 @@
-"""The script at the port: `python -m hil.glue.publish`. In: lines. Out: a QoS 2 message for each line that is JSON."""
+"""The script at the port: `python -m hil.glue.publish`. In: lines. Out: a QoS 2 message for each
+line that is JSON.
+"""
 
 import json
 import time
@@ -10,8 +12,14 @@ import typer
 from paho.mqtt.enums import CallbackAPIVersion
 
 
-def main(port: Annotated[str, typer.Option()], name: Annotated[str, typer.Option()], broker: Annotated[int, typer.Option()]) -> None:
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"publish-{name}", clean_session=False)
+def main(
+    port: Annotated[str, typer.Option()],
+    name: Annotated[str, typer.Option()],
+    broker: Annotated[int, typer.Option()],
+) -> None:
+    client = mqtt.Client(
+        CallbackAPIVersion.VERSION2, client_id=f"publish-{name}", clean_session=False
+    )
     client.reconnect_delay_set(1, 2)
     client.connect_async("127.0.0.1", broker)
     client.loop_start()

@@ -1,8 +1,8 @@
 """One run of the glue, with the plan of our own run of the same bench.
 
-In: a bench, of which it takes boards, readings, noise, power cuts and kills. Out: a history with the hops board, batch (the files) and
-table, and what the checker says of files and table. A kill of the gateway takes the broker and the scripts at the ports, since that is
-where they run.
+In: a bench, of which it takes boards, readings, noise, power cuts and kills. Out: a history with
+the hops board, batch (the files) and table, and what the checker says of files and table. A kill of
+the gateway takes the broker and the scripts at the ports, since that is where they run.
 """
 
 import asyncio
@@ -35,7 +35,16 @@ from hil.plan import Plan
 from hil.process import Child, Children, children
 from hil.site import SHORT_LIVED_JAVA
 
-CAN = {"line-noise", "line-bursts", "line-trace", "board-power-cut", "gateway-kill", "uplink-kill", "ingest-kill", "checkpoint-lost"}
+CAN = {
+    "line-noise",
+    "line-bursts",
+    "line-trace",
+    "board-power-cut",
+    "gateway-kill",
+    "uplink-kill",
+    "ingest-kill",
+    "checkpoint-lost",
+}
 """Kinds of faults that mean the same for the glue."""
 
 SCRIPT = Path(__file__).with_name("stream.py")
@@ -46,13 +55,20 @@ SPARK_WITHIN = 300.0  # s in which Spark must have read what there is, and met i
 
 
 class GlueRun:
-    """Use: `await GlueRun(…).go()`, once, in an empty folder. Raises OncewayError for a bench with what the glue does not know."""
+    """Use: `await GlueRun(…).go()`, once, in an empty folder. Raises OncewayError for a bench with
+    what the glue does not know.
+    """
 
     def __init__(self, bench: Bench, plan: Plan, folder: Path) -> None:
         if strange := [kind.kind for kind in bench.fault if kind.kind not in CAN]:
-            raise OncewayError(f"the glue knows no {strange[0]}", bench.title, f"It knows {', '.join(sorted(CAN))}")
+            raise OncewayError(
+                f"the glue knows no {strange[0]}", bench.title, f"It knows {', '.join(sorted(CAN))}"
+            )
         if bench.board or bench.client:
-            raise OncewayError("the glue runs with simulated boards only, without [[board]] and [[client]]", bench.title)
+            raise OncewayError(
+                "the glue runs with simulated boards only, without [[board]] and [[client]]",
+                bench.title,
+            )
         self._bench = bench
         self._plan = plan
         self._folder = folder
@@ -68,12 +84,26 @@ class GlueRun:
         """What the checker says of the files, and of the table if the bench goes that far."""
         for name in ("files", "ports"):
             (self._folder / name).mkdir()
-        self._history.add("rig", "run", version=__version__, bench=self._bench.model_dump(), plan=self._plan.to_json())
+        self._history.add(
+            "rig",
+            "run",
+            version=__version__,
+            bench=self._bench.model_dump(),
+            plan=self._plan.to_json(),
+        )
         async with children(self._folder / "logs") as programs:
             await self._start(programs)
-            lanes = [asyncio.create_task(self._lane(faults, programs)) for faults in self._plan.lanes().values()]
+            lanes = [
+                asyncio.create_task(self._lane(faults, programs))
+                for faults in self._plan.lanes().values()
+            ]
             try:
-                await wait_until(lambda: all(self._sampled(name) >= count for name, count in self._plan.readings.items()), 0.1)
+                await wait_until(
+                    lambda: all(
+                        self._sampled(name) >= count for name, count in self._plan.readings.items()
+                    ),
+                    0.1,
+                )
                 with suppress(TimeoutError):
                     async with asyncio.timeout(SPARK_WITHIN if self._to_table else SETTLE_S):
                         await wait_until(lambda: all(lane.done() for lane in lanes))
@@ -84,24 +114,50 @@ class GlueRun:
             finally:
                 for lane in lanes:
                     lane.cancel()  # what has not happened by now, the checker says
-                await asyncio.gather(*lanes, return_exceptions=True)  # else one could start a program when all have been ended
+                # else one could start a program when all have been ended
+                await asyncio.gather(*lanes, return_exceptions=True)
         self._enter()
         self._history.close()
         run, *events = read(self._folder / "history.jsonl")
         claims = ("batch", "table") if self._to_table else ("batch",)
         bench = run.data["bench"]
-        return {claim: check([replace(run, data={**run.data, "bench": {**bench, "until": claim}}), *events]) for claim in claims}
+        return {
+            claim: check(
+                [replace(run, data={**run.data, "bench": {**bench, "until": claim}}), *events]
+            )
+            for claim in claims
+        }
 
     async def _start(self, programs: Children) -> None:
         for name, readings in self._plan.readings.items():
             board, port = self._folder / "ports" / f"{name}-board", self._folder / "ports" / name
-            argv = ["--port", str(board), "--ledger", str(self._ledger(name)), "--readings", str(readings)]
+            argv = [
+                "--port",
+                str(board),
+                "--ledger",
+                str(self._ledger(name)),
+                "--readings",
+                str(readings),
+            ]
             argv += ["--interval-ms", str(self._bench.interval_ms)]
             self._ledger(name).touch()
             self._running[name] = await self._python(programs, name, "hil.glue.board", *argv)
             await wait_until(board.exists)
-            weather = [option for kind in self._bench.fault if isinstance(kind, LineWeather) for option in kind.options()]
-            argv = ["--board", str(board), "--port", str(port), "--seed", f"{self._bench.seed}/{name}", *weather]
+            weather = [
+                option
+                for kind in self._bench.fault
+                if isinstance(kind, LineWeather)
+                for option in kind.options()
+            ]
+            argv = [
+                "--board",
+                str(board),
+                "--port",
+                str(port),
+                "--seed",
+                f"{self._bench.seed}/{name}",
+                *weather,
+            ]
             self._wires[name] = await self._python(programs, f"wire-{name}", "hil.wire", *argv)
             await wait_until(port.is_symlink)
         if self._to_table:
@@ -118,22 +174,45 @@ class GlueRun:
     async def _start_gateway(self, programs: Children) -> None:
         config = self._folder / "mosquitto.conf"
         place = f"persistence true\npersistence_location {self._folder}/\n"
-        config.write_text(f"listener {self._port} 127.0.0.1\nallow_anonymous true\nuser {_user()}\n{place}")
-        self._running["broker"] = await programs.start("broker", ["/usr/sbin/mosquitto", "-c", str(config)])
+        config.write_text(
+            f"listener {self._port} 127.0.0.1\nallow_anonymous true\nuser {_user()}\n{place}"
+        )
+        self._running["broker"] = await programs.start(
+            "broker", ["/usr/sbin/mosquitto", "-c", str(config)]
+        )
         for name in self._plan.readings:
-            argv = ["--port", str(self._folder / "ports" / name), "--name", name, "--broker", str(self._port)]
-            self._running[f"publish-{name}"] = await self._python(programs, f"publish-{name}", "hil.glue.publish", *argv)
+            argv = [
+                "--port",
+                str(self._folder / "ports" / name),
+                "--name",
+                name,
+                "--broker",
+                str(self._port),
+            ]
+            self._running[f"publish-{name}"] = await self._python(
+                programs, f"publish-{name}", "hil.glue.publish", *argv
+            )
 
     async def _start_collector(self, programs: Children) -> None:
         argv = ["--folder", str(self._folder / "files"), "--broker", str(self._port)]
-        self._running["collect"] = await self._python(programs, "collect", "hil.glue.collect", *argv)
+        self._running["collect"] = await self._python(
+            programs, "collect", "hil.glue.collect", *argv
+        )
 
     async def _start_stream(self, programs: Children) -> None:
-        command = build(str(SCRIPT), [str(self._folder / "files"), str(self._table), str(self._checkpoint)], memory="1g")
-        self._running["stream"] = await programs.start("stream", command.arguments, env={**command.environment, **SHORT_LIVED_JAVA})
+        command = build(
+            str(SCRIPT),
+            [str(self._folder / "files"), str(self._table), str(self._checkpoint)],
+            memory="1g",
+        )
+        self._running["stream"] = await programs.start(
+            "stream", command.arguments, env={**command.environment, **SHORT_LIVED_JAVA}
+        )
 
     async def _restart_stream(self, programs: Children, *, forget: bool) -> None:
-        """kill -9 in a micro-batch if there is one in time, and a new start, without its checkpoint if it is to forget."""
+        """kill -9 in a micro-batch if there is one in time, and a new start, without its checkpoint
+        if it is to forget.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 await wait_until(lambda: self._progress.in_batch)
@@ -150,7 +229,13 @@ class GlueRun:
                 case "board-power-cut":
                     os.kill(self._running[fault.target].pid, signal.SIGUSR1)
                 case "gateway-kill":
-                    await asyncio.gather(*(child.kill() for name, child in self._running.items() if name.startswith(("broker", "publish"))))
+                    await asyncio.gather(
+                        *(
+                            child.kill()
+                            for name, child in self._running.items()
+                            if name.startswith(("broker", "publish"))
+                        )
+                    )
                     await asyncio.sleep(DOWN_S)
                     await self._start_gateway(programs)
                 case "uplink-kill":
@@ -159,13 +244,19 @@ class GlueRun:
                     await self._start_collector(programs)
                 case "ingest-kill" | "checkpoint-lost":
                     await self._restart_stream(programs, forget=fault.kind == "checkpoint-lost")
-            self._history.add(fault.target, "happened", fault=fault.id, kind=fault.text, evidence="")
+            self._history.add(
+                fault.target, "happened", fault=fault.id, kind=fault.text, evidence=""
+            )
 
     def _count(self, fault: Fault) -> int:
         """The glue keeps no count of what it has committed; what was sampled stands for it."""
         if fault.counter == "appends":
             return self._progress.appends
-        return self._sampled(fault.target) if fault.target in self._plan.readings else sum(map(self._sampled, self._plan.readings))
+        return (
+            self._sampled(fault.target)
+            if fault.target in self._plan.readings
+            else sum(map(self._sampled, self._plan.readings))
+        )
 
     def _ledger(self, name: str) -> Path:
         return self._folder / f"{name}.ledger"
@@ -188,14 +279,24 @@ class GlueRun:
                     await wait_until(self._taken, 0.5)
 
     def _taken(self) -> bool:
-        """Whether the stream has read every file and ended the micro-batch with it. Its checkpoint lists the files, then a micro-batch's
-        offset in that list, then its end."""
-        logs = {int(path.name.removesuffix(".compact")): path for path in (self._checkpoint / "sources" / "0").glob("[0-9]*")}
+        """Whether the stream has read every file and ended the micro-batch with it. Its checkpoint
+        lists the files, then a micro-batch's offset in that list, then its end.
+        """
+        logs = {
+            int(path.name.removesuffix(".compact")): path
+            for path in (self._checkpoint / "sources" / "0").glob("[0-9]*")
+        }
         if not logs or self._progress.ended < 0 or self._progress.in_batch:
             return False
-        read = {name for path in logs.values() for name in re.findall(r"part-\d+\.jsonl", path.read_text())}
+        read = {
+            name
+            for path in logs.values()
+            for name in re.findall(r"part-\d+\.jsonl", path.read_text())
+        }
         whole = {path.name for path in (self._folder / "files").glob("*.jsonl")}
-        offset = json.loads((self._checkpoint / "offsets" / str(self._progress.ended)).read_text().splitlines()[-1])
+        offset = json.loads(
+            (self._checkpoint / "offsets" / str(self._progress.ended)).read_text().splitlines()[-1]
+        )
         return read >= whole and int(offset["logOffset"]) >= max(logs)
 
     def _enter(self) -> None:
@@ -204,12 +305,24 @@ class GlueRun:
             for line in self._ledger(name).read_text().splitlines():
                 said = json.loads(line)
                 key = {"device": name, "incarnation": said["boot"], "sequence": said["n"]}
-                self._history.add("board", "publication", **key, kind="reading", records=[[f"{name}:v", said["v"], None]])
+                self._history.add(
+                    "board",
+                    "publication",
+                    **key,
+                    kind="reading",
+                    records=[[f"{name}:v", said["v"], None]],
+                )
         position = 0
         for path in sorted((self._folder / "files").glob("*.jsonl")):
             for line in path.read_text().splitlines():
                 position += 1
-                self._history.add("batch", "publication", **claimed(json.loads(line)), origin="glue", position=position)
+                self._history.add(
+                    "batch",
+                    "publication",
+                    **claimed(json.loads(line)),
+                    origin="glue",
+                    position=position,
+                )
         if self._to_table:
             for row in DeltaTable(str(self._table)).to_pyarrow_table().to_pylist():
                 self._history.add("table", "publication", **claimed(row), origin="glue", position=0)
@@ -219,12 +332,21 @@ class GlueRun:
 
 
 def claimed(row: dict[str, Any]) -> dict[str, Any]:
-    """Identity and payload of a row in the files; a line that lost its identity on the way is a publication of nobody."""
+    """Identity and payload of a row in the files; a line that lost its identity on the way is a
+    publication of nobody.
+    """
     said: Any = json.loads(row["line"])
     said = said if isinstance(said, dict) else {}
-    boot, number = (value if isinstance(value, int) else 0 for value in (said.get("boot"), said.get("n")))
+    boot, number = (
+        value if isinstance(value, int) else 0 for value in (said.get("boot"), said.get("n"))
+    )
     payload = cbor2.dumps([{-2: f"{row['device']}:", 0: "v", 2: said.get("v")}])
-    return {"device": row["device"], "incarnation": boot, "sequence": number, "payload": payload.hex()}
+    return {
+        "device": row["device"],
+        "incarnation": boot,
+        "sequence": number,
+        "payload": payload.hex(),
+    }
 
 
 def _user() -> str:

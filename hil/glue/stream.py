@@ -1,6 +1,8 @@
-"""The Spark job that people write first, with Structured Streaming's file source. Started with spark-submit, and imports nothing of ours.
+"""The Spark job that people write first, with Structured Streaming's file source. Started with
+spark-submit, and imports nothing of ours.
 
-In: a folder of files of JSON lines. Out: their lines in a Delta table, and a checkpoint that says which files have been read.
+In: a folder of files of JSON lines. Out: their lines in a Delta table, and a checkpoint that says
+which files have been read.
 """
 
 import sys
@@ -22,7 +24,11 @@ def main(files: str, table: str, checkpoint: str) -> None:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     lines = builder.getOrCreate().readStream.schema("device STRING, line STRING").json(files)
-    stream = lines.writeStream.format("delta").option("checkpointLocation", checkpoint).trigger(processingTime="1 second")
+    stream = (
+        lines.writeStream.format("delta")
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime="1 second")
+    )
     stream.start(table).awaitTermination()
 
 

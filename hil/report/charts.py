@@ -1,4 +1,6 @@
-"""The charts of a report: readings on their way, faults over time, delays, CPU and memory. In: findings. Out: SVG elements."""
+"""The charts of a report: readings on their way, faults over time, delays, CPU and memory. In:
+findings. Out: SVG elements.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -29,7 +31,11 @@ def charts(found: Findings) -> Iterator[str]:
 def _progress(found: Findings) -> Chart:
     """Cumulative publications at each hop."""
     most = max(map(len, found.arrivals.values()))
-    named = ", ".join(f"{hop} {name}" for hop, name in zip(HOPS, ("blue", "orange", "green", "violet"), strict=True) if found.arrivals[hop])
+    named = ", ".join(
+        f"{hop} {name}"
+        for hop, name in zip(HOPS, ("blue", "orange", "green", "violet"), strict=True)
+        if found.arrivals[hop]
+    )
     chart = Chart(f"Publications: {named}", (0, found.seconds), (0, most), "time (s)", "seen")
     for hop, times in found.arrivals.items():
         points = [(0.0, 0.0), *((t, float(number)) for number, t in enumerate(times, 1))]
@@ -38,13 +44,21 @@ def _progress(found: Findings) -> Chart:
 
 
 def _timeline(found: Findings) -> Chart:
-    """A row for each kind of fault, a mark for each that happened; behind them, when a line was down."""
+    """A row for each kind of fault, a mark for each that happened; behind them, when a line was
+    down.
+    """
     kinds = sorted({fault.kind for fault in found.faults.values()})
     rows = {kind: len(kinds) - number - 0.5 for number, kind in enumerate(kinds)}
-    chart = Chart("Faults, and when a line was down", (0, found.seconds), (0, len(kinds)), "time (s)", "")
+    chart = Chart(
+        "Faults, and when a line was down", (0, found.seconds), (0, len(kinds)), "time (s)", ""
+    )
     for line, turns in sorted(found.links.items()):
         ends = [t for t, _ in turns[1:]] + [found.seconds]
-        chart.bands((t, end, f"{line} closed") for (t, is_open), end in zip(turns, ends, strict=True) if not is_open)
+        chart.bands(
+            (t, end, f"{line} closed")
+            for (t, is_open), end in zip(turns, ends, strict=True)
+            if not is_open
+        )
     chart.marks(
         (fault.t, rows[fault.kind], f"{fault.t:.1f} s {fault.id}: {fault.evidence}")
         for fault in found.faults.values()
@@ -60,14 +74,26 @@ def _delays(found: Findings) -> Chart:
     for delay in found.delays:
         bins[min(BINS - 1, int(delay / longest * BINS))] += 1
     chart = Chart("From sample to claim", (0, longest), (0, max(bins)), "delay (s)", "publications")
-    chart.bars((number * longest / BINS, (number + 1) * longest / BINS, count) for number, count in enumerate(bins) if count)
+    chart.bars(
+        (number * longest / BINS, (number + 1) * longest / BINS, count)
+        for number, count in enumerate(bins)
+        if count
+    )
     return chart
 
 
 def _memory(found: Findings, name: str) -> Chart:
     samples = found.usage[name]
-    chart = Chart(f"Memory of {name}", (0, found.seconds), (0, max(one.memory for one in samples) / 1e6 * 1.1), "time (s)", "MB")
-    chart.dots(((one.t, one.memory / 1e6) for one in samples[:: max(1, len(samples) // MOST_POINTS)]), "d")
+    chart = Chart(
+        f"Memory of {name}",
+        (0, found.seconds),
+        (0, max(one.memory for one in samples) / 1e6 * 1.1),
+        "time (s)",
+        "MB",
+    )
+    chart.dots(
+        ((one.t, one.memory / 1e6) for one in samples[:: max(1, len(samples) // MOST_POINTS)]), "d"
+    )
     return chart
 
 
@@ -75,7 +101,11 @@ def _cpu(found: Findings, name: str) -> Chart:
     """A dot for each stretch between samples of one process."""
     samples = found.usage[name]
     step = max(1, len(samples) // MOST_POINTS)
-    pairs = [(one, other) for one, other in pairwise(samples[::step]) if one.pid == other.pid and other.t > one.t]
+    pairs = [
+        (one, other)
+        for one, other in pairwise(samples[::step])
+        if one.pid == other.pid and other.t > one.t
+    ]
     shares = [(other.t, 100 * (other.cpu - one.cpu) / (other.t - one.t)) for one, other in pairs]
     most = max((share for _, share in shares), default=0.0) or 1.0
     chart = Chart(f"CPU of {name}", (0, found.seconds), (0, most * 1.1), "time (s)", "% of a core")

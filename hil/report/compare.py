@@ -1,4 +1,6 @@
-"""Two runs side by side. In: their reports as JSON. Out: rows of name, one, other, and what changed."""
+"""Two runs side by side. In: their reports as JSON. Out: rows of name, one, other, and what
+changed.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +22,9 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Of the benches only what differs. The change is told in percent, where both are numbers and the first is not 0."""
+    """Of the benches only what differs. The change is told in percent, where both are numbers and
+    the first is not 0.
+    """
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))
     benches = one.get("bench", {}), other.get("bench", {})

@@ -1,4 +1,6 @@
-"""The report of a run as files in its folder: report.html for people, report.json and junit.xml for machines."""
+"""The report of a run as files in its folder: report.html for people, report.json and junit.xml for
+machines.
+"""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -16,7 +18,11 @@ JSON, HTML, JUNIT = "report.json", "report.html", "junit.xml"
 
 def write(folder: Path, found: Findings) -> None:
     """Raises OncewayError if the folder cannot be written."""
-    texts = {JSON: json.dumps(found.to_json(), indent=1) + "\n", HTML: page(found), JUNIT: junit([found])}
+    texts = {
+        JSON: json.dumps(found.to_json(), indent=1) + "\n",
+        HTML: page(found),
+        JUNIT: junit([found]),
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -30,7 +36,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise OncewayError(f"cannot read the report ({error.strerror})", str(path), "onceway hil report RUN makes one") from error
+        raise OncewayError(
+            f"cannot read the report ({error.strerror})",
+            str(path),
+            "onceway hil report RUN makes one",
+        ) from error
     except ValueError as error:
         raise OncewayError(f"the report is damaged ({error})", str(path)) from error
     if not isinstance(data, dict):

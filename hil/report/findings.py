@@ -1,6 +1,8 @@
-"""What a history shows, in one pass, ready to be told: the checker's result, the faults, and what was measured on the way.
+"""What a history shows, in one pass, ready to be told: the checker's result, the faults, and what
+was measured on the way.
 
-In: a history. Out: `Findings`. Times are seconds since the first event; a run that was interrupted has findings as far as it got.
+In: a history. Out: `Findings`. Times are seconds since the first event; a run that was interrupted
+has findings as far as it got.
 """
 
 from collections import defaultdict
@@ -32,7 +34,9 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process at a moment. cpu: seconds used; memory: bytes resident; written: bytes to disk."""
+    """Of one process at a moment. cpu: seconds used; memory: bytes resident; written: bytes to
+    disk.
+    """
 
     t: float
     pid: int
@@ -43,8 +47,10 @@ class Usage:
 
 @dataclass(slots=True)
 class Findings:
-    """links: per line, when the gateway opened (True) and closed its port. lines: bytes and harms per line and direction; sent: frames of
-    the reliable link and PUBLISH packets per line and direction, and how many of them were sent again (`hil.wire.tap`)."""
+    """links: per line, when the gateway opened (True) and closed its port. lines: bytes and harms
+    per line and direction; sent: frames of the reliable link and PUBLISH packets per line and
+    direction, and how many of them were sent again (`hil.wire.tap`).
+    """
 
     result: Result
     title: str = ""
@@ -64,7 +70,9 @@ class Findings:
     delays: list[float] = field(default_factory=list)
     """From sample to claim, of each publication that is ok, in order of length."""
     stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By device or client: when a publication reached the gateway's store, and how many bytes of payload it has."""
+    """By device or client: when a publication reached the gateway's store, and how many bytes of
+    payload it has.
+    """
 
     def percentile(self, share: int) -> float | None:
         """Of the delays, in seconds; None if there are none."""
@@ -72,15 +80,20 @@ class Findings:
 
     def cpu(self, name: str) -> float:
         """Seconds of CPU that a service has used, over all its restarts."""
-        return sum(max(one.cpu for one in self.usage[name] if one.pid == pid) for pid in {one.pid for one in self.usage[name]})
+        return sum(
+            max(one.cpu for one in self.usage[name] if one.pid == pid)
+            for pid in {one.pid for one in self.usage[name]}
+        )
 
     def memory(self, name: str) -> int:
         """Most bytes resident of a service."""
         return max((one.memory for one in self.usage[name]), default=0)
 
     def growth(self, name: str) -> float | None:
-        """Bytes by which a service was larger, in the median, in the last quarter of its longest life than in the second; None if it did
-        not live long enough to say. A leak goes on growing, a cache that fills does not."""
+        """Bytes by which a service was larger, in the median, in the last quarter of its longest
+        life than in the second; None if it did not live long enough to say. A leak goes on growing,
+        a cache that fills does not.
+        """
         lives: defaultdict[int, list[Usage]] = defaultdict(list)
         for one in self.usage[name]:
             lives[one.pid].append(one)
@@ -93,15 +106,27 @@ class Findings:
 
     @property
     def written_per_reading(self) -> float | None:
-        """Bytes that gateway and uplink wrote to disk, per publication; None if that was not measured."""
+        """Bytes that gateway and uplink wrote to disk, per publication; None if that was not
+        measured.
+        """
         services = [samples for samples in self.usage.values() if samples]
-        pids = {one.pid: one.written for samples in services for one in samples}  # the last sample of each process counts
-        return sum(pids.values()) / len(self.result.publications) if pids and self.result.publications else None
+        # the last sample of each process counts
+        pids = {one.pid: one.written for samples in services for one in samples}
+        return (
+            sum(pids.values()) / len(self.result.publications)
+            if pids and self.result.publications
+            else None
+        )
 
     @property
     def _of_boards(self) -> list[tuple[float, int]]:
         """What came through lines into the store, in order of time; where no line is known, all."""
-        return sorted(one for name, stored in self.stored.items() if name in self.lines or not self.lines for one in stored)
+        return sorted(
+            one
+            for name, stored in self.stored.items()
+            if name in self.lines or not self.lines
+            for one in stored
+        )
 
     @property
     def payload(self) -> int:
@@ -131,7 +156,9 @@ class Findings:
         return self.payload / sent if sent else None
 
     def again(self, what: str) -> int | None:
-        """How many `frames` or `publishes` were sent again, on all lines and both ways; None if nobody counted."""
+        """How many `frames` or `publishes` were sent again, on all lines and both ways; None if
+        nobody counted.
+        """
         counts = [direction for line in self.sent.values() for direction in line.values()]
         return sum(count[f"{what}_again"] for count in counts) if counts else None
 
@@ -143,12 +170,18 @@ class Findings:
             "delay_p99_s": self.percentile(99),
             "delay_max_s": self.percentile(100),
             "memory_mb": max(map(self.memory, self.usage), default=0) / 1e6 or None,
-            "growth_mb": None if not growths or None in growths else max(growth for growth in growths if growth is not None) / 1e6,
+            "growth_mb": None
+            if not growths or None in growths
+            else max(growth for growth in growths if growth is not None) / 1e6,
             "written_per_reading": self.written_per_reading,
             "readings_per_s": self.readings_per_s,
             "goodput": self.goodput,
         }
-        return [told for name, limit in self.limits.items() if (told := _broken(name, measured[name], limit))]
+        return [
+            told
+            for name, limit in self.limits.items()
+            if (told := _broken(name, measured[name], limit))
+        ]
 
     @property
     def passed(self) -> bool:
@@ -167,12 +200,19 @@ class Findings:
             "exceeded": self.exceeded,
             "last_words": result.last_words,
             "claim": result.claim,
-            "readings": {"produced": result.produced, "arrived": result.rows, "statuses": result.statuses},
+            "readings": {
+                "produced": result.produced,
+                "arrived": result.rows,
+                "statuses": result.statuses,
+            },
             "commands": result.commands,
             "offenders": [_offender(one) for one in result.offenders],
             "outcomes": {outcome: result.count(outcome) for outcome in Outcome},
             "hops": {hop: len(times) for hop, times in self.arrivals.items()},
-            "faults": {"planned": sum(fault.kind != COMMAND for fault in self.faults.values()), "happened": dict(result.faults)},
+            "faults": {
+                "planned": sum(fault.kind != COMMAND for fault in self.faults.values()),
+                "happened": dict(result.faults),
+            },
             "delay_s": {f"p{share}": _rounded(self.percentile(share)) for share in PERCENTILES},
             "readings_per_s": _rounded(self.readings_per_s),
             "goodput_bytes_per_s": _rounded(self.goodput),
@@ -221,7 +261,11 @@ def _take(found: Findings, event: Event, t: float) -> None:
         case "rig", "run":
             found.title, found.seed = data["bench"]["title"], data["plan"]["seed"]
             found.version, found.bench = data["version"], data["bench"]
-            found.limits = {name: limit for name, limit in data["bench"].get("limits", {}).items() if limit is not None}
+            found.limits = {
+                name: limit
+                for name, limit in data["bench"].get("limits", {}).items()
+                if limit is not None
+            }
         case _, "planned":
             place = f"{data['at']} {data['counter']}" if data.get("counter") else ""
             found.faults[data["fault"]] = PlannedFault(data["fault"], data["kind"], place)
@@ -230,7 +274,9 @@ def _take(found: Findings, event: Event, t: float) -> None:
         case "spool", "publication":
             found.stored[data["device"]].append((t, len(data["payload"]) // 2))
         case service, "usage":
-            found.usage[service].append(Usage(t, data["pid"], data["cpu"], data["memory"], data["written"]))
+            found.usage[service].append(
+                Usage(t, data["pid"], data["cpu"], data["memory"], data["written"])
+            )
         case "wire", ("open" | "close") as turned:
             found.links[data["line"]].append((t, turned == "open"))
         case "wire", "count":

@@ -1,4 +1,6 @@
-"""Findings as one HTML page that needs nothing else: no script, no font, no picture. Readable on a phone, in light and in dark."""
+"""Findings as one HTML page that needs nothing else: no script, no font, no picture. Readable on a
+phone, in light and in dark.
+"""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -12,20 +14,27 @@ from hil.svg import STYLE as CHART_STYLE
 OFFENDERS_SHOWN = 200
 
 STYLE = """
-:root { color-scheme: light dark; --page: #ffffff; --text: #1b2733; --line: #d5dce3; --soft: #f3f6f9;
+:root { color-scheme: light dark; --page: #ffffff; --text: #1b2733; --line: #d5dce3;
+    --soft: #f3f6f9;
   --good: #15803d; --bad: #b91c1c; --doubt: #a16207; }
-@media (prefers-color-scheme: dark) { :root { --page: #0d1117; --text: #e6edf3; --line: #30363d; --soft: #161b22;
+@media (prefers-color-scheme: dark) { :root { --page: #0d1117; --text: #e6edf3; --line: #30363d;
+    --soft: #161b22;
   --good: #56d364; --bad: #ff7b72; --doubt: #e3b341; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--page); color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--page);
+    color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 h1, p, summary { overflow-wrap: anywhere; }
-.verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; color: var(--page); font-weight: bold; }
-.holds { background: var(--good); } .fails { background: var(--bad); } .unknown { background: var(--doubt); }
+.verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; color: var(--page);
+    font-weight: bold; }
+.holds { background: var(--good); } .fails { background: var(--bad); }
+    .unknown { background: var(--doubt); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line);
+    vertical-align: top; }
 th:last-child:nth-child(n+4), td:last-child:nth-child(n+4) { min-width: 12rem; padding-right: 0; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } tr.missed td { color: var(--bad); }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums;
+    } tr.missed td { color: var(--bad); }
 svg { width: 100%; max-width: 48rem; height: auto; display: block; margin: .5rem 0; }
 details { border-bottom: 1px solid var(--line); padding: .25rem 0; }
 pre { overflow-x: auto; background: var(--soft); padding: .5rem; margin: .3rem 0; }
@@ -36,9 +45,15 @@ def page(found: Findings) -> str:
     result = found.result
     head = f"{escape(found.title)} <small>seed {found.seed}</small>"
     parts = [
-        f'<h1>{head}</h1><p><span class="verdict {result.verdict}">{result.verdict}</span> <strong>{escape(result.summary())}</strong></p>',
+        (
+            f'<h1>{head}</h1><p><span class="verdict {result.verdict}">{result.verdict}</span>'
+            f" <strong>{escape(result.summary())}</strong></p>"
+        ),
         "".join(f"<p>{escape(reason)}</p>" for reason in (*result.reasons, *found.exceeded)),
-        *(_section(f"The last words of {name}", f"<pre>{escape(chr(10).join(lines))}</pre>") for name, lines in result.last_words.items()),
+        *(
+            _section(f"The last words of {name}", f"<pre>{escape(chr(10).join(lines))}</pre>")
+            for name, lines in result.last_words.items()
+        ),
         _figures(found),
         *charts(found),
         _section("Publications at each hop", _hops(found)),
@@ -48,10 +63,14 @@ def page(found: Findings) -> str:
         _section("Publications that are not ok", _offenders(found)),
         f"<p><small>Onceway {escape(found.version)}; {found.seconds:.0f} s</small></p>",
     ]
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    meta = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    )
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head>{meta}<title>{escape(found.title)}: {result.verdict}</title>'
-        f"<style>{STYLE}{CHART_STYLE}</style></head><body>\n" + "\n".join(parts) + "\n</body></html>\n"
+        f'<!DOCTYPE html>\n<html lang="en"><head>{meta}<title>{escape(found.title)}:'
+        f" {result.verdict}</title><style>{STYLE}{CHART_STYLE}</style></head><body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
     )
 
 
@@ -59,30 +78,48 @@ def _section(title: str, body: str) -> str:
     return f"<h2>{escape(title)}</h2>\n{body}" if body else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]], classes: Sequence[str] = ()) -> str:
+def _table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], classes: Sequence[str] = ()
+) -> str:
     """Columns of numbers stand to the right. classes: of each row."""
 
     listed = list(rows)
-    numbers = [all(isinstance(row[column], int | float) for row in listed) for column in range(len(head))]
+    numbers = [
+        all(isinstance(row[column], int | float) for row in listed) for column in range(len(head))
+    ]
 
     def line(tag: str, values: Sequence[object], kind: str = "") -> str:
-        cells = [f"<{tag}{' class=n' if right else ''}>{escape(str(value))}</{tag}>" for value, right in zip(values, numbers, strict=True)]
+        cells = [
+            f"<{tag}{' class=n' if right else ''}>{escape(str(value))}</{tag}>"
+            for value, right in zip(values, numbers, strict=True)
+        ]
         return f"<tr{f' class={kind}' if kind else ''}>{''.join(cells)}</tr>"
 
     titles = line("th", head)
-    body = [line("td", row, classes[number] if classes else "") for number, row in enumerate(listed)]
+    body = [
+        line("td", row, classes[number] if classes else "") for number, row in enumerate(listed)
+    ]
     return f'<div class="scroll"><table>{titles}{"".join(body)}</table></div>'
 
 
 def _figures(found: Findings) -> str:
     rows: list[tuple[str, str]] = []
     if found.delays:
-        told = [f"{'worst' if share == 100 else f'p{share}'} {found.percentile(share):.1f} s" for share in PERCENTILES]
+        told = [
+            f"{'worst' if share == 100 else f'p{share}'} {found.percentile(share):.1f} s"
+            for share in PERCENTILES
+        ]
         rows.append(("from sample to claim", ", ".join(told)))
     if found.readings_per_s is not None and found.goodput is not None:
-        share = "" if found.line_share is None else f", {found.line_share:.0%} of the bytes that the boards sent"
+        share = (
+            ""
+            if found.line_share is None
+            else f", {found.line_share:.0%} of the bytes that the boards sent"
+        )
         rows.append(("QoS 2 publications into the store", f"{found.readings_per_s:.1f} per second"))
-        rows.append(("goodput of all lines", f"{found.goodput:.0f} bytes of payload per second{share}"))
+        rows.append(
+            ("goodput of all lines", f"{found.goodput:.0f} bytes of payload per second{share}")
+        )
     rows += [(f"{name}: CPU, memory", _used(found, name)) for name in found.usage]
     if (written := found.written_per_reading) is not None:
         rows.append(("written to disk per publication", f"{written:.0f} bytes"))
@@ -97,14 +134,25 @@ def _used(found: Findings, name: str) -> str:
 
 def _hops(found: Findings) -> str:
     ways = [publication.way for publication in found.result.publications]
-    rows = [(hop, sum(bool(way[hop]) for way in ways), len(found.arrivals[hop])) for hop in HOPS if found.arrivals[hop]]
+    rows = [
+        (hop, sum(bool(way[hop]) for way in ways), len(found.arrivals[hop]))
+        for hop in HOPS
+        if found.arrivals[hop]
+    ]
     return _table(("hop", "publications", "times seen"), rows) if rows else ""
 
 
 def _faults(found: Findings) -> str:
     faults = sorted(found.faults.values(), key=lambda fault: (fault.t is None, fault.t))
     rows = [
-        ("did not happen" if fault.t is None else f"{fault.t:.1f} s", fault.id, fault.kind, fault.place, fault.evidence) for fault in faults
+        (
+            "did not happen" if fault.t is None else f"{fault.t:.1f} s",
+            fault.id,
+            fault.kind,
+            fault.place,
+            fault.evidence,
+        )
+        for fault in faults
     ]
     classes = ["missed" if fault.t is None else "" for fault in faults]
     return _table(("when", "fault", "kind", "place", "evidence"), rows, classes) if rows else ""
@@ -114,25 +162,66 @@ def _lines(found: Findings) -> str:
     rows = []
     for line, directions in sorted(found.lines.items()):
         for direction, counts in directions.items():
-            harms = ", ".join(f"{value} {name}" for name, value in counts.items() if name not in ("sent", "arrived", "dropped") and value)
-            rows.append((line, direction, counts["sent"], counts["arrived"], counts["dropped"], harms or "none"))
-    return _table(("line", "direction", "bytes sent", "arrived", "dropped", "harms"), rows) if rows else ""
+            harms = ", ".join(
+                f"{value} {name}"
+                for name, value in counts.items()
+                if name not in ("sent", "arrived", "dropped") and value
+            )
+            rows.append(
+                (
+                    line,
+                    direction,
+                    counts["sent"],
+                    counts["arrived"],
+                    counts["dropped"],
+                    harms or "none",
+                )
+            )
+    return (
+        _table(("line", "direction", "bytes sent", "arrived", "dropped", "harms"), rows)
+        if rows
+        else ""
+    )
 
 
 def _again(found: Findings) -> str:
     rows = [
-        (line, direction, counts["frames"], counts["frames_again"], counts["publishes"], counts["publishes_again"])
+        (
+            line,
+            direction,
+            counts["frames"],
+            counts["frames_again"],
+            counts["publishes"],
+            counts["publishes_again"],
+        )
         for line, directions in sorted(found.sent.items())
         for direction, counts in directions.items()
     ]
-    return _table(("line", "direction", "frames of the link", "sent again", "PUBLISH packets", "with DUP"), rows) if rows else ""
+    return (
+        _table(
+            (
+                "line",
+                "direction",
+                "frames of the link",
+                "sent again",
+                "PUBLISH packets",
+                "with DUP",
+            ),
+            rows,
+        )
+        if rows
+        else ""
+    )
 
 
 def _offenders(found: Findings) -> str:
     wrong, start = found.result.offenders, found.result.start
     told = [
-        f"<details><summary>{escape(offender(one))}</summary><pre>{escape(chr(10).join(way(one, start)))}</pre></details>"
+        f"<details><summary>{escape(offender(one))}</summary>"
+        f"<pre>{escape(chr(10).join(way(one, start)))}</pre></details>"
         for one in wrong[:OFFENDERS_SHOWN]
     ]
-    more = f"<p>… and {len(wrong) - OFFENDERS_SHOWN} more</p>" if len(wrong) > OFFENDERS_SHOWN else ""
+    more = (
+        f"<p>… and {len(wrong) - OFFENDERS_SHOWN} more</p>" if len(wrong) > OFFENDERS_SHOWN else ""
+    )
     return "".join(told) + more or "<p>None.</p>"

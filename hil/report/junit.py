@@ -1,6 +1,7 @@
 """Findings as JUnit XML, which CI servers read.
 
-In: findings. Out: one suite a run, with a case for the promise, one for each planned fault, and one for each limit that was not kept.
+In: findings. Out: one suite a run, with a case for the promise, one for each planned fault, and one
+for each limit that was not kept.
 """
 
 import re
@@ -39,22 +40,41 @@ def _suite(root: ElementTree.Element, run: Findings) -> None:
     failed = run.result.verdict is Verdict.FAILS
     errors = len(missing) + (run.result.verdict is Verdict.UNKNOWN)
     failures = failed + len(run.exceeded)
-    counts = {"tests": str(1 + len(run.faults) + len(run.exceeded)), "failures": str(failures), "errors": str(errors)}
-    suite = ElementTree.SubElement(root, "testsuite", {"name": name, "time": f"{run.seconds:.3f}", **counts})
-    promise = ElementTree.SubElement(suite, "testcase", classname=name, name="every publication once", time=f"{run.seconds:.3f}")
+    counts = {
+        "tests": str(1 + len(run.faults) + len(run.exceeded)),
+        "failures": str(failures),
+        "errors": str(errors),
+    }
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": name, "time": f"{run.seconds:.3f}", **counts}
+    )
+    promise = ElementTree.SubElement(
+        suite, "testcase", classname=name, name="every publication once", time=f"{run.seconds:.3f}"
+    )
     if run.result.verdict is not Verdict.HOLDS:
         tag = "failure" if failed else "error"
-        found = ElementTree.SubElement(promise, tag, message="; ".join(run.result.reasons), type=run.result.verdict)
+        found = ElementTree.SubElement(
+            promise, tag, message="; ".join(run.result.reasons), type=run.result.verdict
+        )
         shown = run.result.offenders[:OFFENDERS_SHOWN]
         ways = [line for one in shown for line in (offender(one), *way(one, run.result.start))]
         words = [line for lines in run.result.last_words.values() for line in lines]
         found.text = "\n".join([*ways, *words])
     for limit in run.exceeded:
-        case = ElementTree.SubElement(suite, "testcase", classname=name, name=limit.partition(" ")[0], time="0")
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=name, name=limit.partition(" ")[0], time="0"
+        )
         ElementTree.SubElement(case, "failure", message=limit, type="limit")
     for fault in run.faults.values():
-        case = ElementTree.SubElement(suite, "testcase", classname=name, name=f"{fault.id} happened", time="0")
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=name, name=f"{fault.id} happened", time="0"
+        )
         if fault.t is None:
-            ElementTree.SubElement(case, "error", message=f"planned at {fault.place}, and did not happen", type="unknown")
+            ElementTree.SubElement(
+                case,
+                "error",
+                message=f"planned at {fault.place}, and did not happen",
+                type="unknown",
+            )
         else:
             ElementTree.SubElement(case, "system-out").text = fault.evidence

@@ -1,4 +1,6 @@
-"""Sums over many runs, in rows. In: reports as JSON, by the row they count for. Out: a table for people, in a terminal and as Markdown."""
+"""Sums over many runs, in rows. In: reports as JSON, by the row they count for. Out: a table for
+people, in a terminal and as Markdown.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,7 +17,11 @@ BOARD_CUTS = (
     "power cut at a byte of the exchange",
     "power cut at an EEPROM write of the exchange",
 )
-GATEWAY_CUTS = ("kill -9 of the gateway", "kill -9 of the gateway at a step of the exchange", "power cut of the gateway")
+GATEWAY_CUTS = (
+    "kill -9 of the gateway",
+    "kill -9 of the gateway at a step of the exchange",
+    "power cut of the gateway",
+)
 OTHER = ("phantom", "out of order", "unknown")
 ALL = "all"
 TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
@@ -46,7 +52,9 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
                 "runs": 1,
                 "hold": one["verdict"] == "holds",
                 "board cuts": sum(count for kind, count in happened.items() if kind in BOARD_CUTS),
-                "gateway cuts": sum(count for kind, count in happened.items() if kind in GATEWAY_CUTS),
+                "gateway cuts": sum(
+                    count for kind, count in happened.items() if kind in GATEWAY_CUTS
+                ),
                 "faults": happened.total(),
                 "readings": one["readings"]["produced"],
                 "lost": outcomes["lost"],
@@ -56,7 +64,18 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
             }
         )
         worst = max(worst, one["delay_s"]["p100"] or 0.0)
-    columns = ("runs", "hold", "board cuts", "gateway cuts", "faults", "readings", "lost", "doubled", "altered", "other")
+    columns = (
+        "runs",
+        "hold",
+        "board cuts",
+        "gateway cuts",
+        "faults",
+        "readings",
+        "lost",
+        "doubled",
+        "altered",
+        "other",
+    )
     return {**{name: sums[name] for name in columns}, "worst delay (s)": round(worst, 1)}
 
 

@@ -1,4 +1,6 @@
-"""Findings as text for a terminal: offenders with their ways, reasons, what was sent again, verdict; the summary comes last."""
+"""Findings as text for a terminal: offenders with their ways, reasons, what was sent again,
+verdict; the summary comes last.
+"""
 
 from rich.console import Console
 
@@ -26,12 +28,27 @@ def tell(console: Console, found: Findings) -> None:
         for line in lines:
             console.print(f"    {line}", soft_wrap=True, style="dim", markup=False)
     for name, directions in sorted(found.sent.items()):
-        console.print(f"{name} {', '.join(sent(*one) for one in directions.items())}", soft_wrap=True, style="dim", markup=False)
+        console.print(
+            f"{name} {', '.join(sent(*one) for one in directions.items())}",
+            soft_wrap=True,
+            style="dim",
+            markup=False,
+        )
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
-    statuses = f"; {result.statuses} status messages of the boards, judged alike" if result.statuses else ""
+    statuses = (
+        f"; {result.statuses} status messages of the boards, judged alike"
+        if result.statuses
+        else ""
+    )
     commands = f"; {result.commands} commands to them" if result.commands else ""
-    console.print(f"{result.verdict}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True)
-    console.print(result.summary(), style="bold green" if result.verdict is Verdict.HOLDS else "bold red", soft_wrap=True)
+    console.print(
+        f"{result.verdict}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True
+    )
+    console.print(
+        result.summary(),
+        style="bold green" if result.verdict is Verdict.HOLDS else "bold red",
+        soft_wrap=True,
+    )
 
 
 def sent(direction: str, counts: dict[str, int]) -> str:
@@ -43,8 +60,14 @@ def sent(direction: str, counts: dict[str, int]) -> str:
 
 def offender(publication: Publication) -> str:
     key, way = publication.key, publication.way
-    seen = ", ".join(f"{hop} {len(way[hop])}×" if len(way[hop]) > 1 else hop for hop in HOPS if way[hop])
-    where = f"held at {publication.hop}" if publication.outcome is Outcome.UNKNOWN else f"wrong from {publication.hop} on"
+    seen = ", ".join(
+        f"{hop} {len(way[hop])}×" if len(way[hop]) > 1 else hop for hop in HOPS if way[hop]
+    )
+    where = (
+        f"held at {publication.hop}"
+        if publication.outcome is Outcome.UNKNOWN
+        else f"wrong from {publication.hop} on"
+    )
     return f"{publication.outcome}: {key.device} sequence {key.sequence}, {where}; seen at: {seen}"
 
 
@@ -54,7 +77,8 @@ def way(publication: Publication, start: int) -> list[str]:
     for hop in HOPS:
         for seen in publication.way[hop]:
             said = (
-                ", ".join(f"{r.name}={r.value:g} at {r.time}" for r in seen.records or ()) or f"{len(seen.payload or b'')} bytes, no SenML"
+                ", ".join(f"{r.name}={r.value:g} at {r.time}" for r in seen.records or ())
+                or f"{len(seen.payload or b'')} bytes, no SenML"
             )
             stood = f"  {seen.origin} position {seen.position}" if seen.origin else ""
             lines.append(f"    {(seen.t - start) / 1e9:9.3f} s  {hop:5}{stood}  {said}")

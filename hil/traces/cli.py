@@ -14,12 +14,22 @@ from hil.traces.recording import load
 from hil.traces.trace import Trace
 
 app = typer.Typer(
-    help="Recorded links: read, describe and draw them; a bench replays one with a fault of kind line-trace.", no_args_is_help=True
+    help=(
+        "Recorded links: read, describe and draw them; a bench replays one with a fault of kind"
+        " line-trace."
+    ),
+    no_args_is_help=True,
 )
 
 OUTAGES_SHOWN = 5
 
-Source = Annotated[str, typer.Argument(metavar="TRACE", help="A recording (JSON Lines or CSV, also .gz), or the name of a shipped trace.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="A recording (JSON Lines or CSV, also .gz), or the name of a shipped trace.",
+    ),
+]
 
 
 @app.command("import")
@@ -27,10 +37,11 @@ def import_(
     recording: Source,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the trace.")],
 ) -> None:
-    """Read a recording and write it in the rig's own form: copies left out, losses counted, resets of the counter recognised.
+    """Read a recording and write it in the rig's own form: copies left out, losses counted, resets
+    of the counter recognised.
 
-    A frame a line, with a counter (sequence, seq, fcnt, fcntup or counter) and a time (t, time, timestamp or received: seconds or
-    ISO 8601); rssi and snr if known.
+    A frame a line, with a counter (sequence, seq, fcnt, fcntup or counter) and a time (t, time,
+    timestamp or received: seconds or ISO 8601); rssi and snr if known.
 
     Example: onceway hil trace import frames.csv -o frames.jsonl
     """
@@ -40,7 +51,9 @@ def import_(
 
 
 @app.command()
-def show(trace: Source, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+def show(
+    trace: Source, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False
+) -> None:
     """Loss, bursts and outages.
 
     Example: onceway hil trace show bursts
@@ -57,13 +70,24 @@ def show(trace: Source, as_json: Annotated[bool, typer.Option("--json", help="Fo
     if bursts.row_count:
         console.print(bursts)
     outages = sorted(found.outages(), key=lambda outage: -outage.seconds)
-    console.print(f"{len(outages)} outages (silent for more than 5 times the usual {found.interval:.4g} s)", soft_wrap=True)
+    console.print(
+        f"{len(outages)} outages (silent for more than 5 times the usual {found.interval:.4g} s)",
+        soft_wrap=True,
+    )
     for outage in outages[:OUTAGES_SHOWN]:
-        console.print(f"  {outage.seconds:.0f} s from second {outage.t:.0f} on, {outage.lost} frames lost", soft_wrap=True)
+        console.print(
+            f"  {outage.seconds:.0f} s from second {outage.t:.0f} on, {outage.lost} frames lost",
+            soft_wrap=True,
+        )
 
 
 @app.command("plot")
-def plot_(trace: Source, out: Annotated[Path, typer.Option("--out", "-o", help="The SVG file to write.")] = Path("trace.svg")) -> None:
+def plot_(
+    trace: Source,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The SVG file to write.")] = Path(
+        "trace.svg"
+    ),
+) -> None:
     """Draw loss, outages, signal strength and bursts as an SVG.
 
     Example: onceway hil trace plot bursts -o bursts.svg
@@ -89,7 +113,10 @@ def describe(trace: Trace) -> dict[str, Any]:
         "resets": trace.resets,
         "mean_burst": trace.lost / bursts.total() if bursts else 0.0,
         "bursts": {str(length): count for length, count in sorted(bursts.items())},
-        "outages": [{"t": outage.t, "seconds": outage.seconds, "lost": outage.lost} for outage in trace.outages()],
+        "outages": [
+            {"t": outage.t, "seconds": outage.seconds, "lost": outage.lost}
+            for outage in trace.outages()
+        ],
     }
 
 
@@ -97,6 +124,9 @@ def _line(trace: Trace) -> str:
     found = describe(trace)
     share = trace.lost / trace.sent if trace.sent else 0.0
     parts = [f"{trace.sent} frames in {trace.seconds:.0f} s", f"{trace.lost} lost ({share:.2%})"]
-    parts += [f"bursts of {found['mean_burst']:.1f} frames in the mean, {max(trace.bursts(), default=0)} at most"]
+    parts += [
+        f"bursts of {found['mean_burst']:.1f} frames in the mean, {max(trace.bursts(), default=0)}"
+        " at most"
+    ]
     parts += [f"{trace.repeats} copies", f"{trace.resets} resets of the counter"]
     return f"{trace.name}: " + " · ".join(parts)

@@ -1,4 +1,6 @@
-"""A trace as a drawing. In: a trace. Out: an SVG file: loss and outages over time, signal strength over time, lengths of bursts."""
+"""A trace as a drawing. In: a trace. Out: an SVG file: loss and outages over time, signal strength
+over time, lengths of bursts.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,19 +24,41 @@ def plot(trace: Trace) -> str:
 
 def _loss(trace: Trace, width: float, unit: float, label: str) -> Chart:
     share = trace.lost / trace.sent if trace.sent else 0
-    chart = Chart(f"{trace.name}: {share:.1%} of {trace.sent} frames lost", (0, trace.seconds / unit), (0, 100), label, "lost (%)")
+    chart = Chart(
+        f"{trace.name}: {share:.1%} of {trace.sent} frames lost",
+        (0, trace.seconds / unit),
+        (0, 100),
+        label,
+        "lost (%)",
+    )
     slots: dict[int, list[bool]] = defaultdict(list)
     for t, arrived in trace.fates():
         slots[int(t / width)].append(arrived)
-    chart.bands((o.t / unit, (o.t + o.seconds) / unit, f"silent for {o.seconds:.0f} s, {o.lost} frames lost") for o in trace.outages())
-    chart.bars((slot * width / unit, (slot + 1) * width / unit, 100 * fates.count(False) / len(fates)) for slot, fates in slots.items())
+    chart.bands(
+        (
+            o.t / unit,
+            (o.t + o.seconds) / unit,
+            f"silent for {o.seconds:.0f} s, {o.lost} frames lost",
+        )
+        for o in trace.outages()
+    )
+    chart.bars(
+        (slot * width / unit, (slot + 1) * width / unit, 100 * fates.count(False) / len(fates))
+        for slot, fates in slots.items()
+    )
     return chart
 
 
 def _signal(trace: Trace, width: float, unit: float, label: str) -> Chart:
     means = list(_means(trace, width))
     low, high = min(rssi for _, rssi in means), max(rssi for _, rssi in means)
-    chart = Chart("Signal strength of the frames that arrived", (0, trace.seconds / unit), (low - 2, high + 2), label, "RSSI (dBm)")
+    chart = Chart(
+        "Signal strength of the frames that arrived",
+        (0, trace.seconds / unit),
+        (low - 2, high + 2),
+        label,
+        "RSSI (dBm)",
+    )
     chart.dots(((t / unit, rssi) for t, rssi in means), "c")
     return chart
 
@@ -51,7 +75,11 @@ def _means(trace: Trace, width: float) -> Iterator[tuple[float, float]]:
 def _bursts(trace: Trace) -> Chart:
     bursts = trace.bursts()
     chart = Chart(
-        "Lengths of bursts", (0.5, max(bursts, default=1) + 0.5), (0, max(bursts.values(), default=1)), "frames lost in a row", "bursts"
+        "Lengths of bursts",
+        (0.5, max(bursts, default=1) + 0.5),
+        (0, max(bursts.values(), default=1)),
+        "frames lost in a row",
+        "bursts",
     )
     chart.bars((length - 0.5, length + 0.5, count) for length, count in bursts.items())
     return chart

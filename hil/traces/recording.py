@@ -1,7 +1,9 @@
-"""Reading a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame that arrived, RSSI and SNR if known.
+"""Reading a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame
+that arrived, RSSI and SNR if known.
 
-In: a file. Out: a `Trace`. A counter that goes back is a copy of a frame, a frame that was overtaken, a counter that has run over its 16
-bits, or a sender that began anew; which of them, the time tells (`_Reader`).
+In: a file. Out: a `Trace`. A counter that goes back is a copy of a frame, a frame that was
+overtaken, a counter that has run over its 16 bits, or a sender that began anew; which of them, the
+time tells (`_Reader`).
 """
 
 import csv
@@ -53,8 +55,19 @@ def load(name: str) -> Trace:
     text = _text(path)
     stem = path.name.partition(".")[0]
     if not text.lstrip().startswith("{"):
-        return recognise(stem, [_row(row, path, number) for number, row in enumerate(csv.DictReader(text.splitlines()), 2)], path)
-    lines = [(number, _json(line, path, number)) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return recognise(
+            stem,
+            [
+                _row(row, path, number)
+                for number, row in enumerate(csv.DictReader(text.splitlines()), 2)
+            ],
+            path,
+        )
+    lines = [
+        (number, _json(line, path, number))
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip()
+    ]
     if is_own(lines[0][1]):
         return from_rows([row for _, row in lines], path)
     if _find(lines[0][1], "sequence") is None:  # a header about the whole recording
@@ -74,7 +87,9 @@ def recognise(name: str, rows: list[_Row], path: Path) -> Trace:
 
 @dataclass(slots=True)
 class _Reader:
-    """interval: usual seconds from one count to the next. runs: frames by count, one dictionary from each start of the sender on."""
+    """interval: usual seconds from one count to the next. runs: frames by count, one dictionary
+    from each start of the sender on.
+    """
 
     interval: float
     runs: list[dict[int, _Row]] = field(default_factory=lambda: [{}])
@@ -88,7 +103,9 @@ class _Reader:
         if count <= self._newest - WRAP // 2 and self._in_time(count + WRAP, row):
             self._overflow += WRAP
             count += WRAP
-        elif self.runs[-1] and not (self._in_time(count, row) if count > self._newest else self._late(count, row)):
+        elif self.runs[-1] and not (
+            self._in_time(count, row) if count > self._newest else self._late(count, row)
+        ):
             self.runs.append({})
             run, count, self._overflow, self._newest = self.runs[-1], row.sequence, 0, -1
         if count in run:
@@ -98,12 +115,16 @@ class _Reader:
             self._newest = max(self._newest, count)
 
     def _in_time(self, count: int, row: _Row) -> bool:
-        """Whether a sender that did not begin anew may have come so far: not more counts than twice what the time allows, and a few."""
+        """Whether a sender that did not begin anew may have come so far: not more counts than twice
+        what the time allows, and a few.
+        """
         allowed = WINDOW + 2 * (row.t - self.runs[-1][self._newest].t) / max(self.interval, 1e-9)
         return count - self._newest <= min(allowed, MOST_LOST)
 
     def _late(self, count: int, row: _Row) -> bool:
-        """Whether it is a copy or an overtaken frame: a sender that began anew needs the time to count up to here again."""
+        """Whether it is a copy or an overtaken frame: a sender that began anew needs the time to
+        count up to here again.
+        """
         newest = self.runs[-1][self._newest]
         return self._newest - count <= WINDOW and row.t - newest.t < max(self.interval, 1e-9)
 
@@ -113,14 +134,19 @@ class _Reader:
             before = None
             for count in sorted(run):
                 row = run[count]
-                lost = 0 if before is None else count - before - 1  # what was lost around a reset, nobody knows
+                # what was lost around a reset, nobody knows
+                lost = 0 if before is None else count - before - 1
                 found.append(Frame(round(row.t - start, 6), row.sequence, lost, row.rssi, row.snr))
                 before = count
         return found
 
 
 def _interval(rows: list[_Row]) -> float:
-    steps = [(b.t - a.t) / (b.sequence - a.sequence) for a, b in pairwise(rows) if b.sequence > a.sequence]
+    steps = [
+        (b.t - a.t) / (b.sequence - a.sequence)
+        for a, b in pairwise(rows)
+        if b.sequence > a.sequence
+    ]
     return median(steps) if steps else 0.0
 
 
@@ -136,7 +162,9 @@ def _text(path: Path) -> str:
     except OSError as error:
         known = ", ".join(shipped())
         hint = f"Traces that come with the project: {known}"
-        raise OncewayError(f"cannot read the recording ({error.strerror or error})", str(path), hint) from error
+        raise OncewayError(
+            f"cannot read the recording ({error.strerror or error})", str(path), hint
+        ) from error
     except (EOFError, zlib.error, UnicodeDecodeError) as error:
         raise OncewayError(f"the recording is damaged ({error})", str(path)) from error
 
@@ -154,7 +182,9 @@ def _json(line: str, path: Path, number: int) -> Mapping[str, Any]:
 def _find(row: Mapping[str, Any], column: str) -> Any:
     """The value of a column under any of its names, None if there is none."""
     named = {str(name).strip().lower(): value for name, value in row.items()}
-    return next((named[name] for name in COLUMNS[column] if named.get(name) not in (None, "")), None)
+    return next(
+        (named[name] for name in COLUMNS[column] if named.get(name) not in (None, "")), None
+    )
 
 
 def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
@@ -165,13 +195,19 @@ def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
     sequence, time = _find(row, "sequence"), _find(row, "t")
     if sequence is None or time is None:
         wanted = " and one of ".join(", ".join(COLUMNS[column]) for column in ("sequence", "t"))
-        raise OncewayError(f"line {number} has no counter or no time", str(path), f"Name the columns one of {wanted}")
+        raise OncewayError(
+            f"line {number} has no counter or no time",
+            str(path),
+            f"Name the columns one of {wanted}",
+        )
     try:
         if (count := int(sequence)) < 0:
             raise ValueError("the counter is negative")
         return _Row(_seconds(time), count, value("rssi"), value("snr"))
     except (TypeError, ValueError, OverflowError) as error:
-        raise OncewayError(f"line {number} has a value that does not fit ({error})", str(path)) from error
+        raise OncewayError(
+            f"line {number} has a value that does not fit ({error})", str(path)
+        ) from error
 
 
 def _seconds(time: Any) -> float:

@@ -1,8 +1,10 @@
 """A trace: the frames of a recorded link that arrived, and how many were lost before each.
 
-In: a file in the rig's own form, written by `save`. Out: a `Trace` and what can be said about it. Recordings of other make are read by
-`recording.py`. The form is JSON Lines: a header `{"onceway_trace": 1, "name", "repeats", "resets"}`, then a frame that arrived a line,
-`{"t", "sequence", "lost", "rssi", "snr"}`: seconds from the first frame, the sender's counter, frames lost just before, dBm, dB.
+In: a file in the rig's own form, written by `save`. Out: a `Trace` and what can be said about it.
+Recordings of other make are read by `recording.py`. The form is JSON Lines: a header
+`{"onceway_trace": 1, "name", "repeats", "resets"}`, then a frame that arrived a line, `{"t",
+"sequence", "lost", "rssi", "snr"}`: seconds from the first frame, the sender's counter, frames lost
+just before, dBm, dB.
 """
 
 import json
@@ -25,7 +27,9 @@ OUTAGE_INTERVALS = 5  # a silence of more than so many usual intervals is an out
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that arrived. t: s since the first one. sequence: as the sender counted. lost: frames that did not arrive just before it."""
+    """A frame that arrived. t: s since the first one. sequence: as the sender counted. lost: frames
+    that did not arrive just before it.
+    """
 
     t: float
     sequence: int
@@ -36,7 +40,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A silence. t: s, when the last frame before it arrived. lost: frames known to have been sent in it."""
+    """A silence. t: s, when the last frame before it arrived. lost: frames known to have been sent
+    in it.
+    """
 
     t: float
     seconds: float
@@ -45,7 +51,9 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """frames: in the order sent. repeats: copies of a frame that were left out. resets: how often the sender began to count anew."""
+    """frames: in the order sent. repeats: copies of a frame that were left out. resets: how often
+    the sender began to count anew.
+    """
 
     name: str
     frames: tuple[Frame, ...]
@@ -78,10 +86,16 @@ class Trace:
         """Silences of more than OUTAGE_INTERVALS usual intervals, in order."""
         longest = OUTAGE_INTERVALS * self.interval
         pairs = pairwise(self.frames)
-        return [Outage(before.t, after.t - before.t, after.lost) for before, after in pairs if after.t - before.t > longest > 0]
+        return [
+            Outage(before.t, after.t - before.t, after.lost)
+            for before, after in pairs
+            if after.t - before.t > longest > 0
+        ]
 
     def fates(self) -> Iterator[tuple[float, bool]]:
-        """Of every frame sent: when (s; those lost lie evenly between their neighbours), and whether it arrived."""
+        """Of every frame sent: when (s; those lost lie evenly between their neighbours), and
+        whether it arrived.
+        """
         before = self.frames[0].t if self.frames else 0.0
         for frame in self.frames:
             step = (frame.t - before) / (frame.lost + 1)
@@ -91,10 +105,20 @@ class Trace:
             before = frame.t
 
     def save(self, path: Path) -> None:
-        header = {"onceway_trace": VERSION, "name": self.name, "repeats": self.repeats, "resets": self.resets}
-        rows = [{name: value for name, value in asdict(frame).items() if value is not None} for frame in self.frames]
+        header = {
+            "onceway_trace": VERSION,
+            "name": self.name,
+            "repeats": self.repeats,
+            "resets": self.resets,
+        }
+        rows = [
+            {name: value for name, value in asdict(frame).items() if value is not None}
+            for frame in self.frames
+        ]
         try:
-            path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in (header, *rows)))
+            path.write_text(
+                "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in (header, *rows))
+            )
         except OSError as error:
             raise OncewayError(f"cannot write the trace ({error.strerror})", str(path)) from error
 
@@ -113,7 +137,10 @@ def from_rows(rows: list[Any], path: Path) -> Trace:
         header, *rest = rows
         frames = _FRAMES.validate_python(rest)
         if header["onceway_trace"] != VERSION:
-            raise OncewayError(f"this trace is of version {header['onceway_trace']}, this program reads {VERSION}", str(path))
+            raise OncewayError(
+                f"this trace is of version {header['onceway_trace']}, this program reads {VERSION}",
+                str(path),
+            )
         return Trace(str(header["name"]), frames, int(header["repeats"]), int(header["resets"]))
     except (KeyError, TypeError, ValueError) as error:  # pydantic's ValidationError is a ValueError
         raise OncewayError(f"the trace is damaged ({error})", str(path)) from error

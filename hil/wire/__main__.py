@@ -22,15 +22,36 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     board: Annotated[Path, typer.Option(help="The board's port.")],
-    port: Annotated[Path, typer.Option(help="Where to offer the gateway a port (a symbolic link is made here).")],
+    port: Annotated[
+        Path, typer.Option(help="Where to offer the gateway a port (a symbolic link is made here).")
+    ],
     seed: Annotated[str, typer.Option(help="The same seed harms the same bytes.")] = "1",
-    noise: Annotated[float, typer.Option(help="Share of bytes harmed, in each direction.", min=0, max=0.5)] = 0.0,
-    burst_gap: Annotated[float, typer.Option(help="Bytes from one burst to the next, in the mean; 0: no bursts.", min=0)] = 0.0,
-    burst_length: Annotated[float, typer.Option(help="Bytes of a burst, in the mean.", min=1)] = 1.0,
-    trace: Annotated[str, typer.Option(help="A recorded link to replay: a file, or the name of one that ships.")] = "",
-    pace: Annotated[float, typer.Option(help="Seconds of the recording per second; 0: a frame of it for each of ours.", min=0)] = 0.0,
+    noise: Annotated[
+        float, typer.Option(help="Share of bytes harmed, in each direction.", min=0, max=0.5)
+    ] = 0.0,
+    burst_gap: Annotated[
+        float,
+        typer.Option(help="Bytes from one burst to the next, in the mean; 0: no bursts.", min=0),
+    ] = 0.0,
+    burst_length: Annotated[
+        float, typer.Option(help="Bytes of a burst, in the mean.", min=1)
+    ] = 1.0,
+    trace: Annotated[
+        str, typer.Option(help="A recorded link to replay: a file, or the name of one that ships.")
+    ] = "",
+    pace: Annotated[
+        float,
+        typer.Option(
+            help="Seconds of the recording per second; 0: a frame of it for each of ours.", min=0
+        ),
+    ] = 0.0,
     baud: Annotated[int, typer.Option(help="Bits per second on the line.", min=300)] = 115200,
-    real: Annotated[bool, typer.Option("--real", help="Tell what the board says, and wait for its port when that goes away.")] = False,
+    real: Annotated[
+        bool,
+        typer.Option(
+            "--real", help="Tell what the board says, and wait for its port when that goes away."
+        ),
+    ] = False,
 ) -> None:
     """Carry bytes between a board's port and the gateway's, and harm some of them."""
     recorded = load(trace) if trace else None
@@ -47,7 +68,8 @@ def main(
 
     wire = Wire(board, port, line("up"), line("down"), sys.stdin.fileno(), baud=baud, real=real)
     signal.signal(signal.SIGTERM, wire.stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the rig, which ends this process by SIGTERM
+    # Ctrl-C in the terminal is for the rig, which ends this process by SIGTERM
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     wire.run()
 
 

@@ -1,7 +1,9 @@
-"""Bursts of interference (the Gilbert-Elliott model): long good stretches, short bad ones in which half of the bytes become others.
+"""Bursts of interference (the Gilbert-Elliott model): long good stretches, short bad ones in which
+half of the bytes become others.
 
-In: the bytes of one direction, the mean lengths of both in bytes, a seed. Out: the bytes that arrive, and one harm per burst. The same seed
-gives bursts at the same offsets, however the bytes are cut into pieces.
+In: the bytes of one direction, the mean lengths of both in bytes, a seed. Out: the bytes that
+arrive, and one harm per burst. The same seed gives bursts at the same offsets, however the bytes
+are cut into pieces.
 """
 
 import math
@@ -13,13 +15,17 @@ HIT = 0.5  # share of the bytes of a burst that become others
 
 
 class Bursts:
-    """gap, length: bytes from one burst to the next, and bytes of a burst, in the mean; both are geometric."""
+    """gap, length: bytes from one burst to the next, and bytes of a burst, in the mean; both are
+    geometric.
+    """
 
     kinds = ("burst",)
 
     def __init__(self, gap: float, length: float, seed: str) -> None:
         if gap < 1 or length < 1:
-            raise ValueError(f"a gap and a burst are at least one byte long in the mean, not {gap} and {length}")
+            raise ValueError(
+                f"a gap and a burst are at least one byte long in the mean, not {gap} and {length}"
+            )
         self._means = {False: gap, True: length}
         self._random = random.Random(seed)
         self._passed = 0
@@ -42,4 +48,8 @@ class Bursts:
 
     def _stretch(self) -> int:
         mean = self._means[self._bad]
-        return 1 if mean == 1 else 1 + math.floor(math.log1p(-self._random.random()) / math.log1p(-1 / mean))
+        return (
+            1
+            if mean == 1
+            else 1 + math.floor(math.log1p(-self._random.random()) / math.log1p(-1 / mean))
+        )

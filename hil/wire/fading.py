@@ -1,9 +1,11 @@
 """A recorded link replayed on our frames: what the recording lost, is lost here, frame by frame.
 
-In: the bytes of one direction, a trace, a pace, a seed. Out: the bytes of the frames that arrive, and one harm per frame lost. A frame
-ends with a zero byte (gateway/links/README.md) and goes or stays as a whole. Frame by frame, each of ours has the fate of the next one
-recorded; at a pace, the fate of the one recorded at that moment, and in an outage none arrives. The recording begins a little before one
-of its losses, drawn from the seed, since most recordings lose nothing for long; it starts over at its end.
+In: the bytes of one direction, a trace, a pace, a seed. Out: the bytes of the frames that arrive,
+and one harm per frame lost. A frame ends with a zero byte (gateway/links/README.md) and goes or
+stays as a whole. Frame by frame, each of ours has the fate of the next one recorded; at a pace, the
+fate of the one recorded at that moment, and in an outage none arrives. The recording begins a
+little before one of its losses, drawn from the seed, since most recordings lose nothing for long;
+it starts over at its end.
 """
 
 import random
@@ -26,7 +28,8 @@ class Fading:
         fates = list(trace.fates())
         if not any(arrived for _, arrived in fates):
             raise ValueError("nothing arrives in this trace")
-        self._times = list(accumulate((t for t, _ in fates), max))  # an overtaken frame may have come later than the one after it
+        # an overtaken frame may have come later than the one after it
+        self._times = list(accumulate((t for t, _ in fates), max))
         self._arrived = [arrived for _, arrived in fates]
         self._silences = [(outage.t, outage.t + outage.seconds) for outage in trace.outages()]
         self._pace = pace

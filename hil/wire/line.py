@@ -1,6 +1,8 @@
-"""One direction of a wire, without I/O: bytes wait for the line, cross it at its rate, and are harmed on the way.
+"""One direction of a wire, without I/O: bytes wait for the line, cross it at its rate, and are
+harmed on the way.
 
-In: bytes sent, commands, the time in seconds of a clock that never goes back. Out: bytes that arrive, and an event for each harm.
+In: bytes sent, commands, the time in seconds of a clock that never goes back. Out: bytes that
+arrive, and an event for each harm.
 """
 
 from collections import Counter, deque
@@ -15,11 +17,15 @@ BUFFER = 4096  # bytes that wait for the line; more are left to the sender's por
 
 
 class Line:
-    """counts: bytes sent, arrived, dropped (nobody listened, or the port was full), and harms of each kind."""
+    """counts: bytes sent, arrived, dropped (nobody listened, or the port was full), and harms of
+    each kind.
+    """
 
     def __init__(self, direction: str, baud: int, weather: Sequence[Weather] = ()) -> None:
         self.direction = direction
-        self.counts: Counter[str] = Counter(sent=0, arrived=0, dropped=0, **{kind: 0 for one in weather for kind in one.kinds})
+        self.counts: Counter[str] = Counter(
+            sent=0, arrived=0, dropped=0, **{kind: 0 for one in weather for kind in one.kinds}
+        )
         self._rate = baud / BITS_PER_BYTE
         self._weather = weather
         self._waiting = bytearray()
@@ -43,11 +49,15 @@ class Line:
         self._waiting += data
 
     def strike(self, command: Command) -> None:
-        """Carry this out once its place is reached; an `arrive` after that reports it. One at a time."""
+        """Carry this out once its place is reached; an `arrive` after that reports it. One at a
+        time.
+        """
         self._strike = Strike(command)
 
     def arrive(self, now: float) -> tuple[bytes, list[dict[str, Any]]]:
-        """Bytes that have arrived by `now`, and events: `noise` for each harm of the weather, `struck` when a command is done."""
+        """Bytes that have arrived by `now`, and events: `noise` for each harm of the weather,
+        `struck` when a command is done.
+        """
         events: list[dict[str, Any]] = []
         if self._stalled_until:
             if now < self._stalled_until:
@@ -99,13 +109,19 @@ class Line:
         strike, self._strike = self._strike, None
         if strike is None:
             return []
-        named = {"fault": strike.command.fault, "action": strike.command.action, "direction": self.direction}
+        named = {
+            "fault": strike.command.fault,
+            "action": strike.command.action,
+            "direction": self.direction,
+        }
         return [{"event": "struck", **named, "offset": strike.offset, "bytes": struck}]
 
     def _fly(self, data: bytes, arrives: float) -> None:
         """Nothing overtakes what has crossed before."""
         if data:
-            self._flight.append((max(arrives, self._flight[-1][0] if self._flight else arrives), data))
+            self._flight.append(
+                (max(arrives, self._flight[-1][0] if self._flight else arrives), data)
+            )
 
     def _landed(self, now: float) -> bytes:
         out = bytearray()
@@ -117,4 +133,8 @@ class Line:
 def _told(harm: Harm) -> dict[str, Any]:
     """A harm as the history has it."""
     told = {"kind": harm.kind, "offset": harm.offset}
-    return {**told, "sent": harm.sent, "arrived": harm.arrived} if harm.length == 1 else {**told, "length": harm.length}
+    return (
+        {**told, "sent": harm.sent, "arrived": harm.arrived}
+        if harm.length == 1
+        else {**told, "length": harm.length}
+    )

@@ -1,7 +1,8 @@
 """Line noise, byte by byte, without I/O.
 
-In: the bytes of one direction of a serial line, a rate and a seed. Out: the bytes that arrive at the far end, and what was done to them.
-The same seed harms the same byte offsets in the same way, however the bytes are cut into pieces, so a fault's place is a count of bytes.
+In: the bytes of one direction of a serial line, a rate and a seed. Out: the bytes that arrive at
+the far end, and what was done to them. The same seed harms the same byte offsets in the same way,
+however the bytes are cut into pieces, so a fault's place is a count of bytes.
 """
 
 import math
@@ -15,7 +16,8 @@ KINDS = ("corrupt", "lose", "insert")
 class Noise:
     """Corrupts, loses and inserts bytes at `rate` in all; every three harms hold one of each kind.
 
-    rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for independent faults.
+    rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for
+    independent faults.
     """
 
     kinds = KINDS
@@ -30,7 +32,9 @@ class Noise:
         self._next = self._gap()
 
     def feed(self, data: bytes, now: float = 0.0) -> tuple[bytes, list[Harm]]:
-        """Return the bytes that arrive for `data`, and the harms among them in order. The time does not matter."""
+        """Return the bytes that arrive for `data`, and the harms among them in order. The time does
+        not matter.
+        """
         out = bytearray()
         harms: list[Harm] = []
         taken = 0

@@ -1,4 +1,6 @@
-"""The two ends of a wire: the board's port, which is there, and the gateway's, which is made here."""
+"""The two ends of a wire: the board's port, which is there, and the gateway's, which is made
+here.
+"""
 
 import errno
 import os
@@ -47,7 +49,9 @@ class Port:
 
 
 def open_board(path: Path, baud: int) -> int:
-    """Open the board's port, which resets an Uno: DTR goes down when it is closed (HUPCL) and up again here. Raises OncewayError."""
+    """Open the board's port, which resets an Uno: DTR goes down when it is closed (HUPCL) and up
+    again here. Raises OncewayError.
+    """
     rate = getattr(termios, f"B{baud}", None)
     if rate is None:
         raise OncewayError(f"a serial port knows no {baud} bits per second", str(path))
@@ -56,11 +60,18 @@ def open_board(path: Path, baud: int) -> int:
         fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         tty.setraw(fd)
         attributes = termios.tcgetattr(fd)
-        attributes[_CFLAG] = attributes[_CFLAG] & ~(termios.CRTSCTS | termios.CSTOPB) | termios.CREAD | termios.CLOCAL | termios.HUPCL
+        attributes[_CFLAG] = (
+            attributes[_CFLAG] & ~(termios.CRTSCTS | termios.CSTOPB)
+            | termios.CREAD
+            | termios.CLOCAL
+            | termios.HUPCL
+        )
         attributes[_ISPEED] = attributes[_OSPEED] = rate
         termios.tcsetattr(fd, termios.TCSANOW, attributes)
     except (OSError, termios.error) as error:
         if fd >= 0:
             os.close(fd)
-        raise OncewayError(f"cannot open the board's port ({os.strerror(error.args[0])})", str(path)) from error
+        raise OncewayError(
+            f"cannot open the board's port ({os.strerror(error.args[0])})", str(path)
+        ) from error
     return fd

@@ -1,4 +1,5 @@
-"""What happens to a line once, at a place counted in bytes. In: a command and the bytes of one direction. Out: the bytes that arrive.
+"""What happens to a line once, at a place counted in bytes. In: a command and the bytes of one
+direction. Out: the bytes that arrive.
 
 lose        N bytes are gone; with both directions at once the line is cut, with one it is half open
 duplicate   N bytes arrive, and then once more
@@ -20,7 +21,9 @@ BITS = 10  # 8N1
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """fault: its id. after: bytes that pass unharmed from now on. length: N bytes. seconds: for `delay` and `stall`."""
+    """fault: its id. after: bytes that pass unharmed from now on. length: N bytes. seconds: for
+    `delay` and `stall`.
+    """
 
     fault: str
     action: Action
@@ -31,7 +34,9 @@ class Command:
 
 
 class Strike:
-    """One command as it is carried out. struck: bytes harmed so far; offset: count of bytes sent before the first of them."""
+    """One command as it is carried out. struck: bytes harmed so far; offset: count of bytes sent
+    before the first of them.
+    """
 
     def __init__(self, command: Command) -> None:
         self.command = command
@@ -52,7 +57,9 @@ class Strike:
         return self.begun and self._left == 0
 
     def split(self, data: bytes, passed: int) -> tuple[bytes, bytes, bytes]:
-        """Cut `data` into what comes before its place, what is to be harmed, and what comes after. passed: bytes sent before `data`."""
+        """Cut `data` into what comes before its place, what is to be harmed, and what comes after.
+        passed: bytes sent before `data`.
+        """
         before, rest = data[: self._after], data[self._after :]
         self._after -= len(before)
         if rest and self.offset is None:
@@ -85,10 +92,11 @@ class Strike:
 
 
 def misread(data: bytes, rate: float) -> bytes:
-    """What a receiver makes of `data`, sent without pauses, that samples at `rate` times the sender's bit rate.
+    """What a receiver makes of `data`, sent without pauses, that samples at `rate` times the
+    sender's bit rate.
 
-    A UART waits for a falling edge, samples the middle of each of its own bit times, and waits for the next one. Bytes whose stop bit is
-    not there (a framing error) arrive as well.
+    A UART waits for a falling edge, samples the middle of each of its own bit times, and waits for
+    the next one. Bytes whose stop bit is not there (a framing error) arrive as well.
     """
     levels = [bit for byte in data for bit in (0, *(byte >> number & 1 for number in range(8)), 1)]
 

@@ -1,7 +1,9 @@
-"""What a wire is given to carry, read along: frames of the reliable link (gateway/links) and the MQTT packets in them, before any harm.
+"""What a wire is given to carry, read along: frames of the reliable link (gateway/links) and the
+MQTT packets in them, before any harm.
 
-In: the bytes that each end sends, in pieces. Out: for each direction counts of frames and PUBLISH packets, and how many of them were sent
-again; to who wants it, the handshakes, publications and acknowledgements themselves, as events. No I/O, and nothing is changed.
+In: the bytes that each end sends, in pieces. Out: for each direction counts of frames and PUBLISH
+packets, and how many of them were sent again; to who wants it, the handshakes, publications and
+acknowledgements themselves, as events. No I/O, and nothing is changed.
 """
 
 from collections.abc import Callable
@@ -32,8 +34,9 @@ Tell = Callable[[dict[str, Any]], object]
 
 
 class Tap:
-    """counts: per direction, DATA frames (`frames`) and those of them that were sent before (`frames_again`); PUBLISH packets
-    (`publishes`) and those of them with DUP (`publishes_again`)."""
+    """counts: per direction, DATA frames (`frames`) and those of them that were sent before
+    (`frames_again`); PUBLISH packets (`publishes`) and those of them with DUP (`publishes_again`).
+    """
 
     def __init__(self, tell: Tell | None = None) -> None:
         self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in ("up", "down")}
@@ -48,7 +51,11 @@ class Tap:
             with suppress(FrameError):  # what breaks the format, no end takes
                 if frame_type(body) == HANDSHAKE_TYPE and fits(body, HANDSHAKE_SEED):
                     self._handshake(direction, *handshake_from_body(body))
-                elif frame_type(body) == Data.TYPE and self._seed is not None and fits(body, self._seed):
+                elif (
+                    frame_type(body) == Data.TYPE
+                    and self._seed is not None
+                    and fits(body, self._seed)
+                ):
                     self._data(direction, Data.from_body(body))
 
     def _handshake(self, direction: str, kind: int, payload: bytes) -> None:
@@ -66,10 +73,15 @@ class Tap:
         """A new session: both ends count from 0 and begin a Network Connection."""
         self._seed = seed
         self._expected = dict.fromkeys(self.counts, 0)
-        self._streams = {"up": PacketStream(LONGEST_PACKET), "down": PacketStream(LONGEST_PACKET, Version.V5, Side.SERVER)}
+        self._streams = {
+            "up": PacketStream(LONGEST_PACKET),
+            "down": PacketStream(LONGEST_PACKET, Version.V5, Side.SERVER),
+        }
 
     def _data(self, direction: str, frame: Data) -> None:
-        """A sender repeats what it has in flight, which is less than half of the numbers: a number that lies behind comes again."""
+        """A sender repeats what it has in flight, which is less than half of the numbers: a number
+        that lies behind comes again.
+        """
         counts = self.counts[direction]
         counts["frames"] += 1
         ahead = (frame.sequence - self._expected[direction]) % MODULO
@@ -92,7 +104,15 @@ class Tap:
             case Publish(topic=topic, payload=payload, packet_id=identifier, dup=dup):
                 self.counts[direction]["publishes"] += 1
                 self.counts[direction]["publishes_again"] += dup
-                self._say("publish", {"direction": direction, "id": identifier, "topic": topic, "payload": payload.hex()})
+                self._say(
+                    "publish",
+                    {
+                        "direction": direction,
+                        "id": identifier,
+                        "topic": topic,
+                        "payload": payload.hex(),
+                    },
+                )
             case Pubrel(packet_id=identifier) | Pubcomp(packet_id=identifier):
                 self._say(type(packet).__name__.lower(), {"direction": direction, "id": identifier})
 

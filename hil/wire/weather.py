@@ -1,4 +1,6 @@
-"""What harms a line for a whole run. In: the bytes of one direction. Out: the bytes that arrive, and what was done to them."""
+"""What harms a line for a whole run. In: the bytes of one direction. Out: the bytes that arrive,
+and what was done to them.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,8 +8,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """offset: count of bytes sent before it. sent is None for an inserted byte, arrived is None for a lost one. length: bytes harmed in a
-    row; of more than one, neither is told."""
+    """offset: count of bytes sent before it. sent is None for an inserted byte, arrived is None for
+    a lost one. length: bytes harmed in a row; of more than one, neither is told.
+    """
 
     offset: int
     kind: str
@@ -23,5 +26,7 @@ class Weather(Protocol):
     def kinds(self) -> tuple[str, ...]: ...
 
     def feed(self, data: bytes, now: float) -> tuple[bytes, list[Harm]]:
-        """Return what arrives of `data`, and the harms among it in order. now: seconds of a clock that never goes back."""
+        """Return what arrives of `data`, and the harms among it in order. now: seconds of a clock
+        that never goes back.
+        """
         ...

@@ -1,10 +1,11 @@
 """The loop of a wire: bytes from port to port over two lines, and orders while it runs.
 
-In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields of a `Command` (strike.py),
-`{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for so long), `{"do": "reset", "fault"}` (an edge of DTR at the board),
-`{"do": "swap", "fault", "board"}` (another board's port; the gateway's goes away for a moment).
-Out: JSON Lines on standard output that say what happened (hil/README.md). When the gateway opens its port the board's is opened anew, so
-the board sees the DTR edge that resets an Uno.
+In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields
+of a `Command` (strike.py), `{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for
+so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "swap", "fault",
+"board"}` (another board's port; the gateway's goes away for a moment). Out: JSON Lines on standard
+output that say what happened (hil/README.md). When the gateway opens its port the board's is opened
+anew, so the board sees the DTR edge that resets an Uno.
 """
 
 import contextlib
@@ -23,7 +24,8 @@ from hil.wire.strike import Command
 from hil.wire.tap import Tap
 
 TICK = 0.002  # s between releases of bytes that wait for the line
-CLOSED_POLL = 0.01  # s between looks at a port that nobody has open: the kernel reports its hang-up without end
+# s between looks at a port that nobody has open: the kernel reports its hang-up without end
+CLOSED_POLL = 0.01
 DTR_LOW = 0.05  # s for which the board's port stays closed when the gateway opens its own
 SWAP = 0.5  # s for which the gateway's port is away while a board is swapped
 REPORT_EVERY = 0.5  # s between counts
@@ -34,10 +36,19 @@ class Wire:
     """Both lines, both ports, and the loop that moves bytes between them."""
 
     def __init__(
-        self, board: Path, link: Path, up: Line, down: Line, orders: int | None = None, *, baud: int = 115200, real: bool = False
+        self,
+        board: Path,
+        link: Path,
+        up: Line,
+        down: Line,
+        orders: int | None = None,
+        *,
+        baud: int = 115200,
+        real: bool = False,
     ) -> None:
-        """orders: file descriptor to read orders from. real: the board's port may go away and come back, as with the power of a USB board;
-        what it says is told."""
+        """orders: file descriptor to read orders from. real: the board's port may go away and come
+        back, as with the power of a USB board; what it says is told.
+        """
         self._board_path = board
         self._baud = baud
         self._real = real
@@ -81,7 +92,13 @@ class Wire:
             poll.register(self._port.fd, select.POLLIN if self._down.room else 0)
         if self._orders is not None:
             poll.register(self._orders, select.POLLIN)
-        wait = TICK if self._up.busy or self._down.busy else CLOSED_POLL if not self._connected or self._board is None else REPORT_EVERY
+        wait = (
+            TICK
+            if self._up.busy or self._down.busy
+            else CLOSED_POLL
+            if not self._connected or self._board is None
+            else REPORT_EVERY
+        )
         ready = dict(poll.poll(wait * 1000))
         now = time.monotonic()
         if self._orders in ready:
@@ -170,7 +187,11 @@ class Wire:
         except BlockingIOError:
             return b""
         except OSError as error:
-            self._board_gone(OncewayError(f"the board's port has failed ({error.strerror})", str(self._board_path)))
+            self._board_gone(
+                OncewayError(
+                    f"the board's port has failed ({error.strerror})", str(self._board_path)
+                )
+            )
             return b""
         if not data and self._up.room:
             self._board_gone(OncewayError("the board's port has gone away", str(self._board_path)))
@@ -211,7 +232,11 @@ class Wire:
             except OSError as error:
                 if fd != self._board:
                     raise
-                self._board_gone(OncewayError(f"the board's port has failed ({error.strerror})", str(self._board_path)))
+                self._board_gone(
+                    OncewayError(
+                        f"the board's port has failed ({error.strerror})", str(self._board_path)
+                    )
+                )
         line.counts["arrived"] += written
         line.counts["dropped"] += len(data) - written
         for event in events:

@@ -1,7 +1,9 @@
-"""`python -m tests.benchmarks [NAME ...]`: run the benchmarks, or those named (`throughput` is bench_throughput.py), one after the other.
+"""`python -m tests.benchmarks [NAME ...]`: run the benchmarks, or those named (`throughput` is
+bench_throughput.py), one after the other.
 
-Each is a process of its own, so that none inherits the memory of another, and prints its table. A goal that is missed is said in the table
-and in build/bench.json; it fails nothing. Exit code 1: a benchmark ended without figures.
+Each is a process of its own, so that none inherits the memory of another, and prints its table. A
+goal that is missed is said in the table and in build/bench.json; it fails nothing. Exit code 1: a
+benchmark ended without figures.
 """
 
 import os
@@ -28,7 +30,10 @@ def changed() -> int:
 def main(wanted: list[str]) -> int:
     unknown = [name for name in wanted if name not in names()]
     if unknown:
-        print(f"error: there is no benchmark {unknown[0]!r}; there are: {' '.join(names())}", file=sys.stderr)
+        print(
+            f"error: there is no benchmark {unknown[0]!r}; there are: {' '.join(names())}",
+            file=sys.stderr,
+        )
         return 2
     empty = []
     for name in wanted or [name for name in names() if name not in _ALONE]:

@@ -1,7 +1,9 @@
-"""The CPU time that the codec takes per packet: reading from a stream and writing. No peer: this is a budget, not a contest.
+"""The CPU time that the codec takes per packet: reading from a stream and writing. No peer: this is
+a budget, not a contest.
 
-The goals come from the whole broker's: > 500,000 QoS 0 and > 100,000 QoS 2 messages per second leave 2 and 10 µs for a message, of which
-reading a PUBLISH may take 0.8 µs and an acknowledgement 0.5 µs.
+The goals come from the whole broker's: > 500,000 QoS 0 and > 100,000 QoS 2 messages per second
+leave 2 and 10 µs for a message, of which reading a PUBLISH may take 0.8 µs and an acknowledgement
+0.5 µs.
 """
 
 import sys
@@ -9,7 +11,16 @@ import time
 from collections.abc import Callable
 
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Packet, Publish, Pubrec, Pubrel, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connect,
+    Packet,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.stream import PacketStream
 from tests.benchmarks.report import Figure, report
@@ -75,19 +86,31 @@ def main() -> int:
     payload = bytes(32)
     plain = Publish(TOPIC, payload, 0)
     with_id = Publish(TOPIC, payload, 2, 7)
-    with_properties = Publish(TOPIC, payload, 2, 7, properties={PropertyId.USER_PROPERTY: [("incarnation", "77"), ("seq", "12")]})
+    with_properties = Publish(
+        TOPIC,
+        payload,
+        2,
+        7,
+        properties={PropertyId.USER_PROPERTY: [("incarnation", "77"), ("seq", "12")]},
+    )
     subscribe = Subscribe(7, [Subscription("site/+/sensor/#", 2)])
     figures = [
         Figure("codec: read PUBLISH QoS 0, 3.1.1", reading(plain, Version.V3_1_1), "µs", "≤ 0.8"),
         Figure("codec: read PUBLISH QoS 0, 5.0", reading(plain, Version.V5), "µs", "≤ 0.8"),
         Figure("codec: read PUBLISH QoS 2, 3.1.1", reading(with_id, Version.V3_1_1), "µs", "≤ 0.8"),
         Figure("codec: read PUBLISH QoS 2, 5.0", reading(with_id, Version.V5), "µs", "≤ 0.8"),
-        Figure("codec: read PUBLISH with two user properties", reading(with_properties, Version.V5), "µs"),
+        Figure(
+            "codec: read PUBLISH with two user properties",
+            reading(with_properties, Version.V5),
+            "µs",
+        ),
         Figure("codec: read PUBREL", reading(Pubrel(7), Version.V5), "µs", "≤ 0.5"),
         Figure("codec: read SUBSCRIBE", reading(subscribe, Version.V5), "µs"),
         Figure("codec: read CONNECT", connecting(), "µs"),
         Figure("codec: write PUBLISH QoS 0, 5.0", writing(lambda: encode(plain, Version.V5)), "µs"),
-        Figure("codec: write PUBLISH QoS 2, 5.0", writing(lambda: encode(with_id, Version.V5)), "µs"),
+        Figure(
+            "codec: write PUBLISH QoS 2, 5.0", writing(lambda: encode(with_id, Version.V5)), "µs"
+        ),
         Figure("codec: write PUBREC", writing(lambda: encode(Pubrec(7), Version.V5)), "µs"),
     ]
     return 0 if report(figures) else 1

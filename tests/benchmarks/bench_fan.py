@@ -1,7 +1,9 @@
-"""One publisher and many subscribers, many publishers and one subscriber, beside the peer: deliveries per second.
+"""One publisher and many subscribers, many publishers and one subscriber, beside the peer:
+deliveries per second.
 
-Clean sessions, 32-byte payloads. Fan-out: window 100, and the subscribers at most 1,000 messages behind. Fan-in at QoS 1: each publisher
-has one message in flight, as a sensor would; at QoS 0 each sends 20 at a time.
+Clean sessions, 32-byte payloads. Fan-out: window 100, and the subscribers at most 1,000 messages
+behind. Fan-in at QoS 1: each publisher has one message in flight, as a sensor would; at QoS 0 each
+sends 20 at a time.
 """
 
 from functools import partial
@@ -17,17 +19,38 @@ SECONDS = 1.5
 MANY = 500
 
 
-def measure(folder: Path, seconds: float = SECONDS, rounds: int = ROUNDS, many: int = MANY) -> list[Figure]:
+def measure(
+    folder: Path, seconds: float = SECONDS, rounds: int = ROUNDS, many: int = MANY
+) -> list[Figure]:
     figures = []
     with side_by_side(folder) as brokers:
         for qos in (0, 1):
-            fan_out = partial(throughput, qos=qos, clean=True, seconds=seconds, behind=1000, subscribers=many)
+            fan_out = partial(
+                throughput, qos=qos, clean=True, seconds=seconds, behind=1000, subscribers=many
+            )
             (rate, peer), _ = in_turns(brokers, rounds, partial(rate_and_cost, run=fan_out))
-            figures.append(Figure(f"fan-out 1 → {many}, QoS {qos}", rate * many, "deliveries/s", "≥ 1.0 × peer", peer and peer * many))
+            figures.append(
+                Figure(
+                    f"fan-out 1 → {many}, QoS {qos}",
+                    rate * many,
+                    "deliveries/s",
+                    "≥ 1.0 × peer",
+                    peer and peer * many,
+                )
+            )
         for qos in (0, 1):
-            fan_in = partial(throughput, qos=qos, clean=True, seconds=seconds, window=1 if qos else 20, publishers=many)
+            fan_in = partial(
+                throughput,
+                qos=qos,
+                clean=True,
+                seconds=seconds,
+                window=1 if qos else 20,
+                publishers=many,
+            )
             (rate, peer), _ = in_turns(brokers, rounds, partial(rate_and_cost, run=fan_in))
-            figures.append(Figure(f"fan-in {many} → 1, QoS {qos}", rate, "msg/s", "≥ 1.0 × peer", peer))
+            figures.append(
+                Figure(f"fan-in {many} → 1, QoS {qos}", rate, "msg/s", "≥ 1.0 × peer", peer)
+            )
     return figures
 
 

@@ -1,7 +1,8 @@
 """What a publish costs with few and with many subscriptions that do not match.
 
-Every message goes to a topic of its own, so that nothing known about a topic helps; none of them has a subscriber. Half of the filters have
-a wildcard. The figure is the broker's CPU time per message with many filters, as a multiple of that with few.
+Every message goes to a topic of its own, so that nothing known about a topic helps; none of them
+has a subscriber. Half of the filters have a wildcard. The figure is the broker's CPU time per
+message with many filters, as a multiple of that with few.
 """
 
 from itertools import chain
@@ -25,7 +26,13 @@ def subscribe(broker: BrokerProcess, first: int, last: int) -> list[Peer]:
     for start in range(first, last, _PER_CLIENT):
         peer = Peer(broker.port)
         numbers = range(start, min(last, start + _PER_CLIENT))
-        peer.subscribe([b"plant/%d/+/state" % number if number % 2 else b"plant/%d/pump/state" % number for number in numbers], 1)
+        peer.subscribe(
+            [
+                b"plant/%d/+/state" % number if number % 2 else b"plant/%d/pump/state" % number
+                for number in numbers
+            ],
+            1,
+        )
         peers.append(peer)
     return peers
 
@@ -34,7 +41,10 @@ def cost(broker: BrokerProcess, messages: int) -> float:
     """CPU time in µs per message at QoS 1, each to a new topic."""
     publisher = Peer(broker.port)
     topics = new_topics(messages)
-    batches = [b"".join(publish_packet(1, 1, topic=topic) for topic in topics[at : at + _BATCH]) for at in range(0, messages, _BATCH)]
+    batches = [
+        b"".join(publish_packet(1, 1, topic=topic) for topic in topics[at : at + _BATCH])
+        for at in range(0, messages, _BATCH)
+    ]
     before = broker.cpu_s
     for batch in batches:
         publisher.socket.sendall(batch)
@@ -48,18 +58,30 @@ def cost(broker: BrokerProcess, messages: int) -> float:
     return spent / messages * 1e6
 
 
-def measure(folder: Path, few: int = FEW, many: int = MANY, messages: int = MESSAGES, rounds: int = ROUNDS) -> list[Figure]:
+def measure(
+    folder: Path, few: int = FEW, many: int = MANY, messages: int = MESSAGES, rounds: int = ROUNDS
+) -> list[Figure]:
     with side_by_side(folder) as brokers:
         for broker in brokers:
             cost(broker, messages)
         peers = [subscribe(broker, 0, few) for broker in brokers]
-        ((before, peer_before),) = in_turns(brokers, rounds, lambda broker: (cost(broker, messages),))
+        ((before, peer_before),) = in_turns(
+            brokers, rounds, lambda broker: (cost(broker, messages),)
+        )
         peers += [subscribe(broker, few, many) for broker in brokers]
         ((after, peer_after),) = in_turns(brokers, rounds, lambda broker: (cost(broker, messages),))
         for peer in chain.from_iterable(peers):
             peer.leave()
     peer = peer_after / peer_before if peer_after and peer_before else None
-    return [Figure(f"publish with {many:,} filters that do not match, × with {few}", after / before, "×", "≤ 1.2", peer)]
+    return [
+        Figure(
+            f"publish with {many:,} filters that do not match, × with {few}",
+            after / before,
+            "×",
+            "≤ 1.2",
+            peer,
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The CPU that a broker takes when nothing happens: 100 clients with a keep alive of 60 seconds, which send PINGREQ in time."""
+"""The CPU that a broker takes when nothing happens: 100 clients with a keep alive of 60 seconds,
+which send PINGREQ in time.
+"""
 
 import time
 from pathlib import Path
@@ -14,7 +16,9 @@ SECONDS = 20.0
 
 def measure(folder: Path, seconds: float = SECONDS, clients: int = CLIENTS) -> list[Figure]:
     with side_by_side(folder) as brokers:
-        peers = [[Peer(broker.port, keep_alive=KEEP_ALIVE) for broker in brokers] for _ in range(clients)]
+        peers = [
+            [Peer(broker.port, keep_alive=KEEP_ALIVE) for broker in brokers] for _ in range(clients)
+        ]
         time.sleep(min(2.0, seconds))
         before, began = [broker.cpu_s for broker in brokers], time.monotonic()
         turn = 0
@@ -25,11 +29,22 @@ def measure(folder: Path, seconds: float = SECONDS, clients: int = CLIENTS) -> l
             turn += 1
             time.sleep(KEEP_ALIVE / clients)
         elapsed = time.monotonic() - began
-        shares = [(broker.cpu_s - start) / elapsed * 100 for broker, start in zip(brokers, before, strict=True)]
+        shares = [
+            (broker.cpu_s - start) / elapsed * 100
+            for broker, start in zip(brokers, before, strict=True)
+        ]
         for both in peers:
             for peer in both:
                 peer.leave()
-    return [Figure(f"CPU with {clients} idle clients, keep alive {KEEP_ALIVE}", shares[0], "% of a core", "≤ 0.5", (*shares, None)[1])]
+    return [
+        Figure(
+            f"CPU with {clients} idle clients, keep alive {KEEP_ALIVE}",
+            shares[0],
+            "% of a core",
+            "≤ 0.5",
+            (*shares, None)[1],
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The ingest: rows per second into Delta beside Spark's own file source, the cost of a small micro-batch, and how both grow with the table.
+"""The ingest: rows per second into Delta beside Spark's own file source, the cost of a small
+micro-batch, and how both grow with the table.
 
-A row is what `examples/sensor` sends (SenML-CBOR, 36 bytes); ten gateways of a hundred devices each. Times are those of whole micro-
-batches as Spark measures them (planning, reading, de-duplication, both tables, checkpoint), in a session that has done the same work
-before. The peer reads the same files with Spark's file source and appends them to a Delta table without looking at them. `--history N`
-sets the size of the large table.
+A row is what `examples/sensor` sends (SenML-CBOR, 36 bytes); ten gateways of a hundred devices
+each. Times are those of whole micro- batches as Spark measures them (planning, reading,
+de-duplication, both tables, checkpoint), in a session that has done the same work before. The peer
+reads the same files with Spark's file source and appends them to a Delta table without looking at
+them. `--history N` sets the size of the large table.
 """
 
 import argparse
@@ -50,7 +52,10 @@ def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DE
         gateway, number = index % GATEWAYS, first + index // GATEWAYS
         origin = Origin(f"site-{gateway}", EPOCH)
         part = template[number % parts * rows :][:rows]
-        held = [(f"g{gateway}-{row[0]}", row[1], FIRST + row[2] + number * rows // devices, *row[3:]) for row in part]
+        held = [
+            (f"g{gateway}-{row[0]}", row[1], FIRST + row[2] + number * rows // devices, *row[3:])
+            for row in part
+        ]
         data = encode(held, origin, number)
         manifest = Manifest(origin, number, rows, len(data), sha256(data))
         (landing / origin.folder).mkdir(parents=True, exist_ok=True)
@@ -60,7 +65,11 @@ def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DE
 
 def senders(devices: int) -> list[Device]:
     """Name and incarnation of every device that `land` has."""
-    return [(f"g{gateway}-{row[0]}", row[1]) for gateway in range(GATEWAYS) for row in sensor_rows(devices, devices)]
+    return [
+        (f"g{gateway}-{row[0]}", row[1])
+        for gateway in range(GATEWAYS)
+        for row in sensor_rows(devices, devices)
+    ]
 
 
 class Place:
@@ -69,18 +78,32 @@ class Place:
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
-        self.landing, self.table, self.checkpoint = folder / "landing", folder / "table", folder / "checkpoint"
+        self.landing, self.table, self.checkpoint = (
+            folder / "landing",
+            folder / "table",
+            folder / "checkpoint",
+        )
         self.landing.mkdir(parents=True, exist_ok=True)
 
     @property
     def options(self) -> list[str]:
-        return ["--landing", str(self.landing), "--table", str(self.table), "--checkpoint", str(self.checkpoint), "--available-now"]
+        return [
+            "--landing",
+            str(self.landing),
+            "--table",
+            str(self.table),
+            "--checkpoint",
+            str(self.checkpoint),
+            "--available-now",
+        ]
 
     def run(self, rows: int = 500_000) -> list[float]:
         """One pass; seconds of each micro-batch that had rows."""
         from gateway.ingest import onceway_ingest
 
-        query, sink = onceway_ingest.start(self.spark, onceway_ingest.parse_arguments([*self.options, "--rows", str(rows)]))
+        query, sink = onceway_ingest.start(
+            self.spark, onceway_ingest.parse_arguments([*self.options, "--rows", str(rows)])
+        )
         found = finished(query)
         sink.save()
         return found
@@ -95,8 +118,14 @@ def finished(query: Any) -> list[float]:
 def file_source(spark: Any, place: Place, files: int) -> float:
     """Seconds that Spark's own file source takes for the same files, without any check."""
     schema = spark.read.parquet(str(next(place.landing.rglob("*.parquet")))).schema
-    rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(str(place.landing / "*" / "*" / "*.parquet"))
-    writer = rows.writeStream.format("delta").option("checkpointLocation", str(place.folder / "peer-checkpoint"))
+    rows = (
+        spark.readStream.schema(schema)
+        .option("maxFilesPerTrigger", files)
+        .parquet(str(place.landing / "*" / "*" / "*.parquet"))
+    )
+    writer = rows.writeStream.format("delta").option(
+        "checkpointLocation", str(place.folder / "peer-checkpoint")
+    )
     return sum(finished(writer.trigger(availableNow=True).start(str(place.folder / "peer"))))
 
 
@@ -109,7 +138,13 @@ def throughput(spark: Any, folder: Path) -> list[Figure]:
         ours = sum(place.run())
         name = f"{count:,} batches of {rows:,} rows"
         figures += [
-            Figure(f"ingest: rows per second, {name}", count * rows / ours, "1/s", goal, count * rows / peer),
+            Figure(
+                f"ingest: rows per second, {name}",
+                count * rows / ours,
+                "1/s",
+                goal,
+                count * rows / peer,
+            ),
             Figure(f"ingest: speed against Spark's file source, {name}", peer / ours, "", "≥ 1.0"),
         ]
         shutil.rmtree(place.folder)
@@ -119,11 +154,15 @@ def throughput(spark: Any, folder: Path) -> list[Figure]:
 def fixed_cost(spark: Any, folder: Path) -> list[Figure]:
     place = Place(spark, folder / "fixed")
     land(place.landing, 10, 100)
-    return [Figure("ingest: a micro-batch of 100 rows", statistics.median(place.run(100)), "s", "≤ 1")]
+    return [
+        Figure("ingest: a micro-batch of 100 rows", statistics.median(place.run(100)), "s", "≤ 1")
+    ]
 
 
 def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
-    """Micro-batches of 50,000 rows from the devices of tables that differ in size. The tables take turns."""
+    """Micro-batches of 50,000 rows from the devices of tables that differ in size. The tables take
+    turns.
+    """
     tables = {"few": (SMALL, 1000), "many": (SMALL, 100_000), "large": (history, 100_000)}
     places = {name: Place(spark, folder / name) for name in tables}
     for name, (rows, devices) in tables.items():
@@ -135,14 +174,26 @@ def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
             times[name] += places[name].run(50_000)[1:]
     few, many, large = (statistics.median(times[name]) for name in tables)
     return [
-        Figure(f"ingest: a micro-batch of 50,000 rows, table of {history:,} rows and 100,000 devices", large, "s", "≤ 1.5"),
-        Figure(f"ingest: that time at {history:,} rows against {SMALL:,} rows", large / many, "", "≤ 1.2"),
+        Figure(
+            f"ingest: a micro-batch of 50,000 rows, table of {history:,} rows and 100,000 devices",
+            large,
+            "s",
+            "≤ 1.5",
+        ),
+        Figure(
+            f"ingest: that time at {history:,} rows against {SMALL:,} rows",
+            large / many,
+            "",
+            "≤ 1.2",
+        ),
         Figure("ingest: that time with 100,000 devices against 1,000", many / few, "", "≤ 1.2"),
     ]
 
 
 def finding(folder: Path) -> list[Figure]:
-    """A pass over gateways that have nothing new. Of their old batches only the newest ones are there: nobody looks at the others."""
+    """A pass over gateways that have nothing new. Of their old batches only the newest ones are
+    there: nobody looks at the others.
+    """
     offset = {}
     for gateway in range(10_000):
         feed = f"site-{gateway}/{EPOCH}"
@@ -156,7 +207,14 @@ def finding(folder: Path) -> list[Figure]:
         begun = time.perf_counter()
         assert feeds.advance(offset, 1) == offset
         times.append(time.perf_counter() - begun)
-    return [Figure("ingest: a pass over 10,000 gateways with 10,000 old batches each", max(times), "s", "≤ 5")]
+    return [
+        Figure(
+            "ingest: a pass over 10,000 gateways with 10,000 old batches each",
+            max(times),
+            "s",
+            "≤ 5",
+        )
+    ]
 
 
 def inside(folder: Path, parts: list[str], history: int) -> None:
@@ -182,10 +240,14 @@ def inside(folder: Path, parts: list[str], history: int) -> None:
 
 
 def restart(folder: Path) -> bool:
-    """From the start of a process to its first commit in the large table; and the same after all snapshots were lost."""
+    """From the start of a process to its first commit in the large table; and the same after all
+    snapshots were lost.
+    """
     place = Place(None, folder / "large")
     figures = []
-    for number, (what, goal) in enumerate((("", "≤ 30"), (", snapshots lost", None)), 1 + 3 * TURNS):
+    for number, (what, goal) in enumerate(
+        (("", "≤ 30"), (", snapshots lost", None)), 1 + 3 * TURNS
+    ):
         land(place.landing, GATEWAYS, 5000, number, 100_000 // GATEWAYS)
         if number > 1 + 3 * TURNS:
             shutil.rmtree(place.table / "_onceway")
@@ -193,9 +255,21 @@ def restart(folder: Path) -> bool:
         before = max(log.glob("*[0-9].json"))
         begun = time.time()
         line = command.build("onceway_ingest.py", place.options)
-        subprocess.run(line.arguments, env={**os.environ, **line.environment}, check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            line.arguments,
+            env={**os.environ, **line.environment},
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         first = log / f"{int(before.stem) + 1:020d}.json"
-        figures.append(Figure(f"ingest: from its start to the first commit, large table{what}", first.stat().st_mtime - begun, "s", goal))
+        figures.append(
+            Figure(
+                f"ingest: from its start to the first commit, large table{what}",
+                first.stat().st_mtime - begun,
+                "s",
+                goal,
+            )
+        )
     return report(figures)
 
 
@@ -210,7 +284,14 @@ def main() -> int:
         return 0
     folder = Path(tempfile.mkdtemp(prefix="bench-ingest-"))
     try:
-        options = ["--inside", str(folder), "--history", str(arguments.history), "--parts", *arguments.parts]
+        options = [
+            "--inside",
+            str(folder),
+            "--history",
+            str(arguments.history),
+            "--parts",
+            *arguments.parts,
+        ]
         line = command.build(str(Path(__file__).resolve()), options)
         subprocess.run(line.arguments, env={**os.environ, **line.environment}, check=True)
         met = (folder / "met").read_text() == "True"

@@ -1,9 +1,11 @@
 """How long a durable QoS 1 publish takes until its PUBACK: beyond the fsync, and with a slow disk.
 
-A persistent session subscribes, so that each message needs a commit. First one message at a time on the disk as it is; a library notes each
-fsync, and what a publish waited for one is taken off its time. Then 1,000 messages a second on a disk that is slow in a known way: a folder
-in memory, and 8 ms for each fsync of the store. Those of checkpoints count, too, and are not to be seen in the 99.9th percentile. The last
-row says what that run is worth: a gateway that waits for a CPU because others use it answers late whatever it does.
+A persistent session subscribes, so that each message needs a commit. First one message at a time on
+the disk as it is; a library notes each fsync, and what a publish waited for one is taken off its
+time. Then 1,000 messages a second on a disk that is slow in a known way: a folder in memory, and 8
+ms for each fsync of the store. Those of checkpoints count, too, and are not to be seen in the
+99.9th percentile. The last row says what that run is worth: a gateway that waits for a CPU because
+others use it answers late whatever it does.
 """
 
 import select
@@ -27,7 +29,9 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
-    """Seconds from PUBLISH to PUBACK less what of it the log was being synchronised, one message at a time."""
+    """Seconds from PUBLISH to PUBACK less what of it the log was being synchronised, one message at
+    a time.
+    """
     record = folder / "record"
     times = []
     with onceway(folder, preload=build("recorder", folder), ONCEWAY_RECORD=str(record)) as broker:
@@ -54,7 +58,9 @@ def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
 
 
 def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> tuple[list[float], float]:
-    """Seconds from PUBLISH to PUBACK at a steady rate, and the share of the time that a thread of the gateway waited for a CPU."""
+    """Seconds from PUBLISH to PUBACK at a steady rate, and the share of the time that a thread of
+    the gateway waited for a CPU.
+    """
     library, plan = build("faults", folder), folder / "plan"
     plan.write_text(f"delay {SLOW_MS}")
     with (
@@ -73,7 +79,12 @@ def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> tuple[list[
                 publisher.socket.sendall(publish_packet(1, len(sent) % 65535 + 1, topic=topics[0]))
                 sent.append(time.monotonic())
                 continue
-            ready, _, _ = select.select([reader.socket, publisher.socket], [], [], max(0.0, min(due, 1.0)) if due > 0 else 1.0)
+            ready, _, _ = select.select(
+                [reader.socket, publisher.socket],
+                [],
+                [],
+                max(0.0, min(due, 1.0)) if due > 0 else 1.0,
+            )
             if reader.socket in ready:
                 reader.on_readable()
             if publisher.socket in ready:
@@ -81,20 +92,45 @@ def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> tuple[list[
                 end = len(data) // 4 * 4
                 assert data[0:end:4].count(PUBACK) == end // 4, data[:80].hex()
                 now = time.monotonic()
-                latencies += [now - start for start in sent[len(latencies) : len(latencies) + end // 4]]
+                latencies += [
+                    now - start for start in sent[len(latencies) : len(latencies) + end // 4]
+                ]
                 publisher.unread = data[end:]
         return latencies, (broker.starved_s - starved) / (time.monotonic() - began)
 
 
-def measure(folder: Path, messages: int = MESSAGES, seconds: float = SECONDS, per_second: int = PER_SECOND) -> list[Figure]:
+def measure(
+    folder: Path, messages: int = MESSAGES, seconds: float = SECONDS, per_second: int = PER_SECOND
+) -> list[Figure]:
     quick = beyond_the_fsync(folder / "quick", messages)
     slow, starved = on_a_slow_disk(folder / "slow", seconds, per_second)
     return [
-        Figure("durable QoS 1 publish beyond the fsync, p50", percentile(quick, 0.5) * 1000, "ms", "≤ 1"),
-        Figure("durable QoS 1 publish beyond the fsync, p99", percentile(quick, 0.99) * 1000, "ms", "≤ 5"),
-        Figure(f"durable QoS 1 publish, fsync of {SLOW_MS} ms, p50", percentile(slow, 0.5) * 1000, "ms"),
-        Figure(f"durable QoS 1 publish, fsync of {SLOW_MS} ms, p99.9", percentile(slow, 0.999) * 1000, "ms", "≤ 50"),
-        Figure(f"durable QoS 1 publish, fsync of {SLOW_MS} ms: gateway waited for a CPU", starved * 100, "%"),
+        Figure(
+            "durable QoS 1 publish beyond the fsync, p50",
+            percentile(quick, 0.5) * 1000,
+            "ms",
+            "≤ 1",
+        ),
+        Figure(
+            "durable QoS 1 publish beyond the fsync, p99",
+            percentile(quick, 0.99) * 1000,
+            "ms",
+            "≤ 5",
+        ),
+        Figure(
+            f"durable QoS 1 publish, fsync of {SLOW_MS} ms, p50", percentile(slow, 0.5) * 1000, "ms"
+        ),
+        Figure(
+            f"durable QoS 1 publish, fsync of {SLOW_MS} ms, p99.9",
+            percentile(slow, 0.999) * 1000,
+            "ms",
+            "≤ 50",
+        ),
+        Figure(
+            f"durable QoS 1 publish, fsync of {SLOW_MS} ms: gateway waited for a CPU",
+            starved * 100,
+            "%",
+        ),
     ]
 
 

@@ -1,7 +1,8 @@
 """The reliable link at 115200 baud: goodput, QoS 2 exchanges, and what 32 boards cost a gateway.
 
-A real gateway process serves pseudo terminals; this process plays the boards (`DeviceLink`, with a board's buffers) and lets bytes pass no
-faster than the line would. Goodput counts bytes of MQTT, headers included, against the 11,520 bytes a second of the line.
+A real gateway process serves pseudo terminals; this process plays the boards (`DeviceLink`, with a
+board's buffers) and lets bytes pass no faster than the line would. Goodput counts bytes of MQTT,
+headers included, against the 11,520 bytes a second of the line.
 """
 
 import array
@@ -53,7 +54,9 @@ class Wire:
 
 
 class PacedBoard:
-    """A board behind a line of `BAUD`. lost: the share of full frames that is damaged on the way up."""
+    """A board behind a line of `BAUD`. lost: the share of full frames that is damaged on the way
+    up.
+    """
 
     def __init__(self, line: Pty, name: str, lost: float = 0.0) -> None:
         self.link = DeviceLink(name, boot=1, mtu=MTU, window=WINDOW, baud=BAUD)
@@ -79,7 +82,12 @@ class PacedBoard:
         self._outgoing += self.link.take()
         count = self._to_gateway.carry(len(self._outgoing), now)
         if count:
-            os.write(self._line.master, bytes(byte ^ (self._random.random() < self._damage) for byte in self._outgoing[:count]))
+            os.write(
+                self._line.master,
+                bytes(
+                    byte ^ (self._random.random() < self._damage) for byte in self._outgoing[:count]
+                ),
+            )
             del self._outgoing[:count]
 
     def write(self, data: bytes, now: float) -> None:
@@ -107,7 +115,9 @@ class PacedBoard:
 
 def publish_packet(qos: int, packet_id: int, payload: bytes) -> bytes:
     body = b"\0\3t/1" + (packet_id.to_bytes(2, "big") if qos else b"") + b"\0" + payload
-    length = bytes((len(body),)) if len(body) < 128 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7))
+    length = (
+        bytes((len(body),)) if len(body) < 128 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7))
+    )
     return bytes((0x30 | qos << 1,)) + length + body
 
 
@@ -120,8 +130,9 @@ def gateway(count: int) -> Iterator[tuple[int, list[Pty]]]:
             (Path(folder) / f"usb-{number}").symlink_to(line.path)
         config = Path(folder) / "gateway.toml"
         config.write_text(
-            f'[gateway]\nname = "bench"\ndata = "{folder}/data"\n[spool]\ntopics = ["spool/#"]\n'
-            f'[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport = "{folder}/usb-*"\nopen = true\nreceive_maximum = 8\n'
+            f'[gateway]\nname = "bench"\ndata = "{folder}/data"\n[spool]\ntopics ='
+            ' ["spool/#"]\n[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport ='
+            f' "{folder}/usb-*"\nopen = true\nreceive_maximum = 8\n'
         )
         loop = asyncio.new_event_loop()
         running = loop.run_until_complete(process.start("--config", str(config)))
@@ -135,7 +146,12 @@ def gateway(count: int) -> Iterator[tuple[int, list[Pty]]]:
                 os.close(line.master)
 
 
-def drive(boards: list[PacedBoard], seconds: float, each: Callable[[PacedBoard, float], None], pause: float = 0.0003) -> float:
+def drive(
+    boards: list[PacedBoard],
+    seconds: float,
+    each: Callable[[PacedBoard, float], None],
+    pause: float = 0.0003,
+) -> float:
     """Run the boards for a while; `each` is their application. Returns the seconds that it took."""
     start = now = time.monotonic()
     while now < start + seconds:
@@ -180,11 +196,15 @@ def goodput(qos: int, size: int, lost: float = 0.0) -> float:
         before = board.link.statistics.payload_bytes_acknowledged
         seconds = drive([board], SECONDS, publish)
         assert board.link.statistics.sessions == 1
-        return (board.link.statistics.payload_bytes_acknowledged - before) / seconds / BYTES_PER_SECOND
+        return (
+            (board.link.statistics.payload_bytes_acknowledged - before) / seconds / BYTES_PER_SECOND
+        )
 
 
 def commit_time(folder: Path) -> float:
-    """Seconds that this folder's disk takes at least for 4 kB; a QoS 2 exchange waits for two, before PUBREC and before PUBCOMP."""
+    """Seconds that this folder's disk takes at least for 4 kB; a QoS 2 exchange waits for two,
+    before PUBREC and before PUBCOMP.
+    """
     times = []
     with (folder / "fsync").open("wb", buffering=0) as file:
         for _ in range(100):
@@ -196,8 +216,9 @@ def commit_time(folder: Path) -> float:
 
 
 def exchanges() -> tuple[float, float, float]:
-    """QoS 2 exchanges a second with one in flight; and two limits: the line time of the four packets in their frames, and that plus two
-    commits."""
+    """QoS 2 exchanges a second with one in flight; and two limits: the line time of the four
+    packets in their frames, and that plus two commits.
+    """
     done = 0
     payload = bytes(20)
     waiting_for = 0
@@ -234,7 +255,9 @@ def cpu_of(pid: int) -> float:
 
 
 def fleet() -> float:
-    """The share of a core that a gateway needs for 32 boards, each with a reading a second at QoS 2."""
+    """The share of a core that a gateway needs for 32 boards, each with a reading a second at QoS
+    2.
+    """
     due: dict[str, float] = {}
 
     def read_sensor(board: PacedBoard, now: float) -> None:
@@ -258,10 +281,29 @@ def main() -> bool:
     rate, line, limit = exchanges()
     return report(
         [
-            Figure("serial goodput, 32-byte payloads at QoS 0", goodput(0, 32), "of the line rate", "≥ 0.85"),
-            Figure("serial goodput, 400-byte payloads at QoS 1", goodput(1, 400), "of the line rate", "≥ 0.85"),
-            Figure("serial goodput, 1 % of frames lost", goodput(0, 32, lost=0.01), "of the line rate", "≥ 0.6"),
-            Figure("serial QoS 2 exchanges, one in flight", rate, f"/s (at most {line:.0f} by the line, {limit:.0f} with its commits)"),
+            Figure(
+                "serial goodput, 32-byte payloads at QoS 0",
+                goodput(0, 32),
+                "of the line rate",
+                "≥ 0.85",
+            ),
+            Figure(
+                "serial goodput, 400-byte payloads at QoS 1",
+                goodput(1, 400),
+                "of the line rate",
+                "≥ 0.85",
+            ),
+            Figure(
+                "serial goodput, 1 % of frames lost",
+                goodput(0, 32, lost=0.01),
+                "of the line rate",
+                "≥ 0.6",
+            ),
+            Figure(
+                "serial QoS 2 exchanges, one in flight",
+                rate,
+                f"/s (at most {line:.0f} by the line, {limit:.0f} with its commits)",
+            ),
             Figure("gateway CPU, 32 boards at a reading a second", fleet(), "of a core", "≤ 0.25"),
         ]
     )

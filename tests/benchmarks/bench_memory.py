@@ -1,6 +1,8 @@
-"""Memory: of the process at rest, of connected clients that do nothing, and of a sender that never sends PUBREL.
+"""Memory: of the process at rest, of connected clients that do nothing, and of a sender that never
+sends PUBREL.
 
-Resident memory, from /proc. Both ends of the connections are on this machine; what the kernel holds for sockets does not count.
+Resident memory, from /proc. Both ends of the connections are on this machine; what the kernel holds
+for sockets does not count.
 """
 
 import resource
@@ -19,7 +21,9 @@ PAYLOAD = 100_000
 
 
 def allow_files(count: int) -> None:
-    """Let this process and its children have so many files open. OSError where the system forbids it."""
+    """Let this process and its children have so many files open. OSError where the system forbids
+    it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(count, hard)))
@@ -78,7 +82,9 @@ def measure(folder: Path, clients: int = CLIENTS, messages: int = HELD) -> list[
     each, peer_each = both(folder / "idle", lambda broker: idle(broker, clients))
     return [
         Figure("memory at rest", rest, "MB", "≤ 45", peer_rest),
-        Figure("memory per payload byte of a sender without PUBREL", alone, "B", "< 0.01", peer_alone),
+        Figure(
+            "memory per payload byte of a sender without PUBREL", alone, "B", "< 0.01", peer_alone
+        ),
         Figure(f"memory per idle client, {clients:,} clients", each, "kB", "≤ 12", peer_each),
     ]
 

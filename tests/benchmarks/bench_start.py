@@ -1,7 +1,8 @@
 """How long a gateway takes to start with a million messages in its queues.
 
-The store is filled as the broker would: 20 sessions of clients that are away, with 50,000 messages of 32 bytes each, none alike. The time
-is from the start of the process to the first connection that it takes; then a client comes back and gets its first message.
+The store is filled as the broker would: 20 sessions of clients that are away, with 50,000 messages
+of 32 bytes each, none alike. The time is from the start of the process to the first connection that
+it takes; then a client comes back and gets its first message.
 """
 
 from contextlib import closing
@@ -25,19 +26,27 @@ def fill(folder: Path, sessions: int, each: int) -> None:
     make_folder(folder)
     with closing(open_store(folder, "gateway")) as database:
         commit = Commit(1)
-        commit.sessions = [(number, f"away-{number}", 0xFFFF_FFFF, 0, 0, None) for number in range(1, sessions + 1)]
-        commit.subscriptions = [(number, f"site/{number}/#", 1, 0) for number in range(1, sessions + 1)]
+        commit.sessions = [
+            (number, f"away-{number}", 0xFFFF_FFFF, 0, 0, None) for number in range(1, sessions + 1)
+        ]
+        commit.subscriptions = [
+            (number, f"site/{number}/#", 1, 0) for number in range(1, sessions + 1)
+        ]
         apply(database, commit)
         for start in range(0, sessions * each, _ROWS):
             commit = Commit(2)
             for index in range(start, min(start + _ROWS, sessions * each)):
                 session, number = index // each + 1, index % each + 1
-                commit.messages.append((index + 1, f"site/{session}/{number % 50}", 0, 1, b"", None, b"%032d" % index))
+                commit.messages.append(
+                    (index + 1, f"site/{session}/{number % 50}", 0, 1, b"", None, b"%032d" % index)
+                )
                 commit.queue.append((session, number, 1, index + 1, 0, 2, b"", "", 32))
             apply(database, commit)
 
 
-def measure(folder: Path, sessions: int = SESSIONS, each: int = EACH, starts: int = STARTS) -> list[Figure]:
+def measure(
+    folder: Path, sessions: int = SESSIONS, each: int = EACH, starts: int = STARTS
+) -> list[Figure]:
     fill(folder / "data", sessions, each)
     times = []
     for client in range(1, starts + 1):

@@ -1,9 +1,11 @@
-"""The uplink: bytes, CPU time and memory that a reading costs on its way from the spool to the landing place.
+"""The uplink: bytes, CPU time and memory that a reading costs on its way from the spool to the
+landing place.
 
-A reading is what `examples/sensor` sends: SenML-CBOR of one record, 36 bytes, most of which the readings of a batch share. The same
-is shown with 24 random bytes as payload, which no format can pack into less than 24. Bytes on the wire are what a proxy counted between the
-uplink and a real server, both ways, without TLS and TCP headers. `--rows N` sets the size of the spool that drains for the memory
-(5,000,000).
+A reading is what `examples/sensor` sends: SenML-CBOR of one record, 36 bytes, most of which the
+readings of a batch share. The same is shown with 24 random bytes as payload, which no format can
+pack into less than 24. Bytes on the wire are what a proxy counted between the uplink and a real
+server, both ways, without TLS and TCP headers. `--rows N` sets the size of the spool that drains
+for the memory (5,000,000).
 """
 
 import argparse
@@ -44,8 +46,20 @@ def fill(data: Path, count: int) -> None:
     base = sensor_rows(min(count, 100_000))
     for start in range(0, count, len(base)):
         rows = (
-            (device, incarnation, sequence + start // 20, device, topic, payload, boot, monotonic, received)
-            for device, incarnation, sequence, _, topic, payload, received, boot, monotonic, _ in base[: count - start]
+            (
+                device,
+                incarnation,
+                sequence + start // 20,
+                device,
+                topic,
+                payload,
+                boot,
+                monotonic,
+                received,
+            )
+            for device, incarnation, sequence, _, topic, payload, received, boot, monotonic, _ in (
+                base[: count - start]
+            )
         )
         database.execute("BEGIN")
         columns = "device, incarnation, sequence, client, topic, payload, boot, monotonic, received"
@@ -63,16 +77,37 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-def config(path: Path, count: int, landing: str = "", options: dict[str, Any] | None = None) -> Path:
-    lines = ["[gateway]", 'name = "site-1"', f'data = "{path}/data"', "[uplink]", f"batch_count = {count}"]
+def config(
+    path: Path, count: int, landing: str = "", options: dict[str, Any] | None = None
+) -> Path:
+    lines = [
+        "[gateway]",
+        'name = "site-1"',
+        f'data = "{path}/data"',
+        "[uplink]",
+        f"batch_count = {count}",
+    ]
     lines += [f'landing = "{landing or f"file://{path}/landing"}"', "[uplink.options]"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in (options or {}).items() if value is not None]
+    lines += [
+        f"{key} = {json.dumps(value)}"
+        for key, value in (options or {}).items()
+        if value is not None
+    ]
     (path / "gateway.toml").write_text("\n".join(lines))
     return path / "gateway.toml"
 
 
 def start(settings: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from gateway.cli import main; main()", "uplink", "run", "--once", "--config", str(settings)]
+    command = [
+        sys.executable,
+        "-c",
+        "from gateway.cli import main; main()",
+        "uplink",
+        "run",
+        "--once",
+        "--config",
+        str(settings),
+    ]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
 
@@ -87,9 +122,20 @@ def sizes() -> list[Figure]:
         Figure("uplink: bytes per reading, batches of 50", size(50, 5), "B", "≤ 45"),
         Figure("uplink: bytes per reading, batches of 500", size(500, 20), "B", "≤ 20"),
         Figure("uplink: bytes per reading, batches of 5,000", size(5000, 20), "B"),
-        Figure("uplink: bytes per reading of 24 random bytes, batches of 50", size(50, 5, noise), "B"),
-        Figure("uplink: bytes per reading of 24 random bytes, batches of 500", size(500, 20, noise), "B"),
-        Figure("uplink: bytes per reading beside 24 bytes of noise, batches of 500", size(500, 20, noise) - 24, "B", "≤ 12"),
+        Figure(
+            "uplink: bytes per reading of 24 random bytes, batches of 50", size(50, 5, noise), "B"
+        ),
+        Figure(
+            "uplink: bytes per reading of 24 random bytes, batches of 500",
+            size(500, 20, noise),
+            "B",
+        ),
+        Figure(
+            "uplink: bytes per reading beside 24 bytes of noise, batches of 500",
+            size(500, 20, noise) - 24,
+            "B",
+            "≤ 12",
+        ),
     ]
 
 
@@ -114,14 +160,21 @@ def speed() -> list[Figure]:
         cpu, rate = draining(400_000, count)
         figures += [
             Figure(f"uplink: CPU per reading, batches of {count:,}", cpu, "µs", "≤ 20"),
-            Figure(f"uplink: readings cut, written and landed per second, batches of {count:,}", rate, "1/s", goal),
+            Figure(
+                f"uplink: readings cut, written and landed per second, batches of {count:,}",
+                rate,
+                "1/s",
+                goal,
+            ),
         ]
     return figures
 
 
 def memory(rows: int) -> list[Figure]:
-    """Resident memory of the process while the spool drains: its highest value, and how much it grew over the second half. S3 needs most,
-    so it is the one that drains all the rows; the others drain a tenth."""
+    """Resident memory of the process while the spool drains: its highest value, and how much it
+    grew over the second half. S3 needs most, so it is the one that drains all the rows; the others
+    drain a tenth.
+    """
     figures = []
     with folder() as path:
         (path / "sshd").mkdir()
@@ -138,8 +191,18 @@ def memory(rows: int) -> list[Figure]:
                 shutil.rmtree(path / "data")
                 half = samples[len(samples) // 2 :]
                 figures += [
-                    Figure(f"uplink: memory while {count:,} readings drain to {name}", max(samples), "MB", "≤ 120"),
-                    Figure(f"uplink: growth of memory over the second half of that, {name}", max(half) - half[0], "MB", "≤ 2"),
+                    Figure(
+                        f"uplink: memory while {count:,} readings drain to {name}",
+                        max(samples),
+                        "MB",
+                        "≤ 120",
+                    ),
+                    Figure(
+                        f"uplink: growth of memory over the second half of that, {name}",
+                        max(half) - half[0],
+                        "MB",
+                        "≤ 2",
+                    ),
                 ]
     return figures
 
@@ -148,7 +211,11 @@ def resident(process: subprocess.Popen[bytes]) -> list[float]:
     """MB of memory that a process had resident, 20 times a second until its end."""
     samples = []
     while process.poll() is None:
-        samples.append(int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        samples.append(
+            int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / 1e6
+        )
         time.sleep(0.05)
     assert process.wait() == 0
     return [sample for sample in samples if sample]  # 0 in the moment of its end
@@ -172,7 +239,10 @@ def wire() -> list[Figure]:
                 spool = Spool(path / name)
                 settings = UplinkSection(landing=url, options=options, batch_count=500)
                 uplink = Uplink(
-                    spool, Cutter(spool, path / name, settings), settings, lambda url=url, options=options: open_landing(url, options)
+                    spool,
+                    Cutter(spool, path / name, settings),
+                    settings,
+                    lambda url=url, options=options: open_landing(url, options),
                 )
                 marks: list[int] = []
                 landed = spool.landed
@@ -187,7 +257,10 @@ def wire() -> list[Figure]:
                 proxy.close()
                 figures.append(
                     Figure(
-                        f"uplink: bytes per reading on the wire of {name}, batches of 500", (marks[-1] - marks[0]) / 500 / 20, "B", "≤ 25"
+                        f"uplink: bytes per reading on the wire of {name}, batches of 500",
+                        (marks[-1] - marks[0]) / 500 / 20,
+                        "B",
+                        "≤ 25",
                     )
                 )
     return figures

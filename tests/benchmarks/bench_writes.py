@@ -1,8 +1,9 @@
 """Bytes that a durable message costs on the disk: the life of an SD card.
 
-One publisher, one subscriber, persistent sessions, 32-byte payloads, window 100; from /proc/PID/io, and so with the write-ahead log, the
-checkpoints and the deletion of what was delivered. The peer keeps nothing. The whole gateway is the broker, with
-what it delivers and spools, and the uplink, with what it cuts, lands and deletes.
+One publisher, one subscriber, persistent sessions, 32-byte payloads, window 100; from /proc/PID/io,
+and so with the write-ahead log, the checkpoints and the deletion of what was delivered. The peer
+keeps nothing. The whole gateway is the broker, with what it delivers and spools, and the uplink,
+with what it cuts, lands and deletes.
 """
 
 import subprocess
@@ -28,7 +29,14 @@ def measure(folder: Path, seconds: float = SECONDS) -> list[Figure]:
             before = broker.written
             run = throughput(broker.port, qos, False, seconds)
             time.sleep(_SWEPT_S)
-            figures.append(Figure(f"bytes to disk per durable QoS {qos} message", (broker.written - before) / run.messages, "B", goal))
+            figures.append(
+                Figure(
+                    f"bytes to disk per durable QoS {qos} message",
+                    (broker.written - before) / run.messages,
+                    "B",
+                    goal,
+                )
+            )
     return [*figures, whole(folder / "whole", seconds)]
 
 
@@ -39,13 +47,21 @@ def whole(folder: Path, seconds: float) -> Figure:
         run = throughput(broker.port, 2, False, seconds)
         time.sleep(_LANDED_S)
         written = broker.written + written_by(pid) - before
-    return Figure("bytes to disk per QoS 2 reading, by gateway and uplink", written / run.messages, "B", "≤ 1,500")
+    return Figure(
+        "bytes to disk per QoS 2 reading, by gateway and uplink",
+        written / run.messages,
+        "B",
+        "≤ 1,500",
+    )
 
 
 @contextmanager
 def uplink(config: Path) -> Iterator[int]:
     """Its process id, while it runs."""
-    process = subprocess.Popen([sys.executable, "-m", "gateway", "uplink", "run", "--config", str(config)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "uplink", "run", "--config", str(config)],
+        stderr=subprocess.DEVNULL,
+    )
     try:
         time.sleep(_SWEPT_S)
         yield process.pid

@@ -1,8 +1,9 @@
 """Brokers as processes, and what the kernel says of them.
 
-In: settings. Out: a running broker with its port, and its CPU time, memory and bytes to disk as they grow. Ours is `onceway gateway run` on
-a folder of its own; the peer is Debian's mosquitto, which keeps everything in memory, without bounds on what is in flight or queued, with
-its default Nagle setting. Both listen on loopback.
+In: settings. Out: a running broker with its port, and its CPU time, memory and bytes to disk as
+they grow. Ours is `onceway gateway run` on a folder of its own; the peer is Debian's mosquitto,
+which keeps everything in memory, without bounds on what is in flight or queued, with its default
+Nagle setting. Both listen on loopback.
 """
 
 import os
@@ -41,7 +42,13 @@ class BrokerProcess:
         return self._scheduled(1)
 
     def _scheduled(self, field: int) -> float:
-        return sum(int((task / "schedstat").read_text().split()[field]) for task in (self._proc / "task").iterdir()) / 1e9
+        return (
+            sum(
+                int((task / "schedstat").read_text().split()[field])
+                for task in (self._proc / "task").iterdir()
+            )
+            / 1e9
+        )
 
     @property
     def memory(self) -> int:
@@ -64,14 +71,25 @@ def has_peer() -> bool:
 
 
 @contextmanager
-def onceway(folder: Path, limits: str = "", preload: Path | None = None, spooled: str = "sensors/#", **env: str) -> Iterator[BrokerProcess]:
-    """Our broker on `folder`. limits: further lines for its section of the configuration, and sections after it. preload: a library that is
-    loaded first; env: for it. spooled: topics that go up."""
+def onceway(
+    folder: Path,
+    limits: str = "",
+    preload: Path | None = None,
+    spooled: str = "sensors/#",
+    **env: str,
+) -> Iterator[BrokerProcess]:
+    """Our broker on `folder`. limits: further lines for its section of the configuration, and
+    sections after it. preload: a library that is loaded first; env: for it. spooled: topics that go
+    up.
+    """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "gateway.toml"
     listener = f'listener = [{{ bind = "127.0.0.1:{port}", anonymous = true }}]'
-    config.write_text(f'gateway.data = "{folder}/data"\n{listener}\nspool.topics = ["{spooled}"]\n{_LIMITS}{limits}')
+    config.write_text(
+        f'gateway.data = "{folder}/data"\n{listener}\nspool.topics ='
+        f' ["{spooled}"]\n{_LIMITS}{limits}'
+    )
     command = [sys.executable, "-m", "gateway", "gateway", "run", "--config", str(config)]
     if preload is not None:
         env["LD_PRELOAD"] = str(preload)
@@ -85,7 +103,10 @@ def mosquitto(folder: Path) -> Iterator[BrokerProcess]:
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "mosquitto.conf"
-    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 0\nmax_queued_messages 0\n")
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages"
+        " 0\nmax_queued_messages 0\n"
+    )
     with _running([MOSQUITTO, "-c", str(config)], port, {}) as process:
         yield process
 
@@ -111,7 +132,9 @@ def free_port() -> int:
 def _running(command: list[str], port: int, env: dict[str, str]) -> Iterator[BrokerProcess]:
     """A process from the moment it takes connections to its end."""
     started = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | env)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | env
+    )
     try:
         while True:
             try:

@@ -1,7 +1,8 @@
-"""The disk under the gateway: how long it takes by itself, and libraries that stand in between, one that delays each fsync and one that
-notes when each was.
+"""The disk under the gateway: how long it takes by itself, and libraries that stand in between, one
+that delays each fsync and one that notes when each was.
 
-In: a folder on that disk. Out: seconds; what `brokers.onceway` takes as `preload` and environment. The sources are the tests' own.
+In: a folder on that disk. Out: seconds; what `brokers.onceway` takes as `preload` and environment.
+The sources are the tests' own.
 """
 
 import os
@@ -19,7 +20,17 @@ def build(name: str, folder: Path) -> Path:
     """A library of `tests/store/NAME.c`."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{name}.so"
-    command = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(_SOURCES / f"{name}.c"), "-ldl", "-lpthread"]
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-o",
+        str(library),
+        str(_SOURCES / f"{name}.c"),
+        "-ldl",
+        "-lpthread",
+    ]
     subprocess.run(command, check=True)
     return library
 

@@ -1,7 +1,9 @@
-"""Tables with a long past, in seconds: files and commits as the ingest makes them, without the way through it.
+"""Tables with a long past, in seconds: files and commits as the ingest makes them, without the way
+through it.
 
-In: a session, the table's path, how many rows of which devices. Out: `publications` and `…_readings` with these rows, and a snapshot of the
-ranges seen: what a job that has run for months leaves behind.
+In: a session, the table's path, how many rows of which devices. Out: `publications` and
+`…_readings` with these rows, and a snapshot of the ranges seen: what a job that has run for months
+leaves behind.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +44,9 @@ KINDS = {
 
 
 def make(spark: "SparkSession", path: Path, rows: int, devices: Sequence[Device]) -> None:
-    """Sequences of each device begin at 0; one reading a publication. rows: a multiple of the number of devices."""
+    """Sequences of each device begin at 0; one reading a publication. rows: a multiple of the
+    number of devices.
+    """
     publications = _table(spark, str(path), PUBLICATIONS)
     readings = _table(spark, beside(str(path), "readings"), READINGS)
     place, version = publications.place(), 0
@@ -51,10 +55,21 @@ def make(spark: "SparkSession", path: Path, rows: int, devices: Sequence[Device]
         version = log.append(addition, version, {})
     readings_log, readings_version = _writer(spark, readings.place()), 0
     for addition in _files(Path(readings.name), READINGS, rows, devices):
-        readings_version = readings_log.append(addition, readings_version, {}, (f"onceway/{place.id}", version))
+        readings_version = readings_log.append(
+            addition, readings_version, {}, (f"onceway/{place.id}", version)
+        )
     seen = SeenRanges()
-    seen.add(Ranges(list(devices), np.zeros(len(devices), np.int64), np.full(len(devices), rows // len(devices) - 1)))
-    snapshot.save(open_folder(spark, place.location, snapshot.FOLDER), snapshot.Snapshot(seen, version, place.id))
+    seen.add(
+        Ranges(
+            list(devices),
+            np.zeros(len(devices), np.int64),
+            np.full(len(devices), rows // len(devices) - 1),
+        )
+    )
+    snapshot.save(
+        open_folder(spark, place.location, snapshot.FOLDER),
+        snapshot.Snapshot(seen, version, place.id),
+    )
 
 
 def _table(spark: "SparkSession", name: str, layout: Layout) -> Table:
@@ -64,10 +79,14 @@ def _table(spark: "SparkSession", name: str, layout: Layout) -> Table:
 
 
 def _writer(spark: "SparkSession", place: Place) -> DeltaWriter:
-    return DeltaWriter(spark, place.location, CommitLog(open_folder(spark, place.location, "_delta_log")))
+    return DeltaWriter(
+        spark, place.location, CommitLog(open_folder(spark, place.location, "_delta_log"))
+    )
 
 
-def _files(folder: Path, layout: Layout, rows: int, devices: Sequence[Device]) -> Iterator[Addition]:
+def _files(
+    folder: Path, layout: Layout, rows: int, devices: Sequence[Device]
+) -> Iterator[Addition]:
     """Files of a million rows, one device after the other, as they would have come."""
     names, incarnations = (pa.array(column) for column in zip(*devices, strict=True))
     for first in range(0, rows, FILE_ROWS):
@@ -84,7 +103,9 @@ def _files(folder: Path, layout: Layout, rows: int, devices: Sequence[Device]) -
             "value": pa.array(np.sqrt(numbers)),
         }
         columns = {
-            name: known[name] if name in known else pa.repeat(pa.scalar(_usual(kind), KINDS[kind]), len(numbers))
+            name: known[name]
+            if name in known
+            else pa.repeat(pa.scalar(_usual(kind), KINDS[kind]), len(numbers))
             for name, kind, _ in layout.columns
         }
         table, name = pa.table(columns), f"part-{token_hex(16)}.parquet"
@@ -93,4 +114,8 @@ def _files(folder: Path, layout: Layout, rows: int, devices: Sequence[Device]) -
 
 
 def _usual(kind: str) -> str | bytes | int | None:
-    return {"string": "site-1", "binary": b"36 bytes of SenML in CBOR, or thereby", "bigint": 7}.get(kind)
+    return {
+        "string": "site-1",
+        "binary": b"36 bytes of SenML in CBOR, or thereby",
+        "bigint": 7,
+    }.get(kind)

@@ -1,8 +1,9 @@
 """Publishers and subscribers that cost almost nothing, so that the broker is what is measured.
 
-In: a port, a QoS, a window, for how long. Out: messages per second, from the first PUBLISH to the end of the last exchange; every message
-that was sent must have arrived at every subscriber. Packets of one kind are alike in all but their identifier, so runs of them are read and
-written by slices of bytes. MQTT 5, 32-byte payloads.
+In: a port, a QoS, a window, for how long. Out: messages per second, from the first PUBLISH to the
+end of the last exchange; every message that was sent must have arrived at every subscriber. Packets
+of one kind are alike in all but their identifier, so runs of them are read and written by slices of
+bytes. MQTT 5, 32-byte payloads.
 """
 
 import itertools
@@ -19,7 +20,8 @@ IDS = 65535
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 STALLED_S = 20
 _FAREWELL = b"\xe0\7\0\5\x11\0\0\0\0"
-"""DISCONNECT with Session Expiry Interval 0: nothing of a session stays for the next measurement."""
+"""DISCONNECT with Session Expiry Interval 0: nothing of a session stays for the next measurement.
+"""
 
 _numbers = itertools.count()
 
@@ -28,7 +30,9 @@ class Stalled(Exception):
     """The broker did not go on for a while."""
 
 
-def connect_packet(client_id: str, clean: bool, receive_maximum: int = 65535, keep_alive: int = 0) -> bytes:
+def connect_packet(
+    client_id: str, clean: bool, receive_maximum: int = 65535, keep_alive: int = 0
+) -> bytes:
     properties = b"" if clean else b"\x11" + struct.pack(">I", 3600)
     properties += b"\x21" + struct.pack(">H", receive_maximum)
     head = b"\0\4MQTT\5" + struct.pack(">BHB", 2 if clean else 0, keep_alive, len(properties))
@@ -37,12 +41,25 @@ def connect_packet(client_id: str, clean: bool, receive_maximum: int = 65535, ke
 
 
 def subscribe_packet(topics: Sequence[bytes], qos: int) -> bytes:
-    body = b"\0\1\0" + b"".join(struct.pack(">H", len(topic)) + topic + bytes((qos,)) for topic in topics)
+    body = b"\0\1\0" + b"".join(
+        struct.pack(">H", len(topic)) + topic + bytes((qos,)) for topic in topics
+    )
     return b"\x82" + varint(len(body)) + body
 
 
-def publish_packet(qos: int, packet_id: int = 1, payload: bytes = PAYLOAD, topic: bytes = b"site/7/sensor/12/temperature") -> bytes:
-    body = struct.pack(">H", len(topic)) + topic + (struct.pack(">H", packet_id) if qos else b"") + b"\0" + payload
+def publish_packet(
+    qos: int,
+    packet_id: int = 1,
+    payload: bytes = PAYLOAD,
+    topic: bytes = b"site/7/sensor/12/temperature",
+) -> bytes:
+    body = (
+        struct.pack(">H", len(topic))
+        + topic
+        + (struct.pack(">H", packet_id) if qos else b"")
+        + b"\0"
+        + payload
+    )
     return bytes((0x30 | qos << 1,)) + varint(len(body)) + body
 
 
@@ -74,14 +91,20 @@ def packets_of(qos: int, topics: tuple[bytes, ...]) -> bytes:
 
 
 class Peer:
-    """A connection. unread: bytes of a packet that is not all there. complete: messages whose exchange has ended."""
+    """A connection. unread: bytes of a packet that is not all there. complete: messages whose
+    exchange has ended.
+    """
 
-    def __init__(self, port: int, clean: bool = True, keep_alive: int = 0, client: str = "") -> None:
+    def __init__(
+        self, port: int, clean: bool = True, keep_alive: int = 0, client: str = ""
+    ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
         self.complete = 0
-        self.socket.sendall(connect_packet(client or f"bench-{next(_numbers)}", clean, keep_alive=keep_alive))
+        self.socket.sendall(
+            connect_packet(client or f"bench-{next(_numbers)}", clean, keep_alive=keep_alive)
+        )
         assert self.expect(0x20)[3] == 0, "CONNECT refused"
 
     def expect(self, first: int) -> bytes:
@@ -120,7 +143,9 @@ class Peer:
 
 
 class Publisher(Peer):
-    """sent: messages so far. answers: what goes out with the next messages, as a client that thinks before it writes would do it."""
+    """sent: messages so far. answers: what goes out with the next messages, as a client that thinks
+    before it writes would do it.
+    """
 
     def __init__(self, port: int, topics: Sequence[bytes], qos: int, clean: bool) -> None:
         super().__init__(port, clean)
@@ -185,9 +210,14 @@ class Subscriber(Peer):
                 count = min(run(data[at::size], 0), (end - at) // size)
                 self.received += count
                 if self.qos:
-                    answer = bytearray(bytes((PUBACK if self.qos == 1 else PUBREC, 2, 0, 0)) * count)
+                    answer = bytearray(
+                        bytes((PUBACK if self.qos == 1 else PUBREC, 2, 0, 0)) * count
+                    )
                     stop, where = at + count * size, at + self.id_at
-                    answer[2::4], answer[3::4] = data[where:stop:size], data[where + 1 : stop : size]
+                    answer[2::4], answer[3::4] = (
+                        data[where:stop:size],
+                        data[where + 1 : stop : size],
+                    )
                     self.socket.sendall(answer)
                 if self.qos < 2:
                     self.complete += count
@@ -213,8 +243,10 @@ def run(kinds: bytes, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What was measured. messages: published; seconds: until the last exchange had ended; busy: share of that time that this process was
-    on the CPU: near 1, it is this process that was measured."""
+    """What was measured. messages: published; seconds: until the last exchange had ended; busy:
+    share of that time that this process was on the CPU: near 1, it is this process that was
+    measured.
+    """
 
     messages: int
     seconds: float
@@ -225,9 +257,17 @@ class Throughput:
         return self.messages / self.seconds
 
 
-def drive(publishers: Sequence[Publisher], subscribers: Sequence[Subscriber], seconds: float, window: int, behind: int) -> Throughput:
-    """Publish for `seconds`, then wait for the end of every exchange. window: messages that a publisher at QoS 1 or 2 has in flight.
-    behind: messages that the subscribers may be behind, on the average; with many publishers no less than all windows together."""
+def drive(
+    publishers: Sequence[Publisher],
+    subscribers: Sequence[Subscriber],
+    seconds: float,
+    window: int,
+    behind: int,
+) -> Throughput:
+    """Publish for `seconds`, then wait for the end of every exchange. window: messages that a
+    publisher at QoS 1 or 2 has in flight. behind: messages that the subscribers may be behind, on
+    the average; with many publishers no less than all windows together.
+    """
     poll = selectors.DefaultSelector()
     for peer in (*publishers, *subscribers):
         poll.register(peer.socket, selectors.EVENT_READ, peer)
@@ -240,11 +280,17 @@ def drive(publishers: Sequence[Publisher], subscribers: Sequence[Subscriber], se
         over = time.perf_counter() >= deadline
         slack = 0 if over else behind - sent + arrived // readers
         for publisher in turn:
-            room = max(0, min(window - publisher.sent + publisher.complete if qos else window, slack))
+            room = max(
+                0, min(window - publisher.sent + publisher.complete if qos else window, slack)
+            )
             publisher.publish(room)
             sent += room
             slack -= room
-        if over and arrived == sent * readers and (not qos or all(peer.complete == peer.sent for peer in publishers)):
+        if (
+            over
+            and arrived == sent * readers
+            and (not qos or all(peer.complete == peer.sent for peer in publishers))
+        ):
             break
         events = poll.select(STALLED_S)
         if not events:
@@ -272,7 +318,9 @@ def throughput(
     publishers: int = 1,
     subscribers: int = 1,
 ) -> Throughput:
-    """With clients and topics that are new. topics: neighbouring messages go to so many, one after the other."""
+    """With clients and topics that are new. topics: neighbouring messages go to so many, one after
+    the other.
+    """
     names = new_topics(topics)
     readers = [Subscriber(port, names, qos, clean) for _ in range(subscribers)]
     writers = [Publisher(port, names, qos, clean) for _ in range(publishers)]

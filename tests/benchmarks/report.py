@@ -1,7 +1,8 @@
-"""What every benchmark ends with: its figures as a table for people, and merged into build/bench.json for everything else.
+"""What every benchmark ends with: its figures as a table for people, and merged into
+build/bench.json for everything else.
 
-In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit, peer, goal, met}}`, where
-figures of other benchmarks stay as they are.
+In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit,
+peer, goal, met}}`, where figures of other benchmarks stay as they are.
 """
 
 import json
@@ -24,8 +25,10 @@ _RELATIONS = {"≥": ge, "≤": le, ">": gt, "<": lt}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number. goal: a relation and a number, e.g. `≤ 0.8` (also ≥, <, >), or a multiple of the peer's, `≥ 2.4 × peer`; None
-    for a figure that is only watched. peer: the same figure of the program compared with, in the same unit and run."""
+    """One measured number. goal: a relation and a number, e.g. `≤ 0.8` (also ≥, <, >), or a
+    multiple of the peer's, `≥ 2.4 × peer`; None for a figure that is only watched. peer: the same
+    figure of the program compared with, in the same unit and run.
+    """
 
     name: str
     value: float
@@ -35,24 +38,34 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None without a goal, and for a multiple of a peer that did not run."""
+        """Whether the goal is reached; None without a goal, and for a multiple of a peer that did
+        not run.
+        """
         if self.goal is None:
             return None
         relation, bound, *of_peer = self.goal.split(" ", 2)
         if of_peer and self.peer is None:
             return None
-        return bool(_RELATIONS[relation](self.value, float(bound.replace(",", "")) * (self.peer or 0.0 if of_peer else 1.0)))
+        return bool(
+            _RELATIONS[relation](
+                self.value, float(bound.replace(",", "")) * (self.peer or 0.0 if of_peer else 1.0)
+            )
+        )
 
 
 def main(measure: Callable[[Path], list[Figure]]) -> NoReturn:
-    """What a benchmark does as a program: measure in a folder of its own, and report. Exit code 1 when a goal is missed."""
+    """What a benchmark does as a program: measure in a folder of its own, and report. Exit code 1
+    when a goal is missed.
+    """
     with scratch() as folder:
         sys.exit(not report(measure(folder)))
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder under build/, which is on a disk: /tmp may be in memory, where nothing waits for it."""
+    """A folder under build/, which is on a disk: /tmp may be in memory, where nothing waits for
+    it.
+    """
     RESULTS.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=RESULTS.parent) as folder:
         yield Path(folder)
@@ -66,7 +79,14 @@ def report(figures: list[Figure], results: Path = RESULTS) -> bool:
         table.columns[number].justify = "right"
     for figure in figures:
         met = {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[figure.met]
-        table.add_row(figure.name, _short(figure.value), figure.unit, _short(figure.peer), figure.goal or "", met)
+        table.add_row(
+            figure.name,
+            _short(figure.value),
+            figure.unit,
+            _short(figure.peer),
+            figure.goal or "",
+            met,
+        )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     return all(figure.met is not False for figure in figures)
 
@@ -81,7 +101,13 @@ def _merge(figures: list[Figure], results: Path) -> None:
     results.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(results.read_text()) if results.exists() else {}
     for figure in figures:
-        known[figure.name] = {"value": figure.value, "unit": figure.unit, "peer": figure.peer, "goal": figure.goal, "met": figure.met}
+        known[figure.name] = {
+            "value": figure.value,
+            "unit": figure.unit,
+            "peer": figure.peer,
+            "goal": figure.goal,
+            "met": figure.met,
+        }
     new = results.with_suffix(".new")
     new.write_text(json.dumps(known, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
     os.replace(new, results)

@@ -1,4 +1,6 @@
-"""Every benchmark of the broker in small, so that none rots: it measures something, and counts what it should. No figure is judged here."""
+"""Every benchmark of the broker in small, so that none rots: it measures something, and counts what
+it should. No figure is judged here.
+"""
 
 import json
 import subprocess
@@ -44,11 +46,16 @@ def test_a_benchmark_measures(bench, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(figure.value >= 0 and figure.peer is None for figure in figures)
 
 
-def test_the_load_generator_does_not_end_before_everything_has_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_load_generator_does_not_end_before_everything_has_arrived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tests.benchmarks.load.STALLED_S", 1)
     topics = new_topics()
     with onceway(tmp_path) as broker:
-        reader, writer = Subscriber(broker.port, topics, 1, True), Publisher(broker.port, topics, 1, True)
+        reader, writer = (
+            Subscriber(broker.port, topics, 1, True),
+            Publisher(broker.port, topics, 1, True),
+        )
         Peer(broker.port).subscribe(topics, 1)
         result = drive([writer], [reader], 0.1, 10, 100)
         assert reader.received == writer.sent == writer.complete == result.messages
@@ -58,15 +65,32 @@ def test_the_load_generator_does_not_end_before_everything_has_arrived(tmp_path:
 
 def test_figures_are_judged_beside_the_peer_and_merged(tmp_path: Path) -> None:
     results = tmp_path / "bench.json"
-    assert report([Figure("a", 3.0, "msg/s", "≥ 2.4 × peer", 1.0), Figure("b", 1.0, "s", "≤ 3"), Figure("c", 1.0, "s")], results)
+    assert report(
+        [
+            Figure("a", 3.0, "msg/s", "≥ 2.4 × peer", 1.0),
+            Figure("b", 1.0, "s", "≤ 3"),
+            Figure("c", 1.0, "s"),
+        ],
+        results,
+    )
     assert not report([Figure("a", 2.3, "msg/s", "≥ 2.4 × peer", 1.0)], results)
     report([Figure("d", 2.3, "msg/s", "≥ 2.4 × peer")], results)
     kept = json.loads(results.read_text())
-    assert {name: figure["met"] for name, figure in kept.items()} == {"a": False, "b": True, "c": None, "d": None}
+    assert {name: figure["met"] for name, figure in kept.items()} == {
+        "a": False,
+        "b": True,
+        "c": None,
+        "d": None,
+    }
     assert kept["b"] == {"value": 1.0, "unit": "s", "peer": None, "goal": "≤ 3", "met": True}
 
 
 def test_a_name_that_is_no_benchmark_is_refused() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.benchmarks", "speed"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks", "speed"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert "throughput" in done.stderr

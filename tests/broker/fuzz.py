@@ -1,8 +1,9 @@
 """Coverage-guided fuzzing of the broker: `python -m tests.broker.fuzz --inputs 1000000`.
 
-An input is one byte that says how the rest comes (`streams.py`), then the bytes of a connection. Atheris changes inputs so that they reach
-new code; it starts from the example packets, and its corpus stays in build/fuzz/broker for the next run. It has wheels for x86-64 only:
-elsewhere inputs are changed at random, and the run says so. Exit 1 and the input's file when something escapes.
+An input is one byte that says how the rest comes (`streams.py`), then the bytes of a connection.
+Atheris changes inputs so that they reach new code; it starts from the example packets, and its
+corpus stays in build/fuzz/broker for the next run. It has wheels for x86-64 only: elsewhere inputs
+are changed at random, and the run says so. Exit 1 and the input's file when something escapes.
 """
 
 import argparse
@@ -15,12 +16,16 @@ from pathlib import Path
 
 WORK = Path(__file__).parents[2] / "build" / "fuzz" / "broker"
 FRESH = 500
-"""Inputs that one broker takes; the next gets another one, so that nothing piles up and every failure shows soon after its cause."""
+"""Inputs that one broker takes; the next gets another one, so that nothing piles up and every
+failure shows soon after its cause.
+"""
 LONGEST = 512
 
 
 class Target:
-    """What the fuzzer calls. All of ours is imported when one is made, so that atheris can instrument it."""
+    """What the fuzzer calls. All of ours is imported when one is made, so that atheris can
+    instrument it.
+    """
 
     def __init__(self) -> None:
         from tests.broker.harness import World
@@ -47,7 +52,9 @@ def seeds() -> list[bytes]:
     for index, version in enumerate(Version):
         greeted, raw = bytes((index << 6,)), bytes((index << 6 | 1,))
         connect = encode(Connect("c", version), version)
-        found += [greeted + packet for packet in PACKETS[version]] + [raw + connect + packet for packet in PACKETS[version]]
+        found += [greeted + packet for packet in PACKETS[version]] + [
+            raw + connect + packet for packet in PACKETS[version]
+        ]
     return found
 
 
@@ -57,7 +64,14 @@ def guided(inputs: int, seed: int) -> int:
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(seeds()):
         (corpus / f"example-{number}").write_bytes(data)
-    options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={LONGEST}", f"-artifact_prefix={WORK}/", "-print_final_stats=1", corpus]
+    options = [
+        f"-runs={inputs}",
+        f"-seed={seed}",
+        f"-max_len={LONGEST}",
+        f"-artifact_prefix={WORK}/",
+        "-print_final_stats=1",
+        corpus,
+    ]
     said: deque[str] = deque(maxlen=80)
     done = "?"
     command = [sys.executable, "-m", "tests.broker.fuzz", "--atheris", *options]

@@ -1,7 +1,8 @@
 """A broker without sockets, clock or disk, and clients that speak to it in packets.
 
-`World` stands for the event loop, the store (SQLite in memory, with the real schema) and the power supply. Bytes go to the broker at
-once; commits happen at once too, unless `world.slow_disk` is set: then `world.commit()` is the disk.
+`World` stands for the event loop, the store (SQLite in memory, with the real schema) and the power
+supply. Bytes go to the broker at once; commits happen at once too, unless `world.slow_disk` is set:
+then `world.commit()` is the disk.
 """
 
 import sqlite3
@@ -61,9 +62,13 @@ class Anonymous(ByAcl):
 
 
 class Client:
-    """The far end of one connection. received: packets, in order. closed: the broker ended the connection. deaf: what comes is not read."""
+    """The far end of one connection. received: packets, in order. closed: the broker ended the
+    connection. deaf: what comes is not read.
+    """
 
-    def __init__(self, world: "World", connection: Connection, version: Version, answers: bool) -> None:
+    def __init__(
+        self, world: "World", connection: Connection, version: Version, answers: bool
+    ) -> None:
         self.world = world
         self.connection = connection
         self.version = version
@@ -84,16 +89,34 @@ class Client:
     def send(self, *packets: Packet) -> None:
         self.send_bytes(b"".join(encode(packet, self.version) for packet in packets))
 
-    def publish(self, topic: str, payload: bytes | str = b"", qos: int = 0, packet_id: int = 0, **more: Any) -> int:
+    def publish(
+        self, topic: str, payload: bytes | str = b"", qos: int = 0, packet_id: int = 0, **more: Any
+    ) -> int:
         """Returns the packet identifier."""
         if qos and not packet_id:
             packet_id = self._next_id = self._next_id + 1
-        self.send(Publish(topic, payload.encode() if isinstance(payload, str) else payload, qos, packet_id, **more))
+        self.send(
+            Publish(
+                topic,
+                payload.encode() if isinstance(payload, str) else payload,
+                qos,
+                packet_id,
+                **more,
+            )
+        )
         return packet_id
 
     def subscribe(self, *filters: str | Subscription, qos: int = 2, **properties: Any) -> Suback:
-        wanted = [item if isinstance(item, Subscription) else Subscription(item, qos) for item in filters]
-        self.send(Subscribe(1, wanted, {PropertyId[name.upper()]: value for name, value in properties.items()} or None))
+        wanted = [
+            item if isinstance(item, Subscription) else Subscription(item, qos) for item in filters
+        ]
+        self.send(
+            Subscribe(
+                1,
+                wanted,
+                {PropertyId[name.upper()]: value for name, value in properties.items()} or None,
+            )
+        )
         (answer,) = self.take_all(Suback)
         return cast(Suback, answer)
 
@@ -163,7 +186,10 @@ class World:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         prepare(self.database, "test")
         self.config = Config(
-            limits=LimitsSection(**limits), spool=SpoolSection(topics=["spool/#"], max_bytes=spool_bytes), queue=queue or [], acl=acl or []
+            limits=LimitsSection(**limits),
+            spool=SpoolSection(topics=["spool/#"], max_bytes=spool_bytes),
+            queue=queue or [],
+            acl=acl or [],
         )
         self.policy = Policy(Anonymous(), receive_maximum)
         self.slow_disk = False
@@ -200,9 +226,18 @@ class World:
         assert connack.reason == 0, connack
         return client
 
-    def durable(self, client_id: str, *, clean: bool = False, properties: Properties | None = None, **more: Any) -> Client:
+    def durable(
+        self,
+        client_id: str,
+        *,
+        clean: bool = False,
+        properties: Properties | None = None,
+        **more: Any,
+    ) -> Client:
         """An accepted client whose session outlives its connections."""
-        return self.accepted(client_id, clean=clean, properties=FOREVER | (properties or {}), **more)
+        return self.accepted(
+            client_id, clean=clean, properties=FOREVER | (properties or {}), **more
+        )
 
     def absent(self, *client_ids: str, topic: str = "t") -> None:
         """Sessions that are subscribed to a topic and whose clients are away."""
@@ -212,7 +247,12 @@ class World:
             client.drop()
 
     def open(
-        self, version: Version = Version.V5, *, answers: bool = False, device: DeviceIdentity | None = None, policy: Policy | None = None
+        self,
+        version: Version = Version.V5,
+        *,
+        answers: bool = False,
+        device: DeviceIdentity | None = None,
+        policy: Policy | None = None,
     ) -> Client:
         """A connection without a CONNECT."""
         connection = self.broker.open(Peer("test", "memory", device), policy or self.policy)
@@ -220,11 +260,17 @@ class World:
         return client
 
     def turn(self) -> None:
-        """The end of an event-loop turn: write, and commit when somebody waits; then the same for what the clients answered."""
+        """The end of an event-loop turn: write, and commit when somebody waits; then the same for
+        what the clients answered.
+        """
         if self._turning:
             return
         self._turning = True
-        while self.broker.dirty or self.broker.orders or (self.broker.changes.urgent and not self.slow_disk):
+        while (
+            self.broker.dirty
+            or self.broker.orders
+            or (self.broker.changes.urgent and not self.slow_disk)
+        ):
             self._write()
             self._order()
             if self.broker.changes.urgent and not self.slow_disk:
@@ -237,7 +283,13 @@ class World:
             if isinstance(order, Ask):
                 handshake.answer(self.broker, order, order.question.answer())
             else:
-                answer(self.broker, order, load(self.database, order) if isinstance(order, Load) else collect(self.database, order))
+                answer(
+                    self.broker,
+                    order,
+                    load(self.database, order)
+                    if isinstance(order, Load)
+                    else collect(self.database, order),
+                )
 
     def _write(self) -> None:
         dirty, self.broker.dirty = self.broker.dirty, []

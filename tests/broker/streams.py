@@ -1,7 +1,8 @@
-"""Whatever a client may send, as bytes: what the fuzzers and hypothesis feed to a broker, and what has to hold afterwards.
+"""Whatever a client may send, as bytes: what the fuzzers and hypothesis feed to a broker, and what
+has to hold afterwards.
 
-In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception for whatever should not have happened. An
-MqttError while the broker's own packets are read is one, too.
+In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception for
+whatever should not have happened. An MqttError while the broker's own packets are read is one, too.
 """
 
 from dataclasses import dataclass
@@ -10,14 +11,20 @@ from gateway.mqtt.packets import Connect, Side, Version
 from tests.broker.harness import FOREVER, World
 from tests.mqtt.examples import EXAMPLES
 
-PACKETS = {version: [item.data for item in EXAMPLES if (item.version, item.sender) == (version, Side.CLIENT)] for version in Version}
+PACKETS = {
+    version: [
+        item.data for item in EXAMPLES if (item.version, item.sender) == (version, Side.CLIENT)
+    ]
+    for version in Version
+}
 """Well-formed packets of clients, to start from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How bytes come. greeted: after a CONNECT that was accepted. kept: its session outlives the connection. singly: each byte on its own.
-    slow: the disk commits only after all of them."""
+    """How bytes come. greeted: after a CONNECT that was accepted. kept: its session outlives the
+    connection. singly: each byte on its own. slow: the disk commits only after all of them.
+    """
 
     version: Version
     greeted: bool
@@ -30,16 +37,32 @@ class Manner:
     def of(cls, number: int) -> "Manner":
         """One of 256."""
         version = list(Version)[(number >> 6) % 3]
-        return cls(version, not number & 1, bool(number & 2), bool(number & 4), bool(number & 8), f"c{number >> 4 & 3}")
+        return cls(
+            version,
+            not number & 1,
+            bool(number & 2),
+            bool(number & 4),
+            bool(number & 8),
+            f"c{number >> 4 & 3}",
+        )
 
 
 def feed(world: World, data: bytes, manner: Manner) -> tuple[bytes, str | None]:
-    """Bring bytes on a connection of their own. Returns what the broker wrote, and why it closed."""
+    """Bring bytes on a connection of their own. Returns what the broker wrote, and why it
+    closed.
+    """
     client = world.open(manner.version)
     connection = client.connection
     if manner.greeted:
         v5 = manner.version == Version.V5
-        client.send(Connect(manner.client, manner.version, not manner.kept, properties=FOREVER if v5 and manner.kept else None))
+        client.send(
+            Connect(
+                manner.client,
+                manner.version,
+                not manner.kept,
+                properties=FOREVER if v5 and manner.kept else None,
+            )
+        )
     else:
         client.deaf = True  # in which version the broker answers, only the bytes know
     world.slow_disk = manner.slow
@@ -60,7 +83,11 @@ def feed(world: World, data: bytes, manner: Manner) -> tuple[bytes, str | None]:
 def check(world: World) -> None:
     """What holds whatever came."""
     broker = world.broker
-    assert broker.queued == sum(session.outbound.size for session in broker.sessions.values()), "the sum of the queues is wrong"
+    assert broker.queued == sum(session.outbound.size for session in broker.sessions.values()), (
+        "the sum of the queues is wrong"
+    )
     assert not broker.connections, "a connection was not forgotten"
-    assert all(session.durable for session in broker.sessions.values()), "a session outlived its connection"
+    assert all(session.durable for session in broker.sessions.values()), (
+        "a session outlived its connection"
+    )
     assert not broker.changes.urgent, "somebody waits for nothing"

@@ -10,7 +10,18 @@ from gateway.broker.connection import Connection
 from gateway.broker.peer import DeviceIdentity
 from gateway.config import AclSection
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.topics import topic_filter_problem, topic_matches
 from tests.broker.harness import FOREVER, Anonymous, Client, World
@@ -31,7 +42,9 @@ class Slow(Anonymous):
 
     def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
         wrong = (R.BAD_USER_NAME_OR_PASSWORD, "wrong")
-        return Question(packet.username or "", lambda: None if packet.password == b"right" else wrong)
+        return Question(
+            packet.username or "", lambda: None if packet.password == b"right" else wrong
+        )
 
 
 def user(world: World, name: str | None, client_id: str = "", **more: object) -> Client:
@@ -51,7 +64,11 @@ def test_a_publication_that_is_not_allowed_is_told_0x87_and_goes_nowhere() -> No
     watching = user(world, "root", answers=True)
     watching.subscribe("#")
     alice = user(world, "alice", "c1")
-    for topic, reason in (("sensors/c1/t", R.SUCCESS), ("sensors/c2/t", R.NOT_AUTHORIZED), ("news/x", R.NOT_AUTHORIZED)):
+    for topic, reason in (
+        ("sensors/c1/t", R.SUCCESS),
+        ("sensors/c2/t", R.NOT_AUTHORIZED),
+        ("news/x", R.NOT_AUTHORIZED),
+    ):
         alice.publish(topic, topic, qos=1)
         assert alice.take(Puback).reason == reason
     alice.publish("sensors/c2/t", "qos 0")
@@ -71,8 +88,24 @@ def test_a_client_of_3_1_1_is_disconnected_instead() -> None:
 def test_each_filter_of_a_subscription_is_judged() -> None:
     world = World(acl=ACL)
     alice = user(world, "alice", "c1")
-    wanted = ["commands/c1/+", "commands/c1/x", "commands/#", "news/#", "news/+/x", "#", "$share/g/news/a", "$share/g/#"]
-    granted = [R.GRANTED_QOS_1, R.GRANTED_QOS_1, R.NOT_AUTHORIZED, R.GRANTED_QOS_1, R.GRANTED_QOS_1, R.NOT_AUTHORIZED]
+    wanted = [
+        "commands/c1/+",
+        "commands/c1/x",
+        "commands/#",
+        "news/#",
+        "news/+/x",
+        "#",
+        "$share/g/news/a",
+        "$share/g/#",
+    ]
+    granted = [
+        R.GRANTED_QOS_1,
+        R.GRANTED_QOS_1,
+        R.NOT_AUTHORIZED,
+        R.GRANTED_QOS_1,
+        R.GRANTED_QOS_1,
+        R.NOT_AUTHORIZED,
+    ]
     alice.send(Subscribe(1, [Subscription(item, 1) for item in wanted]))
     assert alice.take(Suback).reasons == [*granted, R.GRANTED_QOS_1, R.NOT_AUTHORIZED]
     nobody = user(world, None, "n")
@@ -81,7 +114,12 @@ def test_each_filter_of_a_subscription_is_judged() -> None:
 
 
 def test_a_subscription_wider_than_what_may_be_read_gives_only_that() -> None:
-    world = World(acl=[AclSection(users=["alice"], read=["news/#"], subscribe=["#"]), AclSection(users=["root"], write=["#"])])
+    world = World(
+        acl=[
+            AclSection(users=["alice"], read=["news/#"], subscribe=["#"]),
+            AclSection(users=["root"], write=["#"]),
+        ]
+    )
     root = user(world, "root", answers=True)
     root.publish("news/old", "old", retain=True)
     root.publish("secret/old", "old", retain=True)
@@ -114,12 +152,22 @@ def test_nobody_publishes_the_brokers_own_figures() -> None:
 
 
 LEVELS = st.sampled_from(["a", "b", "", "+", "#", "$x"])
-FILTERS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(lambda text: topic_filter_problem(text) is None)
-NAMES = st.lists(st.sampled_from(["a", "b", "", "$x", "c"]), min_size=1, max_size=4).map("/".join).filter(bool)
+FILTERS = (
+    st.lists(LEVELS, min_size=1, max_size=4)
+    .map("/".join)
+    .filter(lambda text: topic_filter_problem(text) is None)
+)
+NAMES = (
+    st.lists(st.sampled_from(["a", "b", "", "$x", "c"]), min_size=1, max_size=4)
+    .map("/".join)
+    .filter(bool)
+)
 
 
 @given(FILTERS, FILTERS, NAMES)
-def test_a_filter_that_covers_another_matches_all_that_it_matches(allowed: str, wanted: str, name: str) -> None:
+def test_a_filter_that_covers_another_matches_all_that_it_matches(
+    allowed: str, wanted: str, name: str
+) -> None:
     if covers(allowed, wanted) and topic_matches(wanted, name):
         assert topic_matches(allowed, name)
 
@@ -141,18 +189,32 @@ def test_nobody_takes_the_session_of_another_user(power_cut: bool) -> None:
     for thief in ("bob", None):
         client = world.connect("c", policy=Policy(Named()), username=thief)
         assert client.take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
-    assert world.connect("c", policy=Policy(Named()), username="alice", clean=False, properties=FOREVER).take(Connack).session_present
+    assert (
+        world.connect(
+            "c", policy=Policy(Named()), username="alice", clean=False, properties=FOREVER
+        )
+        .take(Connack)
+        .session_present
+    )
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool) -> None:
-    world = World(acl=[AclSection(users=["alice"], read=["t"]), AclSection(users=[""], read=["#"], write=["#"])])
+    world = World(
+        acl=[
+            AclSection(users=["alice"], read=["t"]),
+            AclSection(users=[""], read=["#"], write=["#"]),
+        ]
+    )
     user(world, None, "c", clean=False, properties=FOREVER).subscribe("#", qos=1)
     assert user(world, "alice", "c", clean=False, properties=FOREVER).closed is False
     if power_cut:
         world.power_cut()
     publisher = user(world, None, "p", answers=True)
-    assert world.connect("c", policy=Policy(Named()), username="bob").take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
+    assert (
+        world.connect("c", policy=Policy(Named()), username="bob").take(Connack).reason
+        == R.CLIENT_IDENTIFIER_NOT_VALID
+    )
     publisher.publish("t", "t", qos=1)
     publisher.publish("u", "u", qos=1)
     alice = user(world, "alice", "c", clean=False, properties=FOREVER, answers=True)
@@ -161,7 +223,12 @@ def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool
 
 
 def test_a_shared_subscription_gives_nobody_what_he_may_not_read() -> None:
-    world = World(acl=[AclSection(users=["alice"], read=["news/#"], subscribe=["#"]), AclSection(users=["root"], read=["#"], write=["#"])])
+    world = World(
+        acl=[
+            AclSection(users=["alice"], read=["news/#"], subscribe=["#"]),
+            AclSection(users=["root"], read=["#"], write=["#"]),
+        ]
+    )
     alice, root = user(world, "alice", answers=True), user(world, "root", answers=True)
     for client in (alice, root):
         client.subscribe("$share/g/#")
@@ -178,7 +245,11 @@ def test_nobody_takes_the_session_of_a_device_and_a_device_always_gets_its_name(
     world.durable("pump-3", device=device)
     assert squatter.closed
     assert world.connect("pump-3").take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
-    assert world.connect("pump-3", clean=False, properties=FOREVER, device=device).take(Connack).session_present
+    assert (
+        world.connect("pump-3", clean=False, properties=FOREVER, device=device)
+        .take(Connack)
+        .session_present
+    )
 
 
 # -- answers that take time
@@ -198,7 +269,9 @@ def test_what_comes_while_a_password_is_compared_waits() -> None:
 def test_a_wrong_password_is_told_so_and_what_came_behind_it_is_dropped() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
-    client.connection.receive(packets(Connect("c", username="u", password=b"guess"), Publish("spool/t", b"x")))
+    client.connection.receive(
+        packets(Connect("c", username="u", password=b"guess"), Publish("spool/t", b"x"))
+    )
     world.turn()
     assert client.take(Connack).reason == R.BAD_USER_NAME_OR_PASSWORD
     assert client.closed

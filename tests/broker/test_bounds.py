@@ -6,18 +6,33 @@ import pytest
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import QueueSection
-from gateway.mqtt.packets import Connack, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Version,
+)
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
 
 V4, V5 = Version.V3_1_1, Version.V5
 
 
-def full(what: Literal["end the session", "drop the oldest", "refuse the publisher"]) -> list[QueueSection]:
+def full(
+    what: Literal["end the session", "drop the oldest", "refuse the publisher"],
+) -> list[QueueSection]:
     return [QueueSection(clients="slow*", full=what)]
 
 
-def fill(world: World, count: int, qos: int = 2, client: Client | None = None, size: int = 3) -> list[R]:
+def fill(
+    world: World, count: int, qos: int = 2, client: Client | None = None, size: int = 3
+) -> list[R]:
     """Publish one by one; returns the reasons."""
     publisher = client or world.durable("p")
     reasons = []
@@ -33,17 +48,25 @@ def fill(world: World, count: int, qos: int = 2, client: Client | None = None, s
 
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
 @pytest.mark.parametrize("burst", [False, True])
-def test_an_absent_session_whose_queue_is_full_ends_and_its_client_learns_so(limits: dict[str, int], burst: bool) -> None:
+def test_an_absent_session_whose_queue_is_full_ends_and_its_client_learns_so(
+    limits: dict[str, int], burst: bool
+) -> None:
     world = World(queue=full("end the session"), **limits)
     world.absent("slow")
     world.absent("other")
     if burst:
-        world.accepted(answers=True).send(*(Publish("t", b"%03d" % number, 2, number) for number in range(1, 7)))
+        world.accepted(answers=True).send(
+            *(Publish("t", b"%03d" % number, 2, number) for number in range(1, 7))
+        )
     else:
         assert set(fill(world, 6)) == {R.SUCCESS}
     assert not world.connect("slow", clean=False, properties=FOREVER).take(Connack).session_present
     world.commit()
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )
 
 
 def test_a_client_that_does_not_acknowledge_is_told_0x97() -> None:
@@ -73,7 +96,9 @@ def test_the_oldest_may_be_dropped_instead(power_cut: bool) -> None:
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("connected", [False, True])
-def test_of_bursts_only_the_oldest_are_dropped_and_no_more_than_must(limits: dict[str, int], power_cut: bool, connected: bool) -> None:
+def test_of_bursts_only_the_oldest_are_dropped_and_no_more_than_must(
+    limits: dict[str, int], power_cut: bool, connected: bool
+) -> None:
     world = World(queue=full("drop the oldest"), inflight=2, **limits)
     slow = world.durable("slow")
     slow.subscribe("t")
@@ -105,7 +130,9 @@ def test_of_a_burst_as_many_are_taken_as_there_is_room_for(qos: int) -> None:
         publisher = world.accepted()
         publisher.send(*(Publish(topic, bytes(60), qos, number) for number in range(1, 21)))
         answers = publisher.take_all(Pubrec if qos == 2 else Puback)
-        assert [packet.reason < R.UNSPECIFIED_ERROR for packet in answers] == [True] * room + [False] * (20 - room)
+        assert [packet.reason < R.UNSPECIFIED_ERROR for packet in answers] == [True] * room + [
+            False
+        ] * (20 - room)
     assert len(world.durable("slow", answers=True).payloads) == 5
 
 
@@ -187,7 +214,9 @@ def test_qos_0_waits_for_an_absent_session_if_wanted(keep: bool) -> None:
     expected = [b"0", b"1", b"2", b"3"] if keep else [b"1", b"3", b"5"]
     assert world.broker.statistics.dropped == (1 if keep else 0)
     if keep:
-        assert "slow" not in world.broker.sessions, "a QoS 1 message beyond the bound ends the session"
+        assert "slow" not in world.broker.sessions, (
+            "a QoS 1 message beyond the bound ends the session"
+        )
     else:
         assert world.durable("slow", answers=True).payloads == expected
 
@@ -199,7 +228,9 @@ def test_qos_0_that_waited_keeps_its_place() -> None:
     for number in range(6):
         publisher.publish("t", str(number), qos=number % 3)
     slow = world.durable("slow", answers=True)
-    assert [(packet.payload, packet.qos) for packet in slow.take_all(Publish)] == [(b"%d" % n, n % 3) for n in range(6)]
+    assert [(packet.payload, packet.qos) for packet in slow.take_all(Publish)] == [
+        (b"%d" % n, n % 3) for n in range(6)
+    ]
     assert world.broker.queued == 0
 
 
@@ -265,7 +296,9 @@ def test_qos_0_beyond_a_full_spool_is_counted() -> None:
 
 
 def test_who_waits_for_a_disk_that_takes_nothing_hears_that_we_are_there() -> None:
-    """PINGRESP comes behind the answers before it, unless they wait for a disk that fails; behind CONNACK in any case."""
+    """PINGRESP comes behind the answers before it, unless they wait for a disk that fails; behind
+    CONNACK in any case.
+    """
     world = World()
     world.absent("slow")
     kept = world.durable("kept")
@@ -319,7 +352,12 @@ def test_what_goes_beyond_the_room_on_the_disk_is_refused_until_a_commit_is_thro
     world.commit()
     publisher.publish("t", bytes(700), qos=1, packet_id=4)
     world.commit()
-    assert [packet.reason for packet in publisher.take_all()] == [R.SUCCESS, R.QUOTA_EXCEEDED, R.SUCCESS, R.SUCCESS]
+    assert [packet.reason for packet in publisher.take_all()] == [
+        R.SUCCESS,
+        R.QUOTA_EXCEEDED,
+        R.SUCCESS,
+        R.SUCCESS,
+    ]
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -339,4 +377,8 @@ def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(k
     assert "second" not in world.broker.sessions
     world.commit()
     assert world.broker.queued == world.broker.sessions["first"].outbound.size > 0
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(1,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(1,)]
+    )

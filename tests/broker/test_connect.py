@@ -5,7 +5,19 @@ import pytest
 from gateway.broker.broker import Policy
 from gateway.broker.peer import DeviceIdentity
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Pubrec, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Pubrec,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Anonymous, World
@@ -14,7 +26,9 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
 
 
-@pytest.mark.mqtt("MQTT-3.1.4-5", "MQTT-3.2.0-1", "MQTT-3.2.0-2", "311:MQTT-3.1.4-4", "311:MQTT-3.2.0-1")
+@pytest.mark.mqtt(
+    "MQTT-3.1.4-5", "MQTT-3.2.0-1", "MQTT-3.2.0-2", "311:MQTT-3.1.4-4", "311:MQTT-3.2.0-1"
+)
 @VERSIONS
 def test_connack_is_the_first_packet_and_comes_once(version: Version) -> None:
     world = World()
@@ -33,17 +47,37 @@ def test_every_pingreq_is_answered(version: Version) -> None:
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.1.2-4", "MQTT-3.1.2-5", "MQTT-3.1.2-6", "MQTT-3.1.2-23", "MQTT-3.1.4-4", "MQTT-3.2.2-2", "MQTT-3.2.2-3", "MQTT-4.1.0-1"),
-    *("311:MQTT-3.1.2-4", "311:MQTT-3.1.2-6", "311:MQTT-3.1.4-3", "311:MQTT-3.2.2-1", "311:MQTT-3.2.2-2", "311:MQTT-3.2.2-3"),
+    *(
+        "MQTT-3.1.2-4",
+        "MQTT-3.1.2-5",
+        "MQTT-3.1.2-6",
+        "MQTT-3.1.2-23",
+        "MQTT-3.1.4-4",
+        "MQTT-3.2.2-2",
+        "MQTT-3.2.2-3",
+        "MQTT-4.1.0-1",
+    ),
+    *(
+        "311:MQTT-3.1.2-4",
+        "311:MQTT-3.1.2-6",
+        "311:MQTT-3.1.4-3",
+        "311:MQTT-3.2.2-1",
+        "311:MQTT-3.2.2-2",
+        "311:MQTT-3.2.2-3",
+    ),
     *("311:MQTT-4.1.0-1", "311:MQTT-4.1.0-2"),
 )
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_kept_session_is_resumed_and_a_clean_start_ends_it(version: Version, power_cut: bool) -> None:
+def test_a_kept_session_is_resumed_and_a_clean_start_ends_it(
+    version: Version, power_cut: bool
+) -> None:
     world = World()
 
     def connect(clean: bool) -> bool:
-        client = world.connect("c", version=version, clean=clean, properties=FOREVER if version == V5 else None)
+        client = world.connect(
+            "c", version=version, clean=clean, properties=FOREVER if version == V5 else None
+        )
         present = client.take(Connack).session_present
         client.subscribe("t")
         if power_cut:
@@ -52,7 +86,12 @@ def test_a_kept_session_is_resumed_and_a_clean_start_ends_it(version: Version, p
             client.disconnect()
         return present
 
-    assert [connect(clean) for clean in (False, False, True, False)] == [False, True, False, version == V5]
+    assert [connect(clean) for clean in (False, False, True, False)] == [
+        False,
+        True,
+        False,
+        version == V5,
+    ]
 
 
 @pytest.mark.mqtt("MQTT-3.1.3-2", "311:MQTT-3.1.3-2")
@@ -77,7 +116,9 @@ def test_a_session_ends_when_its_expiry_interval_is_over(power_cut: bool) -> Non
     world.sleep(60)
     assert world.broker.sessions == {}
     world.commit()
-    assert [world.rows(f"SELECT count(*) FROM {table}") for table in ("session", "subscription", "flow")] == [[(0,)]] * 3
+    assert [
+        world.rows(f"SELECT count(*) FROM {table}") for table in ("session", "subscription", "flow")
+    ] == [[(0,)]] * 3
 
 
 def test_disconnect_may_change_the_session_expiry_interval() -> None:
@@ -95,7 +136,9 @@ def test_disconnect_cannot_keep_a_session_that_was_to_end() -> None:
 
 
 def test_disconnect_cannot_keep_a_session_that_was_resumed_to_end() -> None:
-    """Section 3.14.2.2.2: what this CONNECT said counts, not that the session was once to be kept."""
+    """Section 3.14.2.2.2: what this CONNECT said counts, not that the session was once to be
+    kept.
+    """
     world = World()
     world.durable("c").drop()
     client = world.accepted("c", clean=False)
@@ -115,7 +158,11 @@ def test_a_session_that_is_resumed_without_expiry_leaves_nothing_in_the_store() 
     world.power_cut()
     assert not world.connect("c", clean=False).take(Connack).session_present
     world.commit()
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )
 
 
 def test_the_expiry_interval_has_a_limit_that_connack_tells() -> None:
@@ -155,10 +202,14 @@ def test_an_empty_client_identifier_is_replaced_by_one_that_nobody_has(version: 
     names = {client.connection.session.client for client in clients}
     assert len(names) == 3
     if version == V5:
-        assert {client.take(Connack).properties[P.ASSIGNED_CLIENT_IDENTIFIER] for client in clients} == names
+        assert {
+            client.take(Connack).properties[P.ASSIGNED_CLIENT_IDENTIFIER] for client in clients
+        } == names
 
 
-@pytest.mark.mqtt("311:MQTT-3.1.3-9", "311:MQTT-3.2.2-5", "MQTT-3.1.3-8", "MQTT-3.2.2-7", "MQTT-4.13.2-1")
+@pytest.mark.mqtt(
+    "311:MQTT-3.1.3-9", "311:MQTT-3.2.2-5", "MQTT-3.1.3-8", "MQTT-3.2.2-7", "MQTT-4.13.2-1"
+)
 def test_an_empty_client_identifier_cannot_keep_a_session_in_3_1_1() -> None:
     world = World()
     client = world.open(V4)
@@ -182,7 +233,9 @@ def test_after_a_refused_connect_nothing_more_is_processed(version: Version) -> 
 @pytest.mark.mqtt("MQTT-4.12.0-1", "MQTT-4.12.0-6")
 def test_an_authentication_method_is_refused_and_never_used() -> None:
     world = World()
-    client = world.connect("c", properties={P.AUTHENTICATION_METHOD: "SCRAM-SHA-1", P.AUTHENTICATION_DATA: b"x"})
+    client = world.connect(
+        "c", properties={P.AUTHENTICATION_METHOD: "SCRAM-SHA-1", P.AUTHENTICATION_DATA: b"x"}
+    )
     connack = client.take(Connack)
     assert connack.reason == R.BAD_AUTHENTICATION_METHOD
     assert P.AUTHENTICATION_METHOD not in (connack.properties or {})
@@ -201,11 +254,15 @@ def test_a_second_connect_closes_the_connection(version: Version) -> None:
     client = World().accepted("c", version=version)
     client.send(Connect("c", version))
     assert client.closed
-    assert [packet.reason for packet in client.take_all(Disconnect)] == ([R.PROTOCOL_ERROR] if version == V5 else [])
+    assert [packet.reason for packet in client.take_all(Disconnect)] == (
+        [R.PROTOCOL_ERROR] if version == V5 else []
+    )
 
 
 @pytest.mark.mqtt("MQTT-3.14.0-1", "311:MQTT-3.2.2-6")
-@pytest.mark.parametrize("data", ["C000", "300300017800", "10", "1000", "E000", "82080001000003612F6200"])
+@pytest.mark.parametrize(
+    "data", ["C000", "300300017800", "10", "1000", "E000", "82080001000003612F6200"]
+)
 def test_a_client_that_does_not_begin_with_connect_hears_nothing(data: str) -> None:
     world = World()
     client = world.open()
@@ -226,7 +283,9 @@ def test_silence_of_one_and_a_half_keep_alives_closes_the_connection(version: Ve
         client.send(Pingreq())
     world.sleep(91)
     assert client.closed
-    assert [packet.reason for packet in client.take_all(Disconnect)] == ([R.KEEP_ALIVE_TIMEOUT] if version == V5 else [])
+    assert [packet.reason for packet in client.take_all(Disconnect)] == (
+        [R.KEEP_ALIVE_TIMEOUT] if version == V5 else []
+    )
 
 
 def test_keep_alive_0_waits_for_ever() -> None:
@@ -244,14 +303,18 @@ def test_a_device_must_use_its_name() -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_device_without_memory_does_not_fall_over_the_identifiers_of_its_former_life(power_cut: bool) -> None:
+def test_a_device_without_memory_does_not_fall_over_the_identifiers_of_its_former_life(
+    power_cut: bool,
+) -> None:
     world = World()
     first = world.durable("pump-3", device=DeviceIdentity("pump-3", 1, 1))
     first.publish("spool/t", "old", qos=2, packet_id=1)
     first.drop()
     if power_cut:
         world.power_cut()
-    again = world.connect("pump-3", clean=False, properties=FOREVER, device=DeviceIdentity("pump-3", 2, 1))
+    again = world.connect(
+        "pump-3", clean=False, properties=FOREVER, device=DeviceIdentity("pump-3", 2, 1)
+    )
     assert not again.take(Connack).session_present
     again.publish("spool/t", "new", qos=2, packet_id=1)
     again.take(Pubrec)
@@ -292,10 +355,21 @@ def test_each_byte_may_come_on_its_own() -> None:
     subscriber = world.accepted(answers=True)
     subscriber.subscribe("t")
     client = world.open()
-    packets = [Connect("c", V5), Publish("t", bytes(300), 1, 1), Publish("t", bytes(20_000), 2, 2), Pingreq(), Disconnect()]
+    packets = [
+        Connect("c", V5),
+        Publish("t", bytes(300), 1, 1),
+        Publish("t", bytes(20_000), 2, 2),
+        Pingreq(),
+        Disconnect(),
+    ]
     for byte in b"".join(encode(packet, V5) for packet in packets):
         client.send_bytes(bytes((byte,)))
-    assert [type(packet).__name__ for packet in client.received] == ["Connack", "Puback", "Pubrec", "Pingresp"]
+    assert [type(packet).__name__ for packet in client.received] == [
+        "Connack",
+        "Puback",
+        "Pubrec",
+        "Pingresp",
+    ]
     assert [len(payload) for payload in subscriber.payloads] == [300, 20_000]
 
 

@@ -1,4 +1,6 @@
-"""Limits: what is too much is refused, counted, said to the client in its own version, and logged once."""
+"""Limits: what is too much is refused, counted, said to the client in its own version, and logged
+once.
+"""
 
 import logging
 from typing import Literal
@@ -41,12 +43,16 @@ class Slow(Anonymous):
 # -- connections
 
 
-def test_who_never_says_connect_is_dropped_in_time_and_takes_nobodys_place(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_never_says_connect_is_dropped_in_time_and_takes_nobodys_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World(connections=5, connect_timeout_s=10)
     idle = [world.open() for _ in range(5)]
     world.sleep(5)
     client = world.accepted("c")
-    assert [item.closed for item in idle] == [True, False, False, False, False], "the oldest makes room"
+    assert [item.closed for item in idle] == [True, False, False, False, False], (
+        "the oldest makes room"
+    )
     late = [world.open() for _ in range(2)]
     world.accepted("d")
     world.sleep(6)
@@ -91,11 +97,16 @@ def test_who_comes_back_to_its_session_needs_no_second_place() -> None:
         ("/dev/ttyUSB0", "/dev/ttyUSB0"),
     ],
 )
-def test_who_has_an_ipv6_network_has_no_more_places_than_who_has_an_address(address: str, whose: str) -> None:
+def test_who_has_an_ipv6_network_has_no_more_places_than_who_has_an_address(
+    address: str, whose: str
+) -> None:
     assert origin(address) == whose
 
 
-@pytest.mark.parametrize(("version", "reason"), [(V5, R.QUOTA_EXCEEDED), (V4, R.SERVER_UNAVAILABLE), (V3, R.SERVER_UNAVAILABLE)])
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [(V5, R.QUOTA_EXCEEDED), (V4, R.SERVER_UNAVAILABLE), (V3, R.SERVER_UNAVAILABLE)],
+)
 def test_sessions_have_a_bound_too(version: Version, reason: R) -> None:
     world = World(sessions=2)
     for name in ("a", "b"):
@@ -155,7 +166,9 @@ def test_a_packet_that_is_too_large_is_refused_at_its_length(version: Version) -
     client.send_bytes(encode(Publish("t", bytes(2000)), version)[:5])
     assert client.closed
     assert world.broker.partial == 0
-    assert [packet.reason for packet in client.received] == ([R.PACKET_TOO_LARGE] if version == V5 else [])
+    assert [packet.reason for packet in client.received] == (
+        [R.PACKET_TOO_LARGE] if version == V5 else []
+    )
     assert world.broker.statistics.disconnects == {R.PACKET_TOO_LARGE: 1}
 
 
@@ -175,7 +188,10 @@ def test_a_topic_with_too_many_levels_is_refused_and_the_client_stays(qos: int) 
     assert world.connect(will=Will("a/b/c/d", b"")).take(Connack).reason == R.TOPIC_NAME_INVALID
 
 
-@pytest.mark.parametrize(("version", "reason"), [(V5, R.TOPIC_FILTER_INVALID), (V4, R.UNSPECIFIED_ERROR), (V3, R.UNSPECIFIED_ERROR)])
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [(V5, R.TOPIC_FILTER_INVALID), (V4, R.UNSPECIFIED_ERROR), (V3, R.UNSPECIFIED_ERROR)],
+)
 def test_a_filter_with_too_many_levels_is_refused(version: Version, reason: R) -> None:
     client = World(topic_levels=3).accepted("c", version=version)
     client.send(Subscribe(1, [Subscription(item, 1) for item in ("a/+/#", "a/b/c/#")]))
@@ -188,7 +204,11 @@ def test_a_filter_with_too_many_levels_is_refused(version: Version, reason: R) -
 def test_subscriptions_have_a_bound_in_bytes() -> None:
     world = World(memory_bytes=200_000)
     first, second = world.durable("first"), world.accepted("second")
-    reasons = [reason for number in range(10) for reason in first.subscribe(f"{number}{'x' * 60_000}").reasons]
+    reasons = [
+        reason
+        for number in range(10)
+        for reason in first.subscribe(f"{number}{'x' * 60_000}").reasons
+    ]
     assert reasons == [R.GRANTED_QOS_2] * 3 + [R.QUOTA_EXCEEDED] * 7
     assert second.subscribe("/".join("x" * 100)).reasons == [R.QUOTA_EXCEEDED]
     world.power_cut()
@@ -205,7 +225,13 @@ def test_retained_messages_have_a_bound_in_bytes() -> None:
         client.publish(topic, bytes(size), 1, retain=True)
         return client.take(Puback).reason
 
-    assert [retain("a", 60), retain("b", 60), retain("a", 99), retain("a", 100), retain("b", 0)] == [0, 0x97, 0, 0x97, 0]
+    assert [
+        retain("a", 60),
+        retain("b", 60),
+        retain("a", 99),
+        retain("a", 100),
+        retain("b", 0),
+    ] == [0, 0x97, 0, 0x97, 0]
     world.power_cut()
     client = world.accepted()
     assert [retain("b", 1), retain("a", 0), retain("b", 99)] == [0x97, 0, 0]
@@ -214,7 +240,9 @@ def test_retained_messages_have_a_bound_in_bytes() -> None:
 # -- what is said
 
 
-def test_a_burst_of_refusals_is_logged_once_for_each_client_and_again_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_burst_of_refusals_is_logged_once_for_each_client_and_again_after_a_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.WARNING)
     world = World(acl=[AclSection(write=["mine"])])
     first, second = world.accepted("first"), world.accepted("second")
@@ -239,7 +267,9 @@ def test_other_rules_for_queues_count_for_sessions_that_are_there() -> None:
     ways: list[Literal["drop the oldest", "refuse the publisher", "end the session"]]
     ways = ["drop the oldest", "refuse the publisher", "end the session"]
     for full in ways:
-        world.broker.reconfigure(world.config.model_copy(update={"queue": [QueueSection(full=full)]}))
+        world.broker.reconfigure(
+            world.config.model_copy(update={"queue": [QueueSection(full=full)]})
+        )
         for number in range(3):
             publisher.publish("t", f"{full} {number}", qos=1)
             reasons.append(publisher.take(Puback).reason)
@@ -266,7 +296,9 @@ def test_a_will_that_is_no_longer_allowed_is_not_said() -> None:
 @pytest.mark.parametrize("version", [V3, V4])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.mqtt("311:MQTT-3.3.5-2")
-def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connection(version: Version, qos: int) -> None:
+def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connection(
+    version: Version, qos: int
+) -> None:
     """Nothing that was acknowledged is ever lost: the client has to keep the rest."""
     world = World(spool_bytes=1000)
     client = world.connect("c", version=version, clean=False)
@@ -280,8 +312,12 @@ def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connecti
 
 
 @pytest.mark.parametrize("version", [V3, V4])
-def test_before_mqtt_5_a_full_queue_of_another_that_refuses_ends_the_connection(version: Version) -> None:
-    world = World(queue=[QueueSection(clients="slow", full="refuse the publisher")], queue_messages=3)
+def test_before_mqtt_5_a_full_queue_of_another_that_refuses_ends_the_connection(
+    version: Version,
+) -> None:
+    world = World(
+        queue=[QueueSection(clients="slow", full="refuse the publisher")], queue_messages=3
+    )
     world.absent("slow")
     client = world.connect("c", version=version)
     client.take(Connack)
@@ -308,7 +344,9 @@ def test_qos_0_that_waits_keeps_its_place_behind_what_is_on_disk() -> None:
 
 
 def test_qos_0_that_waits_is_dropped_in_its_turn_with_the_oldest() -> None:
-    world = World(queue=[QueueSection(full="drop the oldest", qos_0=True)], queue_messages=600, inflight=10)
+    world = World(
+        queue=[QueueSection(full="drop the oldest", qos_0=True)], queue_messages=600, inflight=10
+    )
     world.absent("s")
     publisher = world.accepted(answers=True)
     for number in range(950):
@@ -343,4 +381,8 @@ def test_a_session_that_ends_with_qos_0_behind_its_tail_leaves_nothing() -> None
     world.connect("s", clean=True, properties=FOREVER)
     assert world.broker.queued == 0
     world.commit()
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )

@@ -16,7 +16,9 @@ def test_qos_2_is_delivered_at_publish_and_only_the_identifier_is_kept(version: 
     world = World()
     subscriber = world.accepted(answers=True)
     subscriber.subscribe("a")
-    publisher = world.durable("p") if version == V5 else world.accepted("p", version=version, clean=False)
+    publisher = (
+        world.durable("p") if version == V5 else world.accepted("p", version=version, clean=False)
+    )
     publisher.publish("a", "once", qos=2, packet_id=7)
     assert publisher.take(Pubrec) == Pubrec(7)
     assert subscriber.payloads == [b"once"]
@@ -64,7 +66,9 @@ def test_the_identifier_can_be_used_for_a_new_message_after_pubcomp() -> None:
     publisher = world.durable("p", answers=True)
     publisher.publish("a", "first", qos=2, packet_id=7)
     publisher.publish("a", "second", qos=2, packet_id=7, dup=True)
-    assert subscriber.payloads == [b"first", b"second"], "DUP is no evidence that a message was seen before"
+    assert subscriber.payloads == [b"first", b"second"], (
+        "DUP is no evidence that a message was seen before"
+    )
 
 
 @pytest.mark.mqtt("MQTT-4.3.3-11", "MQTT-3.6.2-1")
@@ -79,7 +83,11 @@ def test_known_and_unknown_identifiers_in_one_piece() -> None:
     publisher.publish("a", qos=2, packet_id=2)
     publisher.take(Pubrec)
     publisher.send(Pubrel(1), Pubrel(2), Pubrel(3))
-    assert publisher.take_all() == [Pubcomp(1, R.PACKET_IDENTIFIER_NOT_FOUND), Pubcomp(2), Pubcomp(3, R.PACKET_IDENTIFIER_NOT_FOUND)]
+    assert publisher.take_all() == [
+        Pubcomp(1, R.PACKET_IDENTIFIER_NOT_FOUND),
+        Pubcomp(2),
+        Pubcomp(3, R.PACKET_IDENTIFIER_NOT_FOUND),
+    ]
 
 
 def test_a_pubrel_that_comes_twice_in_one_piece_was_known_the_first_time() -> None:
@@ -177,7 +185,9 @@ def test_more_than_the_receive_maximum_in_flight_is_told_0x93(qos: int) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_the_messages_within_the_receive_maximum_count_even_in_one_piece_with_one_too_many(qos: int) -> None:
+def test_the_messages_within_the_receive_maximum_count_even_in_one_piece_with_one_too_many(
+    qos: int,
+) -> None:
     world = World(receive_maximum=2)
     subscriber = world.accepted(answers=True)
     subscriber.subscribe("a")
@@ -208,7 +218,9 @@ def test_a_device_has_its_name_incarnation_and_sequence_in_the_spool() -> None:
     publisher = world.durable("pump-3", device=device, answers=True)
     for packet_id in (0xFFFD, 0xFFFE, 0xFFFF, 1, 2):
         publisher.publish("spool/t", str(packet_id), qos=2, packet_id=packet_id)
-    assert world.rows("SELECT device, incarnation, sequence, client, topic, payload FROM spool") == [
+    assert world.rows(
+        "SELECT device, incarnation, sequence, client, topic, payload FROM spool"
+    ) == [
         ("pump-3", 0xDEADBEEF, sequence, "pump-3", "spool/t", str(sequence & 0xFFFF).encode())
         for sequence in (0x1FFFD, 0x1FFFE, 0x1FFFF, 0x20001, 0x20002)
     ]

@@ -23,11 +23,17 @@ def numbers(client: Client) -> list[int]:
 
 def empty(world: World) -> bool:
     world.commit()
-    return world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    return (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )
 
 
 @POWER_CUT
-def test_a_long_queue_of_an_absent_client_takes_no_memory_and_arrives_in_order(power_cut: bool) -> None:
+def test_a_long_queue_of_an_absent_client_takes_no_memory_and_arrives_in_order(
+    power_cut: bool,
+) -> None:
     world = World()
     world.absent("s")
     publish(world, 3000)
@@ -85,7 +91,9 @@ def test_a_tail_that_is_not_committed_yet_is_read_after_the_commit() -> None:
 
 
 @POWER_CUT
-def test_a_message_for_several_sessions_is_stored_once_and_stays_as_long_as_one_needs_it(power_cut: bool) -> None:
+def test_a_message_for_several_sessions_is_stored_once_and_stays_as_long_as_one_needs_it(
+    power_cut: bool,
+) -> None:
     world = World()
     world.absent("a", "b", "c")
     publish(world, 500)
@@ -113,13 +121,17 @@ def test_a_session_with_a_tail_ends_and_the_others_keep_theirs(power_cut: bool, 
     world.accepted("a", clean=True)
     assert world.broker.queued == world.broker.sessions["b"].outbound.size
     world.commit()
-    assert world.rows("SELECT count(*), min(session), max(session) FROM queue") == [(500, *[world.broker.sessions["b"].id] * 2)]
+    assert world.rows("SELECT count(*), min(session), max(session) FROM queue") == [
+        (500, *[world.broker.sessions["b"].id] * 2)
+    ]
     assert numbers(world.durable("b", answers=True)) == list(range(500))
     assert empty(world)
 
 
 @POWER_CUT
-def test_the_tail_of_a_shared_subscription_goes_to_the_others_when_its_session_ends(power_cut: bool) -> None:
+def test_the_tail_of_a_shared_subscription_goes_to_the_others_when_its_session_ends(
+    power_cut: bool,
+) -> None:
     world = World()
     world.absent("a", topic="$share/g/t")
     publish(world, 500)
@@ -151,7 +163,12 @@ def test_messages_of_a_tail_expire() -> None:
     world.absent("s")
     publisher = world.accepted(answers=True)
     for number in range(1000):
-        publisher.publish("t", b"%05d" % number, qos=2, properties={P.MESSAGE_EXPIRY_INTERVAL: 10 if number < 900 else 100})
+        publisher.publish(
+            "t",
+            b"%05d" % number,
+            qos=2,
+            properties={P.MESSAGE_EXPIRY_INTERVAL: 10 if number < 900 else 100},
+        )
     world.sleep(50)
     assert numbers(world.durable("s", answers=True)) == list(range(900, 1000))
     assert empty(world)

@@ -1,7 +1,8 @@
 """Whatever is cut when: what was acknowledged arrives, and at QoS 2 exactly once.
 
-A publisher and a subscriber, both with a memory of their own, as the standard wants them, on lines that break; a disk that commits when
-it likes; a gateway whose power is cut. The order of all that is drawn by hypothesis.
+A publisher and a subscriber, both with a memory of their own, as the standard wants them, on lines
+that break; a disk that commits when it likes; a gateway whose power is cut. The order of all that
+is drawn by hypothesis.
 """
 
 import pytest
@@ -15,7 +16,9 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 class Publisher:
-    """Publishes numbered messages and keeps them until they are complete. complete: payloads with PUBACK or PUBCOMP."""
+    """Publishes numbered messages and keeps them until they are complete. complete: payloads with
+    PUBACK or PUBCOMP.
+    """
 
     def __init__(self, world: World, version: Version) -> None:
         self.world = world
@@ -30,7 +33,9 @@ class Publisher:
         self.client = session(self.world, "publisher", self.version)
         for packet_id, packet in self._flights.items():
             self.client.send(
-                Pubrel(packet_id) if packet is None else Publish(packet.topic, packet.payload, packet.qos, packet_id, dup=True)
+                Pubrel(packet_id)
+                if packet is None
+                else Publish(packet.topic, packet.payload, packet.qos, packet_id, dup=True)
             )
 
     def publish(self, qos: int, count: int) -> None:
@@ -62,7 +67,9 @@ class Publisher:
 
 
 class Subscriber:
-    """Subscribes at QoS 2 and keeps the identifiers between PUBLISH and PUBREL. delivered: payloads, by the QoS they came with."""
+    """Subscribes at QoS 2 and keeps the identifiers between PUBLISH and PUBREL. delivered:
+    payloads, by the QoS they came with.
+    """
 
     def __init__(self, world: World, version: Version) -> None:
         self.world = world
@@ -94,7 +101,9 @@ class Subscriber:
 
 def session(world: World, name: str, version: Version) -> Client:
     slow, world.slow_disk = world.slow_disk, False
-    client = world.durable(name) if version == V5 else world.accepted(name, version=version, clean=False)
+    client = (
+        world.durable(name) if version == V5 else world.accepted(name, version=version, clean=False)
+    )
     world.slow_disk = slow
     return client
 
@@ -102,7 +111,11 @@ def session(world: World, name: str, version: Version) -> Client:
 ACTS = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 2), st.integers(1, 5)),
     st.tuples(st.sampled_from(["publisher reads", "subscriber reads"]), st.integers(1, 6)),
-    st.tuples(st.sampled_from(["commit", "commit", "power cut", "publisher drops", "subscriber drops", "reconnect"])),
+    st.tuples(
+        st.sampled_from(
+            ["commit", "commit", "power cut", "publisher drops", "subscriber drops", "reconnect"]
+        )
+    ),
 )
 
 
@@ -115,8 +128,15 @@ def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("page")
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(ACTS, max_size=60), st.sampled_from([V4, V5]), st.sampled_from([V4, V5]), st.sampled_from([1, 3, 100]))
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(ACTS, max_size=60),
+    st.sampled_from([V4, V5]),
+    st.sampled_from([V4, V5]),
+    st.sampled_from([1, 3, 100]),
+)
 def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(
     acts: list[tuple[object, ...]], left: Version, right: Version, window: int
 ) -> None:
@@ -129,7 +149,9 @@ def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(
     world.slow_disk = True
     for act in acts:
         match act:
-            case ("publish", int(qos), int(count)) if len(publisher.published) - len(publisher.complete) < 90:
+            case ("publish", int(qos), int(count)) if (
+                len(publisher.published) - len(publisher.complete) < 90
+            ):
                 publisher.publish(qos, count)
             case ("publisher reads", int(count)):
                 publisher.read(count)
@@ -148,7 +170,11 @@ def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(
                 reconnect(publisher, subscriber)
     settle(world, publisher, subscriber)
     check(publisher, subscriber)
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )
 
 
 def drop(side: Publisher | Subscriber) -> None:

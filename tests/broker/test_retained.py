@@ -12,13 +12,28 @@ VERSIONS = pytest.mark.parametrize("version", [V4, V5])
 POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
-@pytest.mark.mqtt("MQTT-3.3.1-5", "MQTT-3.3.1-9", "311:MQTT-3.3.1-5", "311:MQTT-3.3.1-6", "311:MQTT-3.3.1-8", "311:MQTT-3.1.2-7")
+@pytest.mark.mqtt(
+    "MQTT-3.3.1-5",
+    "MQTT-3.3.1-9",
+    "311:MQTT-3.3.1-5",
+    "311:MQTT-3.3.1-6",
+    "311:MQTT-3.3.1-8",
+    "311:MQTT-3.1.2-7",
+)
 @VERSIONS
 @POWER_CUT
-def test_a_new_subscription_gets_the_last_retained_message_of_each_topic(version: Version, power_cut: bool) -> None:
+def test_a_new_subscription_gets_the_last_retained_message_of_each_topic(
+    version: Version, power_cut: bool
+) -> None:
     world = World()
     publisher = world.accepted("p", answers=True, version=version)
-    for topic, payload, qos in (("a/1", "old", 2), ("a/1", "new", 1), ("a/2", "x", 0), ("b", "y", 2), ("$c", "z", 0)):
+    for topic, payload, qos in (
+        ("a/1", "old", 2),
+        ("a/1", "new", 1),
+        ("a/2", "x", 0),
+        ("b", "y", 2),
+        ("$c", "z", 0),
+    ):
         publisher.publish(topic, payload, qos, retain=True)
     publisher.disconnect()
     if power_cut:
@@ -48,7 +63,9 @@ def test_a_retained_message_at_qos_0_replaces_the_old_one_as_well() -> None:
 @pytest.mark.mqtt("MQTT-3.3.1-6", "MQTT-3.3.1-7", "311:MQTT-3.3.1-10", "311:MQTT-3.3.1-11")
 @VERSIONS
 @POWER_CUT
-def test_an_empty_message_is_forwarded_and_removes_the_old_one(version: Version, power_cut: bool) -> None:
+def test_an_empty_message_is_forwarded_and_removes_the_old_one(
+    version: Version, power_cut: bool
+) -> None:
     world = World()
     publisher = world.accepted("p", version=version, answers=True)
     publisher.publish("t", "x", qos=1, retain=True)
@@ -124,22 +141,34 @@ def test_an_answer_for_a_retained_message_waits_for_the_disk() -> None:
 def test_a_retained_message_expires(power_cut: bool) -> None:
     world = World()
     publisher = world.accepted()
-    publisher.publish("a", "x", retain=True, properties={P.MESSAGE_EXPIRY_INTERVAL: 10, P.CONTENT_TYPE: "c"})
-    publisher.publish("b", "y", retain=True, properties={P.MESSAGE_EXPIRY_INTERVAL: 100, P.CONTENT_TYPE: "c"})
+    publisher.publish(
+        "a", "x", retain=True, properties={P.MESSAGE_EXPIRY_INTERVAL: 10, P.CONTENT_TYPE: "c"}
+    )
+    publisher.publish(
+        "b", "y", retain=True, properties={P.MESSAGE_EXPIRY_INTERVAL: 100, P.CONTENT_TYPE: "c"}
+    )
     world.sleep(30)
     if power_cut:
         world.power_cut()
     client = world.accepted()
     client.subscribe("+")
     packet = client.take(Publish)
-    assert (packet.payload, packet.properties) == (b"y", {P.MESSAGE_EXPIRY_INTERVAL: 70, P.CONTENT_TYPE: "c"})
+    assert (packet.payload, packet.properties) == (
+        b"y",
+        {P.MESSAGE_EXPIRY_INTERVAL: 70, P.CONTENT_TYPE: "c"},
+    )
     assert world.rows("SELECT topic FROM retained") == [("b",)]
 
 
 def test_the_number_of_retained_messages_has_a_bound() -> None:
     world = World(retained=2)
     publisher = world.accepted()
-    for topic, reason in (("a", R.SUCCESS), ("b", R.SUCCESS), ("c", R.QUOTA_EXCEEDED), ("a", R.SUCCESS)):
+    for topic, reason in (
+        ("a", R.SUCCESS),
+        ("b", R.SUCCESS),
+        ("c", R.QUOTA_EXCEEDED),
+        ("a", R.SUCCESS),
+    ):
         publisher.publish(topic, "x", qos=1, retain=True)
         assert publisher.take(Puback).reason == reason
     publisher.publish("a", "", qos=1, retain=True)

@@ -1,11 +1,15 @@
-"""What the store holds of messages: one row each, used again, and never a queue that refers to another message's row."""
+"""What the store holds of messages: one row each, used again, and never a queue that refers to
+another message's row.
+"""
 
 from gateway.mqtt.packets import Puback, Publish
 from tests.broker.harness import World
 
 
 def queued(world: World) -> list[tuple[int, bytes]]:
-    return world.rows("SELECT first, body FROM queue JOIN message ON message.id = queue.message ORDER BY first")  # type: ignore[return-value]
+    return world.rows(
+        "SELECT first, body FROM queue JOIN message ON message.id = queue.message ORDER BY first"
+    )  # type: ignore[return-value]
 
 
 def test_a_message_takes_the_row_of_a_finished_one_and_no_queue_still_refers_to_that() -> None:
@@ -33,7 +37,11 @@ def test_a_row_that_was_to_be_used_again_is_not_lost_when_its_message_needs_none
     reader.send(Puback(reader.take(Publish).packet_id))
     world.slow_disk = False
     world.commit()
-    assert world.rows("SELECT count(*) FROM message") == world.rows("SELECT count(*) FROM queue") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM message")
+        == world.rows("SELECT count(*) FROM queue")
+        == [(0,)]
+    )
 
 
 def test_a_message_in_two_queues_keeps_its_row_until_the_last_is_done_with_it() -> None:

@@ -1,4 +1,6 @@
-"""The way to subscribers: QoS, order, packet identifiers, Receive Maximum, what is sent again and what is not."""
+"""The way to subscribers: QoS, order, packet identifiers, Receive Maximum, what is sent again and
+what is not.
+"""
 
 import pytest
 
@@ -12,19 +14,40 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 def kept(world: World, version: Version = V5, **properties: int) -> Client:
     """The client `s` with a session that outlives its connection."""
-    own = FOREVER | {P[name.upper()]: value for name, value in properties.items()} if version == V5 else None
+    own = (
+        FOREVER | {P[name.upper()]: value for name, value in properties.items()}
+        if version == V5
+        else None
+    )
     return world.accepted("s", version=version, clean=False, properties=own)
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.8.4-8", "MQTT-3.3.4-1", "MQTT-4.3.1-1", "MQTT-4.3.2-1", "MQTT-4.3.2-2", "MQTT-4.3.3-1", "MQTT-4.3.3-2", "MQTT-2.2.1-4"),
-    *("311:MQTT-3.8.4-6", "311:MQTT-3.3.4-1", "311:MQTT-4.3.1-1", "311:MQTT-4.3.2-1", "311:MQTT-4.3.3-1"),
+    *(
+        "MQTT-3.8.4-8",
+        "MQTT-3.3.4-1",
+        "MQTT-4.3.1-1",
+        "MQTT-4.3.2-1",
+        "MQTT-4.3.2-2",
+        "MQTT-4.3.3-1",
+        "MQTT-4.3.3-2",
+        "MQTT-2.2.1-4",
+    ),
+    *(
+        "311:MQTT-3.8.4-6",
+        "311:MQTT-3.3.4-1",
+        "311:MQTT-4.3.1-1",
+        "311:MQTT-4.3.2-1",
+        "311:MQTT-4.3.3-1",
+    ),
     *("311:MQTT-2.3.1-4", "311:MQTT-2.3.1-5"),
 )
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 @pytest.mark.parametrize("published", [0, 1, 2])
-def test_a_message_goes_out_at_the_lower_of_both_qos(version: Version, granted: int, published: int) -> None:
+def test_a_message_goes_out_at_the_lower_of_both_qos(
+    version: Version, granted: int, published: int
+) -> None:
     world = World()
     subscriber = world.accepted("s", version=version)
     subscriber.subscribe("t", qos=granted)
@@ -32,8 +55,12 @@ def test_a_message_goes_out_at_the_lower_of_both_qos(version: Version, granted: 
     for payload in (b"1", b"2"):
         publisher.publish("t", payload, qos=published)
     qos = min(granted, published)
-    assert subscriber.take_all() == [Publish("t", b"%d" % number, qos, number if qos else 0) for number in (1, 2)]
-    assert [type(packet) for packet in publisher.received] == [[], [Puback], [Pubrec, Pubcomp]][published] * 2
+    assert subscriber.take_all() == [
+        Publish("t", b"%d" % number, qos, number if qos else 0) for number in (1, 2)
+    ]
+    assert [type(packet) for packet in publisher.received] == [[], [Puback], [Pubrec, Pubcomp]][
+        published
+    ] * 2
 
 
 @pytest.mark.mqtt("MQTT-3.3.1-3", "311:MQTT-3.3.1-3")
@@ -46,12 +73,21 @@ def test_dup_is_not_passed_on() -> None:
 
 
 @pytest.mark.mqtt(
-    *("MQTT-4.4.0-1", "MQTT-3.3.1-1", "MQTT-4.3.2-3", "MQTT-4.3.3-3", "MQTT-4.6.0-1", "MQTT-2.2.1-5"),
+    *(
+        "MQTT-4.4.0-1",
+        "MQTT-3.3.1-1",
+        "MQTT-4.3.2-3",
+        "MQTT-4.3.3-3",
+        "MQTT-4.6.0-1",
+        "MQTT-2.2.1-5",
+    ),
     *("311:MQTT-4.4.0-1", "311:MQTT-3.3.1-1", "311:MQTT-4.6.0-1", "311:MQTT-2.3.1-6"),
 )
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_what_was_not_acknowledged_is_sent_again_in_order_with_dup(version: Version, power_cut: bool) -> None:
+def test_what_was_not_acknowledged_is_sent_again_in_order_with_dup(
+    version: Version, power_cut: bool
+) -> None:
     world = World()
     subscriber = kept(world, version)
     subscriber.subscribe("t")
@@ -59,7 +95,9 @@ def test_what_was_not_acknowledged_is_sent_again_in_order_with_dup(version: Vers
     for number in range(1, 7):
         publisher.publish("t", str(number), qos=1 + number % 2)
     sent = subscriber.take_all(Publish)
-    assert [(packet.packet_id, packet.dup) for packet in sent] == [(number, False) for number in range(1, 7)]
+    assert [(packet.packet_id, packet.dup) for packet in sent] == [
+        (number, False) for number in range(1, 7)
+    ]
     subscriber.send(Puback(4), Pubrec(3))
     world.sleep(1)
     if power_cut:
@@ -67,7 +105,9 @@ def test_what_was_not_acknowledged_is_sent_again_in_order_with_dup(version: Vers
     subscriber = kept(world, version)
     again = subscriber.take_all()
     assert again.pop(0) == Pubrel(3)
-    assert again == [Publish("t", b"%d" % number, 1 + number % 2, number, dup=True) for number in (1, 2, 5, 6)]
+    assert again == [
+        Publish("t", b"%d" % number, 1 + number % 2, number, dup=True) for number in (1, 2, 5, 6)
+    ]
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
@@ -118,7 +158,9 @@ def test_pubrel_leaves_after_the_commit_that_remembers_pubrec() -> None:
 
 
 @pytest.mark.parametrize(("qos", "early"), [(0, True), (1, True), (2, False)])
-def test_a_qos_2_publish_leaves_after_the_commit_and_others_before_it(qos: int, early: bool) -> None:
+def test_a_qos_2_publish_leaves_after_the_commit_and_others_before_it(
+    qos: int, early: bool
+) -> None:
     world = World()
     subscriber = kept(world)
     subscriber.subscribe("t", qos=qos)
@@ -195,9 +237,15 @@ def test_the_receive_maximum_holds_for_what_is_sent_again(power_cut: bool) -> No
     if power_cut:
         world.power_cut()
     subscriber = kept(world, receive_maximum=2)
-    assert [(packet.packet_id, packet.dup) for packet in subscriber.take_all()] == [(1, True), (2, True)]
+    assert [(packet.packet_id, packet.dup) for packet in subscriber.take_all()] == [
+        (1, True),
+        (2, True),
+    ]
     subscriber.send(Puback(1), Puback(2))
-    assert [(packet.packet_id, packet.dup) for packet in subscriber.take_all()] == [(3, True), (4, True)]
+    assert [(packet.packet_id, packet.dup) for packet in subscriber.take_all()] == [
+        (3, True),
+        (4, True),
+    ]
 
 
 @pytest.mark.mqtt("MQTT-3.3.4-10", "MQTT-4.9.0-3")
@@ -252,17 +300,23 @@ def test_an_absent_session_gets_its_messages_when_it_is_back(power_cut: bool, bu
         world.clients[world.broker.sessions[name].connection].disconnect()
     publisher = world.accepted(answers=True)
     publisher.publish("t", "0", qos=0)
-    packets = [Publish("t", b"%03d" % number, 1 + (number > 50), number) for number in range(1, 101)]
+    packets = [
+        Publish("t", b"%03d" % number, 1 + (number > 50), number) for number in range(1, 101)
+    ]
     publisher.send(*packets) if burst else [publisher.send(packet) for packet in packets]
     if power_cut:
         world.power_cut()
     for name in ("s", "s2"):
         client = world.durable(name, answers=True)
-        assert [(packet.payload, packet.qos, packet.dup) for packet in client.take_all(Publish)] == [
-            (packet.payload, packet.qos, False) for packet in packets
-        ]
+        assert [
+            (packet.payload, packet.qos, packet.dup) for packet in client.take_all(Publish)
+        ] == [(packet.payload, packet.qos, False) for packet in packets]
     world.commit()
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )
 
 
 @pytest.mark.mqtt("MQTT-4.3.2-4", "MQTT-4.3.2-5", "311:MQTT-4.3.2-2")
@@ -298,7 +352,9 @@ def test_packet_identifiers_go_round_and_never_meet_one_in_use() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_message_too_large_for_one_subscriber_costs_that_one_alone(qos: int) -> None:
     world = World()
-    small = world.durable("small", properties={P.MAXIMUM_PACKET_SIZE: 100, P.RECEIVE_MAXIMUM: 1}, answers=True)
+    small = world.durable(
+        "small", properties={P.MAXIMUM_PACKET_SIZE: 100, P.RECEIVE_MAXIMUM: 1}, answers=True
+    )
     large = world.durable("large", answers=True)
     for client in (small, large):
         client.subscribe("t")
@@ -325,7 +381,10 @@ def test_a_message_expires_while_it_waits_and_tells_the_time_that_is_left(power_
     if power_cut:
         world.power_cut()
     received = kept(world).take_all(Publish)
-    assert [(packet.payload, (packet.properties or {}).get(P.MESSAGE_EXPIRY_INTERVAL)) for packet in received] == [
+    assert [
+        (packet.payload, (packet.properties or {}).get(P.MESSAGE_EXPIRY_INTERVAL))
+        for packet in received
+    ] == [
         (b"100", 70),
         (b"None", None),
     ]
@@ -350,14 +409,24 @@ def test_a_message_that_was_sent_does_not_expire(power_cut: bool) -> None:
     subscriber.send(Pubrec(1))
     subscriber.take(Pubrel)
     publisher = world.durable("p")
-    publisher.publish("t", "x", qos=2, packet_id=1, dup=True, properties={P.MESSAGE_EXPIRY_INTERVAL: 10})
+    publisher.publish(
+        "t", "x", qos=2, packet_id=1, dup=True, properties={P.MESSAGE_EXPIRY_INTERVAL: 10}
+    )
     publisher.take(Pubrec)
     publisher.send(Pubrel(1))
     assert publisher.take(Pubcomp) == Pubcomp(1)
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.3.2-4", "MQTT-3.3.2-15", "MQTT-3.3.2-16", "MQTT-3.3.2-17", "MQTT-3.3.2-18", "MQTT-3.3.2-20", "MQTT-3.3.2-3"),
+    *(
+        "MQTT-3.3.2-4",
+        "MQTT-3.3.2-15",
+        "MQTT-3.3.2-16",
+        "MQTT-3.3.2-17",
+        "MQTT-3.3.2-18",
+        "MQTT-3.3.2-20",
+        "MQTT-3.3.2-3",
+    ),
     "311:MQTT-3.3.2-3",
 )
 @pytest.mark.parametrize("power_cut", [False, True])
@@ -398,7 +467,16 @@ def test_every_topic_alias_up_to_the_maximum_is_taken_and_ends_with_the_connecti
         publisher.publish("", "again", properties={P.TOPIC_ALIAS: alias})
     publisher.publish("other", "new", properties={P.TOPIC_ALIAS: 2})
     publisher.publish("", "changed", properties={P.TOPIC_ALIAS: 2})
-    assert [packet.topic for packet in subscriber.take_all()] == ["t/1", "t/2", "t/3", "t/3", "t/1", "t/2", "other", "other"]
+    assert [packet.topic for packet in subscriber.take_all()] == [
+        "t/1",
+        "t/2",
+        "t/3",
+        "t/3",
+        "t/1",
+        "t/2",
+        "other",
+        "other",
+    ]
     publisher = world.durable("p")
     publisher.publish("", "x", properties={P.TOPIC_ALIAS: 1})
     assert publisher.closed
@@ -408,8 +486,13 @@ def test_every_topic_alias_up_to_the_maximum_is_taken_and_ends_with_the_connecti
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-26", "MQTT-3.1.2-27", "MQTT-3.3.2-11")
-@pytest.mark.parametrize(("maximum", "names", "aliases"), [(0, "abcab", [None] * 5), (2, ["a", "b", "c", "", ""], [1, 2, None, 1, 2])])
-def test_the_broker_uses_topic_aliases_up_to_the_clients_maximum(maximum: int, names: list[str], aliases: list[int | None]) -> None:
+@pytest.mark.parametrize(
+    ("maximum", "names", "aliases"),
+    [(0, "abcab", [None] * 5), (2, ["a", "b", "c", "", ""], [1, 2, None, 1, 2])],
+)
+def test_the_broker_uses_topic_aliases_up_to_the_clients_maximum(
+    maximum: int, names: list[str], aliases: list[int | None]
+) -> None:
     world = World()
     subscriber = world.accepted("s", properties={P.TOPIC_ALIAS_MAXIMUM: maximum})
     subscriber.subscribe("#")
@@ -441,9 +524,16 @@ def test_an_identifier_is_not_used_again_while_its_first_message_is_in_flight() 
     reader.send(Pubrec(reader.take(Publish).packet_id))
     stuck = reader.take(Pubrel).packet_id  # and no PUBCOMP for a long time
     for start in range(1, 65_536, 1000):
-        writer.send(*(Publish("t", b"%d" % number, 1, number % 1000 + 1) for number in range(start, min(start + 1000, 65_536))))
+        writer.send(
+            *(
+                Publish("t", b"%d" % number, 1, number % 1000 + 1)
+                for number in range(start, min(start + 1000, 65_536))
+            )
+        )
         arrived, reader.received = reader.received, []
-        reader.send(*(Puback(packet.packet_id) for packet in arrived if isinstance(packet, Publish)))
+        reader.send(
+            *(Puback(packet.packet_id) for packet in arrived if isinstance(packet, Publish))
+        )
     writer.publish("t", "65536", qos=1)
     assert reader.received == []
     reader.send(Pubcomp(stuck))

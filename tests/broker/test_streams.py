@@ -1,4 +1,6 @@
-"""Random bytes and damaged packets: nothing escapes, and the pieces they come in make no difference; a million in tests/broker/fuzz.py."""
+"""Random bytes and damaged packets: nothing escapes, and the pieces they come in make no
+difference; a million in tests/broker/fuzz.py.
+"""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,15 @@ from tests.broker.streams import PACKETS, Manner, feed
 @st.composite
 def damaged(draw: st.DrawFn, version: Version) -> bytes:
     """A few packets, with some bytes changed, put in or left out."""
-    data = bytearray(b"".join(draw(st.lists(st.one_of(st.sampled_from(PACKETS[version]), st.binary(max_size=6)), max_size=5))))
+    data = bytearray(
+        b"".join(
+            draw(
+                st.lists(
+                    st.one_of(st.sampled_from(PACKETS[version]), st.binary(max_size=6)), max_size=5
+                )
+            )
+        )
+    )
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(data)))
         data[at : at + draw(st.integers(0, 2))] = draw(st.binary(max_size=2))
@@ -23,8 +33,12 @@ VERSIONS = st.sampled_from(list(Version))
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), VERSIONS, st.booleans())
-def test_the_pieces_that_bytes_come_in_make_no_difference(data: st.DataObject, version: Version, kept: bool) -> None:
-    """On a disk that commits at the end, since an answer that waits for it is dropped when the client is closed meanwhile."""
+def test_the_pieces_that_bytes_come_in_make_no_difference(
+    data: st.DataObject, version: Version, kept: bool
+) -> None:
+    """On a disk that commits at the end, since an answer that waits for it is dropped when the
+    client is closed meanwhile.
+    """
     stream = data.draw(damaged(version))
     whole = feed(World(), stream, Manner(version, True, kept, singly=False, slow=True))
     assert feed(World(), stream, Manner(version, True, kept, singly=True, slow=True)) == whole

@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.mqtt.packets import Puback, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription, Unsuback, Unsubscribe, Version
+from gateway.mqtt.packets import (
+    Puback,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.topics import topic_filter_problem, topic_matches
@@ -15,21 +26,58 @@ VERSIONS = pytest.mark.parametrize("version", [V4, V5])
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.8.4-1", "MQTT-3.8.4-2", "MQTT-3.8.4-5", "MQTT-3.8.4-6", "MQTT-3.8.4-7", "MQTT-3.9.3-1", "MQTT-2.2.1-6"),
-    *("311:MQTT-3.8.4-1", "311:MQTT-3.8.4-2", "311:MQTT-3.8.4-4", "311:MQTT-3.8.4-5", "311:MQTT-3.9.3-1", "311:MQTT-2.3.1-7"),
+    *(
+        "MQTT-3.8.4-1",
+        "MQTT-3.8.4-2",
+        "MQTT-3.8.4-5",
+        "MQTT-3.8.4-6",
+        "MQTT-3.8.4-7",
+        "MQTT-3.9.3-1",
+        "MQTT-2.2.1-6",
+    ),
+    *(
+        "311:MQTT-3.8.4-1",
+        "311:MQTT-3.8.4-2",
+        "311:MQTT-3.8.4-4",
+        "311:MQTT-3.8.4-5",
+        "311:MQTT-3.9.3-1",
+        "311:MQTT-2.3.1-7",
+    ),
 )
 @VERSIONS
 def test_suback_says_for_each_filter_in_order_what_was_granted(version: Version) -> None:
     client = World(subscriptions=3).accepted("c", version=version)
-    wanted = [Subscription("a", 2), Subscription("b", 0), Subscription("a", 1), Subscription("c/#", 1), Subscription("one/too/many", 1)]
+    wanted = [
+        Subscription("a", 2),
+        Subscription("b", 0),
+        Subscription("a", 1),
+        Subscription("c/#", 1),
+        Subscription("one/too/many", 1),
+    ]
     client.send(Subscribe(77, wanted))
     failure = R.QUOTA_EXCEEDED if version == V5 else R.UNSPECIFIED_ERROR
-    assert client.take(Suback) == Suback(77, [R.GRANTED_QOS_2, R.GRANTED_QOS_0, R.GRANTED_QOS_1, R.GRANTED_QOS_1, failure])
+    assert client.take(Suback) == Suback(
+        77, [R.GRANTED_QOS_2, R.GRANTED_QOS_0, R.GRANTED_QOS_1, R.GRANTED_QOS_1, failure]
+    )
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.10.4-1", "MQTT-3.10.4-2", "MQTT-3.10.4-4", "MQTT-3.10.4-5", "MQTT-3.10.4-6", "MQTT-3.11.3-1", "MQTT-2.2.1-6"),
-    *("311:MQTT-3.10.4-1", "311:MQTT-3.10.4-2", "311:MQTT-3.10.4-4", "311:MQTT-3.10.4-5", "311:MQTT-3.10.4-6"),
+    *(
+        "MQTT-3.10.4-1",
+        "MQTT-3.10.4-2",
+        "MQTT-3.10.4-4",
+        "MQTT-3.10.4-5",
+        "MQTT-3.10.4-6",
+        "MQTT-3.11.3-1",
+        "MQTT-2.2.1-6",
+    ),
+    *(
+        "311:MQTT-3.10.4-1",
+        "311:MQTT-3.10.4-2",
+        "311:MQTT-3.10.4-4",
+        "311:MQTT-3.10.4-5",
+        "311:MQTT-3.10.4-6",
+    ),
 )
 @VERSIONS
 def test_unsuback_answers_every_filter_and_only_equal_ones_end(version: Version) -> None:
@@ -64,7 +112,11 @@ def test_deliveries_that_have_begun_are_completed_after_unsubscribe(version: Ver
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_the_same_filter_again_replaces_the_subscription(version: Version, power_cut: bool) -> None:
     world = World()
-    options = {"version": version, "clean": False, "properties": {P.SESSION_EXPIRY_INTERVAL: 99} if version == V5 else None}
+    options = {
+        "version": version,
+        "clean": False,
+        "properties": {P.SESSION_EXPIRY_INTERVAL: 99} if version == V5 else None,
+    }
     client = world.accepted("c", **options)
     world.accepted().publish("t", "kept", retain=True)
     for qos in (2, 1):
@@ -78,7 +130,9 @@ def test_the_same_filter_again_replaces_the_subscription(version: Version, power
     assert client.received == []
 
 
-@pytest.mark.mqtt("MQTT-3.3.4-2", "MQTT-3.3.4-3", "MQTT-3.3.4-4", "MQTT-3.3.4-5", "311:MQTT-3.3.5-1")
+@pytest.mark.mqtt(
+    "MQTT-3.3.4-2", "MQTT-3.3.4-3", "MQTT-3.3.4-4", "MQTT-3.3.4-5", "311:MQTT-3.3.5-1"
+)
 def test_overlapping_subscriptions_give_one_copy_at_the_highest_qos_with_all_identifiers() -> None:
     world = World()
     client = world.accepted("c")
@@ -120,7 +174,10 @@ def test_no_local_keeps_a_clients_own_messages_away(power_cut: bool) -> None:
     client.publish("t/x", "own")
     client.publish("t/echo", "echo", qos=1)
     world.accepted().publish("t/x", "foreign")
-    assert [(packet.payload, packet.qos) for packet in client.take_all(Publish)] == [(b"echo", 0), (b"foreign", 0)]
+    assert [(packet.payload, packet.qos) for packet in client.take_all(Publish)] == [
+        (b"echo", 0),
+        (b"foreign", 0),
+    ]
 
 
 def test_all_that_a_durable_client_asks_for_is_on_disk_before_the_answer() -> None:
@@ -140,13 +197,23 @@ def test_all_that_a_durable_client_asks_for_is_on_disk_before_the_answer() -> No
 
 
 LEVELS = st.sampled_from(["a", "b", "", "+", "#", "$x", "ü"])
-FILTERS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(lambda text: topic_filter_problem(text) is None)
-NAMES = st.lists(st.sampled_from(["a", "b", "", "$x", "ü"]), min_size=1, max_size=4).map("/".join).filter(bool)
+FILTERS = (
+    st.lists(LEVELS, min_size=1, max_size=4)
+    .map("/".join)
+    .filter(lambda text: topic_filter_problem(text) is None)
+)
+NAMES = (
+    st.lists(st.sampled_from(["a", "b", "", "$x", "ü"]), min_size=1, max_size=4)
+    .map("/".join)
+    .filter(bool)
+)
 
 
 @pytest.mark.mqtt("MQTT-4.7.2-1", "MQTT-4.7.3-4")
 @given(st.lists(st.tuples(FILTERS, st.booleans()), max_size=12), NAMES)
-def test_the_tree_finds_what_the_rules_of_matching_say(steps: list[tuple[str, bool]], name: str) -> None:
+def test_the_tree_finds_what_the_rules_of_matching_say(
+    steps: list[tuple[str, bool]], name: str
+) -> None:
     world = World()
     clients = {}
     for topic_filter, keep in steps:
@@ -181,7 +248,9 @@ def test_members_of_a_shared_subscription_take_turns(qos: int, burst: bool) -> N
     packets = [Publish("t", b"%02d" % number, qos, number if qos else 0) for number in range(1, 30)]
     publisher.send(*packets) if burst else [publisher.send(packet) for packet in packets]
     assert [len(member.payloads) for member in members] == [10, 10, 10]
-    assert sorted(payload for member in members for payload in member.payloads) == [b"%02d" % number for number in range(30)]
+    assert sorted(payload for member in members for payload in member.payloads) == [
+        b"%02d" % number for number in range(30)
+    ]
     assert len(alone.payloads) == 60
 
 
@@ -214,7 +283,9 @@ def test_each_member_of_a_shared_subscription_keeps_its_qos() -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.8.2-4", "MQTT-4.8.2-5")
-def test_a_shared_qos_2_delivery_that_was_cut_off_is_completed_with_the_same_client_or_nobody() -> None:
+def test_a_shared_qos_2_delivery_that_was_cut_off_is_completed_with_the_same_client_or_nobody() -> (
+    None
+):
     world = World()
     first = world.durable("first")
     first.subscribe("$share/g/t")
@@ -224,7 +295,9 @@ def test_a_shared_qos_2_delivery_that_was_cut_off_is_completed_with_the_same_cli
     first.drop()
     assert second.payloads == []
     assert world.durable("first").take(Publish).dup
-    world.clients[world.broker.sessions["first"].connection].disconnect(R.NORMAL_DISCONNECTION, {P.SESSION_EXPIRY_INTERVAL: 0})
+    world.clients[world.broker.sessions["first"].connection].disconnect(
+        R.NORMAL_DISCONNECTION, {P.SESSION_EXPIRY_INTERVAL: 0}
+    )
     assert second.payloads == []
 
 

@@ -10,7 +10,9 @@ from tests.broker.harness import World
 
 
 def figures(packets: list[Publish]) -> dict[str, str]:
-    return {packet.topic.removeprefix("$SYS/broker/"): packet.payload.decode() for packet in packets}
+    return {
+        packet.topic.removeprefix("$SYS/broker/"): packet.payload.decode() for packet in packets
+    }
 
 
 def test_a_new_subscriber_gets_every_figure_as_a_retained_message() -> None:
@@ -26,7 +28,11 @@ def test_a_new_subscriber_gets_every_figure_as_a_retained_message() -> None:
     found = figures(packets)
     assert found["version"].startswith("onceway version ")
     assert found["uptime"] == "1 seconds"
-    assert (found["clients/total"], found["clients/connected"], found["clients/disconnected"]) == ("3", "2", "1")
+    assert (found["clients/total"], found["clients/connected"], found["clients/disconnected"]) == (
+        "3",
+        "2",
+        "1",
+    )
     assert (found["messages/received"], found["publish/messages/received"]) == ("1", "1")
     assert (found["retained messages/count"], found["spool/messages/count"]) == ("1", "1")
     assert int(found["bytes/received"]) > 0 < int(found["bytes/sent"])
@@ -42,7 +48,11 @@ def test_a_subscriber_hears_what_has_changed_each_interval() -> None:
     assert not client.take_all(Publish)
     world.sleep(1)
     (packet,) = client.take_all(Publish)
-    assert (packet.topic, packet.payload, packet.retain) == ("$SYS/broker/uptime", b"11 seconds", False)
+    assert (packet.topic, packet.payload, packet.retain) == (
+        "$SYS/broker/uptime",
+        b"11 seconds",
+        False,
+    )
 
 
 @pytest.mark.parametrize("version", list(Version))
@@ -66,14 +76,21 @@ def test_nothing_of_them_goes_to_the_disk_or_into_the_spool() -> None:
     world.sleep(10)
     assert shared.take_all(Publish)
     assert len(world.commits) == commits
-    assert world.rows("SELECT count(*) FROM spool") == world.rows("SELECT count(*) FROM retained") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM spool")
+        == world.rows("SELECT count(*) FROM retained")
+        == [(0,)]
+    )
     assert world.broker.retained.count == 0
     with pytest.raises(ConfigError, match="own figures do not go up"):
         parse({"spool": {"topics": ["$SYS/#"]}}, "here")
 
 
 def test_an_acl_says_who_reads_them_and_nobody_writes_there() -> None:
-    acl = [AclSection(clients=["admin"], read=["$SYS/#"], write=["#", "$SYS/#"]), AclSection(clients=["guest"], read=["#"])]
+    acl = [
+        AclSection(clients=["admin"], read=["$SYS/#"], write=["#", "$SYS/#"]),
+        AclSection(clients=["guest"], read=["#"]),
+    ]
     world = World(acl=acl)
     world.sleep(1)
     admin, guest = world.accepted("admin"), world.accepted("guest")
@@ -105,7 +122,9 @@ def test_nobody_looks_while_nobody_wants_to_know(monkeypatch: pytest.MonkeyPatch
 
 def test_an_interval_of_0_makes_none() -> None:
     world = World()
-    world.broker.config = world.config.model_copy(update={"gateway": GatewaySection(sys_interval_s=0)})
+    world.broker.config = world.config.model_copy(
+        update={"gateway": GatewaySection(sys_interval_s=0)}
+    )
     world.broker.system = SystemTopics(world.broker)
     client = world.accepted()
     client.subscribe("$SYS/#")

@@ -22,7 +22,9 @@ def delayed(seconds: int) -> Properties:
     return {P.WILL_DELAY_INTERVAL: seconds}
 
 
-@pytest.mark.mqtt("MQTT-3.1.2-7", "MQTT-3.1.2-8", "MQTT-3.1.2-10", "311:MQTT-3.1.2-8", "311:MQTT-3.1.2-10")
+@pytest.mark.mqtt(
+    "MQTT-3.1.2-7", "MQTT-3.1.2-8", "MQTT-3.1.2-10", "311:MQTT-3.1.2-8", "311:MQTT-3.1.2-10"
+)
 @pytest.mark.parametrize("version", [V3, V4, V5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_will_is_published_once_when_the_line_breaks(version: Version, qos: int) -> None:
@@ -100,7 +102,11 @@ def test_a_delay_holds_the_will_back_and_a_new_connection_cancels_it(back_after:
 def test_a_delay_is_over_when_the_session_ends(end: str) -> None:
     world = World()
     watching = watcher(world)
-    client = world.accepted("c", properties={P.SESSION_EXPIRY_INTERVAL: 10}, will=Will("will", b"gone", properties=delayed(100)))
+    client = world.accepted(
+        "c",
+        properties={P.SESSION_EXPIRY_INTERVAL: 10},
+        will=Will("will", b"gone", properties=delayed(100)),
+    )
     client.drop()
     assert watching.payloads == []
     if end == "expiry":
@@ -130,9 +136,15 @@ def test_a_power_cut_of_the_gateway_ends_all_connections(kept: bool, delay: int)
 
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.mqtt("MQTT-3.1.3-10")
-def test_a_will_carries_its_properties_and_its_expiry_counts_from_its_publication(power_cut: bool) -> None:
+def test_a_will_carries_its_properties_and_its_expiry_counts_from_its_publication(
+    power_cut: bool,
+) -> None:
     world = World()
-    properties = {P.CONTENT_TYPE: "text/plain", P.USER_PROPERTY: [("b", "1"), ("a", "2")], P.MESSAGE_EXPIRY_INTERVAL: 60}
+    properties = {
+        P.CONTENT_TYPE: "text/plain",
+        P.USER_PROPERTY: [("b", "1"), ("a", "2")],
+        P.MESSAGE_EXPIRY_INTERVAL: 60,
+    }
     watching = watcher(world)
     world.durable("c", will=Will("will", b"gone", 1, properties=properties | delayed(100))).drop()
     world.sleep(50)

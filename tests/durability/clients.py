@@ -1,7 +1,9 @@
-"""Publishers and subscribers that keep their state through any outage of the gateway, as the standard wants them to.
+"""Publishers and subscribers that keep their state through any outage of the gateway, as the
+standard wants them to.
 
-In: a port. Out: what was published, what was promised (PUBACK, PUBREC) and what was delivered, by the publisher's count. A payload is
-`NAME:NUMBER`, numbers from 0 on, so what is missing, twice or out of order shows.
+In: a port. Out: what was published, what was promised (PUBACK, PUBREC) and what was delivered, by
+the publisher's count. A payload is `NAME:NUMBER`, numbers from 0 on, so what is missing, twice or
+out of order shows.
 """
 
 import asyncio
@@ -62,7 +64,9 @@ class Line(asyncio.Protocol):
 
 
 class Client(ABC):
-    """A client with a session that never expires. known: the gateway has promised to keep the session. changed: set when something came."""
+    """A client with a session that never expires. known: the gateway has promised to keep the
+    session. changed: set when something came.
+    """
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:
         self.name = name
@@ -77,8 +81,19 @@ class Client(ABC):
         """Connect and wait for CONNACK."""
         loop = asyncio.get_running_loop()
         self._connected = loop.create_future()
-        _, self.line = await loop.create_connection(lambda: Line(self.version, self._taken), "127.0.0.1", port)
-        self.line.send([Connect(self.name, self.version, False, properties=FOREVER if self.version == Version.V5 else None)])
+        _, self.line = await loop.create_connection(
+            lambda: Line(self.version, self._taken), "127.0.0.1", port
+        )
+        self.line.send(
+            [
+                Connect(
+                    self.name,
+                    self.version,
+                    False,
+                    properties=FOREVER if self.version == Version.V5 else None,
+                )
+            ]
+        )
         await asyncio.wait_for(self._connected, 20)
 
     def drop(self) -> None:
@@ -124,9 +139,13 @@ class Client(ABC):
 
 
 class Publisher(Client):
-    """published: how many have been sent at least once. promised: how many were acknowledged. going: it sends new ones."""
+    """published: how many have been sent at least once. promised: how many were acknowledged.
+    going: it sends new ones.
+    """
 
-    def __init__(self, name: str, version: Version, faults: Faults, qos: int, size: int = 32) -> None:
+    def __init__(
+        self, name: str, version: Version, faults: Faults, qos: int, size: int = 32
+    ) -> None:
         super().__init__(name, version, faults)
         self.qos = qos
         self.size = size
@@ -148,7 +167,9 @@ class Publisher(Client):
 
     def resume(self) -> list[Packet]:
         return [
-            Pubrel(identifier) if sent is None else Publish(sent.topic, sent.payload, self.qos, identifier, dup=True)
+            Pubrel(identifier)
+            if sent is None
+            else Publish(sent.topic, sent.payload, self.qos, identifier, dup=True)
             for identifier, sent in self._flights.items()
         ]
 
@@ -174,7 +195,9 @@ class Publisher(Client):
         """Refused: nothing was promised, so the same goes out once more, later."""
         line, sent = self.line, self._flights[identifier]
         assert sent is not None
-        asyncio.get_running_loop().call_later(0.05, lambda: line.send([sent]) if line is self.line and line is not None else None)
+        asyncio.get_running_loop().call_later(
+            0.05, lambda: line.send([sent]) if line is self.line and line is not None else None
+        )
 
     def more(self) -> list[Packet]:
         fresh: list[Packet] = []
@@ -183,15 +206,18 @@ class Publisher(Client):
             if self._next_id in self._flights:
                 continue
             payload = f"{self.name}:{self.published}".encode().ljust(self.size)
-            packet = self._flights[self._next_id] = Publish(f"load/{self.name}", payload, self.qos, self._next_id)
+            packet = self._flights[self._next_id] = Publish(
+                f"load/{self.name}", payload, self.qos, self._next_id
+            )
             self.published += 1
             fresh.append(packet)
         return fresh
 
 
 class Subscriber(Client):
-    """Takes everything at QoS 2, and keeps the packet identifiers between PUBLISH and PUBREL. ledger: what was delivered. held back: how
-    many QoS 2 messages came again and went nowhere."""
+    """Takes everything at QoS 2, and keeps the packet identifiers between PUBLISH and PUBREL.
+    ledger: what was delivered. held back: how many QoS 2 messages came again and went nowhere.
+    """
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:
         super().__init__(name, version, faults)

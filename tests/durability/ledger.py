@@ -1,6 +1,7 @@
 """Who got what: the checker.
 
-In: arrivals, as publisher's name and number (0, 1, 2, … in the order published). Out: `faults`, in words: twice, out of order, missing.
+In: arrivals, as publisher's name and number (0, 1, 2, … in the order published). Out: `faults`, in
+words: twice, out of order, missing.
 """
 
 from collections import Counter
@@ -9,7 +10,9 @@ Faults = list[str]
 
 
 class Ledger:
-    """What arrived at one place. repeats: arrivals beyond the first of messages that may come again (QoS 1)."""
+    """What arrived at one place. repeats: arrivals beyond the first of messages that may come again
+    (QoS 1).
+    """
 
     def __init__(self, place: str, faults: Faults) -> None:
         self.place = place
@@ -41,6 +44,8 @@ class Ledger:
     def settle(self, name: str, published: int) -> None:
         """Everything below `published` has to be there now."""
         if missing := self.missing(name, published):
-            self._faults.append(f"{self.place}: {len(missing)} of {name} never came, the first {missing[0]}")
+            self._faults.append(
+                f"{self.place}: {len(missing)} of {name} never came, the first {missing[0]}"
+            )
         self._settled[name] = published
         self._came[name] = Counter()

@@ -1,8 +1,11 @@
-"""Power cuts and kills by the hundred: `python -m tests.durability.outages --cuts 200 --kills 100 --seed 1`.
+"""Power cuts and kills by the hundred: `python -m tests.durability.outages --cuts 200 --kills 100
+--seed 1`.
 
-Each part is a site of its own that goes down a dozen times (`site.py`). Power cuts need root and loop devices; without, they are left
-out, and the run says so. It ends with a table of what was met, so that a run in which nothing was under way at any cut does not look like
-a proof. Exit 1 when a promise is broken, with the seed that shows it (the moments depend on the machine as well: run it a few times).
+Each part is a site of its own that goes down a dozen times (`site.py`). Power cuts need root and
+loop devices; without, they are left out, and the run says so. It ends with a table of what was met,
+so that a run in which nothing was under way at any cut does not look like a proof. Exit 1 when a
+promise is broken, with the seed that shows it (the moments depend on the machine as well: run it a
+few times).
 """
 
 import argparse
@@ -26,7 +29,8 @@ async def run(kind: str, times: int, seed: int, reached: Counter[str]) -> list[s
     done = 0
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # so that disks are unmounted
+    # so that disks are unmounted
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
     def progress() -> None:
         nonlocal done
@@ -74,8 +78,13 @@ def main() -> int:
     print(f"  {'broken promises':42} {len(faults):10,}")
     for fault in faults[:20]:
         print(fault, file=sys.stderr)
-    never = [name for name in ("in the middle of a publication", "while the gateway started", "log not empty") if not reached[name]]
-    never = never if arguments.cuts + arguments.kills >= 50 else []  # few outages may miss some of it
+    never = [
+        name
+        for name in ("in the middle of a publication", "while the gateway started", "log not empty")
+        if not reached[name]
+    ]
+    # few outages may miss some of it
+    never = never if arguments.cuts + arguments.kills >= 50 else []
     if never:
         print(f"never met: {', '.join(never)}", file=sys.stderr)
     return 1 if faults or never else 0

@@ -1,4 +1,6 @@
-"""A gateway with a fault of our making, to see that the checker finds it: `python -m tests.durability.sabotage FAULT gateway run …`."""
+"""A gateway with a fault of our making, to see that the checker finds it: `python -m
+tests.durability.sabotage FAULT gateway run …`.
+"""
 
 import sqlite3
 import sys
@@ -45,11 +47,15 @@ def early_ack() -> None:
 
     writer.apply = slowly  # type: ignore[attr-defined]
     real = Connection.send
-    Connection.send = lambda self, packets, commit=0, acknowledgements=0: real(self, packets, 0, acknowledgements)  # type: ignore[method-assign]
+    Connection.send = lambda self, packets, commit=0, acknowledgements=0: real(
+        self, packets, 0, acknowledgements
+    )  # type: ignore[method-assign]
 
 
 def forgotten_identifiers() -> None:
-    """Packet identifiers of received messages that are in memory only; and acknowledgements so slow that a kill meets some on their way."""
+    """Packet identifiers of received messages that are in memory only; and acknowledgements so slow
+    that a kill meets some on their way.
+    """
     real = Changes.seal
 
     def slowly(database: sqlite3.Connection, commit: Commit) -> float:

@@ -1,8 +1,10 @@
 """A gateway under load that goes down again and again, and what has to be true after each time.
 
-In: a data directory, on any disk. Out: `faults`, and `reached`, which says what the outages met. Publishers at QoS 1 and 2 and subscribers
-that stay connected or come only now and then, of MQTT 5 and 3.1.1. After each outage everybody comes back with what he remembers, what is
-in flight comes to its end, and then every message must be at every subscriber and in the spool: at QoS 2 once and in order.
+In: a data directory, on any disk. Out: `faults`, and `reached`, which says what the outages met.
+Publishers at QoS 1 and 2 and subscribers that stay connected or come only now and then, of MQTT 5
+and 3.1.1. After each outage everybody comes back with what he remembers, what is in flight comes to
+its end, and then every message must be at every subscriber and in the spool: at QoS 2 once and in
+order.
 """
 
 import asyncio
@@ -28,9 +30,18 @@ AGAIN = 0.3
 
 
 class Site:
-    """program: what runs the gateway, for `sys.executable`. patience: seconds until what has not come is called lost."""
+    """program: what runs the gateway, for `sys.executable`. patience: seconds until what has not
+    come is called lost.
+    """
 
-    def __init__(self, data: Path, seed: int, *, program: tuple[str, ...] = ("-m", "gateway"), patience: float = 30) -> None:
+    def __init__(
+        self,
+        data: Path,
+        seed: int,
+        *,
+        program: tuple[str, ...] = ("-m", "gateway"),
+        patience: float = 30,
+    ) -> None:
         self.data = data
         self.faults: Faults = []
         self.reached: Counter[str] = Counter()
@@ -83,11 +94,21 @@ class Site:
         await self._gateway.ready()
 
     async def _spawn(self) -> GatewayProcess:
-        return await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(self.data), program=self._program)
+        return await start(
+            "--listen",
+            "127.0.0.1:0",
+            "--anonymous",
+            "--data",
+            str(self.data),
+            program=self._program,
+        )
 
-    async def outages(self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None) -> None:
-        """From the first start to a clean stop, with so many power cuts, or kills where there is no `disk`; fewer when a promise is
-        broken before."""
+    async def outages(
+        self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None
+    ) -> None:
+        """From the first start to a clean stop, with so many power cuts, or kills where there is no
+        `disk`; fewer when a promise is broken before.
+        """
         try:
             await self.open()
             while times and not self.faults:
@@ -100,7 +121,9 @@ class Site:
             await self.abandon()
 
     async def outage(self, disk: LoopDisk | None) -> None:
-        """Load, then a power cut at some moment, or kill -9 where there is no `disk`; now and then another while the gateway starts."""
+        """Load, then a power cut at some moment, or kill -9 where there is no `disk`; now and then
+        another while the gateway starts.
+        """
         await self._load()
         await self._down(disk)
         self.reached["power cuts" if disk else "kills"] += 1
@@ -136,7 +159,9 @@ class Site:
             await asyncio.sleep(0.01)  # what it has sent arrives: those promises count, too
             copy = await asyncio.to_thread(disk.freeze)
         for publisher in self._publishers:
-            self.reached["in the middle of a publication"] += publisher.going and publisher.flying > 0
+            self.reached["in the middle of a publication"] += (
+                publisher.going and publisher.flying > 0
+            )
             publisher.going = False
         for client in self._clients:
             client.drop()
@@ -145,7 +170,9 @@ class Site:
             disk.restart(copy)
 
     async def _settle(self) -> None:
-        """Everybody comes back, what is in flight comes to its end, and then everything has to be everywhere."""
+        """Everybody comes back, what is in flight comes to its end, and then everything has to be
+        everywhere.
+        """
         for client in self._clients:
             await client.connect(self._port)
         try:
@@ -153,18 +180,26 @@ class Site:
                 for publisher in self._publishers:
                     await _until(publisher, lambda publisher=publisher: not publisher.flying)  # type: ignore[misc]
                 for subscriber in (*self._present, self._away):
-                    await _until(subscriber, lambda subscriber=subscriber: not self._lacks(subscriber))  # type: ignore[misc]
+                    await _until(
+                        subscriber, lambda subscriber=subscriber: not self._lacks(subscriber)
+                    )  # type: ignore[misc]
         except TimeoutError:
             self.faults.append(f"not at rest after {self._patience} s")
         await asyncio.sleep(0.02)  # what came twice would come now
         self._away.drop()
         await asyncio.to_thread(self._read_spool)
         for publisher in self._publishers:
-            for ledger in (self._spool, *(subscriber.ledger for subscriber in (*self._present, self._away))):
+            for ledger in (
+                self._spool,
+                *(subscriber.ledger for subscriber in (*self._present, self._away)),
+            ):
                 ledger.settle(publisher.name, publisher.published)
 
     def _lacks(self, subscriber: Subscriber) -> bool:
-        return any(subscriber.ledger.missing(publisher.name, publisher.published) for publisher in self._publishers)
+        return any(
+            subscriber.ledger.missing(publisher.name, publisher.published)
+            for publisher in self._publishers
+        )
 
     def _read_spool(self) -> None:
         """Take the rows away, as the uplink does."""
@@ -183,8 +218,12 @@ class Site:
         return self.reached + Counter(
             {
                 "messages acknowledged": sum(publisher.promised for publisher in self._publishers),
-                "QoS 2 repeats that subscribers held back": sum(subscriber.held_back for subscriber in subscribers),
-                "QoS 1 messages that came again": sum(subscriber.ledger.repeats for subscriber in subscribers),
+                "QoS 2 repeats that subscribers held back": sum(
+                    subscriber.held_back for subscriber in subscribers
+                ),
+                "QoS 1 messages that came again": sum(
+                    subscriber.ledger.repeats for subscriber in subscribers
+                ),
             }
         )
 

@@ -1,4 +1,6 @@
-"""A disk that is really full (a small tmpfs): what is refused, what goes on, and that it ends by itself."""
+"""A disk that is really full (a small tmpfs): what is refused, what goes on, and that it ends by
+itself.
+"""
 
 import asyncio
 import os
@@ -9,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connect,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import FILE, connect
@@ -40,7 +53,9 @@ def arguments(disk: SmallDisk, tmp_path: Path) -> tuple[str, str]:
 
 
 async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]:
-    """Publish until one message is refused, or so many were taken. Returns those that were taken, and the last answer."""
+    """Publish until one message is refused, or so many were taken. Returns those that were taken,
+    and the last answer.
+    """
     taken: list[bytes] = []
     while len(taken) < count:
         payload = b"%05d" % len(taken) + bytes(100_000)
@@ -61,7 +76,9 @@ async def publish_until_taken(publisher: Wire, packet: Publish) -> None:
     assert reason == ReasonCode.SUCCESS
 
 
-async def test_a_full_disk_refuses_and_recovers_and_loses_nothing(disk: SmallDisk, arguments: tuple[str, str]) -> None:
+async def test_a_full_disk_refuses_and_recovers_and_loses_nothing(
+    disk: SmallDisk, arguments: tuple[str, str]
+) -> None:
     async with gateway(disk.mount, *arguments) as running:
         async with client(running.port, "away", expiry=1000) as subscriber:
             await subscriber.subscribe("spool/kept", qos=2)
@@ -91,14 +108,22 @@ async def test_a_full_disk_refuses_and_recovers_and_loses_nothing(disk: SmallDis
             disk.free()
             await publish_until_taken(alone, Publish("spool/kept", b"after", 1, 1))
         await running.end(signal.SIGKILL)
-    async with gateway(disk.mount, *arguments) as running, client(running.port, "away", expiry=1000) as subscriber:
+    async with (
+        gateway(disk.mount, *arguments) as running,
+        client(running.port, "away", expiry=1000) as subscriber,
+    ):
         messages = [message.payload for message in await collect(subscriber, len(promised) + 2)]
         assert sorted(messages) == sorted([b"first", *promised, b"after"])
         assert await running.end() == 0
 
 
-async def test_a_disk_that_messages_fill_takes_them_again_when_they_are_gone(disk: SmallDisk, arguments: tuple[str, str]) -> None:
-    async with gateway(disk.mount, *arguments) as running, wire(running.port, Connect("fast")) as fast:
+async def test_a_disk_that_messages_fill_takes_them_again_when_they_are_gone(
+    disk: SmallDisk, arguments: tuple[str, str]
+) -> None:
+    async with (
+        gateway(disk.mount, *arguments) as running,
+        wire(running.port, Connect("fast")) as fast,
+    ):
         async with client(running.port, "away", expiry=1000) as subscriber:
             await subscriber.subscribe("spool/kept", qos=1)
         for first in ([], [b"again"]):
@@ -106,18 +131,25 @@ async def test_a_disk_that_messages_fill_takes_them_again_when_they_are_gone(dis
             assert (len(promised) > 10, reason) == (True, ReasonCode.QUOTA_EXCEEDED)
             expected = first + promised
             async with client(running.port, "away", expiry=1000) as subscriber:
-                assert [message.payload for message in await collect(subscriber, len(expected))] == expected
+                assert [
+                    message.payload for message in await collect(subscriber, len(expected))
+                ] == expected
             with closing(connect(disk.mount / "data" / FILE)) as database:
                 database.execute("DELETE FROM spool WHERE id > 0")  # as the uplink does
             await publish_until_taken(fast, Publish("spool/kept", b"again", 1, 1))
         assert not any("takes no data" in line for line in running.log)
 
 
-async def test_a_gateway_starts_on_a_full_disk_with_its_reserve_and_without_it_says_so(disk: SmallDisk, arguments: tuple[str, str]) -> None:
+async def test_a_gateway_starts_on_a_full_disk_with_its_reserve_and_without_it_says_so(
+    disk: SmallDisk, arguments: tuple[str, str]
+) -> None:
     async with gateway(disk.mount, *arguments) as running:
         await running.end(signal.SIGKILL)
     disk.fill()
-    async with gateway(disk.mount, *arguments) as running, wire(running.port, Connect("c", properties=FOREVER)) as connected:
+    async with (
+        gateway(disk.mount, *arguments) as running,
+        wire(running.port, Connect("c", properties=FOREVER)) as connected,
+    ):
         assert await publish(connected, 1) == ([], ReasonCode.QUOTA_EXCEEDED)
         await running.end(signal.SIGKILL)
     disk.fill()

@@ -1,4 +1,6 @@
-"""A subscriber that never reads costs itself alone: everybody else is served, and memory stays where its bounds are."""
+"""A subscriber that never reads costs itself alone: everybody else is served, and memory stays
+where its bounds are.
+"""
 
 from pathlib import Path
 
@@ -23,7 +25,9 @@ def resident(running: GatewayProcess) -> int:
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept session", "clean session"])
 @pytest.mark.parametrize("qos", [0, 1])
-async def test_a_subscriber_that_never_reads_costs_itself_alone(tmp_path: Path, qos: int, kept: bool) -> None:
+async def test_a_subscriber_that_never_reads_costs_itself_alone(
+    tmp_path: Path, qos: int, kept: bool
+) -> None:
     config = tmp_path / "gateway.toml"
     data = f'[gateway]\ndata = "{tmp_path / "data"}"\n[spool]\ntopics = ["spool/#"]\n'
     config.write_text(f'{data}{LIMITS}[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n')
@@ -40,12 +44,19 @@ async def test_a_subscriber_that_never_reads_costs_itself_alone(tmp_path: Path, 
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
         before = resident(running)
         for first in range(0, MESSAGES, 100):
-            publisher.send(*(Publish("t", b"%06d" % number + PAYLOAD, 1, number % 100 + 1) for number in range(first, first + 100)))
+            publisher.send(
+                *(
+                    Publish("t", b"%06d" % number + PAYLOAD, 1, number % 100 + 1)
+                    for number in range(first, first + 100)
+                )
+            )
             for number in range(first, first + 100):
                 packet = await reader.take(Publish)
                 assert int(packet.payload[:6]) == number
                 if packet.qos == 1:
                     reader.send(Puback(packet.packet_id))
                 await publisher.take(Puback)
-        assert resident(running) - before < 16_000_000, f"{MESSAGES * len(PAYLOAD)} bytes were published"
+        assert resident(running) - before < 16_000_000, (
+            f"{MESSAGES * len(PAYLOAD)} bytes were published"
+        )
         assert await running.end() == 0

@@ -1,4 +1,6 @@
-"""A few power cuts and kills under load; hundreds of them: `python -m tests.durability.outages`. And that the checker would notice."""
+"""A few power cuts and kills under load; hundreds of them: `python -m tests.durability.outages`.
+And that the checker would notice.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +40,9 @@ def sabotaged(data: Path, fault: str, patience: float) -> Site:
 
 
 @pytest.mark.parametrize("fault", ["no sync", "early ack"])
-async def test_the_checker_finds_a_gateway_that_breaks_its_promises_at_a_power_cut(disk: LoopDisk, fault: str) -> None:
+async def test_the_checker_finds_a_gateway_that_breaks_its_promises_at_a_power_cut(
+    disk: LoopDisk, fault: str
+) -> None:
     site = sabotaged(disk.mount / "data", fault, patience=2)
     await site.outages(10, disk)
     assert site.faults

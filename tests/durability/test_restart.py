@@ -1,8 +1,10 @@
-"""What a commit holds is there after a restart, whatever came before it and whatever was lost behind it.
+"""What a commit holds is there after a restart, whatever came before it and whatever was lost
+behind it.
 
-Clients subscribe, publish, retain, leave wills, go away and stay away, in an order that hypothesis draws; the disk commits when it likes,
-and the power is cut. The model is what the broker held in memory at the last commit, so a change that no commit takes along shows. What is
-in the queues is looked at in the end: payloads are numbered, and as many as are due have to come, in order.
+Clients subscribe, publish, retain, leave wills, go away and stay away, in an order that hypothesis
+draws; the disk commits when it likes, and the power is cut. The model is what the broker held in
+memory at the last commit, so a change that no commit takes along shows. What is in the queues is
+looked at in the end: payloads are numbered, and as many as are due have to come, in order.
 """
 
 from copy import deepcopy
@@ -12,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.broker.broker import Broker
-from gateway.mqtt.packets import Disconnect, Publish, Pubrel, Subscribe, Subscription, Unsubscribe, Will
+from gateway.mqtt.packets import (
+    Disconnect,
+    Publish,
+    Pubrel,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Will,
+)
 from gateway.mqtt.properties import PropertyId as P
 from tests.broker.harness import FOREVER, Client, World
 
@@ -24,11 +34,33 @@ EXPIRIES = (100, 1000, 0xFFFF_FFFF)
 client = st.sampled_from(CLIENTS)
 payload = st.binary(max_size=40)
 OPERATIONS = st.one_of(
-    st.tuples(st.just("connect"), client, st.sampled_from(EXPIRIES), st.none() | st.tuples(st.sampled_from(TOPICS), st.integers(0, 200))),
+    st.tuples(
+        st.just("connect"),
+        client,
+        st.sampled_from(EXPIRIES),
+        st.none() | st.tuples(st.sampled_from(TOPICS), st.integers(0, 200)),
+    ),
     st.tuples(st.sampled_from(["drop", "leave", "end"]), client),
-    st.tuples(st.just("subscribe"), client, st.sampled_from(FILTERS), st.integers(0, 2), st.booleans(), st.booleans()),
+    st.tuples(
+        st.just("subscribe"),
+        client,
+        st.sampled_from(FILTERS),
+        st.integers(0, 2),
+        st.booleans(),
+        st.booleans(),
+    ),
     st.tuples(st.just("unsubscribe"), client, st.sampled_from(FILTERS)),
-    *[st.tuples(st.just("publish"), st.sampled_from(TOPICS), st.integers(0, 2), st.booleans(), payload, st.integers(1, 3))] * 3,
+    *[
+        st.tuples(
+            st.just("publish"),
+            st.sampled_from(TOPICS),
+            st.integers(0, 2),
+            st.booleans(),
+            payload,
+            st.integers(1, 3),
+        )
+    ]
+    * 3,
     st.tuples(st.just("clear"), st.sampled_from(TOPICS)),
     st.tuples(st.just("release"), st.integers(1, 20)),
     st.tuples(st.just("sleep"), st.integers(1, 150)),
@@ -42,21 +74,39 @@ def memory(broker: Broker) -> dict[str, Any]:
     sessions = [session for session in broker.sessions.values() if session.durable]
     return {
         "sessions": {
-            item.client: (item.id, item.expiry, None if item.left is None else round(item.left, 3), item.user) for item in sessions
+            item.client: (
+                item.id,
+                item.expiry,
+                None if item.left is None else round(item.left, 3),
+                item.user,
+            )
+            for item in sessions
         },
         "subscriptions": {
             (item.client, name): (sub.qos, sub.no_local, sub.retain_as_published)
             for item in sessions
             for name, sub in item.subscriptions.items()
         },
-        "queues": {item.client: (item.outbound.messages, item.outbound.size, item.outbound.next) for item in sessions},
+        "queues": {
+            item.client: (item.outbound.messages, item.outbound.size, item.outbound.next)
+            for item in sessions
+        },
         "all queues": sum(item.outbound.size for item in sessions),
         "received": {item.client: sorted(item.inbound.received) for item in sessions},
         "retained": {
-            topic: (found.payload, found.qos, found.client) for topic in TOPICS if (found := broker.retained.get(topic)) is not None
+            topic: (found.payload, found.qos, found.client)
+            for topic in TOPICS
+            if (found := broker.retained.get(topic)) is not None
         },
-        "wills": {name: (will.topic, will.delay, None if will.due is None else round(will.due, 3)) for name, will in broker.wills.items()}
-        | {item.session.client: (item.will.topic, item.will.delay, None) for item in broker.connections if item.session and item.will},
+        "wills": {
+            name: (will.topic, will.delay, None if will.due is None else round(will.due, 3))
+            for name, will in broker.wills.items()
+        }
+        | {
+            item.session.client: (item.will.topic, item.will.delay, None)
+            for item in broker.connections
+            if item.session and item.will
+        },
         "spool": (broker.spool.size, broker.spool.next),
     }
 
@@ -84,8 +134,14 @@ class Run:
         getattr(self, name.replace(" ", "_"))(*more)
 
     def connect(self, name: str, expiry: int, will: tuple[str, int] | None) -> None:
-        said = Will(will[0], b"will of " + name.encode(), 1, False, {P.WILL_DELAY_INTERVAL: will[1]}) if will else None
-        self.clients[name] = self.world.connect(name, clean=False, properties={P.SESSION_EXPIRY_INTERVAL: expiry}, will=said)
+        said = (
+            Will(will[0], b"will of " + name.encode(), 1, False, {P.WILL_DELAY_INTERVAL: will[1]})
+            if will
+            else None
+        )
+        self.clients[name] = self.world.connect(
+            name, clean=False, properties={P.SESSION_EXPIRY_INTERVAL: expiry}, will=said
+        )
 
     def drop(self, name: str) -> None:
         if name in self.clients and not self.clients[name].closed:
@@ -99,9 +155,13 @@ class Run:
         self.clients.pop(name, None)
         self.world.connect(name, clean=True).send(Disconnect())
 
-    def subscribe(self, name: str, topic_filter: str, qos: int, no_local: bool, retain: bool) -> None:
+    def subscribe(
+        self, name: str, topic_filter: str, qos: int, no_local: bool, retain: bool
+    ) -> None:
         if name in self.clients:
-            self.clients[name].send(Subscribe(1, [Subscription(topic_filter, qos, no_local, retain, 2)]))
+            self.clients[name].send(
+                Subscribe(1, [Subscription(topic_filter, qos, no_local, retain, 2)])
+            )
 
     def unsubscribe(self, name: str, topic_filter: str) -> None:
         if name in self.clients:

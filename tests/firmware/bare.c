@@ -1,9 +1,13 @@
 /*
- * A chip of libsimavr with nothing around it but its UART 0, for boards that the simulated Uno is not.
+ * A chip of libsimavr with nothing around it but its UART 0, for boards that the simulated Uno is
+ * not.
  *
- *   bare CHIP HZ FIRMWARE.hex                 In, line by line: cycles to run, then bytes for the chip in hexadecimal, or "-".
- *                                             Out, a line for each: the bytes that it has sent, or "-".
- *   bare CHIP HZ LOADER.hex START BAUD LINK   starts at START, in real time, with the simulated Uno's serial port (LINK): opening it resets.
+ *   bare CHIP HZ FIRMWARE.hex                 In, line by line: cycles to run, then bytes for the
+ *                                             chip in hexadecimal, or "-".
+ *                                             Out, a line for each: the bytes that it has sent, or
+ *                                             "-".
+ *   bare CHIP HZ LOADER.hex START BAUD LINK   starts at START, in real time, with the simulated
+ *                                             Uno's serial port (LINK): opening it resets.
  */
 #include <avr_uart.h>
 #include <sim_avr.h>
@@ -33,7 +37,10 @@ static void take_byte(avr_irq_t *irq, uint32_t value, void *context)
 
 static void do_not_wait(avr_t *avr, avr_cycle_count_t cycles) { (void)avr, (void)cycles; }
 
-static void silent(avr_t *avr, const int level, const char *format, va_list arguments) { (void)avr, (void)level, (void)format, (void)arguments; }
+static void silent(avr_t *avr, const int level, const char *format, va_list arguments)
+{
+    (void)avr, (void)level, (void)format, (void)arguments;
+}
 
 static avr_t *start(const char *chip, uint32_t hz, const char *path)
 {
@@ -55,7 +62,8 @@ static avr_t *start(const char *chip, uint32_t hz, const char *path)
     avr_ioctl(avr, AVR_IOCTL_UART_GET_FLAGS('0'), &flags);
     flags &= ~(uint32_t)(AVR_UART_FLAG_STDIO | AVR_UART_FLAG_POLL_SLEEP);
     avr_ioctl(avr, AVR_IOCTL_UART_SET_FLAGS('0'), &flags);
-    avr_irq_register_notify(avr_io_getirq(avr, AVR_IOCTL_UART_GETIRQ('0'), UART_IRQ_OUTPUT), take_byte, NULL);
+    avr_irq_register_notify(
+        avr_io_getirq(avr, AVR_IOCTL_UART_GETIRQ('0'), UART_IRQ_OUTPUT), take_byte, NULL);
     return avr;
 }
 
@@ -65,7 +73,10 @@ static void run(avr_t *avr, avr_cycle_count_t cycles)
         if (avr_run(avr) == cpu_Crashed) exit(2);
 }
 
-static avr_irq_t *receiver(avr_t *avr) { return avr_io_getirq(avr, AVR_IOCTL_UART_GETIRQ('0'), UART_IRQ_INPUT); }
+static avr_irq_t *receiver(avr_t *avr)
+{
+    return avr_io_getirq(avr, AVR_IOCTL_UART_GETIRQ('0'), UART_IRQ_INPUT);
+}
 
 static void press_reset(avr_t *avr)
 {
@@ -113,7 +124,8 @@ int main(int argc, char **argv)
     }
     while (scanf("%lu %2047s", &cycles, hex) == 2) {
         unsigned byte;
-        for (const char *at = hex; sscanf(at, "%2x", &byte) == 1; at += 2) avr_raise_irq(receiver(avr), byte);
+        for (const char *at = hex; sscanf(at, "%2x", &byte) == 1; at += 2)
+            avr_raise_irq(receiver(avr), byte);
         run(avr, cycles);
         for (unsigned i = 0; i < sent_count; i++) printf("%02x", sent[i]);
         puts(sent_count ? "" : "-");

@@ -1,4 +1,6 @@
-"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: what it and a gateway say to one another."""
+"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: what
+it and a gateway say to one another.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -17,10 +19,20 @@ SIM = BUILD.parents[1] / "firmware" / "sim"
 
 def build(folder: Path) -> Path:
     flags, libraries = (
-        subprocess.run(["pkg-config", option, "simavr"], capture_output=True, text=True, check=True).stdout.split()
+        subprocess.run(
+            ["pkg-config", option, "simavr"], capture_output=True, text=True, check=True
+        ).stdout.split()
         for option in ("--cflags", "--libs")
     )
-    options = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", *(flag.replace("-I", "-isystem") for flag in flags)]
+    options = [
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *(flag.replace("-I", "-isystem") for flag in flags),
+    ]
     sources = [Path(__file__).with_suffix(".c"), SIM / "port.c"]
     program = folder / "bare"
     subprocess.run(["gcc", *options, "-I", SIM, "-o", program, *sources, *libraries], check=True)
@@ -35,7 +47,9 @@ def named(firmware: Path, kind: str, folder: Path) -> Path:
     return folder / "patched.hex"
 
 
-def run(chip: "subprocess.Popen[str]", gateway: Gateway, hz: int, seconds: float) -> Iterator[float]:
+def run(
+    chip: "subprocess.Popen[str]", gateway: Gateway, hz: int, seconds: float
+) -> Iterator[float]:
     """Let the chip and the gateway talk, a millisecond at a time; the time, in seconds."""
     assert chip.stdin is not None
     assert chip.stdout is not None

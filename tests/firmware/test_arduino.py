@@ -1,4 +1,6 @@
-"""The firmware folder as an Arduino library: its examples compile with Debian's Arduino core, and what comes out works."""
+"""The firmware folder as an Arduino library: its examples compile with Debian's Arduino core, and
+what comes out works.
+"""
 
 import re
 import subprocess
@@ -30,7 +32,9 @@ SKETCHES = FIRMWARE.parent / "build" / "firmware" / "arduino"
 @pytest.fixture(scope="module", autouse=True)
 def sketches() -> None:
     for folder, target in ((FIRMWARE, "arduino"), (FIRMWARE / "sim", "all")):
-        done = subprocess.run(["make", "-s", "-j2", "-C", folder, target], capture_output=True, text=True)
+        done = subprocess.run(
+            ["make", "-s", "-j2", "-C", folder, target], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -39,7 +43,9 @@ def test_every_example_is_built_for_every_board_of_the_core() -> None:
     examples = {path.stem for path in FIRMWARE.glob("examples/*/*.ino")}
     assert examples == {path.name for path in (FIRMWARE / "examples").iterdir()}
     built = {(path.parent.name, path.stem) for path in SKETCHES.glob("*/*.hex")}
-    assert built == {(board, example) for board in catalogue().keys() - {"nano-old"} for example in examples}
+    assert built == {
+        (board, example) for board in catalogue().keys() - {"nano-old"} for example in examples
+    }
 
 
 async def test_the_sensor_publishes_on_the_arduino_core() -> None:
@@ -47,18 +53,32 @@ async def test_the_sensor_publishes_on_the_arduino_core() -> None:
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize(("kind", "chip"), [("nano", "atmega328p"), ("pro-mini", "atmega328p"), ("mega2560", "atmega2560")])
-def test_it_publishes_on_the_other_boards_under_its_name(kind: str, chip: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "chip"),
+    [("nano", "atmega328p"), ("pro-mini", "atmega328p"), ("mega2560", "atmega2560")],
+)
+def test_it_publishes_on_the_other_boards_under_its_name(
+    kind: str, chip: str, tmp_path: Path
+) -> None:
     gateway, hz = Gateway(), board(kind).clock
-    command = [build(tmp_path), chip, str(hz), named(SKETCHES / kind / "sensor.hex", kind, tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [
+        build(tmp_path),
+        chip,
+        str(hz),
+        named(SKETCHES / kind / "sensor.hex", kind, tmp_path),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert any(gateway.completed >= 2 for _ in run(process, gateway, hz, 30))
     [first, *_] = decode(gateway.deliveries[0].payload) or ()
     assert first.name == "roof-1:boot"
 
 
 def test_keywords_are_names_of_the_library() -> None:
-    names = set(re.findall(r"\w+", "".join(path.read_text() for path in (FIRMWARE / "src").glob("*.h"))))
+    names = set(
+        re.findall(r"\w+", "".join(path.read_text() for path in (FIRMWARE / "src").glob("*.h")))
+    )
     for line in (FIRMWARE / "keywords.txt").read_text().splitlines():
         word, kind = line.split("\t")
         assert word in names
@@ -66,8 +86,20 @@ def test_keywords_are_names_of_the_library() -> None:
 
 
 def test_the_library_says_what_it_is() -> None:
-    properties = dict(line.split("=", 1) for line in (FIRMWARE / "library.properties").read_text().splitlines())
-    assert {"name", "version", "author", "maintainer", "sentence", "paragraph", "category", "url", "architectures"} <= properties.keys()
+    properties = dict(
+        line.split("=", 1) for line in (FIRMWARE / "library.properties").read_text().splitlines()
+    )
+    assert {
+        "name",
+        "version",
+        "author",
+        "maintainer",
+        "sentence",
+        "paragraph",
+        "category",
+        "url",
+        "architectures",
+    } <= properties.keys()
     assert (FIRMWARE / "src" / properties["includes"]).exists()
     assert all(properties.values())  # arduino-lint LP056 and its kin
     assert re.fullmatch(r"\d+\.\d+\.\d+", properties["version"])  # LP014

@@ -1,5 +1,7 @@
-"""Each board of the catalogue has a firmware that fits below its identity page, and finds its name there: the Uno and its kin on the
-simulated board, other chips and clocks in a simulator with nothing but the chip (bare.c)."""
+"""Each board of the catalogue has a firmware that fits below its identity page, and finds its name
+there: the Uno and its kin on the simulated board, other chips and clocks in a simulator with
+nothing but the chip (bare.c).
+"""
 
 import subprocess
 from pathlib import Path
@@ -26,7 +28,9 @@ def test_the_build_ends_below_the_identity_page(name: str) -> None:
 async def test_it_finds_its_name(name: str, tmp_path: Path) -> None:
     gateway = Gateway()
     async with SimulatedBoard(
-        tmp_path / "board", firmware=named(BUILD.parents[1] / board(name).hex_file, name, tmp_path), speed="step"
+        tmp_path / "board",
+        firmware=named(BUILD.parents[1] / board(name).hex_file, name, tmp_path),
+        speed="step",
     ) as simulated:
         await converse(simulated, gateway, completed=1)
     [first, *_] = decode(gateway.deliveries[0].payload) or ()
@@ -40,15 +44,34 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.sim
 @pytest.mark.parametrize(("name", "chip"), [("mega2560", "atmega2560"), ("pro-mini", "atmega328p")])
-def test_another_chip_or_clock_publishes_and_obeys(bare: Path, name: str, chip: str, tmp_path: Path) -> None:
-    """Its name, its readings at QoS 2, an interval that it keeps in its EEPROM, and a reboot that it does not repeat."""
+def test_another_chip_or_clock_publishes_and_obeys(
+    bare: Path, name: str, chip: str, tmp_path: Path
+) -> None:
+    """Its name, its readings at QoS 2, an interval that it keeps in its EEPROM, and a reboot that
+    it does not repeat.
+    """
     gateway = Gateway(commands=(b"interval 300", b"reboot"))
     hz = board(name).clock
-    command: list[str | Path] = [bare, chip, str(hz), named(BUILD.parents[1] / board(name).hex_file, name, tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        end = next(time for time in run(process, gateway, hz, 30) if gateway.obeyed == 2 and gateway.completed >= 10)
-    records = [record for delivery in gateway.deliveries for record in decode(delivery.payload) or ()]
-    assert [delivery.sequence for delivery in gateway.deliveries] == list(range(1, len(gateway.deliveries) + 1))
+    command: list[str | Path] = [
+        bare,
+        chip,
+        str(hz),
+        named(BUILD.parents[1] / board(name).hex_file, name, tmp_path),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        end = next(
+            time
+            for time in run(process, gateway, hz, 30)
+            if gateway.obeyed == 2 and gateway.completed >= 10
+        )
+    records = [
+        record for delivery in gateway.deliveries for record in decode(delivery.payload) or ()
+    ]
+    assert [delivery.sequence for delivery in gateway.deliveries] == list(
+        range(1, len(gateway.deliveries) + 1)
+    )
     assert [record.value for record in records if record.name == "roof-1:boot"] == [1, 2]
     assert sum(record.name == "roof-1:adc0" for record in records) >= 8
     assert end < 10, "the interval was set"

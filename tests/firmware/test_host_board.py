@@ -1,4 +1,6 @@
-"""The sensor as a process on a pseudo-terminal, against `onceway gateway run`: kill -9 of either is a power cut."""
+"""The sensor as a process on a pseudo-terminal, against `onceway gateway run`: kill -9 of either is
+a power cut.
+"""
 
 import asyncio
 import os
@@ -47,8 +49,19 @@ class Board:
         self._eeprom.write_bytes(image)
 
     async def power_on(self, seed: int) -> None:
-        arguments = ["--eeprom", self._eeprom, "--identity", self._identity, "--uart", str(self._master), "--seed", str(seed)]
-        self._process = await asyncio.create_subprocess_exec(self._program, *arguments, pass_fds=[self._master])
+        arguments = [
+            "--eeprom",
+            self._eeprom,
+            "--identity",
+            self._identity,
+            "--uart",
+            str(self._master),
+            "--seed",
+            str(seed),
+        ]
+        self._process = await asyncio.create_subprocess_exec(
+            self._program, *arguments, pass_fds=[self._master]
+        )
 
     async def power_off(self) -> None:
         if self._process.returncode is None:
@@ -56,7 +69,9 @@ class Board:
         assert await self._process.wait() == -signal.SIGKILL, "the program ended by itself"
 
     async def end_delivered(self, seed: int) -> None:
-        """Start once more without sampling, wait until all is delivered, the status of this start included, and leave the board off."""
+        """Start once more without sampling, wait until all is delivered, the status of this start
+        included, and leave the board off.
+        """
         await self.power_off()
         self.set_interval(SAMPLING_OFF)
         before = self.newest
@@ -151,31 +166,39 @@ async def gateway_at(configuration: Path) -> AsyncIterator[Site]:
 def spooled(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
     with closing(sqlite3.connect(folder / "data" / "gateway.db")) as database:
         return database.execute(
-            "SELECT device, incarnation, sequence, topic, payload FROM spool WHERE device NOT NULL ORDER BY id"
+            "SELECT device, incarnation, sequence, topic, payload FROM spool WHERE device NOT NULL"
+            " ORDER BY id"
         ).fetchall()
 
 
 async def connected(board: Board, folder: Path) -> None:
-    """Wait until what the board makes from now on arrives. An outage before that, after another, may cost a double: firmware/README.md."""
+    """Wait until what the board makes from now on arrives. An outage before that, after another,
+    may cost a double: firmware/README.md.
+    """
     newest = board.newest
     await until(lambda: (rows := spooled(folder)) and rows[-1][2] > newest)
 
 
 def check(board: Board, folder: Path) -> None:
-    """Each sequence once, under one incarnation, and with what the board journalled, as far as that is still there."""
+    """Each sequence once, under one incarnation, and with what the board journalled, as far as that
+    is still there.
+    """
     rows = spooled(folder)
     ledger = board.ledger
     assert [row[2] for row in rows] == list(range(1, board.newest + 1))
     assert {row[:2] for row in rows} == {(NAME, ledger.incarnation)}
     sent = {sequence: (topic, payload) for _, _, sequence, topic, payload in rows}
-    assert len(ledger.publications) >= min(JOURNAL_SLOTS, board.newest) - 1  # a power cut may have torn one slot
+    # a power cut may have torn one slot
+    assert len(ledger.publications) >= min(JOURNAL_SLOTS, board.newest) - 1
     for publication in ledger.publications:
         topic, payload = sent[publication.sequence]
         assert topic == f"sensors/{NAME}/{'status' if is_status(publication.source) else 'adc0'}"
         assert says(decode(payload), expected(NAME, publication.source))
 
 
-async def test_readings_reach_the_spool(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
+async def test_readings_reach_the_spool(
+    sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
+) -> None:
     async with board_on(sensor, tmp_path, 20) as board:
         async with gateway_at(configuration(board)):
             await until(lambda: board.newest >= 100)
@@ -183,7 +206,9 @@ async def test_readings_reach_the_spool(sensor: Path, tmp_path: Path, configurat
         check(board, tmp_path)
 
 
-async def test_readings_made_before_the_time_was_known_get_it(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
+async def test_readings_made_before_the_time_was_known_get_it(
+    sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
+) -> None:
     before = time.time()
     async with board_on(sensor, tmp_path, 200) as board:
         await until(lambda: board.newest >= 10)
@@ -191,15 +216,23 @@ async def test_readings_made_before_the_time_was_known_get_it(sensor: Path, tmp_
             await until(lambda: len(spooled(tmp_path)) >= 15)
             await board.end_delivered(2)
         check(board, tmp_path)
-    delivered_by_then = spooled(tmp_path)[:15]  # a later one may come from the next start, which does not know when it was made
-    times = [record.time or 0 for *_, payload in delivered_by_then for record in decode(payload) or ()]
+    # a later one may come from the next start, which does not know when it was made
+    delivered_by_then = spooled(tmp_path)[:15]
+    times = [
+        record.time or 0 for *_, payload in delivered_by_then for record in decode(payload) or ()
+    ]
     assert times == sorted(times)
     assert before - 2 <= times[0] <= times[-1] <= time.time() + 1
     assert times[-1] - times[0] >= 2
 
 
-async def test_several_readings_a_packet(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
-    async with board_on(sensor.with_name("sensor-packs"), tmp_path, 1000) as board, gateway_at(configuration(board)):
+async def test_several_readings_a_packet(
+    sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
+) -> None:
+    async with (
+        board_on(sensor.with_name("sensor-packs"), tmp_path, 1000) as board,
+        gateway_at(configuration(board)),
+    ):
         await until(lambda: len(spooled(tmp_path)) >= 2)
     [_, *_, topic, payload] = spooled(tmp_path)[1]
     records = decode(payload)
@@ -210,7 +243,9 @@ async def test_several_readings_a_packet(sensor: Path, tmp_path: Path, configura
     assert [record[::2] for record in records] == [(f"{NAME}:adc0", start + i) for i in range(3)]
 
 
-async def test_power_cuts_of_both_lose_and_double_nothing(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
+async def test_power_cuts_of_both_lose_and_double_nothing(
+    sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
+) -> None:
     random = Random(5)
     async with board_on(sensor, tmp_path, 10) as board:
         async with gateway_at(configuration(board)) as site:
@@ -229,13 +264,17 @@ async def test_power_cuts_of_both_lose_and_double_nothing(sensor: Path, tmp_path
         check(board, tmp_path)
 
 
-async def test_commands_are_obeyed_once(sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]) -> None:
+async def test_commands_are_obeyed_once(
+    sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
+) -> None:
     """A reboot that were obeyed again after the reboot would never end."""
     async with board_on(sensor, tmp_path, 30) as board:
         async with gateway_at(configuration(board)) as site:
             await until(lambda: len(spooled(tmp_path)) >= 5)  # so it has subscribed, too
             boots = board.ledger.boots
-            async with aiomqtt.Client("127.0.0.1", site.gateway.port, protocol=aiomqtt.ProtocolVersion.V5) as client:
+            async with aiomqtt.Client(
+                "127.0.0.1", site.gateway.port, protocol=aiomqtt.ProtocolVersion.V5
+            ) as client:
                 await client.publish(f"commands/{NAME}", b"reboot", qos=2)
                 await until(lambda: board.ledger.boots == boots + 1)
                 newest = board.newest

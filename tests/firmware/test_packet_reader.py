@@ -1,7 +1,8 @@
-"""What the client takes from a gateway and what it refuses, against the gateway's own decoder: the same packets, the same verdict.
+"""What the client takes from a gateway and what it refuses, against the gateway's own decoder: the
+same packets, the same verdict.
 
-The two may differ only where the client knows more, for it asked for nothing that these properties answer, or looks less close: it does not
-check that a reason code is one of its packet's.
+The two may differ only where the client knows more, for it asked for nothing that these properties
+answer, or looks less close: it does not check that a reason code is one of its packet's.
 """
 
 import ctypes
@@ -41,7 +42,21 @@ PROPERTIES = [encode_properties({identifier: VALUES[identifier]})[1:] for identi
 def client(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("reader") / "reader.so"
     files = [SOURCES / f"ow_{name}.c" for name in ("packet_read", "bytes")]
-    subprocess.run(["gcc", "-std=c11", "-O1", "-shared", "-fPIC", "-fshort-enums", f"-I{SOURCES}", "-o", library, *files], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-std=c11",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-fshort-enums",
+            f"-I{SOURCES}",
+            "-o",
+            library,
+            *files,
+        ],
+        check=True,
+    )
     loaded = ctypes.CDLL(str(library))
     for name in ("connack", "publish", "ack"):
         getattr(loaded, f"ow_read_{name}").restype = ctypes.c_uint8
@@ -55,15 +70,31 @@ def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
         case PacketType.CONNACK:
             return int(client.ow_read_connack(body, len(body), room))
         case PacketType.PUBLISH:
-            return int(client.ow_read_publish(first & 15, body, len(body), room, ctypes.byref(ctypes.c_uint16())))
+            return int(
+                client.ow_read_publish(
+                    first & 15, body, len(body), room, ctypes.byref(ctypes.c_uint16())
+                )
+            )
         case kind:
-            return int(client.ow_read_ack(kind, body, len(body), ctypes.byref(ctypes.c_uint16()), ctypes.byref(ctypes.c_uint8())))
+            return int(
+                client.ow_read_ack(
+                    kind,
+                    body,
+                    len(body),
+                    ctypes.byref(ctypes.c_uint16()),
+                    ctypes.byref(ctypes.c_uint8()),
+                )
+            )
 
 
 def knows_better(packet: Packet) -> bool:
-    """The client asked for nothing that has this property, or subscribes to one filter at a time."""
+    """The client asked for nothing that has this property, or subscribes to one filter at a
+    time.
+    """
     properties = getattr(packet, "properties", None) or {}
-    return bool(NOT_ASKED_FOR & properties.keys()) or (isinstance(packet, Suback | Unsuback) and len(packet.reasons) != 1)
+    return bool(NOT_ASKED_FOR & properties.keys()) or (
+        isinstance(packet, Suback | Unsuback) and len(packet.reasons) != 1
+    )
 
 
 def bodies(properties: bytes) -> Iterator[tuple[int, bytes]]:
@@ -85,7 +116,18 @@ def damaged(body: bytes) -> Iterator[bytes]:
     yield from (body[:length] for length in range(len(body)))
     yield body + b"\x00"
     for at, byte in enumerate(body):
-        for value in {0, 1, 2, ord("+"), ord("#"), 0x7F, 0x80, 0xFF, (byte + 1) & 0xFF, byte - 1 & 0xFF}:
+        for value in {
+            0,
+            1,
+            2,
+            ord("+"),
+            ord("#"),
+            0x7F,
+            0x80,
+            0xFF,
+            (byte + 1) & 0xFF,
+            byte - 1 & 0xFF,
+        }:
             yield body[:at] + bytes([value]) + body[at + 1 :]
 
 
@@ -102,9 +144,13 @@ def check(client: ctypes.CDLL, first: int, body: bytes) -> bool:
     code = refusal(client, first, body)
     theirs = verdict(first, body)
     if isinstance(theirs, MqttError):
-        assert code or NOT_LOOKED_AT in str(theirs), f"{first:02x} {body.hex(' ')} is taken; the gateway: {theirs}"
+        assert code or NOT_LOOKED_AT in str(theirs), (
+            f"{first:02x} {body.hex(' ')} is taken; the gateway: {theirs}"
+        )
     else:
-        assert not code or knows_better(theirs), f"{first:02x} {body.hex(' ')} is refused with 0x{code:02x}"
+        assert not code or knows_better(theirs), (
+            f"{first:02x} {body.hex(' ')} is refused with 0x{code:02x}"
+        )
     return not code
 
 
@@ -121,9 +167,20 @@ def test_damaged_packets(client: ctypes.CDLL) -> None:
 
 
 def test_strings(client: ctypes.CDLL) -> None:
-    """[MQTT-1.5.4-1], [MQTT-1.5.4-2]: every sequence of up to three bytes at which UTF-8 changes its mind, and of four where it may."""
-    edges = bytes.fromhex("00 61 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
+    """[MQTT-1.5.4-1], [MQTT-1.5.4-2]: every sequence of up to three bytes at which UTF-8 changes
+    its mind, and of four where it may.
+    """
+    edges = bytes.fromhex(
+        "00 61 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff"
+    )
     three = (bytes(text) for length in range(1, 4) for text in product(edges, repeat=length))
-    four = (bytes(text) for text in product(b"\xf0\xf1\xf3\xf4\xf5", edges, b"\x7f\x80\xbf\xc0", b"\x7f\x80\xbf\xc0"))
-    taken = sum(check(client, 0x30, len(text).to_bytes(2) + text + b"\x00") for text in (*three, *four))
+    four = (
+        bytes(text)
+        for text in product(
+            b"\xf0\xf1\xf3\xf4\xf5", edges, b"\x7f\x80\xbf\xc0", b"\x7f\x80\xbf\xc0"
+        )
+    )
+    taken = sum(
+        check(client, 0x30, len(text).to_bytes(2) + text + b"\x00") for text in (*three, *four)
+    )
     assert taken > 50

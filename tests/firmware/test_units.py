@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
-NAMES = "vectors packet link journal client flights forgotten forgotten-flights session refusals volatile sensor"
+NAMES = (
+    "vectors packet link journal client flights forgotten forgotten-flights session refusals"
+    " volatile sensor"
+)
 
 
 @pytest.mark.parametrize("name", NAMES.split())
 def test_unit(name: str) -> None:
-    done = subprocess.run(["make", "-s", "-C", FIRMWARE, f"test-{name}"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "-s", "-C", FIRMWARE, f"test-{name}"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""The report looked at in a real browser, Debian's Chromium (`make hil`): on a phone and on a wide screen, in light and in dark."""
+"""The report looked at in a real browser, Debian's Chromium (`make hil`): on a phone and on a wide
+screen, in light and in dark.
+"""
 
 import html
 import json
@@ -18,13 +20,15 @@ from tests.hil.test_report import run
 LOOK = """
 const inside = document.querySelector("iframe").contentDocument;
 const style = element => inside.defaultView.getComputedStyle(element);
-const smallest = Math.min(...[...inside.querySelectorAll("svg text")].map(text => text.getBoundingClientRect().height));
+const smallest = Math.min(...[...inside.querySelectorAll("svg text")].
+  .map(text => text.getBoundingClientRect().height));
 const seen = {
   width: inside.documentElement.scrollWidth,
   height: inside.documentElement.scrollHeight,
   background: style(inside.body).backgroundColor,
   ink: style(inside.body).color,
-  charts: [...inside.querySelectorAll("svg")].map(svg => Math.round(svg.getBoundingClientRect().width)),
+  charts: [...inside.querySelectorAll("svg")]
+    .map(svg => Math.round(svg.getBoundingClientRect().width)),
   marks: inside.querySelectorAll("svg circle, svg path, svg rect").length,
   smallest,
   verdict: inside.querySelector(".verdict") ? inside.querySelector(".verdict").textContent : null,
@@ -37,10 +41,23 @@ LIGHT = "--blink-settings=preferredColorScheme=1"
 
 def look(folder: Path, text: str, width: int, scheme: str) -> dict[str, Any]:
     """What a browser makes of a page in a window of this width."""
-    frame = f'<iframe srcdoc="{html.escape(text)}" style="width:{width}px;height:800px;border:0"></iframe>'
+    frame = (
+        f'<iframe srcdoc="{html.escape(text)}"'
+        f' style="width:{width}px;height:800px;border:0"></iframe>'
+    )
     file = folder / "look.html"
-    file.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{frame}<script>onload = () => {{{LOOK}}}</script></body>")
-    argv = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile", scheme]
+    file.write_text(
+        f"<!DOCTYPE html><meta charset=utf-8><body>{frame}<script>onload = () =>"
+        f" {{{LOOK}}}</script></body>"
+    )
+    argv = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder}/profile",
+        scheme,
+    ]
     argv += [f"--window-size={width + 100},900", "--dump-dom", file.as_uri()]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
     found = re.search("SEEN(.*)SEEN", done.stdout)

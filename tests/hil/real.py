@@ -1,7 +1,9 @@
-"""A bench on a board that is nobody's: a simulated Uno in a process of its own, of which the rig gets a serial port, and a command that
-switches its power, by the real labgrid. avrdude and Optiboot do what they do on a real one.
+"""A bench on a board that is nobody's: a simulated Uno in a process of its own, of which the rig
+gets a serial port, and a command that switches its power, by the real labgrid. avrdude and Optiboot
+do what they do on a real one.
 
-In: the simulated board and labgrid (`make hil` puts it into build/labgrid). Out: runs that hold. `python -m pytest tests/hil/real.py`.
+In: the simulated board and labgrid (`make hil` puts it into build/labgrid). Out: runs that hold.
+`python -m pytest tests/hil/real.py`.
 """
 
 import asyncio
@@ -62,7 +64,9 @@ async def bench(tmp_path: Path) -> AsyncIterator[Path]:
     driver = f'{{ExternalPowerDriver: {{cmd_on: "{turn} on", cmd_off: "{turn} off"}}}}'
     (tmp_path / "lab.yaml").write_text(f"targets: {{main: {{drivers: {driver}}}}}\n")
     async with SimulatedBoard(tmp_path / "uno") as board:
-        (tmp_path / "bench.toml").write_text(BENCH.format(port=board.port, lab=tmp_path / "lab.yaml"))
+        (tmp_path / "bench.toml").write_text(
+            BENCH.format(port=board.port, lab=tmp_path / "lab.yaml")
+        )
         yield tmp_path / "bench.toml"
 
 
@@ -72,7 +76,9 @@ async def test_a_foreign_board_twice(bench: Path) -> None:
         place = bench.parent / f"run-{number}"
         argv = [onceway(), "hil", "run", str(bench), "--keep", "--dir", str(place)]
         path = os.pathsep.join([str(LABGRID), os.environ.get("PYTHONPATH", "")])
-        run = await asyncio.create_subprocess_exec(*argv, env={**os.environ, "PYTHONPATH": path}, stdout=PIPE, stderr=STDOUT)
+        run = await asyncio.create_subprocess_exec(
+            *argv, env={**os.environ, "PYTHONPATH": path}, stdout=PIPE, stderr=STDOUT
+        )
         said, _ = await run.communicate()
         assert run.returncode == 0, said.decode()
         report = json.loads((place / "report.json").read_text())
@@ -85,6 +91,8 @@ async def test_a_foreign_board_twice(bench: Path) -> None:
             "kill -9 of the gateway": 1,
         }
         sequences = [
-            event.data["sequence"] for event in read(place / "history.jsonl") if (event.hop, event.event) == ("board", "publication")
+            event.data["sequence"]
+            for event in read(place / "history.jsonl")
+            if (event.hop, event.event) == ("board", "publication")
         ]
         assert sorted(sequences) == list(range(1, len(sequences) + 1))

@@ -1,6 +1,8 @@
-"""More sabotages than `make test` has time for (`make soak`): each must be caught by a bench that ships.
+"""More sabotages than `make test` has time for (`make soak`): each must be caught by a bench that
+ships.
 
-Where one is caught by a cut at a certain point of an exchange, the bench is one that cuts at all of them.
+Where one is caught by a cut at a certain point of an exchange, the bench is one that cuts at all of
+them.
 """
 
 import re
@@ -16,11 +18,17 @@ pytestmark = [pytest.mark.sim, pytest.mark.timeout(600)]
 ACK_JUST_BEFORE_COMMIT: Sabotage = (
     "gateway/service/engine.py",
     "        self._writer.submit(commit)\n",
-    "        self._on_disk(commit.number)\n        self._write()\n        self._writer.submit(commit)\n",
+    (
+        "        self._on_disk(commit.number)\n        self._write()\n       "
+        " self._writer.submit(commit)\n"
+    ),
 )
 FORGED_COMPLETION: Sabotage = (
     "gateway/broker/publishing.py",
-    "        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS\n",
+    (
+        "        reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else"
+        " ReasonCode.SUCCESS\n"
+    ),
     "        reason = ReasonCode.SUCCESS\n",
 )
 NO_DEDUPLICATION_IN_THE_BROKER: Sabotage = (
@@ -48,7 +56,9 @@ JOURNAL_WITHOUT_CHECK: Sabotage = (
 def run(tmp_path: Path, bench: str, *sabotages: Sabotage) -> subprocess.CompletedProcess[str]:
     tree = sabotaged(tmp_path, *sabotages)
     if any(name.startswith("firmware/") for name, _, _ in sabotages):
-        subprocess.run(["make", "-s", "-C", tree / "firmware", "../build/firmware/uno/sensor.hex"], check=True)
+        subprocess.run(
+            ["make", "-s", "-C", tree / "firmware", "../build/firmware/uno/sensor.hex"], check=True
+        )
     return start(tree, tmp_path, "run", bench)
 
 
@@ -59,8 +69,9 @@ def test_the_copy_itself_holds(tmp_path: Path, bench: str) -> None:
 
 
 def test_a_forged_completion_is_caught(tmp_path: Path) -> None:
-    """Who loses a publication after its PUBREC is saved by the truth: 0x92 to its PUBREL makes the board publish again. A gateway that
-    forges success there has lost it for good."""
+    """Who loses a publication after its PUBREC is saved by the truth: 0x92 to its PUBREL makes the
+    board publish again. A gateway that forges success there has lost it for good.
+    """
     done = run(tmp_path, "every-step", ACK_JUST_BEFORE_COMMIT, FORGED_COMPLETION)
     assert counts(done)["lost"] > 0, done.stdout
     assert re.search(r"lost: uno-1 sequence \d+, wrong from spool on", done.stdout)

@@ -1,4 +1,6 @@
-"""Campaigns: every run is told, sums are right, what is there already is not run again, and one failure fails all."""
+"""Campaigns: every run is told, sums are right, what is there already is not run again, and one
+failure fails all.
+"""
 
 import asyncio
 import io
@@ -59,9 +61,20 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "started"
 
 
-def run(folder: Path, *seeds: int, readings: int | None = None, keep: bool = False, trace: str | None = None) -> tuple[bool, str]:
+def run(
+    folder: Path,
+    *seeds: int,
+    readings: int | None = None,
+    keep: bool = False,
+    trace: str | None = None,
+) -> tuple[bool, str]:
     out = io.StringIO()
-    made = Campaign([Item("demo", "demo", seed, readings, trace) for seed in seeds], folder, keep, Console(file=out, width=80))
+    made = Campaign(
+        [Item("demo", "demo", seed, readings, trace) for seed in seeds],
+        folder,
+        keep,
+        Console(file=out, width=80),
+    )
     return made.run(jobs=2), out.getvalue()
 
 
@@ -73,7 +86,10 @@ def test_runs_that_hold_leave_their_reports(tmp_path: Path, started: Path) -> No
     assert "worst delay (s)" in out
     [sums] = [line for line in out.splitlines() if re.match("│ all ", line)]
     assert re.findall(r"[\d.]+", sums) == ["3", "3", "6", "0", "6", "30", "0", "0", "0", "0", "1.5"]
-    assert sorted(path.name for path in (tmp_path / "all" / "demo-1").iterdir()) == ["junit.xml", "report.json"]
+    assert sorted(path.name for path in (tmp_path / "all" / "demo-1").iterdir()) == [
+        "junit.xml",
+        "report.json",
+    ]
     assert (tmp_path / "all" / "junit.xml").read_text().count("<testsuite ") == 3
     assert run(tmp_path / "all", 1, 2, 3)[0]
     assert len(started.read_text().split()) == 6  # a campaign that came to its end begins anew
@@ -87,20 +103,29 @@ def test_one_that_fails_fails_all_and_stays(tmp_path: Path, started: Path) -> No
     assert (tmp_path / "all" / "demo-7" / "history.jsonl").exists()
 
 
-def test_sums_are_told_by_recorded_link_and_say_how_to_repeat_them(tmp_path: Path, started: Path) -> None:
+def test_sums_are_told_by_recorded_link_and_say_how_to_repeat_them(
+    tmp_path: Path, started: Path
+) -> None:
     run(tmp_path / "all", 1, 7, trace="recordings/valley.jsonl.gz")
     told = (tmp_path / "all" / "campaign.md").read_text()
     assert "| demo on valley | 2 | 1 | 8 | 0 | 8 | 20 | 1 | 0 | 0 | 0 | 3.5 |\n" in told
-    assert re.search(rf"\nOnceway {re.escape(__version__)}( at commit \S+)?, seeds 1 to 7, \d+ cores", told)
+    assert re.search(
+        rf"\nOnceway {re.escape(__version__)}( at commit \S+)?, seeds 1 to 7, \d+ cores", told
+    )
 
 
 def test_one_that_does_not_keep_a_limit_fails_all(tmp_path: Path, started: Path) -> None:
     holds, out = run(tmp_path / "all", 9)
     assert not holds
-    assert "holds    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, and must not exceed 5" in out
+    assert (
+        "holds    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, and must not"
+        " exceed 5" in out
+    )
 
 
-def test_one_that_does_not_come_up_is_told_and_tried_again_next_time(tmp_path: Path, started: Path) -> None:
+def test_one_that_does_not_come_up_is_told_and_tried_again_next_time(
+    tmp_path: Path, started: Path
+) -> None:
     for _ in range(2):
         holds, out = run(tmp_path / "all", 12, 13)
         assert not holds
@@ -117,7 +142,10 @@ def test_what_is_there_of_another_bench_does_not_count(tmp_path: Path, started: 
     run(tmp_path / "all", 1, 2)
     interrupt(tmp_path / "all")
     _, out = run(tmp_path / "all", 1, 2, 3, readings=80)
-    assert "again    demo-1: what is there is of another bench, or had other readings or another recorded link" in out
+    assert (
+        "again    demo-1: what is there is of another bench, or had other readings or another"
+        " recorded link" in out
+    )
     assert sorted(started.read_text().split()) == ["1", "1", "2", "2", "3"]
     interrupt(tmp_path / "all")
     assert "again" not in run(tmp_path / "all", 1, 2, 3, readings=80)[1]
@@ -156,7 +184,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, started: Path)
     assert (tmp_path / "all" / "demo-1" / "thesis.txt").exists()
 
 
-def test_spark_and_what_mostly_waits_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_and_what_mostly_waits_run_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun: list[str] = []
 
     async def one(_: Campaign, item: Item) -> None:
@@ -172,16 +202,26 @@ def test_spark_and_what_mostly_waits_run_side_by_side(tmp_path: Path, monkeypatc
 
 def test_benches_have_names_of_their_own() -> None:
     assert labels(["demo", "resets"]) == {"demo": "demo", "resets": "resets"}
-    assert labels(["a/lines.v2.toml", "other.toml"]) == {"a/lines.v2.toml": "lines.v2", "other.toml": "other"}
-    assert labels(["/a/x/lines.toml", "/b/x/lines.toml"]) == {"/a/x/lines.toml": "a-x-lines", "/b/x/lines.toml": "b-x-lines"}
+    assert labels(["a/lines.v2.toml", "other.toml"]) == {
+        "a/lines.v2.toml": "lines.v2",
+        "other.toml": "other",
+    }
+    assert labels(["/a/x/lines.toml", "/b/x/lines.toml"]) == {
+        "/a/x/lines.toml": "a-x-lines",
+        "/b/x/lines.toml": "b-x-lines",
+    }
     assert labels(["demo", "/mine/demo.toml"]) == {"demo": "demo", "/mine/demo.toml": "mine-demo"}
 
 
 def test_what_a_run_said_is_beside_its_folder(tmp_path: Path, started: Path) -> None:
     for label in ("lines.v1", "lines.v2"):
-        made = Campaign([Item("demo", label, 1)], tmp_path / "all", False, Console(file=io.StringIO()))
+        made = Campaign(
+            [Item("demo", label, 1)], tmp_path / "all", False, Console(file=io.StringIO())
+        )
         made.run(1)
-    assert {"lines.v1-1.log", "lines.v2-1.log"} <= {path.name for path in (tmp_path / "all").iterdir()}
+    assert {"lines.v1-1.log", "lines.v2-1.log"} <= {
+        path.name for path in (tmp_path / "all").iterdir()
+    }
 
 
 HANGS = """#!/bin/sh
@@ -193,7 +233,9 @@ wait
 """
 
 
-def test_a_run_that_does_not_end_when_it_is_asked_takes_its_programs_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_does_not_end_when_it_is_asked_takes_its_programs_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program, pids = tmp_path / "onceway", tmp_path / "pids"
     program.write_text(HANGS.replace("PIDS", str(pids)))
     program.chmod(0o755)
@@ -217,7 +259,15 @@ def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path, start
     run(tmp_path / "all", 1, 2)
     interrupt(tmp_path / "all")
     interrupted = tmp_path / "all" / "demo-2" / "report.json"
-    interrupted.write_text(json.dumps({**json.loads(interrupted.read_text()), "verdict": "unknown", "reasons": ["the history breaks off"]}))
+    interrupted.write_text(
+        json.dumps(
+            {
+                **json.loads(interrupted.read_text()),
+                "verdict": "unknown",
+                "reasons": ["the history breaks off"],
+            }
+        )
+    )
     holds, out = run(tmp_path / "all", 1, 2, 3)
     assert holds
     assert re.search(r"│ all +│ 3 ", out)

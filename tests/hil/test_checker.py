@@ -1,4 +1,6 @@
-"""The checker: believes the ledger and the table, names the first hop that went wrong, never says `holds` unseen."""
+"""The checker: believes the ledger and the table, names the first hop that went wrong, never says
+`holds` unseen.
+"""
 
 import random
 from collections.abc import Callable
@@ -17,7 +19,9 @@ INCARNATION = 0xC0FFEE
 
 
 def payload(device: str, raw: int) -> str:
-    return cbor2.dumps([{-2: f"{device}:", -3: 1_700_000_000, 0: "adc0", 1: "V", 2: raw * 5 / 1024}]).hex()
+    return cbor2.dumps(
+        [{-2: f"{device}:", -3: 1_700_000_000, 0: "adc0", 1: "V", 2: raw * 5 / 1024}]
+    ).hex()
 
 
 def at_board(device: str, sequence: int, raw: int) -> Event:
@@ -28,11 +32,18 @@ def at_board(device: str, sequence: int, raw: int) -> Event:
 
 def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
     data = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
-    return Event(sequence, hop, "publication", {**data, "origin": "site/e", "position": position, "payload": payload(device, raw)})
+    return Event(
+        sequence,
+        hop,
+        "publication",
+        {**data, "origin": "site/e", "position": position, "payload": payload(device, raw)},
+    )
 
 
 def run_of(count: int, fault: bool = True) -> list[Event]:
-    """A run in which nothing went wrong: `count` readings of each device, and one planned fault that happened."""
+    """A run in which nothing went wrong: `count` readings of each device, and one planned fault
+    that happened.
+    """
     events = [Event(0, "rig", "run", {"bench": {"until": "table"}})]
     events.append(Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"}))
     if fault:
@@ -44,19 +55,34 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
             raw = sequence * 7 % 1024
             events.append(at_board(device, sequence, raw))
             events += [at(hop, device, sequence, raw, position) for hop in HOPS[1:]]
-    return [*events, Event(9, "board", "complete"), Event(9, "table", "complete"), Event(10, "rig", "end")]
+    return [
+        *events,
+        Event(9, "board", "complete"),
+        Event(9, "table", "complete"),
+        Event(10, "rig", "end"),
+    ]
 
 
-def without(events: list[Event], hops: tuple[str, ...], sequence: int, device: str = "uno-1") -> list[Event]:
+def without(
+    events: list[Event], hops: tuple[str, ...], sequence: int, device: str = "uno-1"
+) -> list[Event]:
     return [event for event in events if not (event.hop in hops and is_of(event, sequence, device))]
 
 
 def is_of(event: Event, sequence: int, device: str = "uno-1") -> bool:
-    return event.event == "publication" and event.data["sequence"] == sequence and event.data["device"] == device
+    return (
+        event.event == "publication"
+        and event.data["sequence"] == sequence
+        and event.data["device"] == device
+    )
 
 
 def wrong(result: Result) -> list[tuple[str, int, Outcome, str | None]]:
-    return [(p.key.device, p.key.sequence, p.outcome, p.hop) for p in result.publications if p.outcome is not Outcome.OK]
+    return [
+        (p.key.device, p.key.sequence, p.outcome, p.hop)
+        for p in result.publications
+        if p.outcome is not Outcome.OK
+    ]
 
 
 @given(count=st.integers(1, 30), seed=st.integers())
@@ -66,14 +92,23 @@ def test_a_good_run_holds_in_any_order_of_its_events(count: int, seed: int) -> N
     result = check(events)
     assert result.verdict is Verdict.HOLDS
     assert result.reasons == []
-    assert result.summary() == f"{2 * count} produced · {2 * count} in the table · 0 lost · 0 doubled · 0 altered"
+    assert (
+        result.summary()
+        == f"{2 * count} produced · {2 * count} in the table · 0 lost · 0 doubled · 0 altered"
+    )
     assert result.faults == {"kill": 1}
 
 
 @given(count=st.integers(1, 10), data=st.data())
-def test_no_event_of_ledger_or_table_can_be_missing_or_doubled_unnoticed(count: int, data: st.DataObject) -> None:
+def test_no_event_of_ledger_or_table_can_be_missing_or_doubled_unnoticed(
+    count: int, data: st.DataObject
+) -> None:
     events = run_of(count)
-    matter = [event for event in events if event.hop in ("board", "table") or event.event in ("happened", "end")]
+    matter = [
+        event
+        for event in events
+        if event.hop in ("board", "table") or event.event in ("happened", "end")
+    ]
     victim = data.draw(st.sampled_from(matter))
     assert check(event for event in events if event is not victim).verdict is not Verdict.HOLDS
     if victim.event == "publication":
@@ -83,7 +118,9 @@ def test_no_event_of_ledger_or_table_can_be_missing_or_doubled_unnoticed(count: 
 HARMS: dict[str, Callable[[list[Event], int, int], tuple[list[Event], Outcome, str]]] = {}
 
 
-def harm(f: Callable[[list[Event], int, int], tuple[list[Event], Outcome, str]]) -> Callable[[list[Event], int, int], object]:
+def harm(
+    f: Callable[[list[Event], int, int], tuple[list[Event], Outcome, str]],
+) -> Callable[[list[Event], int, int], object]:
     HARMS[f.__name__] = f
     return f
 
@@ -109,7 +146,9 @@ def alter(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Ou
     def change(event: Event) -> Event:
         if not (is_of(event, sequence) and event.hop in HOPS[hop:]):
             return event
-        return Event(event.t, event.hop, event.event, {**event.data, "payload": payload("uno-1", 1000)})
+        return Event(
+            event.t, event.hop, event.event, {**event.data, "payload": payload("uno-1", 1000)}
+        )
 
     return [change(event) for event in events], Outcome.ALTERED, HOPS[hop]
 
@@ -119,8 +158,15 @@ def forge(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Ou
     return without(events, HOPS[:hop], sequence), Outcome.PHANTOM, HOPS[hop]
 
 
-@given(name=st.sampled_from(sorted(HARMS)), count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
-def test_every_harm_is_found_at_its_first_hop(name: str, count: int, hop: int, data: st.DataObject) -> None:
+@given(
+    name=st.sampled_from(sorted(HARMS)),
+    count=st.integers(2, 12),
+    hop=st.integers(1, 3),
+    data=st.data(),
+)
+def test_every_harm_is_found_at_its_first_hop(
+    name: str, count: int, hop: int, data: st.DataObject
+) -> None:
     sequence = data.draw(st.integers(1, count))
     events, outcome, where = HARMS[name](run_of(count), sequence, hop)
     result = check(events)
@@ -143,9 +189,16 @@ def test_disorder_is_found_at_its_first_hop(count: int, hop: int, data: st.DataO
 
 
 @given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
-def test_what_a_hop_still_holds_is_unknown_and_not_lost(count: int, hop: int, data: st.DataObject) -> None:
+def test_what_a_hop_still_holds_is_unknown_and_not_lost(
+    count: int, hop: int, data: st.DataObject
+) -> None:
     late, lost = data.draw(st.lists(st.integers(1, count), min_size=2, max_size=2, unique=True))
-    held = Event(9, HOPS[hop - 1], "waiting", {"device": "uno-1", "incarnation": INCARNATION, "sequence": late})
+    held = Event(
+        9,
+        HOPS[hop - 1],
+        "waiting",
+        {"device": "uno-1", "incarnation": INCARNATION, "sequence": late},
+    )
     events = without([*run_of(count), Event(9, "rig", "stalled"), held], HOPS[hop:], late)
     result = check(events)
     assert result.verdict is Verdict.UNKNOWN
@@ -158,21 +211,34 @@ def test_what_a_hop_still_holds_is_unknown_and_not_lost(count: int, hop: int, da
 
 
 def test_an_interrupted_run_has_lost_nothing_that_is_known() -> None:
-    events = [event for event in without(run_of(3), ("batch", "table"), 2) if event.event not in ("complete", "end")]
+    events = [
+        event
+        for event in without(run_of(3), ("batch", "table"), 2)
+        if event.event not in ("complete", "end")
+    ]
     result = check(events)
     assert result.verdict is Verdict.UNKNOWN
     assert wrong(result) == [("uno-1", 2, Outcome.UNKNOWN, "spool")]
 
 
 def test_a_hop_that_held_one_once_owes_nothing_that_has_gone_on() -> None:
-    held = [Event(9, hop, "waiting", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 1}) for hop in HOPS[:3]]
+    held = [
+        Event(9, hop, "waiting", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 1})
+        for hop in HOPS[:3]
+    ]
     assert check([*run_of(2), *held]).verdict is Verdict.HOLDS
-    assert wrong(check(without([*run_of(2), held[0]], ("table",), 1))) == [("uno-1", 1, Outcome.LOST, "table")]
+    assert wrong(check(without([*run_of(2), held[0]], ("table",), 1))) == [
+        ("uno-1", 1, Outcome.LOST, "table")
+    ]
 
 
 def test_a_double_that_the_ingest_healed_is_no_failure() -> None:
     events = run_of(3)
-    twice = [Event(e.t, e.hop, e.event, {**e.data, "position": 99}) for e in events if is_of(e, 3) and e.hop in ("spool", "batch")]
+    twice = [
+        Event(e.t, e.hop, e.event, {**e.data, "position": 99})
+        for e in events
+        if is_of(e, 3) and e.hop in ("spool", "batch")
+    ]
     assert check(events + twice).verdict is Verdict.HOLDS
 
 
@@ -182,17 +248,26 @@ def test_a_sequence_used_for_two_samples_is_the_boards_fault() -> None:
 
 
 def test_a_ledger_that_contradicts_itself_fails_the_run() -> None:
-    event = Event(5, "board", "contradiction", {"device": "uno-1", "text": "sequence 2 became complete after 3"})
+    event = Event(
+        5,
+        "board",
+        "contradiction",
+        {"device": "uno-1", "text": "sequence 2 became complete after 3"},
+    )
     result = check([*run_of(3), event])
     assert result.verdict is Verdict.FAILS
-    assert result.reasons == ["the ledger of uno-1 contradicts itself: sequence 2 became complete after 3"]
+    assert result.reasons == [
+        "the ledger of uno-1 contradicts itself: sequence 2 became complete after 3"
+    ]
 
 
 def test_a_status_is_judged_alike_and_counted_apart() -> None:
     events = run_of(2)
     board = at_board("uno-1", 3, 0)
     board.data.update(kind="status", records=[["uno-1:boot", 4, None], ["uno-1:cause", 1, None]])
-    told = cbor2.dumps([{-2: "uno-1:", 0: "boot", 2: 4}, {0: "cause", 2: 1}, {0: "bad", 2: 17}, {0: "again", 2: 3}]).hex()
+    told = cbor2.dumps(
+        [{-2: "uno-1:", 0: "boot", 2: 4}, {0: "cause", 2: 1}, {0: "bad", 2: 17}, {0: "again", 2: 3}]
+    ).hex()
     rows = [at(hop, "uno-1", 3, 0, 9) for hop in HOPS[1:]]
     for row in rows:
         row.data["payload"] = told
@@ -206,7 +281,12 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
 
 
 def test_a_payload_that_does_not_decode_is_altered() -> None:
-    events = [Event(e.t, e.hop, e.event, {**e.data, "payload": "ff00"}) if is_of(e, 2) and e.hop == "table" else e for e in run_of(2)]
+    events = [
+        Event(e.t, e.hop, e.event, {**e.data, "payload": "ff00"})
+        if is_of(e, 2) and e.hop == "table"
+        else e
+        for e in run_of(2)
+    ]
     assert wrong(check(events)) == [("uno-1", 2, Outcome.ALTERED, "table")]
 
 
@@ -223,21 +303,41 @@ def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
 
 def test_what_a_board_had_to_publish_again_may_land_again() -> None:
     start = Event(0, "rig", "run", {"bench": {"until": "batch"}})
-    landed = [start, *(event for event in run_of(3)[1:] if event.hop != "table"), Event(9, "batch", "complete")]
-    copies = [Event(e.t, e.hop, e.event, {**e.data, "position": 99}) for e in landed if is_of(e, 2) and e.hop in ("spool", "batch")]
-    again = Event(5, "board", "again", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2})
+    landed = [
+        start,
+        *(event for event in run_of(3)[1:] if event.hop != "table"),
+        Event(9, "batch", "complete"),
+    ]
+    copies = [
+        Event(e.t, e.hop, e.event, {**e.data, "position": 99})
+        for e in landed
+        if is_of(e, 2) and e.hop in ("spool", "batch")
+    ]
+    again = Event(
+        5, "board", "again", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
+    )
     assert wrong(check([*landed, *copies])) == [("uno-1", 2, Outcome.DUPLICATE, "spool")]
     assert check([*landed, *copies, again]).verdict is Verdict.HOLDS
-    assert wrong(check([*landed, *copies, *copies, again])) == [("uno-1", 2, Outcome.DUPLICATE, "spool")]
-    altered = [Event(e.t, e.hop, e.event, {**e.data, "payload": payload("uno-1", 1000)}) for e in copies]
+    assert wrong(check([*landed, *copies, *copies, again])) == [
+        ("uno-1", 2, Outcome.DUPLICATE, "spool")
+    ]
+    altered = [
+        Event(e.t, e.hop, e.event, {**e.data, "payload": payload("uno-1", 1000)}) for e in copies
+    ]
     assert wrong(check([*landed, *altered, again])) == [("uno-1", 2, Outcome.ALTERED, "spool")]
-    at_the_table = [again, *(e for e in run_of(3)), *(e for e in run_of(3) if is_of(e, 2) and e.hop == "table")]
+    at_the_table = [
+        again,
+        *(e for e in run_of(3)),
+        *(e for e in run_of(3) if is_of(e, 2) and e.hop == "table"),
+    ]
     assert wrong(check(at_the_table)) == [("uno-1", 2, Outcome.DUPLICATE, "table")]
 
 
 def test_two_gateways_have_no_common_order() -> None:
     events = [
-        Event(e.t, e.hop, e.event, {**e.data, "origin": "other/f", "position": 1}) if is_of(e, 3) and e.hop != "board" else e
+        Event(e.t, e.hop, e.event, {**e.data, "origin": "other/f", "position": 1})
+        if is_of(e, 3) and e.hop != "board"
+        else e
         for e in run_of(3)
     ]
     assert check(events).verdict is Verdict.HOLDS
@@ -247,8 +347,14 @@ def test_two_gateways_have_no_common_order() -> None:
     ("events", "reason"),
     [
         (run_of(3, fault=False), "planned fault did not happen: gateway/kill-1 (kill)"),
-        ([e for e in run_of(3) if (e.hop, e.event) != ("table", "complete")], "not read to the end: table"),
-        ([e for e in run_of(3) if (e.hop, e.event) != ("board", "complete")], "not read to the end: board"),
+        (
+            [e for e in run_of(3) if (e.hop, e.event) != ("table", "complete")],
+            "not read to the end: table",
+        ),
+        (
+            [e for e in run_of(3) if (e.hop, e.event) != ("board", "complete")],
+            "not read to the end: board",
+        ),
         ([e for e in run_of(3) if e.event != "end"], "the history breaks off"),
         (run_of(0), "nothing was produced"),
     ],
@@ -270,27 +376,48 @@ def test_what_a_swapped_board_never_sent_is_left_behind_and_not_lost() -> None:
     unsent = check([*without(run_of(3), HOPS[1:], 2), left])
     assert (unsent.verdict, unsent.offenders) == (Verdict.HOLDS, [])
     assert wrong(unsent) == [("uno-1", 2, Outcome.LEFT, "board")]
-    assert unsent.summary() == "6 produced · 5 in the table · 0 lost · 0 doubled · 0 altered · 1 left behind"
-    assert wrong(check([*without(run_of(3), HOPS[2:], 2), left])) == [("uno-1", 2, Outcome.LOST, "batch")]
+    assert (
+        unsent.summary()
+        == "6 produced · 5 in the table · 0 lost · 0 doubled · 0 altered · 1 left behind"
+    )
+    assert wrong(check([*without(run_of(3), HOPS[2:], 2), left])) == [
+        ("uno-1", 2, Outcome.LOST, "batch")
+    ]
     assert check([*run_of(3), left]).verdict is Verdict.HOLDS
 
 
 def test_a_fault_that_cannot_happen_on_this_machine_says_why() -> None:
-    result = check([*run_of(2, fault=False), Event(1, "rig", "impossible", {"fault": "gateway/kill-1", "why": "it needs root"})])
+    result = check(
+        [
+            *run_of(2, fault=False),
+            Event(1, "rig", "impossible", {"fault": "gateway/kill-1", "why": "it needs root"}),
+        ]
+    )
     assert result.verdict is Verdict.UNKNOWN
     assert result.reasons == ["planned fault did not happen: gateway/kill-1 (kill): it needs root"]
 
 
 def commanded(*sent: int, obeyed: list[int]) -> list[Event]:
-    events = [Event(10 * at, "rig", "command", {"device": "uno-1", "interval": interval}) for at, interval in enumerate(sent)]
-    return events + [Event(10 * at + 5, "board", "obeyed", {"device": "uno-1", "interval": interval}) for at, interval in enumerate(obeyed)]
+    events = [
+        Event(10 * at, "rig", "command", {"device": "uno-1", "interval": interval})
+        for at, interval in enumerate(sent)
+    ]
+    return events + [
+        Event(10 * at + 5, "board", "obeyed", {"device": "uno-1", "interval": interval})
+        for at, interval in enumerate(obeyed)
+    ]
 
 
-@pytest.mark.parametrize("obeyed", [[], [201], [202, 201], [201, 202, 201], [201, 202, 203], [201, 201, 202]])
+@pytest.mark.parametrize(
+    "obeyed", [[], [201], [202, 201], [201, 202, 201], [201, 202, 203], [201, 201, 202]]
+)
 def test_a_command_that_is_not_obeyed_once_and_in_order_fails_the_run(obeyed: list[int]) -> None:
     result = check(run_of(3) + commanded(201, 202, obeyed=obeyed))
     told = ", ".join(map(str, obeyed)) or "none"
-    assert (result.verdict, result.reasons) == (Verdict.FAILS, [f"uno-1 was told the intervals 201, 202 and obeyed {told}"])
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAILS,
+        [f"uno-1 was told the intervals 201, 202 and obeyed {told}"],
+    )
 
 
 def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_rest() -> None:
@@ -298,7 +425,9 @@ def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_re
     random.Random(1).shuffle(good)
     result = check(good)
     assert (result.verdict, result.commands) == (Verdict.HOLDS, 2)
-    broken_off = [event for event in run_of(3) if event.event != "end"] + commanded(201, 202, obeyed=[201])
+    broken_off = [event for event in run_of(3) if event.event != "end"] + commanded(
+        201, 202, obeyed=[201]
+    )
     assert check(broken_off).verdict is Verdict.UNKNOWN
 
 
@@ -308,7 +437,10 @@ DIED = Event(5, "gateway", "ended", {"how": "exit code 1", "last_words": ["a tra
 
 def test_a_program_that_ended_by_itself_fails_the_run_whatever_arrived() -> None:
     result = check([*run_of(3), DIED])
-    assert (result.verdict, result.reasons) == (Verdict.FAILS, ["gateway ended by itself (exit code 1)"])
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAILS,
+        ["gateway ended by itself (exit code 1)"],
+    )
     assert result.last_words == {"gateway": ["a traceback"]}
 
 
@@ -316,11 +448,15 @@ def test_a_rig_that_broke_proves_nothing() -> None:
     result = check([*run_of(3), BROKEN])
     assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the rig broke: no more memory"])
     assert result.last_words == {"no more memory": ["killed"]}
-    assert check([*without(run_of(3), HOPS[2:], 2), BROKEN]).verdict is Verdict.FAILS  # but what is lost is lost
+    # but what is lost is lost
+    assert check([*without(run_of(3), HOPS[2:], 2), BROKEN]).verdict is Verdict.FAILS
 
 
 def test_commands_that_were_under_way_when_the_rig_broke_are_not_disobeyed() -> None:
-    sent = [Event(1, "rig", "command", {"device": "uno-1", "interval": interval}) for interval in (201, 202)]
+    sent = [
+        Event(1, "rig", "command", {"device": "uno-1", "interval": interval})
+        for interval in (201, 202)
+    ]
     obeyed = Event(2, "board", "obeyed", {"device": "uno-1", "interval": 201})
     assert check([*run_of(3), *sent, obeyed]).verdict is Verdict.FAILS
     assert check([*run_of(3), *sent, obeyed, BROKEN]).verdict is Verdict.UNKNOWN
@@ -333,47 +469,93 @@ def test_commands_are_counted_apart_from_faults() -> None:
     assert check([*run_of(3), planned]).verdict is Verdict.UNKNOWN  # but they must have been sent
 
 
-def message(hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None) -> Event:
+def message(
+    hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None
+) -> Event:
     """Of a client, which tells its bytes; they are no SenML."""
-    data = {"device": "client-1", "incarnation": 1, "sequence": sequence, "payload": f"{text}{sequence}".encode().hex()}
+    data = {
+        "device": "client-1",
+        "incarnation": 1,
+        "sequence": sequence,
+        "payload": f"{text}{sequence}".encode().hex(),
+    }
     if hop == "board":
         return Event(sequence, hop, "publication", {**data, "kind": "message", "qos": qos})
-    return Event(sequence, hop, "publication", {**data, "origin": "site/e", "position": 100 + (position or sequence)})
+    return Event(
+        sequence,
+        hop,
+        "publication",
+        {**data, "origin": "site/e", "position": 100 + (position or sequence)},
+    )
 
 
 def of_client(qos: int, until: str = "batch", count: int = 3) -> list[Event]:
     start = Event(0, "rig", "run", {"bench": {"until": until}})
     hops = HOPS[: HOPS.index(until) + 1]
     sent = [message(hop, sequence, qos) for sequence in range(1, count + 1) for hop in hops]
-    return [start, *sent, *(Event(9, hop, "complete") for hop in ("board", until)), Event(10, "rig", "end")]
+    return [
+        start,
+        *sent,
+        *(Event(9, hop, "complete") for hop in ("board", until)),
+        Event(10, "rig", "end"),
+    ]
 
 
 @pytest.mark.parametrize("until", ["batch", "table"])
 @pytest.mark.parametrize(
     ("qos", "lost", "doubled"),
-    [(0, Outcome.UNDELIVERED, Outcome.DUPLICATE), (1, Outcome.LOST, Outcome.OK), (2, Outcome.LOST, Outcome.DUPLICATE)],
+    [
+        (0, Outcome.UNDELIVERED, Outcome.DUPLICATE),
+        (1, Outcome.LOST, Outcome.OK),
+        (2, Outcome.LOST, Outcome.DUPLICATE),
+    ],
 )
-def test_a_message_is_judged_by_its_qos(until: str, qos: int, lost: Outcome, doubled: Outcome) -> None:
+def test_a_message_is_judged_by_its_qos(
+    until: str, qos: int, lost: Outcome, doubled: Outcome
+) -> None:
     events = of_client(qos, until)
     assert check(events).verdict is Verdict.HOLDS
-    gone = check([event for event in events if event.hop == "board" or not is_of(event, 2, "client-1")])
+    gone = check(
+        [event for event in events if event.hop == "board" or not is_of(event, 2, "client-1")]
+    )
     assert wrong(gone) == [("client-1", 2, lost, "spool")]
     assert gone.verdict is (Verdict.HOLDS if qos == 0 else Verdict.FAILS)
-    later = check([event for event in events if event.hop != until or not is_of(event, 2, "client-1")])
-    assert wrong(later) == [("client-1", 2, Outcome.LOST, until)]  # the gateway had it: no QoS lets it lose it then
-    twice = check([*events, *(message(hop, 2, qos, position=9) for hop in HOPS[1 : HOPS.index(until) + 1])])
+    later = check(
+        [event for event in events if event.hop != until or not is_of(event, 2, "client-1")]
+    )
+    # the gateway had it: no QoS lets it lose it then
+    assert wrong(later) == [("client-1", 2, Outcome.LOST, until)]
+    twice = check(
+        [*events, *(message(hop, 2, qos, position=9) for hop in HOPS[1 : HOPS.index(until) + 1])]
+    )
     if until == "table":
         doubled = Outcome.DUPLICATE  # its identity is in the table once, at any QoS
     assert [outcome for _, _, outcome, _ in wrong(twice)] == [doubled] * (doubled is not Outcome.OK)
-    other = check([message("batch", 2, qos, text="y") if event.hop == until and is_of(event, 2, "client-1") else event for event in events])
-    assert [outcome for _, _, outcome, _ in wrong(other)] == [Outcome.ALTERED if until == "batch" else Outcome.LOST]
+    other = check(
+        [
+            message("batch", 2, qos, text="y")
+            if event.hop == until and is_of(event, 2, "client-1")
+            else event
+            for event in events
+        ]
+    )
+    assert [outcome for _, _, outcome, _ in wrong(other)] == [
+        Outcome.ALTERED if until == "batch" else Outcome.LOST
+    ]
 
 
 def test_what_qos_0_did_not_deliver_is_told_and_is_no_offence() -> None:
-    result = check([event for event in of_client(0) if event.hop == "board" or not is_of(event, 2, "client-1")])
-    assert result.summary() == "3 produced · 2 landed · 0 lost · 0 doubled · 0 altered · 1 not delivered"
+    result = check(
+        [event for event in of_client(0) if event.hop == "board" or not is_of(event, 2, "client-1")]
+    )
+    assert (
+        result.summary()
+        == "3 produced · 2 landed · 0 lost · 0 doubled · 0 altered · 1 not delivered"
+    )
     assert result.offenders == []
-    broken_off = [event for event in of_client(0) if event.hop == "board" and event.event != "complete"]
+    broken_off = [
+        event for event in of_client(0) if event.hop == "board" and event.event != "complete"
+    ]
     assert {outcome for _, _, outcome, _ in wrong(check(broken_off))} == {Outcome.UNKNOWN}
 
 
@@ -386,24 +568,42 @@ def test_a_refused_message_may_land_once_more() -> None:
 
 def test_what_a_client_was_not_acknowledged_is_under_way() -> None:
     held = Event(9, "board", "waiting", {"device": "client-1", "incarnation": 1, "sequence": 2})
-    events = [event for event in of_client(1) if event.hop == "board" or not is_of(event, 2, "client-1")]
+    events = [
+        event for event in of_client(1) if event.hop == "board" or not is_of(event, 2, "client-1")
+    ]
     assert wrong(check([*events, held])) == [("client-1", 2, Outcome.UNKNOWN, "board")]
 
 
 def test_a_real_board_may_put_a_publication_in_other_words_and_only_in_those_that_it_sent() -> None:
     events = of_client(2)
-    landed = [message("batch", 2, 2, text="y") if event.hop == "batch" and is_of(event, 2, "client-1") else event for event in events]
+    landed = [
+        message("batch", 2, 2, text="y")
+        if event.hop == "batch" and is_of(event, 2, "client-1")
+        else event
+        for event in events
+    ]
     key = {"device": "client-1", "incarnation": 1, "sequence": 2}
     assert wrong(check(landed)) == [("client-1", 2, Outcome.ALTERED, "batch")]
-    assert check([*landed, Event(3, "board", "sent", {**key, "payload": b"y2".hex()})]).verdict is Verdict.HOLDS
+    assert (
+        check([*landed, Event(3, "board", "sent", {**key, "payload": b"y2".hex()})]).verdict
+        is Verdict.HOLDS
+    )
 
 
 def test_a_row_that_has_lost_its_identity_is_nobodys() -> None:
     rows = [event for event in run_of(3) if is_of(event, 2) and event.hop != "board"]
-    bare = [Event(e.t, e.hop, e.event, {**e.data, "device": None, "incarnation": None, "sequence": None}) for e in rows]
+    bare = [
+        Event(
+            e.t, e.hop, e.event, {**e.data, "device": None, "incarnation": None, "sequence": None}
+        )
+        for e in rows
+    ]
     assert wrong(check([*run_of(3), bare[0]])) == [("", 3, Outcome.PHANTOM, "spool")]
     lost = check([*(event for event in run_of(3) if event not in rows), *bare])
-    assert {(outcome, hop) for _, _, outcome, hop in wrong(lost)} == {(Outcome.LOST, "spool"), (Outcome.PHANTOM, "spool")}
+    assert {(outcome, hop) for _, _, outcome, hop in wrong(lost)} == {
+        (Outcome.LOST, "spool"),
+        (Outcome.PHANTOM, "spool"),
+    }
 
 
 def test_a_history_without_its_beginning_proves_nothing() -> None:
@@ -412,7 +612,12 @@ def test_a_history_without_its_beginning_proves_nothing() -> None:
 
 
 def test_a_clock_that_goes_back_changes_no_verdict() -> None:
-    assert check(Event(10_000 - event.t, event.hop, event.event, event.data) for event in run_of(3)).verdict is Verdict.HOLDS
+    assert (
+        check(
+            Event(10_000 - event.t, event.hop, event.event, event.data) for event in run_of(3)
+        ).verdict
+        is Verdict.HOLDS
+    )
 
 
 @pytest.mark.parametrize(
@@ -427,11 +632,15 @@ def test_a_clock_that_goes_back_changes_no_verdict() -> None:
         ("rig", "run", {"bench": None}),
     ],
 )
-def test_an_event_that_is_not_as_it_should_be_is_named(hop: str, event: str, harm: dict[str, object]) -> None:
+def test_an_event_that_is_not_as_it_should_be_is_named(
+    hop: str, event: str, harm: dict[str, object]
+) -> None:
     events = run_of(1)
     victim = next(one for one in events if (one.hop, one.event) == (hop, event))
     victim.data.update(harm)
-    with pytest.raises(OncewayError, match=f"an event `{event}` of hop `{hop}` is not as it should be"):
+    with pytest.raises(
+        OncewayError, match=f"an event `{event}` of hop `{hop}` is not as it should be"
+    ):
         check(events)
     victim.data.clear()
     with pytest.raises(OncewayError, match="is not as it should be"):

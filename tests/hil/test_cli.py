@@ -23,11 +23,16 @@ from hil.site import Folder
 runner = CliRunner()
 
 GOOD = """\
-{"t":0,"hop":"rig","event":"run","version":"1","bench":{"title":"A bench","until":"table"},"plan":{"seed":1}}
-{"t":1,"hop":"rig","event":"planned","fault":"gateway/kill-1","kind":"kill -9 of the gateway","counter":"spooled","at":1,"detail":{}}
-{"t":2,"hop":"gateway","event":"happened","fault":"gateway/kill-1","kind":"kill -9 of the gateway","evidence":"gone"}
-{"t":3,"hop":"board","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"kind":"reading","records":[["uno-1:adc0",2.5,null]]}
-{"t":4,"hop":"table","event":"publication","device":"uno-1","incarnation":7,"sequence":1,"origin":"site/e","position":1,"payload":"PAYLOAD"}
+{"t":0,"hop":"rig","event":"run","version":"1","bench":{"title":"A bench","until":"table"},\
+"plan":{"seed":1}}
+{"t":1,"hop":"rig","event":"planned","fault":"gateway/kill-1","kind":"kill -9 of the gateway",\
+"counter":"spooled","at":1,"detail":{}}
+{"t":2,"hop":"gateway","event":"happened","fault":"gateway/kill-1",\
+"kind":"kill -9 of the gateway","evidence":"gone"}
+{"t":3,"hop":"board","event":"publication","device":"uno-1","incarnation":7,"sequence":1,\
+"kind":"reading","records":[["uno-1:adc0",2.5,null]]}
+{"t":4,"hop":"table","event":"publication","device":"uno-1","incarnation":7,"sequence":1,\
+"origin":"site/e","position":1,"payload":"PAYLOAD"}
 {"t":5,"hop":"board","event":"complete"}
 {"t":6,"hop":"table","event":"complete"}
 {"t":7,"hop":"rig","event":"end"}
@@ -52,7 +57,11 @@ def test_a_history_that_holds(tmp_path: Path) -> None:
 
 
 def test_offenders_are_named_by_device_and_sequence(tmp_path: Path) -> None:
-    lost = "".join(line for line in GOOD.splitlines(keepends=True) if '"hop":"table","event":"publication"' not in line)
+    lost = "".join(
+        line
+        for line in GOOD.splitlines(keepends=True)
+        if '"hop":"table","event":"publication"' not in line
+    )
     done = runner.invoke(cli.app, ["check", write(tmp_path, lost)])
     assert done.exit_code == 1
     assert done.output.splitlines() == [
@@ -66,7 +75,14 @@ def test_offenders_are_named_by_device_and_sequence(tmp_path: Path) -> None:
 
 def test_a_fault_that_did_not_happen_is_exit_1(tmp_path: Path) -> None:
     done = runner.invoke(
-        cli.app, ["check", write(tmp_path, "".join(GOOD.splitlines(keepends=True)[:2] + GOOD.splitlines(keepends=True)[3:]))]
+        cli.app,
+        [
+            "check",
+            write(
+                tmp_path,
+                "".join(GOOD.splitlines(keepends=True)[:2] + GOOD.splitlines(keepends=True)[3:]),
+            ),
+        ],
     )
     assert done.exit_code == 1
     assert "planned fault did not happen: gateway/kill-1 (kill -9 of the gateway)" in done.output
@@ -128,14 +144,20 @@ def test_a_live_footer_on_a_terminal() -> None:
     assert re.search(r"planned faults\s+[━╸╺]+\s+1", shown)
 
 
-def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[tuple[int, int]] = []
 
     def carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
         """Fails if the second kill of the gateway is in the plan."""
         tried.append((len(made.faults), len(bench.fault)))
         lost = any(fault.id == "gateway/gateway-kill-2" for fault in made.faults)
-        events = [line for line in GOOD.splitlines(keepends=True) if not (lost and '"hop":"table","event":"publication"' in line)]
+        events = [
+            line
+            for line in GOOD.splitlines(keepends=True)
+            if not (lost and '"hop":"table","event":"publication"' in line)
+        ]
         place.history.write_text("".join(events))
         return find(place.history)
 
@@ -144,10 +166,15 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(tmp_path: Path, mo
     done = runner.invoke(cli.app, ["run", "demo", "--shrink", "--dir", str(tmp_path / "run")])
     assert done.exit_code == 1
     assert tried[0] == (15, 8)
-    last = tmp_path / f"run-shrink-{max(int(path.name.rpartition('-')[2]) for path in tmp_path.glob('run-shrink-*'))}"
+    runs = tmp_path.glob("run-shrink-*")
+    last = tmp_path / f"run-shrink-{max(int(path.name.rpartition('-')[2]) for path in runs)}"
     assert done.output.splitlines()[-2:] == [
         f"fails with these 1 of 15 faults, after {len(tried) - 1} runs; the run is in {last}",
-        next(line for line in done.output.splitlines() if line.startswith("  gateway/gateway-kill-2 (kill -9 of the gateway) at ")),
+        next(
+            line
+            for line in done.output.splitlines()
+            if line.startswith("  gateway/gateway-kill-2 (kill -9 of the gateway) at ")
+        ),
     ]
     assert not (tmp_path / "run-shrink-1").exists() or last.name == "run-shrink-1"
 
@@ -159,7 +186,9 @@ def test_shrinking_is_for_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--shrink is for a single run" in done.output
 
 
-def test_the_glue_beside_ours_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_glue_beside_ours_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def theirs(self: GlueRun) -> dict[str, Result]:
         write(tmp_path / "runs" / "glue", lost)
         return {"batch": find(tmp_path / "runs" / "glue" / "history.jsonl").result}
@@ -168,7 +197,11 @@ def test_the_glue_beside_ours_again_and_again(tmp_path: Path, monkeypatch: pytes
         place.history.write_text(GOOD)
         return find(place.history)
 
-    lost = "".join(line for line in GOOD.splitlines(keepends=True) if '"hop":"table","event":"publication"' not in line)
+    lost = "".join(
+        line
+        for line in GOOD.splitlines(keepends=True)
+        if '"hop":"table","event":"publication"' not in line
+    )
     monkeypatch.setattr(GlueRun, "go", theirs)
     monkeypatch.setattr(GlueRun, "__init__", lambda *_: None)
     monkeypatch.setattr(cli, "_carry_out", ours)
@@ -177,7 +210,9 @@ def test_the_glue_beside_ours_again_and_again(tmp_path: Path, monkeypatch: pytes
         assert done.exit_code == 0, done.output
         assert re.search(r"glue, batch +│ fails +│ 1 +│ 0 +│ 1 +│ 0 ", done.output)
         assert re.search(r"onceway, table +│ holds +│ 1 +│ 1 +│ 0 +│ 0 ", done.output)
-    told = json.loads(runner.invoke(cli.app, ["glue", "--json", "--dir", str(tmp_path / "runs")]).stdout)
+    told = json.loads(
+        runner.invoke(cli.app, ["glue", "--json", "--dir", str(tmp_path / "runs")]).stdout
+    )
     assert [row["lost"] for row in told.values()] == [1, 0]
 
 
@@ -188,9 +223,15 @@ def test_a_recorded_link_is_for_a_bench_that_replays_one(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("bench", "reason"), [("clients", r"without \[\[board\]\] and \[\[client\]\]"), ("resets", "the glue knows no board-reset")]
+    ("bench", "reason"),
+    [
+        ("clients", r"without \[\[board\]\] and \[\[client\]\]"),
+        ("resets", "the glue knows no board-reset"),
+    ],
 )
-def test_the_glue_takes_no_bench_with_what_it_does_not_know(tmp_path: Path, bench: str, reason: str) -> None:
+def test_the_glue_takes_no_bench_with_what_it_does_not_know(
+    tmp_path: Path, bench: str, reason: str
+) -> None:
     found = load(bench).model_copy(update={"fault": []} if bench == "clients" else {})
     with pytest.raises(OncewayError, match=reason):
         GlueRun(found, make_plan(found), tmp_path)

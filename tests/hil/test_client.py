@@ -1,4 +1,6 @@
-"""A program that publishes over TCP: its journal is the truth, whatever becomes of the gateway and of its messages."""
+"""A program that publishes over TCP: its journal is the truth, whatever becomes of the gateway and
+of its messages.
+"""
 
 import asyncio
 import random
@@ -39,11 +41,13 @@ def gateway(tmp_path: Path, programs: Children, port: int) -> Start:
     async def start(spool: str = "") -> Child:
         config = tmp_path / "gateway.toml"
         config.write_text(
-            f'[gateway]\nname = "g"\ndata = "{tmp_path / "data"}"\n[[listener]]\nbind = "127.0.0.1:{port}"\nanonymous = true\n'
-            f'[spool]\ntopics = ["sensors/#"]\n{spool}'
+            f'[gateway]\nname = "g"\ndata = "{tmp_path / "data"}"\n[[listener]]\nbind ='
+            f' "127.0.0.1:{port}"\nanonymous = true\n[spool]\ntopics = ["sensors/#"]\n{spool}'
         )
         readiness = Readiness("gateway")
-        child = await programs.start("gateway", [onceway(), "gateway", "run", "--config", str(config)], env=readiness.env)
+        child = await programs.start(
+            "gateway", [onceway(), "gateway", "run", "--config", str(config)], env=readiness.env
+        )
         await readiness.wait(child, 30)
         return child
 
@@ -56,7 +60,9 @@ def events(folder: Path, name: str) -> list[Event]:
 
 def stored(folder: Path) -> list[tuple[str, int, int, bytes]]:
     with closing(sqlite3.connect(folder / "data" / "gateway.db")) as database:
-        return list(database.execute("SELECT device, incarnation, sequence, payload FROM spool ORDER BY id"))
+        return list(
+            database.execute("SELECT device, incarnation, sequence, payload FROM spool ORDER BY id")
+        )
 
 
 async def test_what_is_acknowledged_is_stored_though_the_gateway_is_killed(
@@ -64,7 +70,9 @@ async def test_what_is_acknowledged_is_stored_though_the_gateway_is_killed(
 ) -> None:
     running = await gateway()
     history = History(tmp_path / "history.jsonl")
-    client = Client("client-1", ClientTable(messages=40, payload_bytes=300, per_s=100), 1, programs, history)
+    client = Client(
+        "client-1", ClientTable(messages=40, payload_bytes=300, per_s=100), 1, programs, history
+    )
     await client.start(port)
     following = asyncio.create_task(client.follow())
     await wait_until(lambda: client.journalled >= 10)
@@ -73,7 +81,8 @@ async def test_what_is_acknowledged_is_stored_though_the_gateway_is_killed(
     await asyncio.wait_for(following, 60)
     client.close()
     journal = [
-        (event.data["device"], 1, event.data["sequence"], bytes.fromhex(event.data["payload"])) for event in events(tmp_path, "publication")
+        (event.data["device"], 1, event.data["sequence"], bytes.fromhex(event.data["payload"]))
+        for event in events(tmp_path, "publication")
     ]
     assert [sequence for _, _, sequence, _ in journal] == list(range(1, 41))
     assert {event.data["qos"] for event in events(tmp_path, "publication")} == {2}
@@ -88,7 +97,9 @@ async def test_a_message_that_is_refused_is_told_and_sent_again_until_it_is_take
 ) -> None:
     running = await gateway("max_bytes = 3000\n")
     history = History(tmp_path / "history.jsonl")
-    client = Client("client-1", ClientTable(messages=12, payload_bytes=500, per_s=1000), 1, programs, history)
+    client = Client(
+        "client-1", ClientTable(messages=12, payload_bytes=500, per_s=1000), 1, programs, history
+    )
     await client.start(port)
     following = asyncio.create_task(client.follow())
     await wait_until(lambda: events(tmp_path, "again"))
@@ -99,7 +110,9 @@ async def test_a_message_that_is_refused_is_told_and_sent_again_until_it_is_take
     assert [sequence for _, _, sequence, _ in stored(tmp_path)] == list(range(1, 13))
 
 
-async def test_what_is_not_acknowledged_waits(tmp_path: Path, programs: Children, gateway: Start, port: int) -> None:
+async def test_what_is_not_acknowledged_waits(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
     running = await gateway()
     history = History(tmp_path / "history.jsonl")
     client = Client("client-1", ClientTable(messages=10_000, per_s=1000), 1, programs, history)
@@ -111,16 +124,24 @@ async def test_what_is_not_acknowledged_waits(tmp_path: Path, programs: Children
     await following
     client.close()
     assert len(events(tmp_path, "waiting")) <= 1
-    assert len(events(tmp_path, "publication")) - len(events(tmp_path, "waiting")) <= len(stored(tmp_path))
+    assert len(events(tmp_path, "publication")) - len(events(tmp_path, "waiting")) <= len(
+        stored(tmp_path)
+    )
 
 
-async def test_the_longest_message_is_told_whole(tmp_path: Path, programs: Children, gateway: Start, port: int) -> None:
+async def test_the_longest_message_is_told_whole(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
     await gateway()
     history = History(tmp_path / "history.jsonl")
-    client = Client("client-1", ClientTable(messages=2, payload_bytes=100_000, per_s=1000), 1, programs, history)
+    client = Client(
+        "client-1", ClientTable(messages=2, payload_bytes=100_000, per_s=1000), 1, programs, history
+    )
     await client.start(port)
     await asyncio.wait_for(client.follow(), 60)
-    assert [bytes.fromhex(event.data["payload"]) for event in events(tmp_path, "publication")] == [row[3] for row in stored(tmp_path)]
+    assert [bytes.fromhex(event.data["payload"]) for event in events(tmp_path, "publication")] == [
+        row[3] for row in stored(tmp_path)
+    ]
     assert [len(row[3]) for row in stored(tmp_path)] == [100_000, 100_000]
 
 
@@ -129,10 +150,14 @@ def test_a_payload_has_its_size_and_says_whose_it_is() -> None:
         payload = payload_of("client-1", 7, size, random.Random(1))
         assert len(payload) == size
         assert payload == b"client-1 7 "[:size] + payload[11:]
-    assert payload_of("client-1", 7, 50, random.Random(1)) == payload_of("client-1", 7, 50, random.Random(1))
+    assert payload_of("client-1", 7, 50, random.Random(1)) == payload_of(
+        "client-1", 7, 50, random.Random(1)
+    )
 
 
-def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     under_way = UnderWay()
 
     def log(*texts: str) -> None:
@@ -140,7 +165,12 @@ def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(capsys: pyt
             under_way.follow(None, None, 0, text)  # type: ignore[arg-type]
 
     under_way.begin(7)
-    log("Sending PUBLISH (d0, q2, r0, m7)", "Sending PUBLISH (d1, q2, r0, m7)", "Received PUBREC (Mid: 7)", "Sending PUBREL (Mid: 7)")
+    log(
+        "Sending PUBLISH (d0, q2, r0, m7)",
+        "Sending PUBLISH (d1, q2, r0, m7)",
+        "Received PUBREC (Mid: 7)",
+        "Sending PUBREL (Mid: 7)",
+    )
     assert capsys.readouterr().out == ""
     log("Sending PUBLISH (d1, q2, r0, m7)", "Sending PUBLISH (d1, q2, r0, m7)")
     [said] = capsys.readouterr().out.splitlines()

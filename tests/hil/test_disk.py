@@ -1,4 +1,6 @@
-"""A disk whose power can be cut, as a run uses it. (That a cut loses what was not synced: tests/durability.)"""
+"""A disk whose power can be cut, as a run uses it. (That a cut loses what was not synced:
+tests/durability.)
+"""
 
 import os
 import socket
@@ -69,7 +71,9 @@ def test_what_this_machine_lacks_is_named(
     assert (missing() or "").startswith(why)
 
 
-def test_a_disk_whose_copy_cannot_be_mounted_is_closed_without_another_error(tmp_path: Path) -> None:
+def test_a_disk_whose_copy_cannot_be_mounted_is_closed_without_another_error(
+    tmp_path: Path,
+) -> None:
     disk = object.__new__(LoopDisk)
     disk.mount = tmp_path  # where nothing is mounted any more
     disk._folder = TemporaryDirectory(dir=tmp_path)
@@ -77,8 +81,14 @@ def test_a_disk_whose_copy_cannot_be_mounted_is_closed_without_another_error(tmp
     assert not Path(disk._folder.name).exists()
 
 
-def test_a_machine_that_refuses_to_mount_is_told_and_no_loop_device_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = {"mkfs.ext4": "true", "losetup": f"echo $1 >> {tmp_path}/losetup.log; echo /dev/loop7", "mount": "echo denied >&2; exit 32"}
+def test_a_machine_that_refuses_to_mount_is_told_and_no_loop_device_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = {
+        "mkfs.ext4": "true",
+        "losetup": f"echo $1 >> {tmp_path}/losetup.log; echo /dev/loop7",
+        "mount": "echo denied >&2; exit 32",
+    }
     for name, does in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)

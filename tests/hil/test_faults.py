@@ -1,4 +1,6 @@
-"""Faults, without a run: what is drawn for them, and that one which did not happen is never said to have happened."""
+"""Faults, without a run: what is drawn for them, and that one which did not happen is never said to
+have happened.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -95,8 +97,12 @@ def test_as_many_kills_as_steps_of_the_ingest_hit_each_of_them(seed: int) -> Non
         ("checkpoint/metadata", None),
     ],
 )
-def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_after(made: str, step: str | None) -> None:
-    assert [name for name, pattern in STEPS.items() if fnmatch(f"/run/table/{made}", pattern)] == ([step] if step else [])
+def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_after(
+    made: str, step: str | None
+) -> None:
+    assert [name for name, pattern in STEPS.items() if fnmatch(f"/run/table/{made}", pattern)] == (
+        [step] if step else []
+    )
 
 
 class Stream:
@@ -115,7 +121,9 @@ class Stream:
 
 
 def rig_of(**device: Any) -> Any:
-    return SimpleNamespace(device=lambda _: SimpleNamespace(**device), site=SimpleNamespace(hands=asyncio.Lock()))
+    return SimpleNamespace(
+        device=lambda _: SimpleNamespace(**device), site=SimpleNamespace(hands=asyncio.Lock())
+    )
 
 
 async def nothing(*_: object, **__: object) -> None:
@@ -123,7 +131,9 @@ async def nothing(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(("cause", "happened"), [("watchdog", True), ("external", False)])
-async def test_a_watchdog_must_have_been_the_cause_of_the_start(cause: str, happened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watchdog_must_have_been_the_cause_of_the_start(
+    cause: str, happened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hil.faults.board.RESTART_WITHIN", 0.05)
 
     async def subscribe() -> Stream:
@@ -139,13 +149,17 @@ async def test_a_watchdog_must_have_been_the_cause_of_the_start(cause: str, happ
         resets.append(1)
 
     board = SimpleNamespace(subscribe=subscribe, hang=nothing, stats=stats, reset=reset)
-    evidence = await BoardWatchdog(kind="board-watchdog").inject(fault("board-watchdog"), rig_of(board=board))
+    evidence = await BoardWatchdog(kind="board-watchdog").inject(
+        fault("board-watchdog"), rig_of(board=board)
+    )
     assert (evidence is not None) is happened
     assert len(resets) == (0 if happened else 3)  # none is left hanging
 
 
 @pytest.mark.parametrize("counts", [[4, 4, 4, 5], [4, 4]])
-async def test_a_worn_slot_must_have_changed_what_was_written(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worn_slot_must_have_changed_what_was_written(
+    counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     happens = counts[-1] > counts[0]
     monkeypatch.setattr("hil.faults.board.WORN_WITHIN", 60 if happens else 0.1)
     left = iter(counts)
@@ -159,12 +173,17 @@ async def test_a_worn_slot_must_have_changed_what_was_written(counts: list[int],
 
     board = SimpleNamespace(stats=stats, stick=stick)
     rig = rig_of(board=board, ledger=SimpleNamespace(newest_slot=58))
-    evidence = await BoardEepromWorn(kind="board-eeprom-worn").inject(fault("board-eeprom-worn", ahead=3, bit=2), rig)
-    assert stuck == [(SLOTS_AT + 1 * SLOT_SIZE + cell, 4, 0xFF) for cell in range(14)]  # the slots are used in turn
+    evidence = await BoardEepromWorn(kind="board-eeprom-worn").inject(
+        fault("board-eeprom-worn", ahead=3, bit=2), rig
+    )
+    # the slots are used in turn
+    assert stuck == [(SLOTS_AT + 1 * SLOT_SIZE + cell, 4, 0xFF) for cell in range(14)]
     assert (evidence is not None) is happens
 
 
-@pytest.mark.parametrize(("new", "happened"), [(0xBEEF, True), (0xC0FFEE, False), (0, False), (None, False)])
+@pytest.mark.parametrize(
+    ("new", "happened"), [(0xBEEF, True), (0xC0FFEE, False), (0, False), (None, False)]
+)
 async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     new: int | None, happened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,15 +204,25 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
             raise TimeoutError
         ledger.incarnation = new
 
-    rig = rig_of(board=SimpleNamespace(subscribe=subscribe, cut=nothing), swap=swap, look=lambda: 1, waiting=2, ledger=ledger)
-    evidence = await BoardSwapped(kind="board-swapped").inject(fault("board-swapped", after_tx=3), rig)
+    rig = rig_of(
+        board=SimpleNamespace(subscribe=subscribe, cut=nothing),
+        swap=swap,
+        look=lambda: 1,
+        waiting=2,
+        ledger=ledger,
+    )
+    evidence = await BoardSwapped(kind="board-swapped").inject(
+        fault("board-swapped", after_tx=3), rig
+    )
     assert swapped == ["uno-1/board-swapped-1"]
     assert (evidence is not None) is happened
     if evidence:
         assert evidence.data == {"old": 0xC0FFEE, "new": 0xBEEF, "held": 2}
 
 
-async def test_a_swap_that_is_interrupted_leaves_no_board_behind(tmp_path: Path, history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
+    tmp_path: Path, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stopped: list[str] = []
 
     async def stop(board: SimulatedBoard) -> None:
@@ -205,15 +234,21 @@ async def test_a_swap_that_is_interrupted_leaves_no_board_behind(tmp_path: Path,
     monkeypatch.setattr(SimulatedBoard, "start", nothing)
     monkeypatch.setattr(SimulatedBoard, "stop", stop)
     monkeypatch.setattr(Device, "_provision", provision)
-    device = Device("uno-1", Folder(tmp_path), Bench(title="t", readings=20), Children(tmp_path), history)
+    device = Device(
+        "uno-1", Folder(tmp_path), Bench(title="t", readings=20), Children(tmp_path), history
+    )
     with pytest.raises(asyncio.CancelledError):
         await device.swap("uno-1/board-swapped-1", 1)
     assert stopped == ["uno-1.2"]
     assert device.board.directory.name == "uno-1"
 
 
-async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_each_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A board greets with more bytes than it may send before the cut; it publishes a moment after it was let go on."""
+async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_each_greeting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A board greets with more bytes than it may send before the cut; it publishes a moment after
+    it was let go on.
+    """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 
     class Device:
@@ -243,9 +278,11 @@ async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_eac
     assert (device.cuts, evidence.data["cycle"]) == (2, 2)
 
 
-async def test_a_sweep_counts_from_the_end_of_an_exchange_and_not_from_the_start_of_a_board_that_was_just_cut() -> None:
+async def test_a_sweep_counts_from_the_end_of_an_exchange_not_from_a_start() -> None:
     class Device:
-        """Nothing is under way until its first publication after the start, which takes two looks."""
+        """Nothing is under way until its first publication after the start, which takes two
+        looks.
+        """
 
         def __init__(self) -> None:
             self.board, self.looks, self.armed_after = self, 0, 0
@@ -276,7 +313,10 @@ async def test_a_sweep_counts_from_the_end_of_an_exchange_and_not_from_the_start
     device = Device()
     kind = BoardPowerCutAtEachByte(kind="board-power-cut-at-each-byte", count=9)
     rig: Any = SimpleNamespace(device=lambda _: device)
-    assert await kind.inject(fault("board-power-cut-at-each-byte", steps=4, torn=False), rig) is not None
+    assert (
+        await kind.inject(fault("board-power-cut-at-each-byte", steps=4, torn=False), rig)
+        is not None
+    )
     assert device.armed_after > 5
 
 
@@ -296,7 +336,9 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
 
         return started
 
-    site = SimpleNamespace(hands=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")})
+    site = SimpleNamespace(
+        hands=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")}
+    )
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9})
     await asyncio.gather(*(restart(rig, name, start(name)) for name in ("gateway", "uplink")))
     assert order == ["gateway down", "gateway up", "uplink down", "uplink up"]
@@ -307,7 +349,10 @@ async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_pa
     async with children(tmp_path) as programs:
         child = await programs.start("gateway", ["false"])
         await child.process.wait()
-        rig: Any = SimpleNamespace(site=SimpleNamespace(hands=asyncio.Lock(), running={"gateway": child}), counters={"spooled": 9})
+        rig: Any = SimpleNamespace(
+            site=SimpleNamespace(hands=asyncio.Lock(), running={"gateway": child}),
+            counters={"spooled": 9},
+        )
         with pytest.raises(EndedError, match="gateway ended by itself"):
             await restart(rig, "gateway", nothing)
 
@@ -327,7 +372,9 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
 
     child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
     folder = SimpleNamespace(checkpoint=tmp_path / "checkpoint")
-    site = SimpleNamespace(hands=asyncio.Lock(), running={"ingest": child}, folder=folder, start_ingest=start_ingest)
+    site = SimpleNamespace(
+        hands=asyncio.Lock(), running={"ingest": child}, folder=folder, start_ingest=start_ingest
+    )
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9}, progress=Progress())
     evidence = await CheckpointLost(kind="checkpoint-lost").inject(fault("checkpoint-lost"), rig)
     assert evidence is not None
@@ -341,7 +388,9 @@ def history(tmp_path: Path) -> Iterator[History]:
     made.close()
 
 
-async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hil.faults.gateway.missing", lambda: "mounting a loop device needs root")
     monkeypatch.setattr("hil.faults.gateway.restart", lambda *_: done())
 
@@ -356,20 +405,27 @@ async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(his
     said: list[str] = []
     display = SimpleNamespace(say=lambda text, style: said.append(text), fault=lambda text: None)
     site = SimpleNamespace(start_gateway=None)
-    rig: Any = SimpleNamespace(history=history, display=display, counters=SimpleNamespace(reach=reach), site=site)
+    rig: Any = SimpleNamespace(
+        history=history, display=display, counters=SimpleNamespace(reach=reach), site=site
+    )
     injector = Injector(plan, kinds, rig)
     injector.announce()
     await injector.run("gateway")
     result = check(read(history.path))
     assert result.verdict is Verdict.UNKNOWN
     cannot = "gateway/gateway-power-cut-1 (power cut of the gateway)"
-    assert f"planned fault did not happen: {cannot}: mounting a loop device needs root" in result.reasons
+    assert (
+        f"planned fault did not happen: {cannot}: mounting a loop device needs root"
+        in result.reasons
+    )
     assert said == [f"  {cannot} cannot happen here: mounting a loop device needs root"]
     assert result.faults == {"kill -9 of the gateway": 1}
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-async def test_the_run_waits_for_what_ends_by_itself(history: History, bounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_run_waits_for_what_ends_by_itself(
+    history: History, bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second ingest takes long to come up, and nothing else may move meanwhile."""
     begun, end = asyncio.Event(), asyncio.Event()
 
@@ -384,7 +440,10 @@ async def test_the_run_waits_for_what_ends_by_itself(history: History, bounded: 
     plan = Plan(1, READINGS, tuple(kind.faults(1, READINGS)))
     display = SimpleNamespace(fault=lambda text: None)
     rig: Any = SimpleNamespace(
-        history=history, display=display, counters=SimpleNamespace(reach=nothing), site=SimpleNamespace(start_gateway=None)
+        history=history,
+        display=display,
+        counters=SimpleNamespace(reach=nothing),
+        site=SimpleNamespace(start_gateway=None),
     )
     injector = Injector(plan, [kind], rig)
     running = asyncio.create_task(injector.run("gateway"))

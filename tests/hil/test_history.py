@@ -1,4 +1,6 @@
-"""The history file: what is written is read, a torn end is the end, anything else is refused with its line."""
+"""The history file: what is written is read, a torn end is the end, anything else is refused with
+its line.
+"""
 
 import threading
 from pathlib import Path
@@ -45,7 +47,14 @@ def test_a_torn_last_line_is_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["not json", "[]", '{"t":1,"hop":"rig"}', '{"t":"x","hop":"rig","event":"run"}', '{"t":null,"hop":"rig","event":"run"}']
+    "line",
+    [
+        "not json",
+        "[]",
+        '{"t":1,"hop":"rig"}',
+        '{"t":"x","hop":"rig","event":"run"}',
+        '{"t":null,"hop":"rig","event":"run"}',
+    ],
 )
 def test_a_line_that_is_no_event(tmp_path: Path, line: str) -> None:
     path = tmp_path / "history.jsonl"

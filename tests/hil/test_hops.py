@@ -1,4 +1,6 @@
-"""Looking at spool, landing place and table: each publication is entered once, and a hop that is not there yet is no error."""
+"""Looking at spool, landing place and table: each publication is entered once, and a hop that is
+not there yet is no error.
+"""
 
 import hashlib
 import sqlite3
@@ -22,28 +24,36 @@ def history(tmp_path: Path) -> History:
 
 
 def seen(history: History, hop: str) -> list[tuple[int, str, int, str]]:
-    return [(e.data["sequence"], e.data["origin"], e.data["position"], e.data["payload"]) for e in read(history.path) if e.hop == hop]
+    return [
+        (e.data["sequence"], e.data["origin"], e.data["position"], e.data["payload"])
+        for e in read(history.path)
+        if e.hop == hop
+    ]
 
 
 def make_database(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None)
-    database.executescript(
-        """
+    database.executescript("""
         PRAGMA journal_mode = WAL;
         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
         INSERT INTO meta VALUES ('gateway', 'site'), ('epoch', '0a1b2c3d');
-        CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER, sequence INTEGER, payload BLOB);
+        CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER,
+            sequence INTEGER, payload BLOB);
         CREATE TABLE batch (number INTEGER PRIMARY KEY, rows INTEGER, landed INTEGER);
-        """
-    )
+        """)
     return database
 
 
 def put(database: sqlite3.Connection, sequence: int) -> None:
-    database.execute("INSERT INTO spool (device, incarnation, sequence, payload) VALUES ('uno-1', 7, ?, ?)", (sequence, bytes([sequence])))
+    database.execute(
+        "INSERT INTO spool (device, incarnation, sequence, payload) VALUES ('uno-1', 7, ?, ?)",
+        (sequence, bytes([sequence])),
+    )
 
 
-def test_spool_rows_are_entered_once_and_counted_after_they_left(tmp_path: Path, history: History) -> None:
+def test_spool_rows_are_entered_once_and_counted_after_they_left(
+    tmp_path: Path, history: History
+) -> None:
     hop = SpoolHop(tmp_path / "gateway.db", history)
     hop.look()
     assert hop.committed == 0
@@ -70,7 +80,10 @@ def test_spool_without_a_commit(tmp_path: Path, history: History) -> None:
 
 
 def land(folder: Path, number: int, sequences: list[int], manifest: bool = True) -> None:
-    rows = [("uno-1", 7, sequence, None, "t", bytes([sequence]), None, 1, 5, sequence) for sequence in sequences]
+    rows = [
+        ("uno-1", 7, sequence, None, "t", bytes([sequence]), None, 1, 5, sequence)
+        for sequence in sequences
+    ]
     data = encode(rows, ORIGIN, number)
     made = Manifest(ORIGIN, number, len(rows), len(data), hashlib.sha256(data).hexdigest())
     (folder / made.data_name).parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +103,9 @@ def test_a_batch_counts_once_its_manifest_is_there(tmp_path: Path, history: Hist
     land(tmp_path / "landing", 2, [3])
     hop.look()
     assert hop.newest == {"site/0a1b2c3d": 2}
-    assert seen(history, "batch") == [(sequence, "site/0a1b2c3d", sequence, f"{sequence:02x}") for sequence in (1, 2, 3)]
+    assert seen(history, "batch") == [
+        (sequence, "site/0a1b2c3d", sequence, f"{sequence:02x}") for sequence in (1, 2, 3)
+    ]
 
 
 def test_a_damaged_batch_holds_nothing(tmp_path: Path, history: History) -> None:
@@ -111,7 +126,10 @@ def test_what_is_not_taken_waits(tmp_path: Path, history: History) -> None:
     hop.look_what_waits({"site/0a1b2c3d": 1})
     hop.look_what_waits({"site/0a1b2c3d": 2})
     history.close()
-    assert [event.data["sequence"] for event in read(history.path) if event.event == "waiting"] == [2, 3]
+    assert [event.data["sequence"] for event in read(history.path) if event.event == "waiting"] == [
+        2,
+        3,
+    ]
 
 
 def append(folder: Path, sequences: list[int]) -> None:
@@ -141,7 +159,9 @@ def test_table_rows_doubles_included(tmp_path: Path, history: History) -> None:
     append(tmp_path / "table", [2])
     assert hop.rows() == 3
     hop.read()
-    assert sorted(seen(history, "table")) == [(s, "site/0a1b2c3d", s, f"{s:02x}") for s in (1, 2, 2)]
+    assert sorted(seen(history, "table")) == [
+        (s, "site/0a1b2c3d", s, f"{s:02x}") for s in (1, 2, 2)
+    ]
     rows: list[Event] = list(read(history.path))
     assert all(before - 1e9 < event.t < time.monotonic_ns() for event in rows)
 

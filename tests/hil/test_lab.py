@@ -1,4 +1,6 @@
-"""A power switch by labgrid: what is asked of labgrid, and what a person is told when it does not do it. `real.py` uses the real one."""
+"""A power switch by labgrid: what is asked of labgrid, and what a person is told when it does not
+do it. `real.py` uses the real one.
+"""
 
 import sys
 from pathlib import Path
@@ -47,11 +49,15 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_switch_turns_the_power_of_its_target(environment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_switch_turns_the_power_of_its_target(
+    environment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     switch = Switch(environment, "uno")
     switch.turn(True)
     assert capsys.readouterr().out == "on\n"
-    with pytest.raises(OncewayError, match=r"the power cannot be switched off \(the strip does not answer\)"):
+    with pytest.raises(
+        OncewayError, match=r"the power cannot be switched off \(the strip does not answer\)"
+    ):
         switch.turn(False)
 
 
@@ -63,7 +69,9 @@ def test_a_switch_turns_the_power_of_its_target(environment: Path, capsys: pytes
         ("none.yaml", "uno", r"labgrid finds no power switch \(.*No such file"),
     ],
 )
-def test_without_a_switch_the_environment_and_the_target_are_named(environment: Path, file: str, target: str, told: str) -> None:
+def test_without_a_switch_the_environment_and_the_target_are_named(
+    environment: Path, file: str, target: str, told: str
+) -> None:
     path = environment.with_name(file)
     with pytest.raises(OncewayError, match=told) as caught:
         Switch(path, target)

@@ -1,4 +1,6 @@
-"""A machine that misbehaves under one program: what is switched on happens, below its folder only, and is counted."""
+"""A machine that misbehaves under one program: what is switched on happens, below its folder only,
+and is counted.
+"""
 
 import os
 import subprocess
@@ -31,9 +33,13 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def run(machine: Machine, file: Path) -> tuple[str, float, str]:
-    """What became of the writes, how long the sync took, whether the clock is ahead. How long a good sync takes is the disk's affair."""
+    """What became of the writes, how long the sync took, whether the clock is ahead. How long a
+    good sync takes is the disk's affair.
+    """
     argv = [sys.executable, "-c", PROGRAM, str(file)]
-    done = subprocess.run(argv, env={**os.environ, **machine.env}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        argv, env={**os.environ, **machine.env}, capture_output=True, text=True, check=True
+    )
     written, seconds, ahead = done.stdout.strip().split("|")
     return written, float(seconds), ahead
 
@@ -71,10 +77,14 @@ for _ in range(2):
 """
 
 
-def test_an_upload_is_cut_half_way_and_the_line_is_dead_then(machine: Machine, tmp_path: Path) -> None:
+def test_an_upload_is_cut_half_way_and_the_line_is_dead_then(
+    machine: Machine, tmp_path: Path
+) -> None:
     def upload(file: Path) -> list[str]:
         argv = [sys.executable, "-c", HALVES, str(file)]
-        done = subprocess.run(argv, env={**os.environ, **machine.env}, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            argv, env={**os.environ, **machine.env}, capture_output=True, text=True, check=True
+        )
         return done.stdout.splitlines()
 
     machine["cut"] = 1
@@ -100,9 +110,14 @@ else:
 
 
 @pytest.mark.parametrize("way", ["rename", "open"])
-def test_a_program_is_stopped_just_before_a_file_appears(machine: Machine, tmp_path: Path, way: str) -> None:
+def test_a_program_is_stopped_just_before_a_file_appears(
+    machine: Machine, tmp_path: Path, way: str
+) -> None:
     machine.hold_before("*/data/b*.json")
-    process = subprocess.Popen([sys.executable, "-c", APPEARS, str(tmp_path / "data"), way], env={**os.environ, **machine.env})
+    process = subprocess.Popen(
+        [sys.executable, "-c", APPEARS, str(tmp_path / "data"), way],
+        env={**os.environ, **machine.env},
+    )
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
     assert machine["held"] == 1
@@ -122,11 +137,18 @@ def test_a_program_goes_on_that_is_held_no_more(machine: Machine, tmp_path: Path
         machine.hold_before("x" * 256)
 
 
-@pytest.mark.parametrize(("steps", "size"), [(1, 0), (2, 1), (3, 1)])  # before the first write, before the second, after the sync
-def test_who_has_taken_so_many_steps_is_stopped(machine: Machine, tmp_path: Path, steps: int, size: int) -> None:
+# before the first write, before the second, after the sync
+@pytest.mark.parametrize(("steps", "size"), [(1, 0), (2, 1), (3, 1)])
+def test_who_has_taken_so_many_steps_is_stopped(
+    machine: Machine, tmp_path: Path, steps: int, size: int
+) -> None:
     machine["steps"] = steps
     file = tmp_path / "data" / "file"
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], env={**os.environ, **machine.env}, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(file)],
+        env={**os.environ, **machine.env},
+        stdout=subprocess.PIPE,
+    )
     try:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)

@@ -11,7 +11,11 @@ from hil.wire.noise import KINDS, Noise
 from hil.wire.weather import Harm
 
 
-@given(data=st.binary(max_size=2000), cuts=st.lists(st.integers(0, 2000), max_size=20), seed=st.text(max_size=8))
+@given(
+    data=st.binary(max_size=2000),
+    cuts=st.lists(st.integers(0, 2000), max_size=20),
+    seed=st.text(max_size=8),
+)
 def test_pieces_do_not_matter(data: bytes, cuts: list[int], seed: str) -> None:
     whole = Noise(0.05, seed)
     expected = whole.feed(data)

@@ -1,4 +1,6 @@
-"""The rig in pytest: a bench that holds is a passed test, one that cannot is a failed one that says why, and a fixture takes one."""
+"""The rig in pytest: a bench that holds is a passed test, one that cannot is a failed one that says
+why, and a fixture takes one.
+"""
 
 import subprocess
 import sys
@@ -35,12 +37,22 @@ def test_mine(run_bench):
 def pytest_(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "holds.toml").write_text(HOLDS)
     (folder / "test_mine.py").write_text(TEST)
-    argv = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(folder), f"--basetemp={folder}/runs", *arguments]
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--rootdir",
+        str(folder),
+        f"--basetemp={folder}/runs",
+        *arguments,
+    ]
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_a_bench_that_holds_and_one_that_is_none(tmp_path: Path) -> None:
-    done = pytest_(tmp_path, "--bench", "holds.toml", "--bench", "none.toml", "--timeout=1")  # a time for tests, which a bench is not
+    # a time for tests, which a bench is not
+    done = pytest_(tmp_path, "--bench", "holds.toml", "--bench", "none.toml", "--timeout=1")
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "cannot read the bench" in done.stdout
     assert (tmp_path / "runs" / "holds0" / "report.html").exists()

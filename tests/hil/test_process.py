@@ -1,4 +1,6 @@
-"""Programs of a run: killed with all that descends from them, stopped by their ids, and their failures told with their last words."""
+"""Programs of a run: killed with all that descends from them, stopped by their ids, and their
+failures told with their last words.
+"""
 
 import asyncio
 import os
@@ -12,7 +14,10 @@ from gateway.errors import OncewayError
 from hil.process import Children, EndedError, children, descendants
 from hil.ready import Readiness
 
-PARENT = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True); time.sleep(60)"
+PARENT = (
+    "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60'],"
+    " start_new_session=True).pid, flush=True); time.sleep(60)"
+)
 """Starts a child in a session of its own, as Spark's Java starts Python workers."""
 
 
@@ -58,7 +63,10 @@ async def test_nothing_outlives_the_block(tmp_path: Path) -> None:
 
 
 async def test_stop_asks_first_and_returns_the_exit_code(tmp_path: Path) -> None:
-    program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print('up', flush=True); time.sleep(60)"
+    program = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7));"
+        " print('up', flush=True); time.sleep(60)"
+    )
     programs = Children(tmp_path)
     child = await programs.start("polite", [sys.executable, "-c", program], pipe=True)
     await anext(child.lines())
@@ -66,7 +74,9 @@ async def test_stop_asks_first_and_returns_the_exit_code(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("end", "how"), [("exit 3", "exit code 3"), ("kill -9 $$", "signal 9")])
-async def test_a_program_that_ends_by_itself_is_a_failure_with_its_last_words(tmp_path: Path, end: str, how: str) -> None:
+async def test_a_program_that_ends_by_itself_is_a_failure_with_its_last_words(
+    tmp_path: Path, end: str, how: str
+) -> None:
     async with children(tmp_path) as programs:
         says = "printf 'first\n\033[31mthe disk is full\033[0m\n' >&2"
         child = await programs.start("gateway", ["/bin/sh", "-c", f"{says}; {end}"])
@@ -74,7 +84,11 @@ async def test_a_program_that_ends_by_itself_is_a_failure_with_its_last_words(tm
         with pytest.raises(EndedError, match=r"gateway\.log: gateway ended by itself") as caught:
             child.check()
         assert (caught.value.name, caught.value.how) == ("gateway", how)
-        assert caught.value.last_words == ["first", "[31mthe disk is full[0m"]  # no control characters
+        # no control characters
+        assert caught.value.last_words == [
+            "first",
+            "[31mthe disk is full[0m",
+        ]
 
 
 async def test_run_returns_the_output_or_raises(tmp_path: Path) -> None:
@@ -103,7 +117,9 @@ time.sleep(60)
 async def test_ready_is_what_the_service_says_to_systemd(tmp_path: Path) -> None:
     readiness = Readiness("service")
     async with children(tmp_path) as programs:
-        await readiness.wait(await programs.start("service", [sys.executable, "-c", NOTIFIER], env=readiness.env), 10)
+        await readiness.wait(
+            await programs.start("service", [sys.executable, "-c", NOTIFIER], env=readiness.env), 10
+        )
 
 
 async def test_a_service_that_never_is_ready(tmp_path: Path) -> None:

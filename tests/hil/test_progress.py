@@ -1,4 +1,6 @@
-"""Small parts of a run: progress of the ingest from its folders, counts that wake, the landing place broken and mended, samples."""
+"""Small parts of a run: progress of the ingest from its folders, counts that wake, the landing
+place broken and mended, samples.
+"""
 
 import asyncio
 import hashlib
@@ -19,12 +21,19 @@ from hil.landing import LandingPlace
 
 def offsets(checkpoint: Path, number: int, offset: dict[str, int]) -> None:
     (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
-    (checkpoint / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}')
+    (checkpoint / "offsets" / str(number)).write_text(
+        f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}'
+    )
 
 
 def test_a_micro_batch_is_between_its_offsets_and_its_commit(tmp_path: Path) -> None:
     progress = IngestProgress(tmp_path / "checkpoint", tmp_path / "table")
-    assert (progress.started, progress.in_batch, progress.taken(), progress.appends) == (False, False, {}, 0)
+    assert (progress.started, progress.in_batch, progress.taken(), progress.appends) == (
+        False,
+        False,
+        {},
+        0,
+    )
     offsets(tmp_path / "checkpoint", 0, {"site/a": 3})
     assert progress.in_batch
     assert progress.taken() == {}
@@ -71,7 +80,9 @@ def landing(tmp_path: Path) -> LandingPlace:
     return LandingPlace(tmp_path / "landing", tmp_path / "mount")
 
 
-def test_the_way_to_the_landing_place_goes_and_comes_back(tmp_path: Path, landing: LandingPlace) -> None:
+def test_the_way_to_the_landing_place_goes_and_comes_back(
+    tmp_path: Path, landing: LandingPlace
+) -> None:
     (tmp_path / "mount" / "file").write_text("before")
     landing.unmount()
     with pytest.raises(NotADirectoryError):
@@ -83,7 +94,9 @@ def test_the_way_to_the_landing_place_goes_and_comes_back(tmp_path: Path, landin
     assert (tmp_path / "mount" / "file").read_text() == "before"
 
 
-def test_a_repeated_batch_is_whole_and_of_another_epoch(tmp_path: Path, landing: LandingPlace) -> None:
+def test_a_repeated_batch_is_whole_and_of_another_epoch(
+    tmp_path: Path, landing: LandingPlace
+) -> None:
     rows = [("uno-1", 7, sequence, None, "t", b"x", None, 1, 5, sequence) for sequence in (1, 2)]
     data = encode(rows, Origin("site", "0a1b2c3d"), 4)
     (tmp_path / "landing/site/0a1b2c3d").mkdir(parents=True)
@@ -91,12 +104,20 @@ def test_a_repeated_batch_is_whole_and_of_another_epoch(tmp_path: Path, landing:
     assert landing.repeat("site/0a1b2c3d", 4, "00000001") == 2
     folder = tmp_path / "landing/site/00000001"
     again = (folder / "000000000001.parquet").read_bytes()
-    expected = Manifest(Origin("site", "00000001"), 1, 2, len(again), hashlib.sha256(again).hexdigest())
+    expected = Manifest(
+        Origin("site", "00000001"), 1, 2, len(again), hashlib.sha256(again).hexdigest()
+    )
     assert (folder / "000000000001.json").read_bytes() == expected.to_json()
     assert decode(again)[0] == rows
     landing.repeat("site/0a1b2c3d", 4, "00000002", damaged=True)
     harmed = (tmp_path / "landing/site/00000002/000000000001.parquet").read_bytes()
-    assert sum(one != other for one, other in zip(harmed, encode(rows, Origin("site", "00000002"), 1), strict=True)) == 1
+    assert (
+        sum(
+            one != other
+            for one, other in zip(harmed, encode(rows, Origin("site", "00000002"), 1), strict=True)
+        )
+        == 1
+    )
 
 
 def source(time: int, value: int, kind: int = 0, detail: int = 0) -> bytes:
@@ -110,7 +131,9 @@ def test_a_payload_says_what_the_board_journalled(raw: int, time: int) -> None:
     assert not senml.says(senml.decode(payload), senml.expected("uno-1", source(time, raw ^ 1)))
     assert not senml.says(senml.decode(payload), senml.expected("uno-1", source(time ^ 1, raw)))
     assert not senml.says(senml.decode(payload), senml.expected("uno-2", source(time, raw)))
-    assert not senml.says(senml.decode(payload), senml.expected("uno-1", source(time, raw, detail=3)))
+    assert not senml.says(
+        senml.decode(payload), senml.expected("uno-1", source(time, raw, detail=3))
+    )
 
 
 def test_a_board_that_does_not_know_the_time_sends_none() -> None:
@@ -120,7 +143,11 @@ def test_a_board_that_does_not_know_the_time_sends_none() -> None:
 
 def test_base_fields_hold_for_the_records_after_them() -> None:
     pack = [{-2: "uno-1:adc0", -3: 100, 2: 1.0}, {2: 2.0, 6: 10}, {-2: "uno-1:", 0: "x", 2: 3.0}]
-    assert senml.decode(cbor2.dumps(pack)) == (("uno-1:adc0", 1.0, 100), ("uno-1:adc0", 2.0, 110), ("uno-1:x", 3.0, 100))
+    assert senml.decode(cbor2.dumps(pack)) == (
+        ("uno-1:adc0", 1.0, 100),
+        ("uno-1:adc0", 2.0, 110),
+        ("uno-1:x", 3.0, 100),
+    )
 
 
 @given(st.binary(max_size=60))
@@ -128,7 +155,10 @@ def test_any_bytes_are_records_or_none(payload: bytes) -> None:
     senml.decode(payload)
 
 
-@pytest.mark.parametrize("pack", [[{}], [{-2: "a", 0: "b"}], [{-2: 1, 0: "b", 2: 1}], [{0: "b", 2: "x"}], {"a": 1}, 7, [[1]]])
+@pytest.mark.parametrize(
+    "pack",
+    [[{}], [{-2: "a", 0: "b"}], [{-2: 1, 0: "b", 2: 1}], [{0: "b", 2: "x"}], {"a": 1}, 7, [[1]]],
+)
 def test_what_is_no_senml_says_nothing(pack: object) -> None:
     assert senml.decode(cbor2.dumps(pack)) is None
     assert not senml.says(None, ())

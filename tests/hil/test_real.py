@@ -1,4 +1,6 @@
-"""A real board at its port, as far as that can be seen without one; `real.py` runs a whole bench."""
+"""A real board at its port, as far as that can be seen without one; `real.py` runs a whole
+bench.
+"""
 
 import asyncio
 import os
@@ -46,7 +48,12 @@ def test_a_board_is_asked_for_its_hello(pty: tuple[int, Path]) -> None:
     hello = hear_hello(port, 115200, 20)
     thread.join()
     assert hello is not None
-    assert (hello["name"], hello["boot"], hello["incarnation"], hello["next_sequence"]) == ("real-1", 5, 7, 43)
+    assert (hello["name"], hello["boot"], hello["incarnation"], hello["next_sequence"]) == (
+        "real-1",
+        5,
+        7,
+        43,
+    )
 
 
 def test_a_board_that_says_nothing(pty: tuple[int, Path]) -> None:
@@ -66,7 +73,14 @@ def test_a_port_that_is_none_and_a_rate_that_is_none(pty: tuple[int, Path], tmp_
 async def test_who_interrupts_a_run_does_not_leave_a_board_without_power(tmp_path: Path) -> None:
     bench = Bench.model_validate({"title": "t", "readings": 20, "board": [{"port": "/dev/none"}]})
     nobody: Any = None
-    board = RealBoard("real-1", Folder(tmp_path), bench, Children(tmp_path), History(tmp_path / "history.jsonl"), nobody)
+    board = RealBoard(
+        "real-1",
+        Folder(tmp_path),
+        bench,
+        Children(tmp_path),
+        History(tmp_path / "history.jsonl"),
+        nobody,
+    )
     turned: list[bool] = []
     switch: Any = SimpleNamespace(turn=turned.append)
     board._switch = switch

@@ -39,29 +39,78 @@ def publication(t: float, hop: str, sequence: int) -> Event:
 
 
 def run(lost: int = 0) -> list[Event]:
-    """Ten readings, one each second, two seconds from board to batch; the last `lost` of them never arrive. One of two faults happens."""
+    """Ten readings, one each second, two seconds from board to batch; the last `lost` of them never
+    arrive. One of two faults happens.
+    """
     events = [
-        Event(0, "rig", "run", {"version": "1.2", "bench": {"title": f"A bench {EVIL}", "until": "batch"}, "plan": {"seed": 3}}),
-        Event(0, "rig", "planned", {"fault": "gateway/gateway-kill-1", "kind": "kill", "counter": "spooled", "at": 4}),
-        Event(0, "rig", "planned", {"fault": "uno-1/line-cut-1", "kind": "line cut", "counter": "sampled uno-1", "at": 5}),
-        Event(5 * SECOND, "gateway", "happened", {"fault": "gateway/gateway-kill-1", "kind": "kill", "evidence": EVIL}),
+        Event(
+            0,
+            "rig",
+            "run",
+            {
+                "version": "1.2",
+                "bench": {"title": f"A bench {EVIL}", "until": "batch"},
+                "plan": {"seed": 3},
+            },
+        ),
+        Event(
+            0,
+            "rig",
+            "planned",
+            {"fault": "gateway/gateway-kill-1", "kind": "kill", "counter": "spooled", "at": 4},
+        ),
+        Event(
+            0,
+            "rig",
+            "planned",
+            {"fault": "uno-1/line-cut-1", "kind": "line cut", "counter": "sampled uno-1", "at": 5},
+        ),
+        Event(
+            5 * SECOND,
+            "gateway",
+            "happened",
+            {"fault": "gateway/gateway-kill-1", "kind": "kill", "evidence": EVIL},
+        ),
         Event(SECOND, "wire", "open", {"line": "uno-1"}),
         Event(5 * SECOND, "wire", "close", {"line": "uno-1"}),
         Event(6 * SECOND, "wire", "open", {"line": "uno-1"}),
     ]
     for t, pid, cpu, written in ((1, 1, 0.5, 1000), (4, 1, 1.5, 3000), (6, 2, 0.25, 2000)):
-        events.append(Event(t * SECOND, "gateway", "usage", {"pid": pid, "cpu": cpu, "memory": 50_000_000 + t, "written": written}))
+        events.append(
+            Event(
+                t * SECOND,
+                "gateway",
+                "usage",
+                {"pid": pid, "cpu": cpu, "memory": 50_000_000 + t, "written": written},
+            )
+        )
     count = {
         "line": "uno-1",
         "final": True,
         "up": {"sent": 9, "arrived": 8, "dropped": 1, "lose": 1},
         "link": {"up": SENT, "down": ANSWERED},
     }
-    events.append(Event(12 * SECOND, "wire", "count", {**count, "down": {"sent": 5, "arrived": 5, "dropped": 0, "lose": 0}}))
+    events.append(
+        Event(
+            12 * SECOND,
+            "wire",
+            "count",
+            {**count, "down": {"sent": 5, "arrived": 5, "dropped": 0, "lose": 0}},
+        )
+    )
     for number in range(1, 11):
         events.append(publication(number, "board", number))
-        events += [publication(number + lag, hop, number) for lag, hop in ((1, "spool"), (2, "batch")) if number <= 10 - lost]
-    return [*events, Event(13 * SECOND, "board", "complete"), Event(13 * SECOND, "batch", "complete"), Event(13 * SECOND, "rig", "end")]
+        events += [
+            publication(number + lag, hop, number)
+            for lag, hop in ((1, "spool"), (2, "batch"))
+            if number <= 10 - lost
+        ]
+    return [
+        *events,
+        Event(13 * SECOND, "board", "complete"),
+        Event(13 * SECOND, "batch", "complete"),
+        Event(13 * SECOND, "rig", "end"),
+    ]
 
 
 def save(folder: Path, events: list[Event]) -> Path:
@@ -73,12 +122,25 @@ def save(folder: Path, events: list[Event]) -> Path:
 def test_what_is_found() -> None:
     found = findings(run())
     assert found.result.verdict is Verdict.UNKNOWN
-    assert (found.seconds, found.seed, found.percentile(50), found.percentile(100)) == (13.0, 3, 2.0, 2.0)
-    assert {fault.id: fault.t for fault in found.faults.values()} == {"gateway/gateway-kill-1": 5.0, "uno-1/line-cut-1": None}
+    assert (found.seconds, found.seed, found.percentile(50), found.percentile(100)) == (
+        13.0,
+        3,
+        2.0,
+        2.0,
+    )
+    assert {fault.id: fault.t for fault in found.faults.values()} == {
+        "gateway/gateway-kill-1": 5.0,
+        "uno-1/line-cut-1": None,
+    }
     assert found.cpu("gateway") == 1.75  # of both processes
     assert found.written_per_reading == 500
     assert found.links == {"uno-1": [(1.0, True), (5.0, False), (6.0, True)]}
-    assert {hop: len(times) for hop, times in found.arrivals.items()} == {"board": 10, "spool": 10, "batch": 10, "table": 0}
+    assert {hop: len(times) for hop, times in found.arrivals.items()} == {
+        "board": 10,
+        "spool": 10,
+        "batch": 10,
+        "table": 0,
+    }
 
 
 def test_a_history_that_breaks_off_has_findings() -> None:
@@ -130,15 +192,23 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(lost: int) -> None:
 
 def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path) -> None:
     [suite] = ElementTree.fromstring(junit([findings(run(3))]))
-    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
+        "tests": "3",
+        "failures": "1",
+        "errors": "1",
+    }
     promise, *faults = suite
     told = str(promise.findtext("failure"))
     assert "lost: uno-1 sequence 8" in told
     assert "7.000 s  board  uno-1:adc0=2.5 at None" in told
-    assert [case.get("name") for case in faults if case.find("error") is not None] == ["uno-1/line-cut-1 happened"]
+    assert [case.get("name") for case in faults if case.find("error") is not None] == [
+        "uno-1/line-cut-1 happened"
+    ]
     (tmp_path / "a.xml").write_text(junit([findings(run())]))
     (tmp_path / "b.xml").write_text(junit([findings(run())]))
-    merged = ElementTree.fromstring(merge_junit([tmp_path / "a.xml", tmp_path / "none.xml", tmp_path / "b.xml"]))
+    merged = ElementTree.fromstring(
+        merge_junit([tmp_path / "a.xml", tmp_path / "none.xml", tmp_path / "b.xml"])
+    )
     assert len(merged.findall("testsuite")) == 2
 
 
@@ -147,9 +217,15 @@ def test_what_was_sent_again_stands_in_every_form(tmp_path: Path) -> None:
     told = found.to_json()
     assert (told["frames_again"], told["publishes_again"]) == (8, 2)
     assert told["sent"] == {"uno-1": {"up": SENT, "down": ANSWERED}}
-    assert "<td>uno-1</td><td>up</td><td class=n>40</td><td class=n>7</td><td class=n>12</td><td class=n>2</td>" in page(found)
+    assert (
+        "<td>uno-1</td><td>up</td><td class=n>40</td><td class=n>7</td><td class=n>12</td><td"
+        " class=n>2</td>" in page(found)
+    )
     said = runner.invoke(cli.app, ["check", str(save(tmp_path / "one", run()))]).output
-    assert "uno-1 up: 40 frames, 7 of them sent again; 12 PUBLISH, 2 with DUP, down: 30 frames, 1 of them sent again" in said
+    assert (
+        "uno-1 up: 40 frames, 7 of them sent again; 12 PUBLISH, 2 with DUP, down: 30 frames, 1 of"
+        " them sent again" in said
+    )
     earlier = findings([event for event in run() if event.event != "count"])
     assert (earlier.again("frames"), earlier.to_json()["publishes_again"]) == (None, None)
     assert "Sent again" not in page(earlier)
@@ -162,7 +238,10 @@ def test_junit_holds_what_xml_cannot(tmp_path: Path) -> None:
     text = junit([findings(events)])
     [suite] = ElementTree.fromstring(text)
     assert suite.get("name") == "a\ufffdbell, seed 3"
-    assert "a colourful \ufffd[31mlog\ufffd, a half \ufffd and a whole \U0001f600" in ElementTree.tostring(suite, encoding="unicode")
+    assert (
+        "a colourful \ufffd[31mlog\ufffd, a half \ufffd and a whole \U0001f600"
+        in ElementTree.tostring(suite, encoding="unicode")
+    )
     (tmp_path / "junit.xml").write_text(text, encoding="utf-8")
     assert merge_junit([tmp_path / "junit.xml"])
 
@@ -171,15 +250,25 @@ def test_what_clients_publish_is_no_goodput_of_lines() -> None:
     message = {"device": "client-1", "incarnation": 1, "sequence": 1, "payload": "00" * 5000}
     sent = Event(SECOND, "board", "publication", {**message, "kind": "message", "qos": 2})
     stored = [
-        Event(t * SECOND, hop, "publication", {**message, "origin": "site/e", "position": 99}) for t, hop in ((30, "spool"), (31, "batch"))
+        Event(t * SECOND, hop, "publication", {**message, "origin": "site/e", "position": 99})
+        for t, hop in ((30, "spool"), (31, "batch"))
     ]
     alone, beside = findings(run()), findings([*run(), sent, *stored])
-    assert (beside.goodput, beside.line_share, beside.readings_per_s) == (alone.goodput, alone.line_share, alone.readings_per_s)
+    assert (beside.goodput, beside.line_share, beside.readings_per_s) == (
+        alone.goodput,
+        alone.line_share,
+        alone.readings_per_s,
+    )
     assert beside.result.produced == alone.result.produced + 1
 
 
 def test_a_long_run_makes_no_heavy_page() -> None:
-    begin = Event(0, "rig", "run", {"version": "1", "bench": {"title": "", "until": "batch"}, "plan": {"seed": 1}})
+    begin = Event(
+        0,
+        "rig",
+        "run",
+        {"version": "1", "bench": {"title": "", "until": "batch"}, "plan": {"seed": 1}},
+    )
     assert len(page(findings([begin, *used(1, *range(50_000_000, 50_020_000))]))) < 150_000
 
 
@@ -191,10 +280,18 @@ def test_json_names_what_is_not_ok() -> None:
 
 def test_limits_are_judged_by_what_was_measured() -> None:
     events = run()
-    limits = {"delay_p99_s": 1.5, "delay_max_s": 2.0, "memory_mb": 50.1, "written_per_reading": 499.0}
+    limits = {
+        "delay_p99_s": 1.5,
+        "delay_max_s": 2.0,
+        "memory_mb": 50.1,
+        "written_per_reading": 499.0,
+    }
     events[0].data["bench"]["limits"] = {**limits, "unset": None}
     found = findings(events)
-    told = ["delay_p99_s is 2.0, and must not exceed 1.5", "written_per_reading is 500.0, and must not exceed 499"]
+    told = [
+        "delay_p99_s is 2.0, and must not exceed 1.5",
+        "written_per_reading is 500.0, and must not exceed 499",
+    ]
     assert found.exceeded == told
     assert not found.passed
     assert all(limit in page(found) for limit in told)
@@ -215,11 +312,17 @@ def test_what_goes_through_the_lines_is_measured_and_has_a_floor() -> None:
     assert found.line_share == pytest.approx(10 * len(PAYLOAD) / 2 / 9)
     events[0].data["bench"]["limits"] = {"readings_per_s": 1.2, "goodput": 20.0}
     assert findings(events).exceeded == ["readings_per_s is 1.1, and must be at least 1.2"]
-    assert findings(events[:1]).exceeded == ["readings_per_s is unknown, and the limit is 1.2", "goodput is unknown, and the limit is 20"]
+    assert findings(events[:1]).exceeded == [
+        "readings_per_s is unknown, and the limit is 1.2",
+        "goodput is unknown, and the limit is 20",
+    ]
 
 
 def used(pid: int, *memory: int) -> list[Event]:
-    return [Event(t * SECOND, "gateway", "usage", {"pid": pid, "cpu": 0, "memory": size, "written": 0}) for t, size in enumerate(memory)]
+    return [
+        Event(t * SECOND, "gateway", "usage", {"pid": pid, "cpu": 0, "memory": size, "written": 0})
+        for t, size in enumerate(memory)
+    ]
 
 
 def test_a_leak_is_told_from_a_cache_that_fills() -> None:
@@ -227,9 +330,17 @@ def test_a_leak_is_told_from_a_cache_that_fills() -> None:
     filled = used(1, 50_000_000, *[80_000_000] * 39)
     assert findings(leaking).growth("gateway") == pytest.approx(20e6)
     assert findings(filled).growth("gateway") == 0
-    assert findings(used(1, 1, 2) + used(2, 3, 4)).growth("gateway") is None  # both were killed too soon
+    # both were killed too soon
+    assert findings(used(1, 1, 2) + used(2, 3, 4)).growth("gateway") is None
     begin = Event(
-        0, "rig", "run", {"version": "1", "bench": {"title": "", "until": "batch", "limits": {"growth_mb": 5}}, "plan": {"seed": 1}}
+        0,
+        "rig",
+        "run",
+        {
+            "version": "1",
+            "bench": {"title": "", "until": "batch", "limits": {"growth_mb": 5}},
+            "plan": {"seed": 1},
+        },
     )
     assert findings([begin, *leaking]).exceeded == ["growth_mb is 20.0, and must not exceed 5"]
     assert not findings([begin, *filled]).exceeded
@@ -248,7 +359,14 @@ def test_sums_of_a_campaign() -> None:
     found = sums([("a", one), ("b", findings(run()).to_json())])
     assert list(found) == ["a", "b", "all"]
     cuts = {"runs": 2, "hold": 0, "board cuts": 5, "gateway cuts": 5, "faults": 18, "readings": 20}
-    assert found["all"] == {**cuts, "lost": 3, "doubled": 0, "altered": 0, "other": 0, "worst delay (s)": 2.0}
+    assert found["all"] == {
+        **cuts,
+        "lost": 3,
+        "doubled": 0,
+        "altered": 0,
+        "other": 0,
+        "worst delay (s)": 2.0,
+    }
     assert markdown(found).splitlines()[2].startswith("| a | 1 | 0 | 5 | 5 | 17 | 10 | 3 |")
 
 
@@ -271,22 +389,41 @@ def test_two_runs_side_by_side() -> None:
 def test_runs_of_different_benches_side_by_side(tmp_path: Path) -> None:
     other = run()
     other[0].data["bench"].update(title="[bold]other", boards=3)
-    told = {name: values for name, *values in rows(findings(run()).to_json(), findings(other).to_json())}
+    told = {
+        name: values for name, *values in rows(findings(run()).to_json(), findings(other).to_json())
+    }
     assert told["bench: boards"] == ["", "3", ""]
     assert "bench: title" not in told
-    said = runner.invoke(cli.app, ["compare", str(save(tmp_path / "one", run())), str(save(tmp_path / "other", other))]).output
+    said = runner.invoke(
+        cli.app,
+        ["compare", str(save(tmp_path / "one", run())), str(save(tmp_path / "other", other))],
+    ).output
     assert "[bold]other" in said
 
 
 def test_report_and_compare_on_the_command_line(tmp_path: Path) -> None:
     one, other = save(tmp_path / "one", run()), save(tmp_path / "other", run(2))
     assert runner.invoke(cli.app, ["report", str(one)]).exit_code == 0
-    assert runner.invoke(cli.app, ["report", str(one), "--dir", str(tmp_path / "else" / "where")]).exit_code == 0
+    assert (
+        runner.invoke(
+            cli.app, ["report", str(one), "--dir", str(tmp_path / "else" / "where")]
+        ).exit_code
+        == 0
+    )
     assert (tmp_path / "else" / "where" / "report.html").exists()
-    assert sorted(path.name for path in one.iterdir()) == ["history.jsonl", "junit.xml", "report.html", "report.json"]
-    said = json.loads(runner.invoke(cli.app, ["report", str(one / "history.jsonl"), "--json"]).output)
+    assert sorted(path.name for path in one.iterdir()) == [
+        "history.jsonl",
+        "junit.xml",
+        "report.html",
+        "report.json",
+    ]
+    said = json.loads(
+        runner.invoke(cli.app, ["report", str(one / "history.jsonl"), "--json"]).output
+    )
     assert said == read_json(one / "report.json")
-    compared = json.loads(runner.invoke(cli.app, ["compare", str(one), str(other), "--json"]).output)
+    compared = json.loads(
+        runner.invoke(cli.app, ["compare", str(one), str(other), "--json"]).output
+    )
     assert {"name": "outcomes: lost", "one": "0", "other": "2", "change": ""} in compared
     assert "outcomes: lost" in runner.invoke(cli.app, ["compare", str(one), str(other)]).output
 

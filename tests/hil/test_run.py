@@ -1,4 +1,6 @@
-"""A run that cannot go on has a verdict and the cause in its report: the program's, if one under test ended by itself, else the rig's."""
+"""A run that cannot go on has a verdict and the cause in its report: the program's, if one under
+test ended by itself, else the rig's.
+"""
 
 import asyncio
 import os
@@ -51,24 +53,39 @@ def ended(folder: Path, name: str) -> EndedError:
 
 
 @pytest.mark.parametrize("name", ["gateway", "uplink", "ingest", "second ingest"])
-async def test_a_program_under_test_that_ends_by_itself_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_a_program_under_test_that_ends_by_itself_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     result = await run(tmp_path, monkeypatch, ended(tmp_path, name), OncewayError("a consequence"))
     assert result.verdict is Verdict.FAILS
     assert result.reasons[0] == f"{name} ended by itself (signal 6)"
     assert result.last_words[name] == ["Traceback", "MemoryError"]
-    assert "the history breaks off" not in result.reasons  # a campaign would take it for interrupted, and try again
+    # a campaign would take it for interrupted, and try again
+    assert "the history breaks off" not in result.reasons
 
 
 @pytest.mark.parametrize(
     ("make", "why", "words"),
     [
-        (lambda folder: ended(folder, "wire-uno-1"), "the rig broke: wire-uno-1 ended by itself (signal 6)", "MemoryError"),
-        (lambda _: OncewayError("the board has died", "uno-1", "See\nthere"), "the rig broke: uno-1: the board has died. See there", None),
+        (
+            lambda folder: ended(folder, "wire-uno-1"),
+            "the rig broke: wire-uno-1 ended by itself (signal 6)",
+            "MemoryError",
+        ),
+        (
+            lambda _: OncewayError("the board has died", "uno-1", "See\nthere"),
+            "the rig broke: uno-1: the board has died. See there",
+            None,
+        ),
         (lambda _: KeyError("x"), "the rig broke: KeyError: 'x'", "KeyError: 'x'"),
     ],
 )
 async def test_what_breaks_in_the_rig_leaves_the_verdict_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Exception], why: str, words: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], Exception],
+    why: str,
+    words: str | None,
 ) -> None:
     result = await run(tmp_path, monkeypatch, make(tmp_path))
     assert result.verdict is Verdict.UNKNOWN
@@ -77,7 +94,9 @@ async def test_what_breaks_in_the_rig_leaves_the_verdict_open(
     assert "the history breaks off" not in result.reasons
 
 
-async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else they would start programs when all have been ended."""
     said: list[str] = []
 
@@ -111,7 +130,9 @@ def sampling(folder: Path, faults: Callable[[str], Awaitable[None]]) -> Awaitabl
     bench = Bench(title="t", readings=20, until="batch")
     device: Any = SimpleNamespace(name="uno-1", contradictions=[], look=lambda: 0)
     injector: Any = SimpleNamespace(run=faults)
-    return Run(bench, plan(bench), Folder(folder), Display("t", STAGES, 20, 0))._sample(device, injector)
+    return Run(bench, plan(bench), Folder(folder), Display("t", STAGES, 20, 0))._sample(
+        device, injector
+    )
 
 
 async def test_an_error_in_a_fault_of_a_board_is_not_waited_for(tmp_path: Path) -> None:
@@ -122,7 +143,9 @@ async def test_an_error_in_a_fault_of_a_board_is_not_waited_for(tmp_path: Path) 
         await asyncio.wait_for(sampling(tmp_path, break_it), 20)
 
 
-async def test_a_fault_that_is_interrupted_has_ended_what_it_started_before_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_fault_that_is_interrupted_has_ended_what_it_started_before_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
     said: list[str] = []
 
     async def swap(_: str) -> None:
@@ -152,14 +175,31 @@ def events(folder: Path) -> list[Event]:
 def test_a_gateway_that_dies_leaves_a_report_and_no_process(tmp_path: Path) -> None:
     (tmp_path / "dies.toml").write_text(BENCH)
     folder = tmp_path / "run"
-    argv = [Path(sys.executable).with_name("onceway"), "hil", "run", tmp_path / "dies.toml", "--dir", folder]
-    with (tmp_path / "said").open("w+") as said, subprocess.Popen(argv, stdout=said, stderr=said) as process:
+    argv = [
+        Path(sys.executable).with_name("onceway"),
+        "hil",
+        "run",
+        tmp_path / "dies.toml",
+        "--dir",
+        folder,
+    ]
+    with (
+        (tmp_path / "said").open("w+") as said,
+        subprocess.Popen(argv, stdout=said, stderr=said) as process,
+    ):
         try:
-            while {("spool", "publication"), ("gateway", "usage")} - {(event.hop, event.event) for event in events(folder)}:
+            while {("spool", "publication"), ("gateway", "usage")} - {
+                (event.hop, event.event) for event in events(folder)
+            }:
                 assert process.poll() is None, (tmp_path / "said").read_text()
                 time.sleep(0.1)
             os.kill(
-                next(event.data["pid"] for event in events(folder) if event.event == "usage" and event.hop == "gateway"), signal.SIGKILL
+                next(
+                    event.data["pid"]
+                    for event in events(folder)
+                    if event.event == "usage" and event.hop == "gateway"
+                ),
+                signal.SIGKILL,
             )
             process.wait(60)
         finally:
@@ -167,7 +207,10 @@ def test_a_gateway_that_dies_leaves_a_report_and_no_process(tmp_path: Path) -> N
     out = (tmp_path / "said").read_text()
     assert process.returncode == 1, out
     report = read_json(folder / "report.json")
-    assert (report["verdict"], report["reasons"][0]) == ("fails", "gateway ended by itself (signal 9)")
+    assert (report["verdict"], report["reasons"][0]) == (
+        "fails",
+        "gateway ended by itself (signal 9)",
+    )
     assert report["readings"]["produced"] > 0
     assert "gateway" in report["last_words"]
     assert "the last words of gateway" in out

@@ -1,4 +1,6 @@
-"""What a real board is seen to say: what that makes of it in the history, and what it still owes."""
+"""What a real board is seen to say: what that makes of it in the history, and what it still
+owes.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,12 @@ INCARNATION = 0xC0FFEE
 
 
 def payload(value: float, **fields: float) -> str:
-    return cbor2.dumps([{-2: "real-1:", 0: "adc0", 2: value}, *({0: name, 2: value} for name, value in fields.items())]).hex()
+    return cbor2.dumps(
+        [
+            {-2: "real-1:", 0: "adc0", 2: value},
+            *({0: name, 2: value} for name, value in fields.items()),
+        ]
+    ).hex()
 
 
 class Board:
@@ -24,7 +31,9 @@ class Board:
         self.sent = Sent("real-1", self.history)
 
     def hello(self, next_sequence: int, boot: int = 1, incarnation: int = INCARNATION) -> None:
-        self.sent.take("hello", {"incarnation": incarnation, "next_sequence": next_sequence, "boot": boot})
+        self.sent.take(
+            "hello", {"incarnation": incarnation, "next_sequence": next_sequence, "boot": boot}
+        )
 
     def publish(self, sequence: int, text: str, topic: str = "sensors/real-1/adc0") -> None:
         self.say("publish", sequence, topic=topic, payload=text)
@@ -61,11 +70,20 @@ def test_a_board_has_produced_what_comes_before_its_next_sequence(board: Board) 
     board.hello(5, boot=2)
     assert (board.sent.journalled, board.sent.waiting, board.sent.boot) == (4, 3, 2)
     board.sent.close(5)
-    assert board.told == [("publication", 1), ("publication", 2), ("publication", 3), ("publication", 4)] + [
-        ("waiting", sequence) for sequence in (2, 3, 4)
-    ]
+    assert board.told == [
+        ("publication", 1),
+        ("publication", 2),
+        ("publication", 3),
+        ("publication", 4),
+    ] + [("waiting", sequence) for sequence in (2, 3, 4)]
     status, reading, unseen = board.events[:3]
-    assert status.data == {"device": "real-1", "incarnation": INCARNATION, "sequence": 1, "kind": "status", "payload": payload(4)}
+    assert status.data == {
+        "device": "real-1",
+        "incarnation": INCARNATION,
+        "sequence": 1,
+        "kind": "status",
+        "payload": payload(4),
+    }
     assert (reading.data["kind"], reading.data["payload"]) == ("reading", payload(2.5))
     assert "payload" not in unseen.data
     assert board.sent.contradictions == []
@@ -100,7 +118,9 @@ def test_a_publication_after_its_pubrel_is_one_that_the_gateway_did_not_know(boa
         (3, 7, "its incarnation was 00c0ffee and became 00000007"),
     ],
 )
-def test_a_board_that_has_forgotten_contradicts_itself(board: Board, next_sequence: int, incarnation: int, text: str) -> None:
+def test_a_board_that_has_forgotten_contradicts_itself(
+    board: Board, next_sequence: int, incarnation: int, text: str
+) -> None:
     board.publish(1, payload(2.5))
     board.publish(2, payload(2.5))
     board.hello(3)

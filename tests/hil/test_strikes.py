@@ -1,4 +1,6 @@
-"""What happens to a line once: at its place in bytes, to as many bytes as asked, and reported when it is done."""
+"""What happens to a line once: at its place in bytes, to as many bytes as asked, and reported when
+it is done.
+"""
 
 import random
 from dataclasses import replace
@@ -16,7 +18,9 @@ COMMAND = Command("uno-1/x-1", "lose", "up", after=100, length=50)
 
 
 def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object]], list[float]]:
-    """Everything that arrives of SENT, the events, and when each byte arrived (s after the first was sent)."""
+    """Everything that arrives of SENT, the events, and when each byte arrived (s after the first
+    was sent).
+    """
     line = Line("up", BAUD)
     line.strike(command)
     out, events, times = b"", [], []
@@ -97,7 +101,9 @@ def test_at_the_right_bit_rate_every_byte_is_read(data: bytes) -> None:
 
 
 def test_a_nul_read_at_double_the_bit_rate() -> None:
-    """0x00 is nine low bits and one high; a reader twice as fast sees two bytes of nothing in it."""
+    """0x00 is nine low bits and one high; a reader twice as fast sees two bytes of nothing in
+    it.
+    """
     assert misread(b"\0", 2.0)[0] == 0
     assert misread(b"\xff", 0.5) == b"\xff"
 

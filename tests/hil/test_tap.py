@@ -1,4 +1,6 @@
-"""Reading along a wire: what both ends send again is counted as they count it themselves, and what they say to each other is told."""
+"""Reading along a wire: what both ends send again is counted as they count it themselves, and what
+they say to each other is told.
+"""
 
 from random import Random
 from typing import Any
@@ -20,12 +22,16 @@ Told = list[dict[str, Any]]
 
 
 class Talk:
-    """A device and a gateway at the two ends of a line that loses pieces, and a tap on it. Time is a number."""
+    """A device and a gateway at the two ends of a line that loses pieces, and a tap on it. Time is
+    a number.
+    """
 
     def __init__(self, seed: int, loss: float) -> None:
         self.told: Told = []
         self.tap = Tap(self.told.append)
-        self.device = DeviceLink("sensor-1", boot=5, next_sequence=9, window=2, power_on=True, random=Random(seed))
+        self.device = DeviceLink(
+            "sensor-1", boot=5, next_sequence=9, window=2, power_on=True, random=Random(seed)
+        )
         self.gateway = GatewayLink(Greeter(1, incarnation=lambda: 77))
         self._random = Random(seed)
         self._loss = loss
@@ -35,7 +41,10 @@ class Talk:
         self.now += STEP
         self.device.tick(self.now)
         self.gateway.tick(self.now)
-        for direction, sender, receiver in (("up", self.device, self.gateway), ("down", self.gateway, self.device)):
+        for direction, sender, receiver in (
+            ("up", self.device, self.gateway),
+            ("down", self.gateway, self.device),
+        ):
             data = sender.take()
             cut = self._random.randint(0, len(data))
             for piece in (data[:cut], data[cut:]):
@@ -57,7 +66,10 @@ def test_frames_sent_again_are_counted_as_the_ends_count_them(seed: int, loss: f
                 end.write(end.session, bytes([number]) * 30, talk.now)
         talk.step()
     again = {direction: counts["frames_again"] for direction, counts in talk.tap.counts.items()}
-    assert again == {"up": talk.device.statistics.retransmissions, "down": talk.gateway.statistics.retransmissions}
+    assert again == {
+        "up": talk.device.statistics.retransmissions,
+        "down": talk.gateway.statistics.retransmissions,
+    }
 
 
 def test_what_the_ends_say_is_told_and_publications_with_dup_are_counted() -> None:
@@ -65,26 +77,54 @@ def test_what_the_ends_say_is_told_and_publications_with_dup_are_counted() -> No
     talk.until_met()
     assert talk.device.session is not None
     assert talk.gateway.session is not None
-    up = [Connect("sensor-1"), Publish("t", b"one", 2, 9), Publish("t", b"two", 2, 10, dup=True), Pubrel(9)]
-    talk.device.write(talk.device.session, b"".join(encode(packet, Version.V5) for packet in up), talk.now)
+    up = [
+        Connect("sensor-1"),
+        Publish("t", b"one", 2, 9),
+        Publish("t", b"two", 2, 10, dup=True),
+        Pubrel(9),
+    ]
+    talk.device.write(
+        talk.device.session, b"".join(encode(packet, Version.V5) for packet in up), talk.now
+    )
     down = [Publish("commands/sensor-1", b"identify", 2, 3), Pubcomp(9)]
-    talk.gateway.write(talk.gateway.session, b"".join(encode(packet, Version.V5) for packet in down), talk.now)
+    talk.gateway.write(
+        talk.gateway.session, b"".join(encode(packet, Version.V5) for packet in down), talk.now
+    )
     for _ in range(200):
         talk.step()
     assert talk.tap.counts["up"]["publishes"] == 2
     assert talk.tap.counts["up"]["publishes_again"] == 1
     assert talk.tap.counts["down"]["publishes"] == 1
     hello, *rest = [told for told in talk.told if told["event"] == "hello"]
-    assert hello == {"event": "hello", "name": "sensor-1", "boot": 5, "incarnation": 0, "next_sequence": 9, "power_on": True}
+    assert hello == {
+        "event": "hello",
+        "name": "sensor-1",
+        "boot": 5,
+        "incarnation": 0,
+        "next_sequence": 9,
+        "power_on": True,
+    }
     assert all(told == hello for told in rest)
     others = sorted((told for told in talk.told if told["event"] != "hello"), key=str)
     assert others == sorted(
         [
             {"event": "welcome", "incarnation": 77},
             {"event": "publish", "direction": "up", "id": 9, "topic": "t", "payload": b"one".hex()},
-            {"event": "publish", "direction": "up", "id": 10, "topic": "t", "payload": b"two".hex()},
+            {
+                "event": "publish",
+                "direction": "up",
+                "id": 10,
+                "topic": "t",
+                "payload": b"two".hex(),
+            },
             {"event": "pubrel", "direction": "up", "id": 9},
-            {"event": "publish", "direction": "down", "id": 3, "topic": "commands/sensor-1", "payload": b"identify".hex()},
+            {
+                "event": "publish",
+                "direction": "down",
+                "id": 3,
+                "topic": "commands/sensor-1",
+                "payload": b"identify".hex(),
+            },
             {"event": "pubcomp", "direction": "down", "id": 9},
         ],
         key=str,
@@ -97,17 +137,32 @@ def test_what_nobody_read_is_no_repetition_and_the_packets_after_it_are_not_made
     assert talk.device.session is not None
     seed = talk.device.session.seed
     talk.tap.feed("up", Data(0, 0, encode(Connect("sensor-1"), Version.V5)).to_bytes(seed))
-    halves = encode(Publish("t", b"x", 2, 9), Version.V5)  # frame 1, with the first byte of it, was not read
-    talk.tap.feed("up", Data(2, 0, halves[1:]).to_bytes(seed) + Data(3, 0, halves).to_bytes(seed) + Data(2, 0, halves[1:]).to_bytes(seed))
-    assert talk.tap.counts["up"] == {"frames": 4, "frames_again": 1, "publishes": 0, "publishes_again": 0}
+    # frame 1, with the first byte of it, was not read
+    halves = encode(Publish("t", b"x", 2, 9), Version.V5)
+    talk.tap.feed(
+        "up",
+        Data(2, 0, halves[1:]).to_bytes(seed)
+        + Data(3, 0, halves).to_bytes(seed)
+        + Data(2, 0, halves[1:]).to_bytes(seed),
+    )
+    assert talk.tap.counts["up"] == {
+        "frames": 4,
+        "frames_again": 1,
+        "publishes": 0,
+        "publishes_again": 0,
+    }
 
 
-@pytest.mark.parametrize("packets", [b"\x00\x00", encode(Connect("a"), Version.V5) * 2, b"\xf0\xff\xff\xff\x7f"])
+@pytest.mark.parametrize(
+    "packets", [b"\x00\x00", encode(Connect("a"), Version.V5) * 2, b"\xf0\xff\xff\xff\x7f"]
+)
 def test_what_is_no_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
     talk = Talk(1, 0)
     talk.until_met()
     assert talk.device.session is not None
-    talk.device.write(talk.device.session, packets + encode(Publish("t", b"x", 2, 9), Version.V5), talk.now)
+    talk.device.write(
+        talk.device.session, packets + encode(Publish("t", b"x", 2, 9), Version.V5), talk.now
+    )
     for _ in range(20):
         talk.step()
     assert talk.tap.counts["up"]["frames"] > 0

@@ -1,4 +1,6 @@
-"""Recorded links: copies, overtaken frames, overflows and resets of the counter told apart; loss, bursts and outages as they were."""
+"""Recorded links: copies, overtaken frames, overflows and resets of the counter told apart; loss,
+bursts and outages as they were.
+"""
 
 import gzip
 import json
@@ -20,10 +22,14 @@ from hil.traces.recording import load, shipped
 from hil.traces.trace import Frame, Outage, Trace
 
 RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
-"""Real recordings are large and licensed by others, so they do not stand in the tree; where there are none, the shipped ones are read."""
+"""Real recordings are large and licensed by others, so they do not stand in the tree; where there
+are none, the shipped ones are read.
+"""
 
 runner = CliRunner()
-fates = st.lists(st.booleans(), min_size=2, max_size=120).map(lambda arrived: [True, *arrived, True])
+fates = st.lists(st.booleans(), min_size=2, max_size=120).map(
+    lambda arrived: [True, *arrived, True]
+)
 
 
 def record(path: Path, rows: list[dict[str, object]]) -> str:
@@ -33,7 +39,9 @@ def record(path: Path, rows: list[dict[str, object]]) -> str:
 
 def sent(arrived: list[bool], start: int = 0, t: float = 0.0) -> list[dict[str, object]]:
     """Rows of the frames that arrived of a sender that sends every ten seconds."""
-    return [{"t": t + 10.0 * n, "fcnt": (start + n) % 65536} for n, there in enumerate(arrived) if there]
+    return [
+        {"t": t + 10.0 * n, "fcnt": (start + n) % 65536} for n, there in enumerate(arrived) if there
+    ]
 
 
 def arrived_of(trace: Trace) -> list[bool]:
@@ -46,8 +54,15 @@ def test_losses_are_counted_over_an_overflow_of_the_counter(
 ) -> None:
     trace = load(record(tmp_path_factory.mktemp("t") / "a.jsonl", sent(arrived, start)))
     assert arrived_of(trace) == arrived
-    assert (trace.sent, trace.lost, trace.resets, trace.repeats) == (len(arrived), arrived.count(False), 0, 0)
-    assert trace.bursts().total() == len(re.findall("0+", "".join("01"[there] for there in arrived)))
+    assert (trace.sent, trace.lost, trace.resets, trace.repeats) == (
+        len(arrived),
+        arrived.count(False),
+        0,
+        0,
+    )
+    assert trace.bursts().total() == len(
+        re.findall("0+", "".join("01"[there] for there in arrived))
+    )
 
 
 @given(arrived=fates, data=st.data())
@@ -58,7 +73,12 @@ def test_copies_are_left_out_and_overtaken_frames_put_in_their_place(
     rows = sent(arrived)
     number = data.draw(st.integers(1, len(rows) - 1))
     late = {**rows[number - 1], "t": float(str(rows[number]["t"])) + 1}
-    copied = load(record(tmp_path_factory.mktemp("t") / "a.jsonl", [*rows[: number + 1], late, *rows[number + 1 :]]))
+    copied = load(
+        record(
+            tmp_path_factory.mktemp("t") / "a.jsonl",
+            [*rows[: number + 1], late, *rows[number + 1 :]],
+        )
+    )
     if int(str(rows[number]["fcnt"])) - int(str(late["fcnt"])) <= 16:
         assert (arrived_of(copied), copied.repeats, copied.resets) == (arrived, 1, 0)
         overtaken = [*rows[: number - 1], rows[number], late, *rows[number + 1 :]]
@@ -93,10 +113,17 @@ def test_outages_are_silences(tmp_path: Path) -> None:
 
 
 def test_csv_with_iso_times_and_a_byte_order_mark(tmp_path: Path) -> None:
-    lines = ["\ufeffFCnt,Time,RSSI,SNR", "7,2024-05-01T00:00:00Z,-101,3.5", "9,2024-05-01T02:00:10+02:00,,"]
+    lines = [
+        "\ufeffFCnt,Time,RSSI,SNR",
+        "7,2024-05-01T00:00:00Z,-101,3.5",
+        "9,2024-05-01T02:00:10+02:00,,",
+    ]
     with gzip.open(tmp_path / "a.csv.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(lines))
-    assert load(str(tmp_path / "a.csv.gz")).frames == (Frame(0.0, 7, 0, -101.0, 3.5), Frame(10.0, 9, 1))
+    assert load(str(tmp_path / "a.csv.gz")).frames == (
+        Frame(0.0, 7, 0, -101.0, 3.5),
+        Frame(10.0, 9, 1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,13 +131,19 @@ def test_csv_with_iso_times_and_a_byte_order_mark(tmp_path: Path) -> None:
     [
         ("", "the recording holds no frame"),
         ('{"source":"x"}', "the recording holds no frame"),
-        ('{"fcnt":1,"t":0}\n{"fcnt":2}', "line 2 has no counter or no time.*Name the columns one of sequence"),
+        (
+            '{"fcnt":1,"t":0}\n{"fcnt":2}',
+            "line 2 has no counter or no time.*Name the columns one of sequence",
+        ),
         ('{"fcnt":1,"t":0}\n[1]', "line 2 is no JSON object"),
         ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is no JSON"),
         ("fcnt,t\n1,0\n-2,1", "line 3 has a value that does not fit .the counter is negative"),
         ("fcnt,t\n1,0\n2,noon", "line 3 has a value that does not fit"),
         ('{"onceway_trace":2}', "of version 2, this program reads 1"),
-        ('{"onceway_trace":1,"name":"x","repeats":0,"resets":0}\n{"t":0,"sequence":1,"lost":-1}', "the trace is damaged"),
+        (
+            '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}\n{"t":0,"sequence":1,"lost":-1}',
+            "the trace is damaged",
+        ),
     ],
 )
 def test_a_bad_recording_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
@@ -120,7 +153,10 @@ def test_a_bad_recording_is_refused_by_line(tmp_path: Path, text: str, message: 
 
 
 def test_no_such_recording() -> None:
-    with pytest.raises(OncewayError, match=r"cannot read the recording.*Traces that come with the project: bursts, outages"):
+    with pytest.raises(
+        OncewayError,
+        match=r"cannot read the recording.*Traces that come with the project: bursts, outages",
+    ):
         load("nothing-here.jsonl")
 
 
@@ -141,7 +177,11 @@ def test_every_recording_is_shown_drawn_and_imported(tmp_path: Path, name: str) 
 
 @given(start=st.integers(0, 100))
 def test_a_drawing_of_any_short_trace_is_xml(start: int) -> None:
-    for frames in ((), (Frame(0.0, start),), (Frame(0.0, start, 0, -90.0), Frame(0.0, start + 1, 0, -90.0))):
+    for frames in (
+        (),
+        (Frame(0.0, start),),
+        (Frame(0.0, start, 0, -90.0), Frame(0.0, start + 1, 0, -90.0)),
+    ):
         ElementTree.fromstring(plot(Trace("<&>", frames)))
 
 

@@ -1,4 +1,6 @@
-"""Bursts and recorded losses on a line: at the same places for the same seed, however the bytes are cut, and only what is reported."""
+"""Bursts and recorded losses on a line: at the same places for the same seed, however the bytes are
+cut, and only what is reported.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -13,8 +15,21 @@ from hil.wire.bursts import Bursts
 from hil.wire.fading import Fading
 from hil.wire.weather import Harm, Weather
 
-TRACE = Trace("t", (Frame(0, 0), Frame(3, 3, lost=2), Frame(4, 4), Frame(5, 5), Frame(6, 6), Frame(30, 30, lost=23)))
-frames = st.lists(st.binary(min_size=1, max_size=30).map(lambda body: body.replace(b"\0", b"x") + b"\0"), max_size=40)
+TRACE = Trace(
+    "t",
+    (
+        Frame(0, 0),
+        Frame(3, 3, lost=2),
+        Frame(4, 4),
+        Frame(5, 5),
+        Frame(6, 6),
+        Frame(30, 30, lost=23),
+    ),
+)
+frames = st.lists(
+    st.binary(min_size=1, max_size=30).map(lambda body: body.replace(b"\0", b"x") + b"\0"),
+    max_size=40,
+)
 cuts = st.lists(st.integers(0, 1200), max_size=20)
 
 
@@ -28,7 +43,9 @@ def make_fading(seed: str) -> Weather:
 
 @pytest.mark.parametrize("make", [make_bursts, make_fading])
 @given(sent=frames, cuts=cuts, seed=st.text(max_size=5))
-def test_pieces_do_not_matter(make: Callable[[str], Weather], sent: list[bytes], cuts: list[int], seed: str) -> None:
+def test_pieces_do_not_matter(
+    make: Callable[[str], Weather], sent: list[bytes], cuts: list[int], seed: str
+) -> None:
     data = b"".join(sent)
     expected = make(seed).feed(data, 0.0)
     weather = make(seed)
@@ -43,7 +60,10 @@ def test_pieces_do_not_matter(make: Callable[[str], Weather], sent: list[bytes],
 
 @pytest.mark.parametrize("seed", "abcdef")
 def test_a_recording_that_loses_little_loses_it_soon(seed: str) -> None:
-    rare = Trace("rare", tuple(Frame(float(number), number, lost=int(number == 500)) for number in range(1000)))
+    rare = Trace(
+        "rare",
+        tuple(Frame(float(number), number, lost=int(number == 500)) for number in range(1000)),
+    )
     _, harms = Fading(rare, None, seed).feed(b"frame\0" * 200, 0.0)
     assert len(harms) == 1
 
@@ -69,7 +89,10 @@ def test_frames_arrive_whole_or_not_at_all(sent: list[bytes], seed: str) -> None
     arrived, harms = make_fading(seed).feed(b"".join(sent), 0.0)
     offsets = list(itertools.accumulate(map(len, sent), initial=0))
     lost = {offsets.index(harm.offset) for harm in harms}
-    assert all(harm == Harm(offsets[n], "fade", length=len(sent[n])) for n, harm in zip(sorted(lost), harms, strict=True))
+    assert all(
+        harm == Harm(offsets[n], "fade", length=len(sent[n]))
+        for n, harm in zip(sorted(lost), harms, strict=True)
+    )
     assert arrived == b"".join(frame for number, frame in enumerate(sent) if number not in lost)
 
 
@@ -86,7 +109,14 @@ def test_at_a_pace_a_frame_has_the_fate_of_that_moment() -> None:
     def arrives(t: float) -> bool:
         return fading.feed(b"frame\0", 100.0 + t / 10)[0] == b"frame\0"
 
-    assert [arrives(t) for t in (0.0, 0.5, 1.5, 2.5, 3.5, 6.0)] == [True, True, False, False, True, True]
+    assert [arrives(t) for t in (0.0, 0.5, 1.5, 2.5, 3.5, 6.0)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert [arrives(t) for t in (6.5, 18.0, 29.9)] == [False] * 3  # an outage
     assert [arrives(t) for t in (30.5, 31.5)] == [True, False]  # it starts over
 

@@ -1,4 +1,6 @@
-"""The wire as a process: carries bytes at line rate, reports every harm, follows the gateway's opening and closing of its port."""
+"""The wire as a process: carries bytes at line rate, reports every harm, follows the gateway's
+opening and closing of its port.
+"""
 
 import json
 import os
@@ -23,21 +25,36 @@ Event = dict[str, Any]
 
 
 class Rig:
-    """A wire process between a pseudo-terminal that plays the board and a port that plays the gateway."""
+    """A wire process between a pseudo-terminal that plays the board and a port that plays the
+    gateway.
+    """
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.link = folder / "board"
         self.board, slave = self.plug()
         self.port = folder / "port"
-        argv = [sys.executable, "-m", "hil.wire", "--board", str(self.link), "--port", str(self.port), *options]
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        argv = [
+            sys.executable,
+            "-m",
+            "hil.wire",
+            "--board",
+            str(self.link),
+            "--port",
+            str(self.port),
+            *options,
+        ]
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.events: list[Event] = []
         self.gateway = -1
         self.expect("ready")
         os.close(slave)
 
     def plug(self) -> tuple[int, int]:
-        """A board's port, under the name that the wire knows: the board's side of it and the other one."""
+        """A board's port, under the name that the wire knows: the board's side of it and the other
+        one.
+        """
         board, slave = os.openpty()
         tty.setraw(slave)
         self.link.unlink(missing_ok=True)
@@ -50,7 +67,10 @@ class Rig:
             self.events.append(json.loads(line))
             if self.events[-1]["event"] == kind:
                 return self.events[-1]
-        raise AssertionError(f"the wire ended without {kind!r}: {self.process.stderr.read() if self.process.stderr else ''}")
+        raise AssertionError(
+            f"the wire ended without {kind!r}:"
+            f" {self.process.stderr.read() if self.process.stderr else ''}"
+        )
 
     def open(self) -> None:
         self.gateway = os.open(self.port, os.O_RDWR | os.O_NOCTTY)
@@ -173,13 +193,24 @@ def test_a_real_board_is_listened_to(rig: Callable[..., Rig]) -> None:
     os.write(wire.board, Hello(3, 0, 7, 9, 56, 2, "real-1", True).to_bytes())
     told = wire.expect("hello")  # as it left the board, whatever becomes of it
     del told["t"]
-    assert told == {"event": "hello", "name": "real-1", "boot": 3, "incarnation": 7, "next_sequence": 9, "power_on": True}
+    assert told == {
+        "event": "hello",
+        "name": "real-1",
+        "boot": 3,
+        "incarnation": 7,
+        "next_sequence": 9,
+        "power_on": True,
+    }
 
 
-def test_each_opening_by_the_gateway_is_an_edge_of_dtr_for_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_opening_by_the_gateway_is_an_edge_of_dtr_for_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     board, slave = os.openpty()
     opened: list[Path] = []
-    monkeypatch.setattr("hil.wire.wire.open_board", lambda path, baud: opened.append(path) or open_board(path, baud))
+    monkeypatch.setattr(
+        "hil.wire.wire.open_board", lambda path, baud: opened.append(path) or open_board(path, baud)
+    )
     lines = (Line(direction, 115200) for direction in ("up", "down"))
     wire = Wire(Path(os.ttyname(slave)), tmp_path / "port", *lines)
     assert len(opened) == 1
@@ -212,7 +243,11 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
     os.write(wire.board, b"xyz")
     assert read(wire.board, 15) == b"0123456789fghij"
     assert read(wire.gateway, 5) == b"xyxyz"
-    told = {event["direction"]: (event["offset"], event["bytes"]) for event in wire.end() if event["event"] == "struck"}
+    told = {
+        event["direction"]: (event["offset"], event["bytes"])
+        for event in wire.end()
+        if event["event"] == "struck"
+    }
     assert told == {"down": (10, 5), "up": (0, 2)}
 
 
@@ -232,9 +267,13 @@ def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> N
 def test_a_reset_is_an_edge_of_dtr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board, slave = os.openpty()
     opened: list[Path] = []
-    monkeypatch.setattr("hil.wire.wire.open_board", lambda path, baud: opened.append(path) or open_board(path, baud))
+    monkeypatch.setattr(
+        "hil.wire.wire.open_board", lambda path, baud: opened.append(path) or open_board(path, baud)
+    )
     orders, ordering = os.pipe()
-    wire = Wire(Path(os.ttyname(slave)), tmp_path / "port", Line("up", 115200), Line("down", 115200), orders)
+    wire = Wire(
+        Path(os.ttyname(slave)), tmp_path / "port", Line("up", 115200), Line("down", 115200), orders
+    )
     os.write(ordering, b'{"do":"reset",')
     wire.turn()
     os.write(ordering, b'"fault":"uno-1/board-reset-1"}\n')
@@ -276,7 +315,18 @@ def test_a_board_that_goes_away(rig: Callable[..., Rig], tmp_path: Path) -> None
 
 
 def test_a_board_that_is_not_there(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "hil.wire", "--board", str(tmp_path / "none"), "--port", str(tmp_path / "port")]
+    argv = [
+        sys.executable,
+        "-m",
+        "hil.wire",
+        "--board",
+        str(tmp_path / "none"),
+        "--port",
+        str(tmp_path / "port"),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"error: {tmp_path}/none: cannot open the board's port (No such file or directory)\n"
+    assert (
+        done.stderr
+        == f"error: {tmp_path}/none: cannot open the board's port (No such file or directory)\n"
+    )

@@ -22,7 +22,9 @@ def sealed(record: bytes) -> bytes:
 
 
 def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tuple[str, int, int]]:
-    """Event, incarnation and sequence, in order: what is entered of a board that writes these cells one by one."""
+    """Event, incarnation and sequence, in order: what is entered of a board that writes these cells
+    one by one.
+    """
     events = witnessed(folder, writes, swapped=swapped)
     return [(event.event, event.data["incarnation"], event.data["sequence"]) for event in events]
 
@@ -69,23 +71,35 @@ def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("swapped", "held"), [(False, "waiting"), (True, "left")])
-def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(tmp_path: Path, swapped: bool, held: str) -> None:
+def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
+    tmp_path: Path, swapped: bool, held: str
+) -> None:
     """A released publication is the gateway's already."""
     writes = incarnation() + slot(1) + slot(2) + mark(2, RELEASED_AT, 2 ^ RELEASED_MASK)
-    seen = [("publication", INCARNATION, 1), ("publication", INCARNATION, 2), (held, INCARNATION, 1)]
+    seen = [
+        ("publication", INCARNATION, 1),
+        ("publication", INCARNATION, 2),
+        (held, INCARNATION, 1),
+    ]
     assert entered(tmp_path, writes, swapped=swapped) == seen
 
 
 def test_a_board_that_never_met_a_gateway_counts_only_when_it_was_swapped(tmp_path: Path) -> None:
-    """Its publications have no identity yet, and get one when it meets a gateway; a swapped one does not."""
+    """Its publications have no identity yet, and get one when it meets a gateway; a swapped one
+    does not.
+    """
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == []
-    assert entered(tmp_path / "swapped", slot(1), swapped=True) == [("publication", 0, 1), ("left", 0, 1)]
+    assert entered(tmp_path / "swapped", slot(1), swapped=True) == [
+        ("publication", 0, 1),
+        ("left", 0, 1),
+    ]
 
 
 def test_a_command_is_obeyed_when_the_interval_is_another_one_and_whole(tmp_path: Path) -> None:
     cells: Writes = []
     for interval in (201, 202):
-        cells += reversed(list(enumerate(interval_record(interval), 0x020)))  # from the last byte to the first, as the board does
+        # from the last byte to the first, as the board does
+        cells += reversed(list(enumerate(interval_record(interval), 0x020)))
     events = witnessed(tmp_path, incarnation() + cells)
     assert [event.data["interval"] for event in events if event.event == "obeyed"] == [201, 202]

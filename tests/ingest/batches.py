@@ -15,10 +15,23 @@ def row(
     payload: bytes = b"\x81\xa2\x00\x61t\x02\x15",
     received: int | None = 1_760_000_000_000_000,
 ) -> Row:
-    return (device, incarnation, sequence, None, f"sensors/{device}", payload, received, 3, 1_000, sequence)
+    return (
+        device,
+        incarnation,
+        sequence,
+        None,
+        f"sensors/{device}",
+        payload,
+        received,
+        3,
+        1_000,
+        sequence,
+    )
 
 
-def land(landing: Path, gateway: str, number: int, rows: Iterable[Row], epoch: str = EPOCH) -> Manifest:
+def land(
+    landing: Path, gateway: str, number: int, rows: Iterable[Row], epoch: str = EPOCH
+) -> Manifest:
     """Put one batch there as the uplink does."""
     origin, held = Origin(gateway, epoch), list(rows)
     data = encode(held, origin, number)

@@ -1,4 +1,6 @@
-"""One Spark session for all tests of a process; it takes the place of the one that spark-submit would give."""
+"""One Spark session for all tests of a process; it takes the place of the one that spark-submit
+would give.
+"""
 
 import logging
 import os
@@ -20,7 +22,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
     # A test is over before the second compiler, or code made for a query, pays off.
-    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={(command.HERE / 'log4j2.properties').as_uri()}"
+    java = (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        f" -Dlog4j2.configurationFile={(command.HERE / 'log4j2.properties').as_uri()}"
+    )
     settings = {
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -31,7 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     confs = " ".join(f"--conf {key}={value}" for key, value in settings.items())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f'--master local[2] --driver-memory 1g {" ".join(command.PACKAGES)} --driver-java-options "{java}" {confs} pyspark-shell'
+        f"--master local[2] --driver-memory 1g {' '.join(command.PACKAGES)} --driver-java-options"
+        f' "{java}" {confs} pyspark-shell'
     )
     session = open_session()
     yield session

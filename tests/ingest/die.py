@@ -1,7 +1,9 @@
-"""Run the ingest's script and die by SIGKILL at one step: spark-submit tests/ingest/die.py before|after MODULE:FUNCTION COUNT ARGS...
+"""Run the ingest's script and die by SIGKILL at one step: spark-submit tests/ingest/die.py
+before|after MODULE:FUNCTION COUNT ARGS...
 
-The step is a function of the product, named from outside; the product knows nothing of it. COUNT: die at that call of it. Start it as the
-leader of a process group: the whole group dies, Java and all.
+The step is a function of the product, named from outside; the product knows nothing of it. COUNT:
+die at that call of it. Start it as the leader of a process group: the whole group dies, Java and
+all.
 """
 
 import importlib

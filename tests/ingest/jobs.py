@@ -21,7 +21,9 @@ Key = tuple[str, int, int]
 
 
 class Lake:
-    """A table and its sinks. A micro-batch is put straight into a sink; `jobs.Job` takes the way through a stream."""
+    """A table and its sinks. A micro-batch is put straight into a sink; `jobs.Job` takes the way
+    through a stream.
+    """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -39,7 +41,9 @@ class Lake:
         files = DataFiles(str(self.publications), f"{self.publications}_readings")
         for number, rows in enumerate(batches):
             self._batches += 1
-            table = pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA)
+            table = pa.Table.from_pylist(
+                [dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA
+            )
             built = chunk.build([(Announced(f"site/{EPOCH}", self._batches), table)], number)
             if built is not None:
                 chunks.append(files.put(built))
@@ -51,12 +55,19 @@ class Lake:
     def keys(self, device: str | None = None) -> list[Key]:
         """Every row's key, sorted; one that stands twice is here twice."""
         rows = self.table() if device is None else self.table().where(F.col("device") == device)
-        return sorted(tuple(one) for one in rows.select("device", "incarnation", "sequence").collect())
+        return sorted(
+            tuple(one) for one in rows.select("device", "incarnation", "sequence").collect()
+        )
 
     def readings(self, device: str) -> list[Any]:
         """Every reading's key and value, sorted."""
         rows = self.table("_readings").where(F.col("device") == device)
-        return sorted(tuple(one) for one in rows.select("device", "incarnation", "sequence", "position", "value").collect())
+        return sorted(
+            tuple(one)
+            for one in rows.select(
+                "device", "incarnation", "sequence", "position", "value"
+            ).collect()
+        )
 
     def version(self) -> int:
         """The newest version."""

@@ -1,4 +1,6 @@
-"""The ingest as processes: killed by SIGKILL at every step, started twice at once, on a cluster. `make soak` runs it: it takes minutes."""
+"""The ingest as processes: killed by SIGKILL at every step, started twice at once, on a cluster.
+`make soak` runs it: it takes minutes.
+"""
 
 import os
 import shutil
@@ -30,7 +32,11 @@ STEPS = [
     ("after", f"{INGEST}.transaction:DeltaWriter.append", 4),
     ("before", f"{INGEST}.microbatch:MicroBatch.discard", 3),  # files of rows seen before
     ("after", f"{INGEST}.counters:Counters.save", 2),
-    ("after", f"{INGEST}.sink:Sink.__call__", 2),  # before Spark notes in its checkpoint that the micro-batch is done
+    (
+        "after",
+        f"{INGEST}.sink:Sink.__call__",
+        2,
+    ),  # before Spark notes in its checkpoint that the micro-batch is done
     ("before", f"{INGEST}.sink:Sink.__call__", 2),  # after it has noted that of the first
     ("before", f"{INGEST}.snapshot:save", 1),  # state
     ("after", f"{INGEST}.snapshot:save", 1),
@@ -42,30 +48,71 @@ class Site:
         self.folder = folder
         self.landing, self.table = folder / "landing", folder / "publications"
         for number in range(1, 7):
-            land(self.landing, "site", number, [row("dev", number * 10 + position) for position in range(12)])  # each overlaps the next
+            # each overlaps the next
+            land(
+                self.landing,
+                "site",
+                number,
+                [row("dev", number * 10 + position) for position in range(12)],
+            )
         damaged = self.landing / "site" / EPOCH / "000000000003.parquet"
         damaged.write_bytes(damaged.read_bytes()[:-1])
 
     def start(
-        self, *dying: str, checkpoint: str = "checkpoint", table: str = "", master: str = "local[1]", conf: Sequence[str] = ()
+        self,
+        *dying: str,
+        checkpoint: str = "checkpoint",
+        table: str = "",
+        master: str = "local[1]",
+        conf: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
-        options = ["--landing", str(self.landing), "--table", table or str(self.table), "--checkpoint", str(self.folder / checkpoint)]
+        options = [
+            "--landing",
+            str(self.landing),
+            "--table",
+            table or str(self.table),
+            "--checkpoint",
+            str(self.folder / checkpoint),
+        ]
         script = str(HERE / "die.py") if dying else "onceway_ingest.py"
-        line = command.build(script, [*dying, *options, "--available-now", "--rows", "24"], master=master, memory="1g", conf=list(conf))
+        line = command.build(
+            script,
+            [*dying, *options, "--available-now", "--rows", "24"],
+            master=master,
+            memory="1g",
+            conf=list(conf),
+        )
         environment = {**os.environ, **line.environment, "PYTHONPATH": str(HERE.parents[1])}
         log = (self.folder / f"{checkpoint}.log").open("ab")
-        return subprocess.Popen(line.arguments, env=environment, stderr=log, stdout=log, start_new_session=True, cwd=self.folder)
+        return subprocess.Popen(
+            line.arguments,
+            env=environment,
+            stderr=log,
+            stdout=log,
+            start_new_session=True,
+            cwd=self.folder,
+        )
 
     def said(self, checkpoint: str = "checkpoint") -> str:
         return (self.folder / f"{checkpoint}.log").read_text()[-3000:]
 
     def keys(self, suffix: str = "") -> Counter[tuple[str, int, int]]:
-        rows = DeltaTable(f"{self.table}{suffix}").to_pyarrow_table(columns=["device", "incarnation", "sequence"]).to_pylist()
+        rows = (
+            DeltaTable(f"{self.table}{suffix}")
+            .to_pyarrow_table(columns=["device", "incarnation", "sequence"])
+            .to_pylist()
+        )
         return Counter((one["device"], one["incarnation"], one["sequence"]) for one in rows)
 
     def check(self) -> None:
-        """Each publication and each reading once; those of the damaged batch that no other batch holds are missing."""
-        expected = {("dev", 7, number * 10 + position) for number in (1, 2, 4, 5, 6) for position in range(12)}
+        """Each publication and each reading once; those of the damaged batch that no other batch
+        holds are missing.
+        """
+        expected = {
+            ("dev", 7, number * 10 + position)
+            for number in (1, 2, 4, 5, 6)
+            for position in range(12)
+        }
         assert self.keys() == Counter(dict.fromkeys(expected, 1))
         assert self.keys("_readings") == self.keys()
         assert len(DeltaTable(f"{self.table}_quarantine").to_pyarrow_table()) == 1
@@ -103,7 +150,9 @@ def test_a_catalog_table_is_the_same_table_at_the_next_start(site: Site) -> None
     """Without a metastore of its own, Spark keeps one in the folder where it is started."""
     warehouse = f"spark.sql.warehouse.dir={site.folder}"
     for _ in range(2):
-        assert site.start(table="publications", conf=[warehouse]).wait(timeout=300) == 0, site.said()
+        assert site.start(table="publications", conf=[warehouse]).wait(timeout=300) == 0, (
+            site.said()
+        )
         shutil.rmtree(site.folder / "checkpoint")  # so that the second start reads everything again
     site.check()
 
@@ -117,18 +166,42 @@ def cluster(folder: Path) -> Iterator[str]:
     base = [str(spark_class), "org.apache.spark.deploy"]
     here = ["--host", "127.0.0.1", "--webui-port", "0"]
     with ExitStack() as stack:
-        stack.enter_context(running([base[0], f"{base[1]}.master.Master", *here, "--port", str(port)], folder / "master.log"))
+        stack.enter_context(
+            running(
+                [base[0], f"{base[1]}.master.Master", *here, "--port", str(port)],
+                folder / "master.log",
+            )
+        )
         wait_until(lambda: listens(port), "Spark's master")
         for name in ("one", "two"):
-            worker = [*here, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / name), url]
-            stack.enter_context(running([base[0], f"{base[1]}.worker.Worker", *worker], folder / f"{name}.log"))
-        wait_until(lambda: (folder / "master.log").read_text().count("Registering worker") == 2, "both workers")
+            worker = [
+                *here,
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(folder / name),
+                url,
+            ]
+            stack.enter_context(
+                running([base[0], f"{base[1]}.worker.Worker", *worker], folder / f"{name}.log")
+            )
+        wait_until(
+            lambda: (folder / "master.log").read_text().count("Registering worker") == 2,
+            "both workers",
+        )
         yield url
 
 
 def test_a_cluster_of_one_master_and_two_workers(site: Site) -> None:
     with cluster(site.folder) as url:
-        conf = ["spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.executor.memory=512m"]
+        conf = [
+            "spark.driver.host=127.0.0.1",
+            "spark.driver.bindAddress=127.0.0.1",
+            "spark.executor.memory=512m",
+        ]
         assert site.start(master=url, conf=conf).wait(timeout=300) == 0, site.said()
-        assert all(list((site.folder / name).glob("app-*/*/stderr")) for name in ("one", "two"))  # both had executors
+        # both had executors
+        assert all(list((site.folder / name).glob("app-*/*/stderr")) for name in ("one", "two"))
     site.check()

@@ -13,13 +13,17 @@ from tests.uplink.readings import sensor_rows
 RECEIVED = 1_760_000_000_000_000
 
 texts = st.sampled_from(["a", "b9", "a-:", "-", "ab ", "", "é", "\ud7ff", "b" * 24])
-numbers = st.sampled_from([1.5, 300, 2**16, 2**28 - 1, 2**28, 2**40, 2**64 - 1, 7, -1, 1e300, float("nan"), float("inf")]) | st.floats(
-    width=32
-)
+numbers = st.sampled_from(
+    [1.5, 300, 2**16, 2**28 - 1, 2**28, 2**40, 2**64 - 1, 7, -1, 1e300, float("nan"), float("inf")]
+) | st.floats(width=32)
 others = st.sampled_from([True, None, b"x", "1", 2**70])
 labels = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, -1, -2, -3, -4, -5, -6, "x", "x_"])
-plain = st.fixed_dictionaries({0: texts, 2: numbers}, optional={-2: texts, 1: texts, 6: numbers, -3: numbers})
-packs = st.lists(plain, min_size=1, max_size=1) | st.lists(st.dictionaries(labels, texts | numbers | others, max_size=4), max_size=2)
+plain = st.fixed_dictionaries(
+    {0: texts, 2: numbers}, optional={-2: texts, 1: texts, 6: numbers, -3: numbers}
+)
+packs = st.lists(plain, min_size=1, max_size=1) | st.lists(
+    st.dictionaries(labels, texts | numbers | others, max_size=4), max_size=2
+)
 changes = st.none() | st.none() | st.tuples(st.integers(0, 20), st.integers(0, 255))
 
 
@@ -31,8 +35,13 @@ def columns(payloads: list[bytes], nulls: list[bool]) -> tuple[list[object], lis
 
 
 @settings(max_examples=300)
-@given(st.lists(packs, min_size=1, max_size=3), st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=20))
-def test_many_at_once_say_what_each_says_alone(kinds: list[object], drawn: list[tuple[tuple[int, int] | None, bool]]) -> None:
+@given(
+    st.lists(packs, min_size=1, max_size=3),
+    st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=20),
+)
+def test_many_at_once_say_what_each_says_alone(
+    kinds: list[object], drawn: list[tuple[tuple[int, int] | None, bool]]
+) -> None:
     payloads = []
     for number, (change, _) in enumerate(drawn):
         payload = bytearray(cbor2.dumps(kinds[number % len(kinds)]))
@@ -85,13 +94,21 @@ def test_no_payloads() -> None:
 
 def test_what_sensors_send_needs_no_second_look() -> None:
     payloads = pa.array([one[5] for one in sensor_rows(1000, devices=100)], pa.binary())
-    assert sorted(np.concatenate([found.positions for found in alike.find(payloads)])) == list(range(1000))
+    assert sorted(np.concatenate([found.positions for found in alike.find(payloads)])) == list(
+        range(1000)
+    )
     part = payloads.slice(100, 500)
-    assert sorted(np.concatenate([found.positions for found in alike.find(part)])) == list(range(500))
+    assert sorted(np.concatenate([found.positions for found in alike.find(part)])) == list(
+        range(500)
+    )
 
 
 def test_several_kinds_of_sensors_are_each_decoded_at_once() -> None:
-    kinds = [{0: "a", 2: 1.5}, {0: "b", 1: "Cel", 2: 7000}, {-2: "c:", 0: "d", 2: 1.5, 6: 1_700_000_000}]
+    kinds = [
+        {0: "a", 2: 1.5},
+        {0: "b", 1: "Cel", 2: 7000},
+        {-2: "c:", 0: "d", 2: 1.5, 6: 1_700_000_000},
+    ]
     payloads = [cbor2.dumps([kinds[n % 3] | {2: n + 300}]) for n in range(300)]
     found = list(alike.find(pa.array(payloads, pa.binary())))
     assert sorted(len(one.positions) for one in found) == [100, 100, 100]

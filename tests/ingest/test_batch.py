@@ -56,13 +56,24 @@ def test_a_file_that_is_longer_than_announced(tmp_path: Path) -> None:
 
 def forged(data: bytes, **changes: object) -> tuple[bytes, Announced]:
     """A file and a manifest that agree on size and checksum."""
-    fields = {"feed": FEED, "number": 1, "rows": 20, "bytes": len(data), "sha256": sha256(data)} | changes
+    fields = {
+        "feed": FEED,
+        "number": 1,
+        "rows": 20,
+        "bytes": len(data),
+        "sha256": sha256(data),
+    } | changes
     return data, Announced(**fields)  # type: ignore[arg-type]
 
 
-def rewritten(data: bytes, change: "pa.Table | None" = None, labels: dict[str, str] | None = None) -> bytes:
+def rewritten(
+    data: bytes, change: "pa.Table | None" = None, labels: dict[str, str] | None = None
+) -> bytes:
     table = pq.read_table(pa.BufferReader(data)) if change is None else change
-    kept = {key.decode(): value.decode() for key, value in pq.read_metadata(pa.BufferReader(data)).metadata.items()}
+    kept = {
+        key.decode(): value.decode()
+        for key, value in pq.read_metadata(pa.BufferReader(data)).metadata.items()
+    }
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(kept | (labels or {})), sink)
     return bytes(sink.getvalue())
@@ -83,16 +94,29 @@ def test_what_a_matching_checksum_does_not_excuse(tmp_path: Path) -> None:
         "the file belongs to another batch": forged(data, number=2),
         "unknown schema version 2": forged(rewritten(data, labels={"onceway.schema": "2"})),
         "null in column device": forged(rewritten(data, table.set_column(0, "device", nulls))),
-        "columns differ from the schema: extra": forged(rewritten(data, table.append_column("extra", nulls))),
-        "columns differ from the schema: boot": forged(rewritten(data, table.drop_columns(["boot"]))),
+        "columns differ from the schema: extra": forged(
+            rewritten(data, table.append_column("extra", nulls))
+        ),
+        "columns differ from the schema: boot": forged(
+            rewritten(data, table.drop_columns(["boot"]))
+        ),
         "a time of receipt that cannot be": forged(rewritten(data, received(table, -1))),
-        "negative sequence": forged(rewritten(data, table.set_column(2, "sequence", pa.array(range(-1, 19), pa.int64())))),
+        "negative sequence": forged(
+            rewritten(data, table.set_column(2, "sequence", pa.array(range(-1, 19), pa.int64())))
+        ),
     }
     for expected, (altered, announced) in cases.items():
         assert reason(altered, announced) == expected
-    assert reason(*forged(rewritten(data, received(table, 2**62)))) == "a time of receipt that cannot be"
-    letters = pa.StringArray.from_buffers(20, pa.py_buffer(struct.pack("21i", *range(21))), pa.py_buffer(b"\xff" * 20))
-    assert "Invalid UTF8" in reason(*forged(rewritten(data, table.set_column(0, "device", letters))))
+    assert (
+        reason(*forged(rewritten(data, received(table, 2**62))))
+        == "a time of receipt that cannot be"
+    )
+    letters = pa.StringArray.from_buffers(
+        20, pa.py_buffer(struct.pack("21i", *range(21))), pa.py_buffer(b"\xff" * 20)
+    )
+    assert "Invalid UTF8" in reason(
+        *forged(rewritten(data, table.set_column(0, "device", letters)))
+    )
     assert reason(*forged(b"PAR1 no parquet PAR1")).startswith("not readable as Parquet")
 
 
@@ -109,7 +133,9 @@ def test_what_a_matching_checksum_does_not_excuse(tmp_path: Path) -> None:
         ({"sha256": None}, "unreadable manifest: TypeError"),
     ],
 )
-def test_a_manifest_that_does_not_fit_says_why(tmp_path: Path, change: dict[str, object], flaw: str) -> None:
+def test_a_manifest_that_does_not_fit_says_why(
+    tmp_path: Path, change: dict[str, object], flaw: str
+) -> None:
     fields = json.loads(land(tmp_path, "site", 1, [row("dev", 1)]).to_json()) | change
     assert parse_manifest(json.dumps(fields).encode(), FEED, 1).flaw == flaw
 

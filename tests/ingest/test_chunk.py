@@ -11,7 +11,9 @@ keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 
 
 
 def table(rows: list[tuple[object, ...]]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA
+    )
 
 
 def announced(number: int) -> Announced:
@@ -19,9 +21,14 @@ def announced(number: int) -> Announced:
 
 
 @given(st.lists(st.lists(keys, min_size=1, max_size=20), min_size=1, max_size=3))
-def test_each_key_once_and_ranges_that_hold_exactly_these_keys(batches: list[list[tuple[str, int, int]]]) -> None:
+def test_each_key_once_and_ranges_that_hold_exactly_these_keys(
+    batches: list[list[tuple[str, int, int]]],
+) -> None:
     tables = [
-        (announced(number), table([row(device, sequence, incarnation) for device, incarnation, sequence in held]))
+        (
+            announced(number),
+            table([row(device, sequence, incarnation) for device, incarnation, sequence in held]),
+        )
         for number, held in enumerate(batches, 1)
     ]
     built = chunk.build(tables, 5)
@@ -36,13 +43,19 @@ def test_each_key_once_and_ranges_that_hold_exactly_these_keys(batches: list[lis
     assert [one["batch"] for one in rows] == list(expected.values())
     header = rows[0]["header"]
     assert [(feed["batch"], feed["taken"], feed["rows"]) for feed in header["feeds"]] == [
-        (number, len(held), list(expected.values()).count(number)) for number, held in enumerate(batches, 1)
+        (number, len(held), list(expected.values()).count(number))
+        for number, held in enumerate(batches, 1)
     ]
     ranges = [(*key, first, last) for key, first, last in chunk.ranges_of(header)]
     assert sorted(
-        (device, incarnation, sequence) for device, incarnation, first, last in ranges for sequence in range(first, last + 1)
+        (device, incarnation, sequence)
+        for device, incarnation, first, last in ranges
+        for sequence in range(first, last + 1)
     ) == sorted(expected)
-    runs = sum((device, incarnation, sequence - 1) not in expected for device, incarnation, sequence in expected)
+    runs = sum(
+        (device, incarnation, sequence - 1) not in expected
+        for device, incarnation, sequence in expected
+    )
     assert len(ranges) == runs
     assert all(one["header"] is None for one in rows[1:])
     assert {one["chunk"] for one in rows} == {5}
@@ -58,9 +71,14 @@ def test_origin_and_times_of_a_row() -> None:
 
 def test_sequences_as_large_as_they_can_be() -> None:
     largest = 2**63 - 1
-    built = chunk.build([(announced(1), table([row("dev", 0), row("dev", largest), row("dev", largest - 1)]))], 0)
+    built = chunk.build(
+        [(announced(1), table([row("dev", 0), row("dev", largest), row("dev", largest - 1)]))], 0
+    )
     assert built is not None
-    assert list(chunk.ranges_of(built.to_pylist()[0]["header"])) == [(("dev", 7), 0, 0), (("dev", 7), largest - 1, largest)]
+    assert list(chunk.ranges_of(built.to_pylist()[0]["header"])) == [
+        (("dev", 7), 0, 0),
+        (("dev", 7), largest - 1, largest),
+    ]
 
 
 def test_batches_without_rows_make_no_chunk() -> None:
@@ -70,7 +88,14 @@ def test_batches_without_rows_make_no_chunk() -> None:
 
 def test_a_damaged_batch_is_one_row_without_a_key() -> None:
     (one,) = chunk.damaged(announced(4), "checksum does not match").to_pylist()
-    assert (one["gateway"], one["epoch"], one["batch"], one["flaw"], one["chunk"], one["device"]) == (
+    assert (
+        one["gateway"],
+        one["epoch"],
+        one["batch"],
+        one["flaw"],
+        one["chunk"],
+        one["device"],
+    ) == (
         "site",
         EPOCH,
         4,

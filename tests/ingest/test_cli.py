@@ -36,7 +36,10 @@ def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert f"{tmp_path / 'jdk'}: JAVA_HOME names no Java" in str(_run(tmp_path))
 
 
-@pytest.mark.parametrize(("text", "value"), [("30s", 30), ("5m", 300), ("1h", 3600), ("250ms", 0.25), ("1.5s", 1.5), ("90d", 7_776_000)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("30s", 30), ("5m", 300), ("1h", 3600), ("250ms", 0.25), ("1.5s", 1.5), ("90d", 7_776_000)],
+)
 def test_times_as_people_type_them(text: str, value: float) -> None:
     assert seconds(text) == value
 

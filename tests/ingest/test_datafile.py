@@ -1,4 +1,6 @@
-"""What a reading task puts into the tables' folders: a chunk's rows, readings with their keys, and actions that say what is in them."""
+"""What a reading task puts into the tables' folders: a chunk's rows, readings with their keys, and
+actions that say what is in them.
+"""
 
 import json
 import resource
@@ -20,7 +22,9 @@ from tests.ingest.batches import EPOCH, row
 
 
 def senml(*values: float) -> bytes:
-    return json.dumps([{"n": f"n{position}", "v": value} for position, value in enumerate(values)]).encode()
+    return json.dumps(
+        [{"n": f"n{position}", "v": value} for position, value in enumerate(values)]
+    ).encode()
 
 
 ROWS = [
@@ -41,10 +45,16 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 
 def put(folders: dict[str, Path], rows: list[Row]) -> dict[str, Any]:
-    table = pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA)
+    table = pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA
+    )
     built = chunk.build([(Announced(f"site/{EPOCH}", 4), table)], 5)
     assert built is not None
-    (written,) = DataFiles(f"file:{folders['publications']}", str(folders["readings"])).put(built).to_pylist()
+    (written,) = (
+        DataFiles(f"file:{folders['publications']}", str(folders["readings"]))
+        .put(built)
+        .to_pylist()
+    )
     return dict(written)
 
 
@@ -52,7 +62,9 @@ def test_files_hold_the_rows_in_the_columns_of_the_tables(folders: dict[str, Pat
     written = put(folders, ROWS)
     publications = pq.read_table(folders["publications"] / written["publications"]["name"])
     assert publications.column_names == [name for name, _, _ in PUBLICATIONS.columns]
-    found = publications.select(["device", "sequence", "payload", "gateway", "batch", "undecodable"]).to_pylist()
+    found = publications.select(
+        ["device", "sequence", "payload", "gateway", "batch", "undecodable"]
+    ).to_pylist()
     assert [tuple(one.values()) for one in found] == [
         ("a", 1, senml(1, 2), "site", 4, None),
         ("b", 2, b"21.5", "site", 4, "neither a JSON nor a CBOR array"),
@@ -61,7 +73,10 @@ def test_files_hold_the_rows_in_the_columns_of_the_tables(folders: dict[str, Pat
     ]
     readings = pq.read_table(folders["readings"] / written["readings"]["name"])
     assert readings.column_names == [name for name, _, _ in READINGS.columns]
-    assert [tuple(one.values()) for one in readings.select(["device", "sequence", "position", "name", "value"]).to_pylist()] == [
+    assert [
+        tuple(one.values())
+        for one in readings.select(["device", "sequence", "position", "name", "value"]).to_pylist()
+    ] == [
         ("a", 1, 0, "n0", 1.0),
         ("a", 1, 1, "n1", 2.0),
         ("a", 3, 0, "n0", 3.0),
@@ -74,22 +89,37 @@ def test_files_hold_the_rows_in_the_columns_of_the_tables(folders: dict[str, Pat
     assert [one["taken"] for one in written["header"]["feeds"]] == [5]
 
 
-def test_the_action_names_the_file_its_size_and_the_ends_of_its_columns(folders: dict[str, Path]) -> None:
+def test_the_action_names_the_file_its_size_and_the_ends_of_its_columns(
+    folders: dict[str, Path],
+) -> None:
     file = put(folders, ROWS)["publications"]
     add = json.loads(file["action"])["add"]
-    assert (add["path"], add["size"]) == (file["name"], (folders["publications"] / file["name"]).stat().st_size)
+    assert (add["path"], add["size"]) == (
+        file["name"],
+        (folders["publications"] / file["name"]).stat().st_size,
+    )
     assert (add["partitionValues"], add["dataChange"]) == ({}, True)
     assert json.loads(add["stats"]) == {
         "numRecords": 4,
         "minValues": {"device": "a", "sequence": 1, "received": "2025-10-09T08:53:20.000Z"},
-        "maxValues": {"device": "c", "sequence": 7, "received": "2025-10-09T08:53:20.000Z"},  # cut off: readers add a millisecond
+        "maxValues": {
+            "device": "c",
+            "sequence": 7,
+            "received": "2025-10-09T08:53:20.000Z",
+        },  # cut off: readers add a millisecond
         "nullCount": {"device": 0, "sequence": 0, "received": 1},
     }
 
 
 def test_early_years_have_four_digits_in_an_action(folders: dict[str, Path]) -> None:
-    payload = json.dumps([{"n": "clock", "v": 1, "t": -62_135_596_800}]).encode()  # relative to 1970
-    stats = json.loads(json.loads(put(folders, [row("a", 1, payload=payload, received=0)])["readings"]["action"])["add"]["stats"])
+    payload = json.dumps(
+        [{"n": "clock", "v": 1, "t": -62_135_596_800}]
+    ).encode()  # relative to 1970
+    stats = json.loads(
+        json.loads(put(folders, [row("a", 1, payload=payload, received=0)])["readings"]["action"])[
+            "add"
+        ]["stats"]
+    )
     assert stats["minValues"]["time"] == stats["maxValues"]["time"] == "0001-01-01T00:00:00.000Z"
 
 
@@ -101,7 +131,8 @@ def test_a_task_that_runs_twice_never_writes_over_its_first_file(folders: dict[s
 
 def test_a_full_disk_stops_the_task_and_leaves_no_part_of_a_file(folders: dict[str, Path]) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))  # no file may grow beyond 300 bytes: as if there was no room
+    # no file may grow beyond 300 bytes: as if there was no room
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
             put(folders, ROWS)
@@ -118,5 +149,10 @@ def test_payloads_without_readings_make_no_file_of_readings(folders: dict[str, P
 def test_a_damaged_batch_makes_no_file(folders: dict[str, Path]) -> None:
     report = chunk.damaged(Announced(f"site/{EPOCH}", 4), "checksum does not match")
     (written,) = DataFiles(*map(str, folders.values())).put(report).to_pylist()
-    assert (written["flaw"], written["batch"], written["publications"], written["readings"]) == ("checksum does not match", 4, None, None)
+    assert (written["flaw"], written["batch"], written["publications"], written["readings"]) == (
+        "checksum does not match",
+        4,
+        None,
+        None,
+    )
     assert all(list(folder.iterdir()) == [] for folder in folders.values())

@@ -1,4 +1,6 @@
-"""A power cut at the centre: what is on the disk when, and what the next start makes of a commit that was cut off."""
+"""A power cut at the centre: what is on the disk when, and what the next start makes of a commit
+that was cut off.
+"""
 
 import json
 import logging
@@ -32,7 +34,9 @@ PAYLOAD = b'[{"n":"a","v":1}]'
 
 
 class Disk:
-    """Follows what is synced. synced: paths in order; marks: how many were synced when something else happened."""
+    """Follows what is synced. synced: paths in order; marks: how many were synced when something
+    else happened.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.synced: list[Path] = []
@@ -78,14 +82,23 @@ def test_files_are_on_the_disk_before_the_commit_and_the_commit_before_the_micro
         return write(writer, note)
 
     monkeypatch.setattr(DeltaWriter, "_write", mark)
-    for number, batch in enumerate(([row("a", 1, payload=PAYLOAD)], [row("a", n, payload=PAYLOAD) for n in (1, 2)])):
-        sink(lake.micro_batch(batch), number)  # the second one has to write its rows anew, through Spark
+    for number, batch in enumerate(
+        ([row("a", 1, payload=PAYLOAD)], [row("a", n, payload=PAYLOAD) for n in (1, 2)])
+    ):
+        # the second one has to write its rows anew, through Spark
+        sink(lake.micro_batch(batch), number)
         for name in ("publications", "readings"):
-            table = lake.publications if name == "publications" else Path(f"{lake.publications}_readings")
+            table = (
+                lake.publications
+                if name == "publications"
+                else Path(f"{lake.publications}_readings")
+            )
             commit = newest(table)
             assert files_of(commit)
             assert files_of(commit) | {table} <= disk.before(name)
-            assert {commit, commit.parent, commit.with_name(f".{commit.name}.crc")} <= set(disk.synced[disk.marks[name] :])
+            assert {commit, commit.parent, commit.with_name(f".{commit.name}.crc")} <= set(
+                disk.synced[disk.marks[name] :]
+            )
             assert commit not in disk.before(name)
         assert newest(lake.publications) in disk.before("readings")
         disk.synced.clear()
@@ -128,7 +141,11 @@ def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
         land(job.landing, "site", number, [row("dev", number, payload=PAYLOAD)])
     job.run(rows=1)
     compact(spark, Table(spark, str(job.publications), PUBLICATIONS))
-    compacted = max(commit for commit in (job.publications / "_delta_log").glob("*.json") if "OPTIMIZE" in commit.read_text())
+    compacted = max(
+        commit
+        for commit in (job.publications / "_delta_log").glob("*.json")
+        if "OPTIMIZE" in commit.read_text()
+    )
     for commit in (job.publications / "_delta_log").glob("*.json"):
         if commit > compacted:
             commit.unlink()  # `VACUUM` comes after the files were synced
@@ -143,7 +160,9 @@ def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("dev", 7, 3)]
 
 
-def test_a_batch_in_quarantine_is_on_the_disk(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_in_quarantine_is_on_the_disk(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, disk = Job(spark, tmp_path), Disk(monkeypatch)
     land(job.landing, "site", 1, [row("dev", 1)])
     (job.landing / "site" / EPOCH / "000000000001.parquet").write_bytes(b"")
@@ -153,14 +172,18 @@ def test_a_batch_in_quarantine_is_on_the_disk(spark: "SparkSession", tmp_path: P
     assert files_of(commit) | {commit} <= set(disk.synced)
 
 
-def test_keys_of_deleted_rows_are_on_the_disk_and_whole_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_deleted_rows_are_on_the_disk_and_whole_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, disk, ranges = LocalFolder(tmp_path / snapshot.FOLDER), Disk(monkeypatch), SeenRanges()
     ranges.add(Ranges([("dev", 7)], np.array([1]), np.array([4])))
     snapshot.keep_gone(folder, ranges, 3, "id")
     hidden = tmp_path / snapshot.FOLDER / f".gone-{3:020d}.parquet.new"
     assert disk.synced == [tmp_path, hidden, tmp_path / snapshot.FOLDER]
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        patch.setattr(
+            os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "Input/output error"))
+        )
         with pytest.raises(OSError, match="Input/output"):
             snapshot.keep_gone(folder, ranges, 4, "id")
     assert list(snapshot.gone(folder, "id").as_ranges()) == [(("dev", 7), 1, 4)]
@@ -190,6 +213,8 @@ def test_a_table_s_disk_that_is_full_at_any_step_stops_the_job_and_loses_nothing
             sink(micro_batch, 1)
         disk.free()
         assert lake.keys() == [("a", 7, 1)]
-        lake.open()(lake.micro_batch([row("a", 1, payload=PAYLOAD), row("a", 2, payload=PAYLOAD)]), 1)
+        lake.open()(
+            lake.micro_batch([row("a", 1, payload=PAYLOAD), row("a", 2, payload=PAYLOAD)]), 1
+        )
         assert lake.keys() == [("a", 7, 1), ("a", 7, 2)]
         assert lake.readings("a") == [("a", 7, 1, 0, 1.0), ("a", 7, 2, 0, 1.0)]

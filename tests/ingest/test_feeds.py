@@ -1,4 +1,6 @@
-"""The source's offset moves over contiguous numbers only, and finds news at a cost that does not depend on what is old."""
+"""The source's offset moves over contiguous numbers only, and finds news at a cost that does not
+depend on what is old.
+"""
 
 import logging
 import os
@@ -21,7 +23,13 @@ ALL = 10**9
 
 def put(tmp_path: Path, gateway: str, *numbers: int, rows: int = 10, epoch: str = EPOCH) -> None:
     for number in numbers:
-        land(tmp_path, gateway, number, [row("dev", number * 100 + position) for position in range(rows)], epoch)
+        land(
+            tmp_path,
+            gateway,
+            number,
+            [row("dev", number * 100 + position) for position in range(rows)],
+            epoch,
+        )
 
 
 def feeds(tmp_path: Path) -> Feeds:
@@ -53,9 +61,12 @@ def test_a_missing_number_holds_its_feed_alone_and_is_reported(
     state = feeds(tmp_path)
     with caplog.at_level(logging.INFO, logger="onceway.ingest"):
         assert state.advance({}, ALL) == {A: 2, B: 2}
-        assert str(state.holes[A]).startswith(f"{A} waits for batch 3: it is missing, batch 5 came 0.0 h ago")
+        assert str(state.holes[A]).startswith(
+            f"{A} waits for batch 3: it is missing, batch 5 came 0.0 h ago"
+        )
         state.advance({A: 2, B: 2}, ALL)
-        assert [record.message for record in caplog.records] == [f"held: {state.holes[A]}"]  # once, not at each pass
+        # once, not at each pass
+        assert [record.message for record in caplog.records] == [f"held: {state.holes[A]}"]
         put(tmp_path, "a", 3, 4)
         assert state.advance({A: 2, B: 2}, ALL) == {A: 6, B: 2}
         state.advance({A: 6, B: 2}, ALL)
@@ -80,11 +91,17 @@ def test_a_damaged_batch_holds_its_feed_on_request_until_it_is_repaired(
     path.write_bytes(whole)
     assert state.advance({A: 1, B: 1}, ALL) == {A: 3, B: 1}
     path.write_bytes(whole[:-9])
-    assert feeds(tmp_path).advance({}, ALL) == {A: 3, B: 1}  # without the option it goes into quarantine
+    # without the option it goes into quarantine
+    assert feeds(tmp_path).advance({}, ALL) == {
+        A: 3,
+        B: 1,
+    }
 
 
 @given(st.integers(1, 40), st.integers(1, 200))
-def test_a_hole_is_found_once_as_many_batches_follow_as_are_missing(missing: int, later: int) -> None:
+def test_a_hole_is_found_once_as_many_batches_follow_as_are_missing(
+    missing: int, later: int
+) -> None:
     state = Feeds.__new__(Feeds)
     present = range(missing, missing + later)  # distances from the first missing number
     state._landing = type("Present", (), {"has": lambda self, feed, number: number in present})()
@@ -124,7 +141,10 @@ def test_manifests_between_two_offsets_and_one_that_is_gone(tmp_path: Path) -> N
     state = feeds(tmp_path)
     (tmp_path / "a" / EPOCH / "000000000002.json").unlink()
     found = state.between({A: 1}, {A: 3})
-    assert [(announced.number, announced.flaw) for announced in found] == [(2, "the manifest is gone"), (3, None)]
+    assert [(announced.number, announced.flaw) for announced in found] == [
+        (2, "the manifest is gone"),
+        (3, None),
+    ]
 
 
 def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
@@ -143,7 +163,10 @@ def test_folders_and_links_where_files_should_be_hold_no_other_gateway(tmp_path:
     """And a foreign folder whose name is no text: Spark and the tables could not take it."""
     for gateway in ("a", "b", "c"):
         put(tmp_path, gateway, 1)
-    manifest, data = (tmp_path / gateway / EPOCH / f"000000000001.{kind}" for gateway, kind in (("a", "json"), ("b", "parquet")))
+    manifest, data = (
+        tmp_path / gateway / EPOCH / f"000000000001.{kind}"
+        for gateway, kind in (("a", "json"), ("b", "parquet"))
+    )
     for path in (manifest, data):
         path.unlink()
     manifest.symlink_to(manifest)
@@ -185,13 +208,19 @@ def test_galloping_finds_the_boundary_in_few_look_ups(known: int, more: int) -> 
     assert len(asked) <= 2 * (more + 1).bit_length() + 2
 
 
-def test_a_pass_without_news_costs_one_look_up_per_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_without_news_costs_one_look_up_per_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, "a", *range(1, 40))
     put(tmp_path, "b", *range(1, 40))
     state = feeds(tmp_path)
     offset = state.advance({}, ALL)
     asked = []
     manifest = Landing.manifest
-    monkeypatch.setattr(Landing, "manifest", lambda self, feed, number: asked.append((feed, number)) or manifest(self, feed, number))
+    monkeypatch.setattr(
+        Landing,
+        "manifest",
+        lambda self, feed, number: asked.append((feed, number)) or manifest(self, feed, number),
+    )
     assert state.advance(offset, ALL) == offset
     assert asked == [(A, 40), (B, 40)]

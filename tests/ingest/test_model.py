@@ -1,6 +1,8 @@
-"""Random schedules of two jobs on one table against a model: a set of keys. A seed replays a schedule.
+"""Random schedules of two jobs on one table against a model: a set of keys. A seed replays a
+schedule.
 
-Each job has its own state. One gets in between the steps of the other's append, jobs restart, snapshots get lost, a user compacts it.
+Each job has its own state. One gets in between the steps of the other's append, jobs restart,
+snapshots get lost, a user compacts it.
 """
 
 from collections.abc import Callable
@@ -30,7 +32,9 @@ GAPS = {"before the write": "append", "before the commit": "_write"}
 
 
 @contextmanager
-def once_before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> "Iterator[None]":
+def once_before(
+    monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]
+) -> "Iterator[None]":
     """`act` happens before the next call of a method of DeltaWriter."""
     real = getattr(DeltaWriter, name)
 
@@ -46,7 +50,11 @@ def once_before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], No
 
 @pytest.mark.parametrize("seed", [1])
 def test_the_table_is_the_set_of_all_keys(
-    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, seed: int
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    seed: int,
 ) -> None:
     """Without the lease: the compare-and-swap has to do it alone."""
     monkeypatch.setattr(lease_module, "lock_file", lambda location: None)
@@ -54,7 +62,8 @@ def test_the_table_is_the_set_of_all_keys(
     sinks = {name: lake.open() for name in "AB"}
 
     def append(sink: Sink) -> None:
-        numbers = random.choices(range(1, 15), k=random.randint(1, 6))  # few keys, so that most micro-batches overlap
+        # few keys, so that most micro-batches overlap
+        numbers = random.choices(range(1, 15), k=random.randint(1, 6))
         numbers.append(max(model, default=20) + 1)  # and one that is new for certain
         model.update(numbers)
         sink(lake.micro_batch([row("dev", number) for number in numbers]), 0)
@@ -65,10 +74,18 @@ def test_the_table_is_the_set_of_all_keys(
     for step in schedule:
         name, other = random.sample("AB", 2)
         if step in GAPS:
-            with once_before(monkeypatch, GAPS[step], lambda: (done.add(step), append(sinks[other]))[0]):  # noqa: B023
+            with once_before(
+                monkeypatch,
+                GAPS[step],
+                lambda: (done.add(step), append(sinks[other]))[0],  # noqa: B023
+            ):
                 append(sinks[name])
         elif step == "optimize in between":
-            with once_before(monkeypatch, "_write", lambda: (done.add(step), lake.sql("optimize publications"))[0]):  # noqa: B023
+            with once_before(
+                monkeypatch,
+                "_write",
+                lambda: (done.add(step), lake.sql("optimize publications"))[0],  # noqa: B023
+            ):
                 append(sinks[name])
         elif step == "restart":
             sinks[name].save()
@@ -81,7 +98,10 @@ def test_the_table_is_the_set_of_all_keys(
             append(sinks[name])
     assert lake.keys() == [("dev", 7, number) for number in sorted(model)]
     assert (
-        lake.table("_readings").select("device", "incarnation", "sequence", "position").distinct().count()
+        lake.table("_readings")
+        .select("device", "incarnation", "sequence", "position")
+        .distinct()
+        .count()
         == lake.table("_readings").count()
         == len(model)
     )

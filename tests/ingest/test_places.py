@@ -1,4 +1,6 @@
-"""The ingest reads its landing place on real servers: OpenSSH's SFTP and SeaweedFS as S3, through a proxy that breaks connections."""
+"""The ingest reads its landing place on real servers: OpenSSH's SFTP and SeaweedFS as S3, through a
+proxy that breaks connections.
+"""
 
 import json
 import shutil
@@ -55,12 +57,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with s3_server(tmp_path_factory.mktemp("weed")) as server:
         folder = tmp_path_factory.mktemp("batches")
         fill(folder)
-        fsspec.filesystem("s3", **server.options(), skip_instance_cache=True).put(f"{folder}/", server.url(), recursive=True)
+        fsspec.filesystem("s3", **server.options(), skip_instance_cache=True).put(
+            f"{folder}/", server.url(), recursive=True
+        )
         shutil.rmtree(folder)
         yield server
 
 
-def as_environment(monkeypatch: pytest.MonkeyPatch, protocol: str, options: dict[str, object]) -> None:
+def as_environment(
+    monkeypatch: pytest.MonkeyPatch, protocol: str, options: dict[str, object]
+) -> None:
     """What FSSPEC_… in the environment makes of it when a process starts."""
     monkeypatch.setitem(fsspec.config.conf, protocol, json.loads(json.dumps(options)))
 
@@ -70,12 +76,29 @@ def test_sftp(sftp: SftpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_all(Landing(sftp.url())) == SEQUENCES
 
 
-def test_an_unknown_server_is_refused(sftp: SftpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
-    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{sftp.port} {(tmp_path / 'other.pub').read_text()}")
-    for known_hosts in ({"known_hosts": str(tmp_path / "known_hosts")}, {}):  # another key is known; none is, in ~/.ssh/known_hosts
+def test_an_unknown_server_is_refused(
+    sftp: SftpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True
+    )
+    (tmp_path / "known_hosts").write_text(
+        f"[127.0.0.1]:{sftp.port} {(tmp_path / 'other.pub').read_text()}"
+    )
+    # another key is known; none is, in ~/.ssh/known_hosts
+    for known_hosts in (
+        {"known_hosts": str(tmp_path / "known_hosts")},
+        {},
+    ):
         monkeypatch.setenv("HOME", str(tmp_path))
-        as_environment(monkeypatch, "sftp", {**{key: sftp.options[key] for key in ("client_keys", "agent_path", "config")}, **known_hosts})
+        as_environment(
+            monkeypatch,
+            "sftp",
+            {
+                **{key: sftp.options[key] for key in ("client_keys", "agent_path", "config")},
+                **known_hosts,
+            },
+        )
         with pytest.raises(OSError, match=r"[Hh]ost key"):
             Landing(sftp.url())
 
@@ -85,7 +108,9 @@ def test_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_all(Landing(s3.url())) == SEQUENCES
 
 
-def test_s3_with_a_wrong_secret_is_no_empty_place(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_with_a_wrong_secret_is_no_empty_place(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     as_environment(monkeypatch, "s3", {**s3.options(), "secret": "wrong"})
     with pytest.raises(OSError, match=r"."):
         Landing(s3.url()).gateways()
@@ -129,7 +154,9 @@ def test_a_connection_that_is_cut_is_made_again(
         proxy.close()
 
 
-def test_an_sftp_server_that_goes_away_and_comes_back(sftp: SftpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sftp_server_that_goes_away_and_comes_back(
+    sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proxy = FaultProxy(sftp.port)
     sftp.write_known_hosts(sftp.port, proxy.port)
     as_environment(monkeypatch, "sftp", sftp.options)

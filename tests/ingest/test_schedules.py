@@ -1,8 +1,8 @@
-"""Random schedules of duplicates, crashes, lost checkpoints and lost snapshots, and of two jobs at once, against a model: the set of all
-keys.
+"""Random schedules of duplicates, crashes, lost checkpoints and lost snapshots, and of two jobs at
+once, against a model: the set of all keys.
 
-The parts without Spark are the real ones: chunks, ranges, claims and the appender's loop. The table is a list of commits, and its writer a
-compare-and-swap on its length.
+The parts without Spark are the real ones: chunks, ranges, claims and the appender's loop. The table
+is a list of commits, and its writer a compare-and-swap on its length.
 """
 
 from collections import Counter
@@ -92,9 +92,17 @@ class MicroBatch:
         self._rows: list[dict[str, Any]] = []
         self.held: list[tuple[int, Ranges]] = []
         self.taken = sum(map(len, batches))
-        tables = [pa.Table.from_pylist([dict(zip(SCHEMA.names, row(d, s, i), strict=True)) for d, i, s in one], SCHEMA) for one in batches]
+        tables = [
+            pa.Table.from_pylist(
+                [dict(zip(SCHEMA.names, row(d, s, i), strict=True)) for d, i, s in one], SCHEMA
+            )
+            for one in batches
+        ]
         for number in range(0, len(tables), per_chunk):
-            gathered = [(Announced(f"site/{EPOCH}", number), table) for table in tables[number : number + per_chunk]]
+            gathered = [
+                (Announced(f"site/{EPOCH}", number), table)
+                for table in tables[number : number + per_chunk]
+            ]
             built = chunk.build(gathered, number)
             assert built is not None
             rows = built.to_pylist()
@@ -102,8 +110,12 @@ class MicroBatch:
             self.held.append((number, chunk.ranges_of(rows[0]["header"])))
 
     def addition(self, table: str, drop: list[ChunkRange]) -> list[Key]:
-        left_out = {(number, d, i, s) for number, d, i, first, last in drop for s in range(first, last + 1)}
-        found = ((one["chunk"], one["device"], one["incarnation"], one["sequence"]) for one in self._rows)
+        left_out = {
+            (number, d, i, s) for number, d, i, first, last in drop for s in range(first, last + 1)
+        }
+        found = (
+            (one["chunk"], one["device"], one["incarnation"], one["sequence"]) for one in self._rows
+        )
         return [one[1:] for one in found if one not in left_out]
 
 
@@ -117,7 +129,9 @@ class Job:
 
 
 class Schedules(RuleBasedStateMachine):
-    """landed: batches in order; offsets: how far each job's checkpoint has come; snapshot: the newest one that was saved."""
+    """landed: batches in order; offsets: how far each job's checkpoint has come; snapshot: the
+    newest one that was saved.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +145,9 @@ class Schedules(RuleBasedStateMachine):
     def land(self, batch: list[Key]) -> None:
         self.landed.append(batch)
 
-    @rule(name=st.sampled_from(["one", "other"]), per_chunk=st.integers(1, 3), until=st.integers(1, 4))
+    @rule(
+        name=st.sampled_from(["one", "other"]), per_chunk=st.integers(1, 3), until=st.integers(1, 4)
+    )
     def run(self, name: str, per_chunk: int = 1, until: int = 4) -> None:
         """One micro-batch."""
         job, batches = self.jobs[name], self.landed[self.offsets[name] : self.offsets[name] + until]

@@ -18,7 +18,12 @@ def pack(*records: dict[str, Any]) -> bytes:
 
 
 def as_cbor(*records: dict[str, Any]) -> bytes:
-    return cbor2.dumps([{LABELS.get(label, label): content for label, content in record.items()} for record in records])
+    return cbor2.dumps(
+        [
+            {LABELS.get(label, label): content for label, content in record.items()}
+            for record in records
+        ]
+    )
 
 
 def record(name: str, time: float = 0.0, **fields: Any) -> Record:
@@ -27,13 +32,25 @@ def record(name: str, time: float = 0.0, **fields: Any) -> Record:
 
 
 def test_what_the_sensor_sends() -> None:
-    payload = bytes.fromhex("81a521657465 73 74 3a 22 1a 68e73f00 00 64 61646330 01 61 56 02 fa 3fc00000".replace(" ", ""))
+    payload = bytes.fromhex(
+        "81a521657465 73 74 3a 22 1a 68e73f00 00 64 61646330 01 61 56 02 fa 3fc00000".replace(
+            " ", ""
+        )
+    )
     assert decode(payload) == [record("test:adc0", 0x68E73F00, unit="V", value=1.5)]
 
 
 def test_multiple_measurements_of_section_5_1_3() -> None:
     payload = pack(
-        {"bn": "urn:dev:ow:10e2073a0108006:", "bt": 1.276020076001e09, "bu": "A", "bver": 5, "n": "voltage", "u": "V", "v": 120.1},
+        {
+            "bn": "urn:dev:ow:10e2073a0108006:",
+            "bt": 1.276020076001e09,
+            "bu": "A",
+            "bver": 5,
+            "n": "voltage",
+            "u": "V",
+            "v": 120.1,
+        },
         {"n": "current", "t": -5, "v": 1.2},
         {"n": "current", "v": 1.7},
     )
@@ -63,8 +80,14 @@ def test_each_kind_of_value_of_section_5_1_4() -> None:
 
 
 def test_base_value_and_base_sum_are_added_section_4_1() -> None:
-    assert decode(pack({"bn": "a", "bv": 10, "v": 1.5}, {"n": "b", "vs": "x"})) == [record("a", value=11.5), record("ab", text="x")]
-    assert decode(pack({"bn": "a", "bs": 10, "s": 1.5}, {"n": "b", "v": 1})) == [record("a", sum=11.5), record("ab", value=1.0, sum=10.0)]
+    assert decode(pack({"bn": "a", "bv": 10, "v": 1.5}, {"n": "b", "vs": "x"})) == [
+        record("a", value=11.5),
+        record("ab", text="x"),
+    ]
+    assert decode(pack({"bn": "a", "bs": 10, "s": 1.5}, {"n": "b", "v": 1})) == [
+        record("a", sum=11.5),
+        record("ab", value=1.0, sum=10.0),
+    ]
 
 
 def test_a_record_of_base_fields_alone_is_no_reading() -> None:
@@ -74,7 +97,13 @@ def test_a_record_of_base_fields_alone_is_no_reading() -> None:
 def test_times_below_two_to_the_28_are_relative_section_4_5_3() -> None:
     assert [
         one.relative
-        for one in decode(pack({"n": "a", "t": -5, "v": 1}, {"n": "a", "t": 2**28 - 1, "v": 1}, {"n": "a", "t": 2**28, "v": 1}))
+        for one in decode(
+            pack(
+                {"n": "a", "t": -5, "v": 1},
+                {"n": "a", "t": 2**28 - 1, "v": 1},
+                {"n": "a", "t": 2**28, "v": 1},
+            )
+        )
     ] == [True, True, False]
 
 
@@ -116,7 +145,10 @@ def test_json_and_cbor_say_the_same() -> None:
         (pack({"v": 1}), "record 0: no name"),  # section 4.5.1
         (pack({"n": "-a", "v": 1}), "record 0: the name has characters that are not allowed"),
         (pack({"n": "a b", "v": 1}), "record 0: the name has characters that are not allowed"),
-        (pack({"n": "a", "v": 1, "later_": 1}), "record 0: label later_ must be understood and is not"),  # section 4.4
+        (
+            pack({"n": "a", "v": 1, "later_": 1}),
+            "record 0: label later_ must be understood and is not",
+        ),  # section 4.4
         (pack({"bver": 11, "n": "a", "v": 1}), "record 0: version 11 is not known"),
         (pack({"n": "a", "v": 1, "t": 1e15}), "record 0: the time is out of range"),
         (b"[5]", "record 0: no map"),
@@ -135,7 +167,9 @@ def test_what_is_no_senml_says_why(payload: bytes, reason: str) -> None:
     | st.text(max_size=50).map(lambda text: f'[{{"n":"a",{text}}}]'.encode("utf-8", "replace"))
 )
 def test_hostile_bytes_give_a_reason_and_nothing_else(payload: bytes) -> None:
-    readings, reasons = decoded.columns(pa.array([payload], pa.binary()), pa.array([None], pa.timestamp("us", "UTC")))
+    readings, reasons = decoded.columns(
+        pa.array([payload], pa.binary()), pa.array([None], pa.timestamp("us", "UTC"))
+    )
     assert (readings[0].as_py() is None) == (reasons[0].as_py() is not None)
 
 

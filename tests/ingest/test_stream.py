@@ -27,7 +27,12 @@ def keys(*sequences: int, device: str = "dev") -> list[tuple[str, int, int]]:
 def test_batches_arrive_with_all_their_columns_in_micro_batches_of_few_rows(job: Job) -> None:
     land(job.landing, "site", 1, [row("dev", 1, payload=b"\x00\xff"), row("dev", 2, received=None)])
     for number in range(2, 6):
-        land(job.landing, "site", number, [row("dev", number * 10 + position) for position in range(10)])
+        land(
+            job.landing,
+            "site",
+            number,
+            [row("dev", number * 10 + position) for position in range(10)],
+        )
     job.run(rows=20)
     assert job.keys() == keys(1, 2, *range(20, 60))
     assert job.versions() == 1 + 2  # made, then an append of batches 1 to 3, and one of 4 and 5
@@ -51,10 +56,13 @@ def test_batches_arrive_with_all_their_columns_in_micro_batches_of_few_rows(job:
     assert other["received"] is None
 
 
-def test_damaged_and_missing_batches_and_a_lost_checkpoint(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_and_missing_batches_and_a_lost_checkpoint(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in (1, 2, 3, 5):
         land(job.landing, "site", number, [row("dev", number)])
-    land(job.landing, "twin", 1, [row("dev", 1), row("else", 1)])  # a device that two gateways heard
+    # a device that two gateways heard
+    land(job.landing, "twin", 1, [row("dev", 1), row("else", 1)])
     path = job.landing / "site" / EPOCH / "000000000002.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + b"?")
@@ -67,7 +75,13 @@ def test_damaged_and_missing_batches_and_a_lost_checkpoint(job: Job, caplog: pyt
     assert "6 rows in, 2 new, 4 seen" in caplog.text
     assert job.keys() == [*keys(1, 3, 4, 5), *keys(1, device="else")]
     (found,) = job.table("_quarantine").collect()  # found twice, noted once
-    assert (found["gateway"], found["epoch"], found["batch"], found["reason"], found["released"]) == (
+    assert (
+        found["gateway"],
+        found["epoch"],
+        found["batch"],
+        found["reason"],
+        found["released"],
+    ) == (
         "site",
         EPOCH,
         2,

@@ -1,4 +1,6 @@
-"""What is done beside the stream: repaired batches come in, small files are joined, old rows leave and do not come back; and the report."""
+"""What is done beside the stream: repaired batches come in, small files are joined, old rows leave
+and do not come back; and the report.
+"""
 
 import json
 import logging
@@ -42,30 +44,52 @@ def keys(*sequences: int) -> list[tuple[str, int, int]]:
 
 
 def readable(*sequences: int, received: int = NOW) -> list[Row]:
-    return [row("dev", sequence, payload=json.dumps([{"n": "a", "v": sequence}]).encode(), received=received) for sequence in sequences]
+    return [
+        row(
+            "dev",
+            sequence,
+            payload=json.dumps([{"n": "a", "v": sequence}]).encode(),
+            received=received,
+        )
+        for sequence in sequences
+    ]
 
 
 def report(job: Job) -> dict[str, dict[str, object]]:
     """The report's feeds by name, as the command prints them."""
-    result = CliRunner().invoke(app, ["report", "--landing", str(job.landing), "--table", str(job.publications), "--json"])
+    result = CliRunner().invoke(
+        app, ["report", "--landing", str(job.landing), "--table", str(job.publications), "--json"]
+    )
     assert result.exception is None
     made = json.loads(result.stdout)
     assert made["spark"]["ms"]["triggerExecution"] > 0
     return {one["feed"]: one for one in made["feeds"]}
 
 
-def test_a_batch_in_quarantine_is_released_once_it_is_repaired(job: Job, spark: "SparkSession", caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_in_quarantine_is_released_once_it_is_repaired(
+    job: Job, spark: "SparkSession", caplog: pytest.LogCaptureFixture
+) -> None:
     for number in (1, 2, 3, 4, 6):
         land(job.landing, "site", number, readable(number, number + 1))
-    damaged, missing = (job.landing / "site" / EPOCH / f"00000000000{number}.parquet" for number in (2, 3))
+    damaged, missing = (
+        job.landing / "site" / EPOCH / f"00000000000{number}.parquet" for number in (2, 3)
+    )
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-1] + b"?")
     kept = missing.rename(job.landing / "elsewhere")
     job.run()
     assert job.keys() == keys(1, 2, 4, 5)
     seen = report(job)[FEED]
-    assert (seen["taken"], seen["landed"], seen["quarantine"], seen["rows"], seen["doubles"]) == (4, 4, 2, 4, 0)
-    assert str(seen["held"]).startswith(f"{FEED} waits for batch 5: it is missing, batch 6 came 0.0 h ago")
+    assert (seen["taken"], seen["landed"], seen["quarantine"], seen["rows"], seen["doubles"]) == (
+        4,
+        4,
+        2,
+        4,
+        0,
+    )
+    assert str(seen["held"]).startswith(
+        f"{FEED} waits for batch 5: it is missing, batch 6 came 0.0 h ago"
+    )
 
     damaged.write_bytes(whole)
     caplog.set_level(logging.INFO, logger="onceway.ingest")
@@ -103,7 +127,10 @@ def test_small_files_are_joined_and_the_stream_goes_on(job: Job, spark: "SparkSe
     for number in (1, 2):
         land(job.landing, "site", number, readable(number))
     job.run(rows=1)
-    tables = [Table(spark, f"{job.publications}{suffix}", PUBLICATIONS) for suffix in ("", "_readings", "_quarantine")]
+    tables = [
+        Table(spark, f"{job.publications}{suffix}", PUBLICATIONS)
+        for suffix in ("", "_readings", "_quarantine")
+    ]
     assert len(job.table().inputFiles()) == 2
     compact(spark, *tables)
     assert [len(job.table(suffix).inputFiles()) for suffix in ("", "_readings")] == [1, 1]
@@ -113,7 +140,9 @@ def test_small_files_are_joined_and_the_stream_goes_on(job: Job, spark: "SparkSe
     assert job.readings("dev") == [(*key, 0, key[2]) for key in keys(1, 2, 3)]
 
 
-def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(job: Job, spark: "SparkSession") -> None:
+def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(
+    job: Job, spark: "SparkSession"
+) -> None:
     publications = Table(spark, str(job.publications), PUBLICATIONS)
     readings = Table(spark, f"{job.publications}_readings", READINGS)
     land(job.landing, "site", 1, readable(1, 2, received=LONG_AGO))
@@ -142,8 +171,12 @@ def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(job: Job, sp
     assert job.readings("dev") == [(*keys(3)[0], 0, 3.0)]
 
 
-def test_changes_whose_files_are_gone_do_not_stop_the_ingest(job: Job, caplog: pytest.LogCaptureFixture) -> None:
-    """They go a week after a delete, with `compact`; whoever was away longer reads the table itself."""
+def test_changes_whose_files_are_gone_do_not_stop_the_ingest(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They go a week after a delete, with `compact`; whoever was away longer reads the table
+    itself.
+    """
     land(job.landing, "site", 1, readable(1, 2))
     job.run()
     job.sql("DELETE FROM publications WHERE sequence = 1")
@@ -161,15 +194,34 @@ def test_the_report_says_what_waits_and_which_sequences_are_missing(job: Job) ->
     job.run()
     land(job.landing, "site", 2, readable(6))
     seen = report(job)
-    assert (seen[FEED]["taken"], seen[FEED]["landed"], seen[FEED]["rows"], seen[FEED]["doubles"]) == (1, 2, 3, 0)
+    assert (
+        seen[FEED]["taken"],
+        seen[FEED]["landed"],
+        seen[FEED]["rows"],
+        seen[FEED]["doubles"],
+    ) == (1, 2, 3, 0)
     assert 0 <= float(str(seen[FEED]["lag_s"])) < 60
     twin = seen[f"twin/{EPOCH}"]
-    assert (twin["taken"], twin["landed"], twin["rows"], twin["doubles"], twin["lag_s"]) == (1, 1, 1, 1, None)
-    printed = CliRunner().invoke(app, ["report", "--landing", str(job.landing), "--table", str(job.publications)]).stdout
+    assert (twin["taken"], twin["landed"], twin["rows"], twin["doubles"], twin["lag_s"]) == (
+        1,
+        1,
+        1,
+        1,
+        None,
+    )
+    printed = (
+        CliRunner()
+        .invoke(app, ["report", "--landing", str(job.landing), "--table", str(job.publications)])
+        .stdout
+    )
     assert "missing: 5 sequences of dev (incarnation 7), the first 3" in printed
 
 
 def test_a_report_of_no_table_says_so(tmp_path: Path) -> None:
-    error = CliRunner().invoke(app, ["report", "--landing", str(tmp_path), "--table", str(tmp_path / "none")]).exception
+    error = (
+        CliRunner()
+        .invoke(app, ["report", "--landing", str(tmp_path), "--table", str(tmp_path / "none")])
+        .exception
+    )
     assert isinstance(error, OncewayError)
     assert str(tmp_path / "none") in str(error)

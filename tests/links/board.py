@@ -1,4 +1,6 @@
-"""A device on a pseudo terminal, in the test's own event loop: the Python twin behind a master side."""
+"""A device on a pseudo terminal, in the test's own event loop: the Python twin behind a master
+side.
+"""
 
 import asyncio
 import os
@@ -41,7 +43,16 @@ class Pty:
 class Board:
     """A device that answers on a line; it keeps what it receives, by session."""
 
-    def __init__(self, line: Pty, name: str = "sensor-1", *, boot: int = 1, incarnation: int = 0, mtu: int = 56, window: int = 2) -> None:
+    def __init__(
+        self,
+        line: Pty,
+        name: str = "sensor-1",
+        *,
+        boot: int = 1,
+        incarnation: int = 0,
+        mtu: int = 56,
+        window: int = 2,
+    ) -> None:
         self.link = DeviceLink(name, boot=boot, incarnation=incarnation, mtu=mtu, window=window)
         self.started: list[SessionStarted] = []
         self.ended: list[str] = []

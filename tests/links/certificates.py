@@ -19,36 +19,64 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._build(self._name, self._key.public_key()).add_extension(x509.BasicConstraints(True, None), True)
+        certificate = self._build(self._name, self._key.public_key()).add_extension(
+            x509.BasicConstraints(True, None), True
+        )
         self.path = folder / f"{name.replace(' ', '-')}.pem"
-        self.path.write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        self.path.write_bytes(
+            certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
 
     def issue(self, name: str, *, passphrase: bytes | None = None) -> tuple[Path, Path]:
         """Return certificate and key of `name`, valid for 127.0.0.1."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        certificate = self._build(subject, key.public_key()).add_extension(addresses, False).sign(self._key, hashes.SHA256())
-        protection = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+        certificate = (
+            self._build(subject, key.public_key())
+            .add_extension(addresses, False)
+            .sign(self._key, hashes.SHA256())
+        )
+        protection = (
+            serialization.BestAvailableEncryption(passphrase)
+            if passphrase
+            else serialization.NoEncryption()
+        )
         paths = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection))
+        paths[1].write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection
+            )
+        )
         return paths
 
     def revoke(self, *certificates: Path) -> Path:
         """Return a list that revokes these certificates."""
         now = datetime.datetime.now(datetime.UTC)
-        builder = x509.CertificateRevocationListBuilder().issuer_name(self._name).last_update(now - _DAY).next_update(now + _DAY)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._name)
+            .last_update(now - _DAY)
+            .next_update(now + _DAY)
+        )
         for path in certificates:
             serial = x509.load_pem_x509_certificate(path.read_bytes()).serial_number
             builder = builder.add_revoked_certificate(
-                x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - _DAY).build()
+                x509.RevokedCertificateBuilder()
+                .serial_number(serial)
+                .revocation_date(now - _DAY)
+                .build()
             )
         path = self._folder / "revoked.crl"
-        path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        path.write_bytes(
+            builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
         return path
 
     def _build(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
-        builder = x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number(), now - _DAY, now + _DAY)
+        builder = x509.CertificateBuilder(
+            self._name, subject, key, x509.random_serial_number(), now - _DAY, now + _DAY
+        )
         return builder

@@ -1,6 +1,8 @@
-"""libFuzzer on what the C side reads, frames of the link and MQTT packets: `python -m tests.links.fuzz --seconds 600`.
+"""libFuzzer on what the C side reads, frames of the link and MQTT packets: `python -m
+tests.links.fuzz --seconds 600`.
 
-The corpus stays in build/fuzz, so that the next run goes on from there. Exit 1 when an input makes the code fail; its file is named.
+The corpus stays in build/fuzz, so that the next run goes on from there. Exit 1 when an input makes
+the code fail; its file is named.
 """
 
 import argparse
@@ -41,10 +43,36 @@ def fuzz(target: Target, seconds: int) -> bool:
     corpus.mkdir(parents=True, exist_ok=True)
     program = folder / "fuzz"
     checks = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run(["clang", "-std=c11", "-O1", "-g", *checks, *target.sizes, f"-I{SOURCES}", "-o", program, *target.files], check=True)
-    options = [f"-max_total_time={seconds}", "-max_len=4096", "-print_final_stats=1", f"-artifact_prefix={folder}/"]
+    subprocess.run(
+        [
+            "clang",
+            "-std=c11",
+            "-O1",
+            "-g",
+            *checks,
+            *target.sizes,
+            f"-I{SOURCES}",
+            "-o",
+            program,
+            *target.files,
+        ],
+        check=True,
+    )
+    options = [
+        f"-max_total_time={seconds}",
+        "-max_len=4096",
+        "-print_final_stats=1",
+        f"-artifact_prefix={folder}/",
+    ]
     ran = subprocess.run([program, corpus, *options], capture_output=True, text=True, check=False)
-    inputs = next((line.split()[-1] for line in ran.stderr.splitlines() if "number_of_executed_units" in line), "?")
+    inputs = next(
+        (
+            line.split()[-1]
+            for line in ran.stderr.splitlines()
+            if "number_of_executed_units" in line
+        ),
+        "?",
+    )
     print(f"{target.name}: {inputs} inputs, {len(list(corpus.iterdir()))} in the corpus")
     if ran.returncode:
         print(ran.stderr[-4000:], file=sys.stderr)

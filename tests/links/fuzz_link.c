@@ -1,7 +1,9 @@
 /*
- * Fuzz target for the device side of the link: an input is a list of operations, so that it also gets past CRC and handshake.
+ * Fuzz target for the device side of the link: an input is a list of operations, so that it also
+ * gets past CRC and handshake.
  *
- *     clang -fsanitize=fuzzer,address,undefined -Ifirmware/src tests/links/fuzz_link.c firmware/src/ow_{link,frame,crc,bytes}.c
+ *     clang -fsanitize=fuzzer,address,undefined -Ifirmware/src tests/links/fuzz_link.c
+ *     firmware/src/ow_{link,frame,crc,bytes}.c
  *
  * fuzz_main.c drives the same target without libFuzzer.
  */
@@ -38,14 +40,16 @@ static void receive(struct ow_link *link, uint8_t byte)
         assert(link->state == OW_LINK_OPEN);
         const uint8_t *payload = ow_link_payload(link, &length);
         assert(length > 0 && length <= OW_LINK_RX_MTU);
-        assert(payload[0] == payload[0] && payload[length - 1] == payload[length - 1]); /* they can be read */
+        /* they can be read */
+        assert(payload[0] == payload[0] && payload[length - 1] == payload[length - 1]);
     } else if (event == OW_LINK_DOWN) {
         ow_link_greet(link, &greeting);
     }
 }
 
 /* Feeds a frame whose CRC is right. */
-static void receive_frame(struct ow_link *link, uint16_t seed, uint8_t control, const uint8_t *payload, uint8_t length)
+static void receive_frame(
+    struct ow_link *link, uint16_t seed, uint8_t control, const uint8_t *payload, uint8_t length)
 {
     static uint8_t ring[256];
     struct ow_frame_encoder encoder = {.ring = ring, .mask = sizeof ring - 1};
@@ -90,10 +94,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case FRAME:
         case HANDSHAKE:
             if (length > 1) {
-                uint8_t payload_length = (uint8_t)(length - 1) < OW_FRAME_PAYLOAD_MAX ? (uint8_t)(length - 1) : OW_FRAME_PAYLOAD_MAX;
+                uint8_t payload_length = (uint8_t)(length - 1) < OW_FRAME_PAYLOAD_MAX
+                                             ? (uint8_t)(length - 1)
+                                             : OW_FRAME_PAYLOAD_MAX;
                 bool handshake = operation == HANDSHAKE;
                 uint8_t control = handshake ? (uint8_t)(0x80 | (data[0] & 3)) : data[0];
-                receive_frame(&link, handshake ? OW_CRC_INITIAL : link.seed, control, data + 1, payload_length);
+                receive_frame(&link, handshake ? OW_CRC_INITIAL : link.seed, control, data + 1,
+                    payload_length);
                 data += length;
                 size -= length;
             }

@@ -1,7 +1,9 @@
 /*
- * Fuzz target for the device's readers of MQTT packets: an input is a packet's header byte and what follows its Remaining Length.
+ * Fuzz target for the device's readers of MQTT packets: an input is a packet's header byte and what
+ * follows its Remaining Length.
  *
- *     clang -fsanitize=fuzzer,address,undefined -Ifirmware/src tests/links/fuzz_packet.c firmware/src/ow_{packet_read,bytes}.c
+ *     clang -fsanitize=fuzzer,address,undefined -Ifirmware/src tests/links/fuzz_packet.c
+ *     firmware/src/ow_{packet_read,bytes}.c
  */
 #include <assert.h>
 #include <stddef.h>
@@ -16,7 +18,8 @@ static void read_publish(uint8_t flags, const uint8_t *bytes, uint8_t length)
     struct ow_message message;
     uint16_t id;
     uint8_t error = ow_read_publish(flags, bytes, length, &message, &id);
-    assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR || error == OW_TOPIC_ALIAS_INVALID);
+    assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR ||
+           error == OW_TOPIC_ALIAS_INVALID);
     if (error == OW_SUCCESS) {
         const uint8_t *topic = (const uint8_t *)message.topic;
         assert(topic >= bytes && topic + message.topic_length <= message.payload);
@@ -29,8 +32,10 @@ static void read_connack(const uint8_t *bytes, uint8_t length)
 {
     struct ow_connack connack = {.keep_alive = 60};
     uint8_t error = ow_read_connack(bytes, length, &connack);
-    assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR || error == OW_TOPIC_ALIAS_INVALID);
-    assert(error || (connack.receive_maximum && connack.maximum_packet_size && connack.maximum_qos <= 2));
+    assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR ||
+           error == OW_TOPIC_ALIAS_INVALID);
+    assert(error ||
+           (connack.receive_maximum && connack.maximum_packet_size && connack.maximum_qos <= 2));
     assert(error || !connack.session_present || connack.reason == OW_SUCCESS);
 }
 
@@ -51,7 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_connack(bytes, length);
     } else {
         uint8_t error = ow_read_ack(type, bytes, length, &id, &reason);
-        assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR || error == OW_TOPIC_ALIAS_INVALID);
+        assert(error == OW_SUCCESS || error == OW_MALFORMED_PACKET || error == OW_PROTOCOL_ERROR ||
+               error == OW_TOPIC_ALIAS_INVALID);
         assert(error || (length >= 2 && id));
     }
     free(bytes);

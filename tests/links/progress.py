@@ -1,6 +1,8 @@
-"""How far a soak has come, on disk: `build/soak/link-DEVICE.json`. In: finished schedules. Out: where the next run goes on.
+"""How far a soak has come, on disk: `build/soak/link-DEVICE.json`. In: finished schedules. Out:
+where the next run goes on.
 
-A run counts only for the code that it ran: when a source of the link or of its tests changes, the soak begins anew.
+A run counts only for the code that it ran: when a source of the link or of its tests changes, the
+soak begins anew.
 """
 
 import hashlib
@@ -25,7 +27,9 @@ def fingerprint() -> str:
 
 @dataclass
 class Progress:
-    """done: schedules 0…done-1 have run. reached: what they reached, summed. seconds: that they took."""
+    """done: schedules 0…done-1 have run. reached: what they reached, summed. seconds: that they
+    took.
+    """
 
     path: Path
     sources: str
@@ -49,5 +53,14 @@ class Progress:
         """Write it, whole or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
-        new.write_text(json.dumps({"sources": self.sources, "done": self.done, "seconds": self.seconds, "reached": self.reached}))
+        new.write_text(
+            json.dumps(
+                {
+                    "sources": self.sources,
+                    "done": self.done,
+                    "seconds": self.seconds,
+                    "reached": self.reached,
+                }
+            )
+        )
         os.replace(new, self.path)

@@ -1,8 +1,10 @@
-"""Random schedules of the reliable link by the hundred thousand: `python -m tests.links.soak --schedules 100000`.
+"""Random schedules of the reliable link by the hundred thousand: `python -m tests.links.soak
+--schedules 100000`.
 
-A run that was stopped goes on where it was (`progress.py`); `--minutes` stops it by itself. Each schedule has a number; `--replay N` runs
-one alone. The soak ends with a table of what was reached, so that one in which no session ever gave up, say, does not look like a proof.
-Exit 1 and the schedule's number when a promise is broken; 2 when it is not at its end yet.
+A run that was stopped goes on where it was (`progress.py`); `--minutes` stops it by itself. Each
+schedule has a number; `--replay N` runs one alone. The soak ends with a table of what was reached,
+so that one in which no session ever gave up, say, does not look like a proof. Exit 1 and the
+schedule's number when a promise is broken; 2 when it is not at its end yet.
 """
 
 import argparse
@@ -42,9 +44,16 @@ REACHED = (
 
 
 def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter[str]:
-    """Run one schedule and let it settle; return what it reached. Raises AssertionError when a promise is broken."""
+    """Run one schedule and let it settle; return what it reached. Raises AssertionError when a
+    promise is broken.
+    """
     random = Random(number)
-    world = World(random, make_device, baud=random.choice((None, 9600, 115200, 1_000_000)), latency=random.choice((0.0, 0.001, 0.03)))
+    world = World(
+        random,
+        make_device,
+        baud=random.choice((None, 9600, 115200, 1_000_000)),
+        latency=random.choice((0.0, 0.001, 0.03)),
+    )
     reached: Counter[str] = Counter()
 
     def write_up() -> None:
@@ -57,7 +66,9 @@ def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter
         random.choice((world.up, world.down)).stalled_until = world.now + random.choice(_DURATIONS)
 
     def insert() -> None:
-        random.choice((world.up, world.down)).inject(random.randbytes(random.randint(1, 300)), world.now)
+        random.choice((world.up, world.down)).inject(
+            random.randbytes(random.randint(1, 300)), world.now
+        )
 
     def replay() -> None:
         reached["replays"] += 1
@@ -94,7 +105,9 @@ def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter
     except Collision:
         return Counter({"undetectable damage": 1})
     reached["sessions"] = len(world.ledger.at_device)
-    reached["retransmissions"] = world.device.repeated + world.gateway.link.statistics.retransmissions
+    reached["retransmissions"] = (
+        world.device.repeated + world.gateway.link.statistics.retransmissions
+    )
     reached["damaged"] = world.up.damaged + world.down.damaged
     reached["reboots noticed"] = sum("rebooted" in reason for reason in world.ledger.reasons)
     reached["given up"] = sum("no acknowledgement" in reason for reason in world.ledger.reasons)
@@ -110,13 +123,19 @@ def _run(number: int, make_device: MakeDevice) -> tuple[int, Counter[str], str |
         return number, Counter(), str(error) or "assertion without a text"
 
 
-def _soak(progress: Progress, schedules: int, minutes: float | None, make_device: MakeDevice) -> str | None:
-    """Run the schedules that are missing on all cores, and keep count of them; return the first failure."""
+def _soak(
+    progress: Progress, schedules: int, minutes: float | None, make_device: MakeDevice
+) -> str | None:
+    """Run the schedules that are missing on all cores, and keep count of them; return the first
+    failure.
+    """
     run = partial(_run, make_device=make_device)
     end = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
     with (
         multiprocessing.Pool() as pool,
-        Bar(*Bar.get_default_columns(), TextColumn("{task.completed}"), console=Console(stderr=True)) as bar,
+        Bar(
+            *Bar.get_default_columns(), TextColumn("{task.completed}"), console=Console(stderr=True)
+        ) as bar,
     ):
         task = bar.add_task("schedules", total=schedules, completed=progress.done)
         while progress.done < schedules and time.monotonic() < end:
@@ -141,7 +160,12 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=100_000)
     parser.add_argument("--minutes", type=float, help="stop then; the next run goes on")
     parser.add_argument("--replay", type=int, metavar="N", help="only schedule N")
-    parser.add_argument("--device", choices=("python", "c"), default="python", help="the Python twin, or firmware/src")
+    parser.add_argument(
+        "--device",
+        choices=("python", "c"),
+        default="python",
+        help="the Python twin, or firmware/src",
+    )
     arguments = parser.parse_args()
     make_device: MakeDevice = CDevice if arguments.device == "c" else PythonDevice
     if arguments.replay is not None:
@@ -150,10 +174,18 @@ def main() -> int:
         return 1 if failure else 0
     progress = Progress.load(arguments.device)
     if failure := _soak(progress, arguments.schedules, arguments.minutes, make_device):
-        print(f"{failure}\nAgain: python -m tests.links.soak --device {arguments.device} --replay N", file=sys.stderr)
+        print(
+            f"{failure}\nAgain: python -m tests.links.soak --device {arguments.device} --replay N",
+            file=sys.stderr,
+        )
         return 1
-    print(f"{arguments.device}: {progress.done} of {arguments.schedules} schedules in {progress.seconds:.0f} s, no promise broken")
-    return _judge(progress.reached, progress.done) or (2 if progress.done < arguments.schedules else 0)
+    print(
+        f"{arguments.device}: {progress.done} of {arguments.schedules} schedules in"
+        f" {progress.seconds:.0f} s, no promise broken"
+    )
+    return _judge(progress.reached, progress.done) or (
+        2 if progress.done < arguments.schedules else 0
+    )
 
 
 def _judge(reached: Counter[str], schedules: int) -> int:

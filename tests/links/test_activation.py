@@ -25,14 +25,25 @@ print(sorted(name for name in os.environ if name.startswith("LISTEN_")), activat
 
 
 @pytest.mark.parametrize("meant_for", ["me", "another"])
-def test_sockets_are_taken_over_once_and_only_by_the_process_they_are_meant_for(meant_for: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mqtt, socket.create_server(("127.0.0.1", 0)) as tls:
+def test_sockets_are_taken_over_once_and_only_by_the_process_they_are_meant_for(
+    meant_for: str,
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mqtt,
+        socket.create_server(("127.0.0.1", 0)) as tls,
+    ):
         ports = [sock.getsockname()[1] for sock in (mqtt, tls)]
-        # As systemd does it: from descriptor 3 on. The shell puts them there, whatever their numbers are here.
+        # As systemd does it: from descriptor 3 on. The shell puts them there, whatever their
+        # numbers are here.
         command = f'exec "$0" -c "$1" {meant_for} 3<&{mqtt.fileno()} 4<&{tls.fileno()}'
         ran = subprocess.run(
             ["bash", "-c", command, sys.executable, _SERVICE],
-            env=os.environ | {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "mqtt:mqtts", "PYTHONPATH": str(Path(__file__).parents[2])},
+            env=os.environ
+            | {
+                "LISTEN_FDS": "2",
+                "LISTEN_FDNAMES": "mqtt:mqtts",
+                "PYTHONPATH": str(Path(__file__).parents[2]),
+            },
             pass_fds=(mqtt.fileno(), tls.fileno()),
             capture_output=True,
             text=True,
@@ -48,7 +59,9 @@ def test_without_systemd_there_are_none() -> None:
 
 
 @pytest.mark.parametrize("kind", [TcpListener, WebSocketListener])
-async def test_a_listener_serves_a_socket_that_is_open_already(kind: type[TcpListener] | type[WebSocketListener]) -> None:
+async def test_a_listener_serves_a_socket_that_is_open_already(
+    kind: type[TcpListener] | type[WebSocketListener],
+) -> None:
     broker = Broker()
     open_already = socket.create_server(("127.0.0.1", 0))
     open_already.setblocking(False)
@@ -59,8 +72,9 @@ async def test_a_listener_serves_a_socket_that_is_open_already(kind: type[TcpLis
     reader, writer = await asyncio.open_connection(host, port)
     if kind is WebSocketListener:
         writer.write(
-            b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Protocol: mqtt\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection:"
+            b" Upgrade\r\nSec-WebSocket-Protocol: mqtt\r\nSec-WebSocket-Version:"
+            b" 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         assert await reader.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
     await until(lambda: broker.connections)

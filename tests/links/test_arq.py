@@ -2,7 +2,16 @@
 
 import pytest
 
-from gateway.links.arq import MAX_EXPIRIES, TIMEOUT_INITIAL, TIMEOUT_MAX, TIMEOUT_MIN, Line, ReceiveWindow, RoundTrip, SendWindow
+from gateway.links.arq import (
+    MAX_EXPIRIES,
+    TIMEOUT_INITIAL,
+    TIMEOUT_MAX,
+    TIMEOUT_MIN,
+    Line,
+    ReceiveWindow,
+    RoundTrip,
+    SendWindow,
+)
 
 
 def put(window: SendWindow, now: float) -> list[tuple[int, bytes]]:

@@ -40,7 +40,8 @@ def test_cobs_refuses(encoded: bytes) -> None:
 
 @given(
     st.lists(
-        st.builds(Data, st.integers(0, 7), st.integers(0, 7), st.binary(min_size=1, max_size=240)) | st.builds(Ack, st.integers(0, 7)),
+        st.builds(Data, st.integers(0, 7), st.integers(0, 7), st.binary(min_size=1, max_size=240))
+        | st.builds(Ack, st.integers(0, 7)),
         max_size=6,
     ),
     u16,
@@ -49,7 +50,9 @@ def test_cobs_refuses(encoded: bytes) -> None:
 def test_frames_survive_any_split(frames: list[Data | Ack], seed: int, data: st.DataObject) -> None:
     stream = b"".join(frame.to_bytes(seed) for frame in frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
-    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    pieces = [
+        stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+    ]
     statistics = LinkStatistics()
     decoder = FrameDecoder(statistics)
     bodies = [body for piece in pieces for body in decoder.feed(piece)]
@@ -58,28 +61,41 @@ def test_frames_survive_any_split(frames: list[Data | Ack], seed: int, data: st.
     assert statistics.malformed_frames == 0
 
 
-@given(st.builds(Data, st.integers(0, 7), st.integers(0, 7), st.binary(min_size=1, max_size=240)), u16, u16)
+@given(
+    st.builds(Data, st.integers(0, 7), st.integers(0, 7), st.binary(min_size=1, max_size=240)),
+    u16,
+    u16,
+)
 def test_a_frame_of_another_session_never_fits(frame: Data, seed: int, other: int) -> None:
     (body,) = FrameDecoder(LinkStatistics()).feed(frame.to_bytes(seed))
     assert fits(body, other) == (seed == other)
 
 
 def test_damage_of_one_byte_passes_by_chance_only() -> None:
-    """Every substitution, insertion and loss of a byte in three frames; by chance one damaged frame in 65,536 passes a 16-bit CRC."""
+    """Every substitution, insertion and loss of a byte in three frames; by chance one damaged frame
+    in 65,536 passes a 16-bit CRC.
+    """
     random = Random(1)
     tried = passed = 0
     for _ in range(4):
         seed = random.randrange(65536)
-        frames: list[Data | Ack] = [Data(1, 2, random.randbytes(9)), Ack(3), Data(2, 2, bytes(random.choice((0, 1, 7)) for _ in range(12)))]
+        frames: list[Data | Ack] = [
+            Data(1, 2, random.randbytes(9)),
+            Ack(3),
+            Data(2, 2, bytes(random.choice((0, 1, 7)) for _ in range(12))),
+        ]
         stream = b"".join(frame.to_bytes(seed) for frame in frames)
         genuine = set(FrameDecoder(LinkStatistics()).feed(stream))
         for at in range(len(stream)):
             values = [bytes((value,)) for value in range(256)]
-            for damaged in [stream[:at] + value + stream[end:] for value in values for end in (at, at + 1)] + [
-                stream[:at] + stream[at + 1 :]
-            ]:
+            for damaged in [
+                stream[:at] + value + stream[end:] for value in values for end in (at, at + 1)
+            ] + [stream[:at] + stream[at + 1 :]]:
                 tried += 1
-                passed += any(fits(body, seed) and body not in genuine for body in FrameDecoder(LinkStatistics()).feed(damaged))
+                passed += any(
+                    fits(body, seed) and body not in genuine
+                    for body in FrameDecoder(LinkStatistics()).feed(damaged)
+                )
     assert tried > 65536
     assert passed <= 6
 
@@ -95,12 +111,20 @@ def test_noise_without_a_delimiter_takes_no_memory_and_the_next_frame_is_read() 
     assert statistics.malformed_frames == 1
 
 
-@given(st.builds(Hello, u16, u8, u32, u32, st.integers(1, 240), st.integers(1, 4), names, st.booleans()))
+@given(
+    st.builds(
+        Hello, u16, u8, u32, u32, st.integers(1, 240), st.integers(1, 4), names, st.booleans()
+    )
+)
 def test_hello_round_trip(hello: Hello) -> None:
     assert Hello.from_payload(_payload(hello.to_bytes())) == hello
 
 
-@given(st.builds(Welcome, u16, u8, u16, u16, u32, st.integers(1, 240), st.integers(1, 4), u32, st.booleans()))
+@given(
+    st.builds(
+        Welcome, u16, u8, u16, u16, u32, st.integers(1, 240), st.integers(1, 4), u32, st.booleans()
+    )
+)
 def test_welcome_round_trip(welcome: Welcome) -> None:
     assert Welcome.from_payload(_payload(welcome.to_bytes())) == welcome
 

@@ -1,4 +1,6 @@
-"""Goodput at 115200 baud: the share of the line's 11,520 bytes a second that arrives as bytes of MQTT."""
+"""Goodput at 115200 baud: the share of the line's 11,520 bytes a second that arrives as bytes of
+MQTT.
+"""
 
 from random import Random
 
@@ -17,9 +19,13 @@ _FRAME = 69
 
 
 def goodput(*, up: bool, packet: int, lost: float = 0.0) -> float:
-    """Keep one direction busy with packets of a size; lost: the share of full frames that is damaged."""
+    """Keep one direction busy with packets of a size; lost: the share of full frames that is
+    damaged.
+    """
 
-    def board(ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None) -> CDevice:
+    def board(
+        ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None
+    ) -> CDevice:
         return CDevice(ledger, random, boot, incarnation, baud, buffers=(56, 2, 128))
 
     world = World(Random(1), board, baud=BAUD, latency=LATENCY)

@@ -1,4 +1,6 @@
-"""Who may talk to whom: the rules of the handshake, one by one (gateway/links/README.md, Handshake)."""
+"""Who may talk to whom: the rules of the handshake, one by one (gateway/links/README.md,
+Handshake).
+"""
 
 import itertools
 from dataclasses import dataclass, field, replace
@@ -8,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.links.frames import Ack, Data, FrameDecoder, FrameError, handshake_to_bytes
-from gateway.links.handshake import Greeter, Hello, VersionError, Welcome, Who, draw_incarnation, session_seed
+from gateway.links.handshake import (
+    Greeter,
+    Hello,
+    VersionError,
+    Welcome,
+    Who,
+    draw_incarnation,
+    session_seed,
+)
 from gateway.links.reliable import OtherVersion, Received, Refused, SessionEnded, SessionStarted
 from gateway.links.roles import HELLO_WAIT_MAX, REFUSED_WAIT, DeviceLink, GatewayLink
 from gateway.links.statistics import LinkStatistics
@@ -44,7 +54,9 @@ class Clock:
     admitted: set[str] = field(default_factory=lambda: {"sensor-1"})
 
     def greeter(self) -> Greeter:
-        return Greeter(3, utc=lambda: self.utc, admit=self.admitted.__contains__, incarnation=lambda: 1234)
+        return Greeter(
+            3, utc=lambda: self.utc, admit=self.admitted.__contains__, incarnation=lambda: 1234
+        )
 
 
 # The gateway's end
@@ -83,11 +95,17 @@ def test_a_repeated_hello_changes_nothing_but_brings_the_time_up_to_date() -> No
     clock.utc = 99
     assert welcome(link) == replace(first, utc=99)
     assert link.session is session
-    assert link.receive(Data(1, 0, b"more").to_bytes(first.seed), 0.2) == [Received(session, b"more")]  # type: ignore[arg-type]
+    assert link.receive(Data(1, 0, b"more").to_bytes(first.seed), 0.2) == [
+        Received(session, b"more")
+    ]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("other", "reason"), [(replace(HELLO, boot=6), "the device was rebooted"), (replace(HELLO, attempt=1), "the device greets anew")]
+    ("other", "reason"),
+    [
+        (replace(HELLO, boot=6), "the device was rebooted"),
+        (replace(HELLO, attempt=1), "the device greets anew"),
+    ],
 )
 def test_another_hello_ends_the_session_and_begins_one_from_zero(other: Hello, reason: str) -> None:
     link = GatewayLink(Clock().greeter())
@@ -105,7 +123,9 @@ def test_another_hello_ends_the_session_and_begins_one_from_zero(other: Hello, r
     assert answer.handshake == before.handshake + 1
     assert link.receive(Data(1, 0, b"stale").to_bytes(before.seed), 0.3) == []
     assert link.statistics.crc_errors == 1
-    assert link.receive(Data(0, 0, b"new").to_bytes(answer.seed), 0.3) == [Received(started.session, b"new")]
+    assert link.receive(Data(0, 0, b"new").to_bytes(answer.seed), 0.3) == [
+        Received(started.session, b"new")
+    ]
 
 
 def test_the_same_hello_after_the_session_was_closed_begins_a_new_one() -> None:
@@ -189,7 +209,9 @@ def test_a_port_that_comes_back_starts_with_a_clean_slate() -> None:
 
 def test_another_version_is_reported() -> None:
     link = GatewayLink(Clock().greeter())
-    assert link.receive(handshake_to_bytes(0, b"\x02 whatever comes then"), 0.0) == [OtherVersion(2)]
+    assert link.receive(handshake_to_bytes(0, b"\x02 whatever comes then"), 0.0) == [
+        OtherVersion(2)
+    ]
     assert link.take() == b""
 
 
@@ -225,8 +247,12 @@ def test_any_handshake_payload_is_read_or_refused(payload: bytes) -> None:
             assert isinstance(error, VersionError) == (bool(payload) and payload[0] != 1)  # noqa: PT017
 
 
-@given(st.lists(st.integers(0, 255), min_size=4, max_size=4), st.integers(0, 3), st.integers(1, 255))
-def test_one_counter_different_makes_another_seed(counters: list[int], index: int, delta: int) -> None:
+@given(
+    st.lists(st.integers(0, 255), min_size=4, max_size=4), st.integers(0, 3), st.integers(1, 255)
+)
+def test_one_counter_different_makes_another_seed(
+    counters: list[int], index: int, delta: int
+) -> None:
     other = list(counters)
     other[index] = (other[index] + delta) % 256
     assert session_seed(*counters) != session_seed(*other)
@@ -236,7 +262,14 @@ def test_one_counter_different_makes_another_seed(counters: list[int], index: in
 
 
 def device(**given: int) -> DeviceLink:
-    return DeviceLink("sensor-1", boot=5, incarnation=given.get("incarnation", 9), next_sequence=40, mtu=56, window=2)
+    return DeviceLink(
+        "sensor-1",
+        boot=5,
+        incarnation=given.get("incarnation", 9),
+        next_sequence=40,
+        mtu=56,
+        window=2,
+    )
 
 
 def greeted(link: DeviceLink, handshake: int = 1, now: float = 0.0) -> Welcome:
@@ -277,11 +310,14 @@ def test_a_device_takes_the_incarnation_it_is_given_and_keeps_it() -> None:
     assert (hello.incarnation, hello.attempt) == (1234, 1)
 
 
-@pytest.mark.parametrize("wrong", [{"boot": 4}, {"attempt": 1}, {"incarnation": 10}, {"incarnation": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"boot": 4}, {"attempt": 1}, {"incarnation": 10}, {"incarnation": 0}]
+)
 def test_a_welcome_for_another_hello_is_ignored(wrong: dict[str, int]) -> None:
     link = device()
     link.tick(0.0)
-    answer = replace(Welcome(5, 0, 3, 1, incarnation=9, mtu=240, window=4, utc=0), **wrong)  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    answer = replace(Welcome(5, 0, 3, 1, incarnation=9, mtu=240, window=4, utc=0), **wrong)
     assert link.receive(answer.to_bytes(), 0.1) == []
     assert link.session is None
 
@@ -304,7 +340,7 @@ def test_who_while_greeting_repeats_the_same_hello_at_once() -> None:
     assert sent(link) == [HELLO]
 
 
-def test_a_newer_session_of_the_gateway_is_noticed_and_a_repeated_welcome_is_not_mistaken_for_one() -> None:
+def test_a_newer_session_is_noticed_and_a_repeated_welcome_is_not_mistaken_for_one() -> None:
     link = device()
     first = greeted(link)
     assert link.receive(first.to_bytes(), 0.1) == []

@@ -1,4 +1,6 @@
-"""Both ends of the link in memory, driven by a state machine: whatever the line does, a session delivers a prefix of what was sent."""
+"""Both ends of the link in memory, driven by a state machine: whatever the line does, a session
+delivers a prefix of what was sent.
+"""
 
 from collections import Counter
 from random import Random
@@ -22,7 +24,11 @@ class Schedule(RuleBasedStateMachine):
     world: World
     make_device: MakeDevice
 
-    @initialize(seed=st.integers(0, 2**32), baud=st.sampled_from([None, 9600, 115200]), latency=st.sampled_from([0.0, 0.001, 0.05]))
+    @initialize(
+        seed=st.integers(0, 2**32),
+        baud=st.sampled_from([None, 9600, 115200]),
+        latency=st.sampled_from([0.0, 0.001, 0.05]),
+    )
     def begin(self, seed: int, baud: int | None, latency: float) -> None:
         self.world = World(Random(seed), type(self).make_device, baud=baud, latency=latency)
         self.advance(0.1)
@@ -103,7 +109,9 @@ class CSchedule(Schedule):
     make_device = CDevice
 
 
-SETTINGS = settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 TestPythonSchedule = PythonSchedule.TestCase
 TestPythonSchedule.settings = SETTINGS

@@ -44,7 +44,9 @@ def quick_scan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def listening(broker: Broker, path: str, greeter: Greeter | None = None) -> AsyncIterator[SerialListener]:
+async def listening(
+    broker: Broker, path: str, greeter: Greeter | None = None
+) -> AsyncIterator[SerialListener]:
     listener = SerialListener(broker.accept, path, greeter or Greeter(1, incarnation=lambda: 77))
     await listener.start()
     try:
@@ -58,7 +60,9 @@ def statistics_of(listener: SerialListener) -> LinkStatistics:
     return port.statistics
 
 
-async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(broker: Broker, line: Pty) -> None:
+async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(
+    broker: Broker, line: Pty
+) -> None:
     async with listening(broker, line.path) as listener:
         board = Board(line)
         await until(lambda: board.started and broker.connections)
@@ -95,7 +99,9 @@ async def test_a_rebooted_device_is_noticed(broker: Broker, line: Pty) -> None:
         board.power_off()
 
 
-async def test_a_restarted_gateway_asks_who_is_there_and_the_device_greets_anew(broker: Broker, line: Pty) -> None:
+async def test_a_restarted_gateway_asks_who_is_there_and_the_device_greets_anew(
+    broker: Broker, line: Pty
+) -> None:
     async with listening(broker, line.path):
         board = Board(line)
         await until(lambda: board.started)
@@ -107,7 +113,9 @@ async def test_a_restarted_gateway_asks_who_is_there_and_the_device_greets_anew(
         board.power_off()
 
 
-async def test_close_sends_what_is_queued_and_then_asks_for_a_new_greeting(broker: Broker, line: Pty) -> None:
+async def test_close_sends_what_is_queued_and_then_asks_for_a_new_greeting(
+    broker: Broker, line: Pty
+) -> None:
     async with listening(broker, line.path):
         board = Board(line)
         await until(lambda: board.started)
@@ -122,7 +130,9 @@ async def test_close_sends_what_is_queued_and_then_asks_for_a_new_greeting(broke
         board.power_off()
 
 
-async def test_unsent_counts_down_and_writable_is_told_once_below_the_mark(broker: Broker, line: Pty) -> None:
+async def test_unsent_counts_down_and_writable_is_told_once_below_the_mark(
+    broker: Broker, line: Pty
+) -> None:
     async with listening(broker, line.path):
         board = Board(line)
         await until(lambda: board.started)
@@ -136,7 +146,9 @@ async def test_unsent_counts_down_and_writable_is_told_once_below_the_mark(broke
         board.power_off()
 
 
-async def test_a_paused_reader_holds_a_bounded_amount_and_loses_nothing(broker: Broker, line: Pty) -> None:
+async def test_a_paused_reader_holds_a_bounded_amount_and_loses_nothing(
+    broker: Broker, line: Pty
+) -> None:
     async with listening(broker, line.path) as listener:
         board = Board(line, mtu=240, window=4)
         await until(lambda: board.started)
@@ -172,15 +184,24 @@ async def test_unplugged_the_connection_is_lost_and_plugged_in_again_it_comes_ba
         board = Board(again, boot=2)
         await until(lambda: len(broker.connections) == 2 and board.started)
         (port,) = listener.ports
-        assert (port.path, port.is_open, port.device, port.problem) == (str(path), True, "sensor-1", None)
+        assert (port.path, port.is_open, port.device, port.problem) == (
+            str(path),
+            True,
+            "sensor-1",
+            None,
+        )
         board.power_off()
         again.unplug()
-    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    messages = [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ]
     assert sum("no such serial port" in message for message in messages) <= 2
     assert sum("gone" in message for message in messages) == 1
 
 
-async def test_a_missing_port_is_logged_once(broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_port_is_logged_once(
+    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(broker, str(tmp_path / "absent")) as listener:
         port = listener._ports[str(tmp_path / "absent")]
         for _ in range(5):
@@ -192,7 +213,9 @@ async def test_a_missing_port_is_logged_once(broker: Broker, tmp_path: Path, cap
     assert "ls /dev/serial/by-id" in caplog.text
 
 
-async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(broker: Broker, tmp_path: Path) -> None:
+async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(
+    broker: Broker, tmp_path: Path
+) -> None:
     lines = [Pty(), Pty()]
     (tmp_path / "usb-a").symlink_to(lines[0].path)
     (tmp_path / "usb-a-again").symlink_to(lines[0].path)
@@ -202,7 +225,11 @@ async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(broke
         await until(lambda: broker.connections)
         (tmp_path / "usb-b").symlink_to(lines[1].path)
         await until(lambda: len(broker.connections) == 2)
-        assert [connection.carrier.peer.device.name for connection in broker.connections if connection.carrier.peer.device] == ["a", "b"]
+        assert [
+            connection.carrier.peer.device.name
+            for connection in broker.connections
+            if connection.carrier.peer.device
+        ] == ["a", "b"]
         assert sum(port.is_open for port in listener.ports) == 2
         for board in boards:
             board.power_off()
@@ -210,7 +237,9 @@ async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(broke
         line.unplug()
 
 
-async def test_a_device_that_is_not_admitted_is_refused_and_named_once(broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
     admitted: set[str] = set()
     async with listening(broker, line.path, Greeter(1, admit=admitted.__contains__)) as listener:
         for boot in (1, 2):
@@ -230,9 +259,14 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(broker: B
 
 @pytest.mark.parametrize(
     ("noise", "said"),
-    [(b"Hello from a sketch, temperature 21.5\r\n" * 20, "sends text"), (bytes(range(1, 256)) * 3, "another rate than 115200 baud")],
+    [
+        (b"Hello from a sketch, temperature 21.5\r\n" * 20, "sends text"),
+        (bytes(range(1, 256)) * 3, "another rate than 115200 baud"),
+    ],
 )
-async def test_a_stranger_gets_one_clear_line(noise: bytes, said: str, broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stranger_gets_one_clear_line(
+    noise: bytes, said: str, broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(broker, line.path) as listener:
         for _ in range(4):
             os.write(line.master, noise)
@@ -246,7 +280,9 @@ async def test_a_stranger_gets_one_clear_line(noise: bytes, said: str, broker: B
         board.power_off()
 
 
-async def test_an_error_in_the_broker_costs_that_connection_only(broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_in_the_broker_costs_that_connection_only(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(broker, line.path):
         board = Board(line)
         await until(lambda: board.started)
@@ -281,7 +317,9 @@ async def test_ports_that_flood_noise_do_not_disturb_the_others(broker: Broker) 
             flood(line.master)
         for number in range(50):
             board.write(b"reading %d\n" % number)
-            await until(lambda: board.link.session is not None and not board.link.session.sending.unsent)
+            await until(
+                lambda: board.link.session is not None and not board.link.session.sending.unsent
+            )
         assert broker.last.received == b"".join(b"reading %d\n" % number for number in range(50))
         assert board.link.statistics.retransmissions == 0
         flooding = False
@@ -299,7 +337,10 @@ def test_a_port_in_use_is_refused(line: Pty) -> None:
 async def test_the_log_names_who_holds_a_port_once_and_takes_it_when_it_is_free(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
 ) -> None:
-    code = f"from gateway.links.tty import Tty; import sys; port = Tty({line.path!r}, 115200); print('held', flush=True); sys.stdin.read()"
+    code = (
+        f"from gateway.links.tty import Tty; import sys; port = Tty({line.path!r}, 115200);"
+        " print('held', flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -308,9 +349,11 @@ async def test_the_log_names_who_holds_a_port_once_and_takes_it_when_it_is_free(
         async with listening(broker, line.path) as listener:
             for _ in range(3):
                 listener._ports[line.path].open()
-            assert [record.getMessage() for record in caplog.records if f"(pid {holder.pid})" in record.getMessage()] == [
-                record.getMessage() for record in caplog.records
-            ]
+            assert [
+                record.getMessage()
+                for record in caplog.records
+                if f"(pid {holder.pid})" in record.getMessage()
+            ] == [record.getMessage() for record in caplog.records]
             assert len(caplog.records) == 1
             holder.communicate()
             await until(lambda: listener.ports[0].is_open)

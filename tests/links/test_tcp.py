@@ -20,7 +20,9 @@ def broker() -> Broker:
 
 
 @contextlib.asynccontextmanager
-async def listening(broker: Broker, host: str = "127.0.0.1") -> AsyncIterator[tuple[TcpListener, int]]:
+async def listening(
+    broker: Broker, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[TcpListener, int]]:
     listener = TcpListener(broker.accept, host, 0)
     await listener.start()
     try:
@@ -37,7 +39,11 @@ async def test_bytes_go_both_ways_and_the_peer_is_named(broker: Broker) -> None:
         await until(lambda: broker.connections and broker.last.received == b"CONNECT")
         carrier = broker.last.carrier
         host, client_port = writer.get_extra_info("sockname")
-        assert (carrier.peer.listener, carrier.peer.address, carrier.peer.device) == ("tcp", f"{host}:{client_port}", None)
+        assert (carrier.peer.listener, carrier.peer.address, carrier.peer.device) == (
+            "tcp",
+            f"{host}:{client_port}",
+            None,
+        )
         carrier.write(b"CONN")
         carrier.write(b"ACK")
         assert await reader.readexactly(7) == b"CONNACK"
@@ -69,7 +75,9 @@ async def test_abort_drops_the_connection(broker: Broker) -> None:
         assert broker.last.reason is None
 
 
-async def test_a_reader_that_does_not_read_shows_in_unsent_and_writable_comes_when_it_does(broker: Broker) -> None:
+async def test_a_reader_that_does_not_read_shows_in_unsent_and_writable_comes_when_it_does(
+    broker: Broker,
+) -> None:
     async with listening(broker) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)
@@ -128,14 +136,18 @@ async def test_every_address_of_both_families(broker: Broker) -> None:
     try:
         assert {host for host, _ in listener.addresses} == {"0.0.0.0", "::"}
         for host, port in listener.addresses:
-            _, writer = await asyncio.open_connection("127.0.0.1" if host == "0.0.0.0" else "::1", port)
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1" if host == "0.0.0.0" else "::1", port
+            )
             writer.close()
         await until(lambda: len(broker.connections) == 2)
     finally:
         await listener.close()
 
 
-async def test_a_peer_that_never_reads_does_not_keep_a_closed_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_never_reads_does_not_keep_a_closed_connection(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tcp, "LINGER", 0.1)
     async with listening(broker) as (listener, port):
         with socket.create_connection(("127.0.0.1", port)):
@@ -147,12 +159,17 @@ async def test_a_peer_that_never_reads_does_not_keep_a_closed_connection(broker:
 
 async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
     async with listening(broker) as (_, port):
-        with pytest.raises(OncewayError, match=f"127.0.0.1:{port}: the address is in use. Something listens") as caught:
+        with pytest.raises(
+            OncewayError, match=f"127.0.0.1:{port}: the address is in use. Something listens"
+        ) as caught:
             await TcpListener(broker.accept, "127.0.0.1", port).start()
         assert caught.value.hint
 
 
-@pytest.mark.parametrize(("host", "said"), [("192.0.2.1", "does not have that address"), ("no-such-host.invalid", "is not known")])
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [("192.0.2.1", "does not have that address"), ("no-such-host.invalid", "is not known")],
+)
 async def test_an_impossible_address_says_why(broker: Broker, host: str, said: str) -> None:
     with pytest.raises(OncewayError, match=said):
         await TcpListener(broker.accept, host, 0).start()
@@ -171,7 +188,12 @@ async def test_hundreds_of_connections_at_once_are_all_taken(broker: Broker) -> 
 
 
 @pytest.mark.parametrize(
-    ("address", "text"), [(("127.0.0.1", 1883), "127.0.0.1:1883"), (("::1", 1883, 0, 0), "[::1]:1883"), ("/run/x", "/run/x")]
+    ("address", "text"),
+    [
+        (("127.0.0.1", 1883), "127.0.0.1:1883"),
+        (("::1", 1883, 0, 0), "[::1]:1883"),
+        ("/run/x", "/run/x"),
+    ],
 )
 def test_addresses_as_text(address: object, text: str) -> None:
     assert format_address(address) == text

@@ -41,7 +41,9 @@ def client_context(authority: Authority) -> ssl.SSLContext:
 
 async def test_bytes_go_both_ways_under_tls(broker: Broker, authority: Authority) -> None:
     async with listening(broker, Tls(*authority.issue("gateway"))) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_context(authority)
+        )
         writer.write(b"CONNECT")
         await until(lambda: broker.connections and broker.last.received == b"CONNECT")
         assert broker.last.carrier.peer.certificate_name is None
@@ -51,7 +53,9 @@ async def test_bytes_go_both_ways_under_tls(broker: Broker, authority: Authority
         writer.close()
 
 
-async def test_a_client_certificate_names_its_owner(broker: Broker, authority: Authority, tmp_path: Path) -> None:
+async def test_a_client_certificate_names_its_owner(
+    broker: Broker, authority: Authority, tmp_path: Path
+) -> None:
     tls = Tls(*authority.issue("gateway"), client_ca=authority.path, client_required=True)
     context = client_context(authority)
     context.load_cert_chain(*authority.issue("sensor-17"))
@@ -66,7 +70,13 @@ async def test_a_revoked_certificate_opens_nothing_and_the_log_says_so_once(
     broker: Broker, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, good, bad = authority.issue("gateway"), authority.issue("good"), authority.issue("bad")
-    tls = Tls(*own, client_ca=authority.path, client_crl=authority.revoke(bad[0]), client_required=True, name="0.0.0.0:8883")
+    tls = Tls(
+        *own,
+        client_ca=authority.path,
+        client_crl=authority.revoke(bad[0]),
+        client_required=True,
+        name="0.0.0.0:8883",
+    )
     async with listening(broker, tls) as port:
         for _ in range(3):
             context = client_context(authority)
@@ -100,7 +110,9 @@ async def test_without_a_required_certificate_or_with_a_stranger_s_nobody_gets_i
 
 
 async def test_an_optional_certificate_may_be_missing(broker: Broker, authority: Authority) -> None:
-    async with listening(broker, Tls(*authority.issue("gateway"), client_ca=authority.path)) as port:
+    async with listening(
+        broker, Tls(*authority.issue("gateway"), client_ca=authority.path)
+    ) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
         await until(lambda: broker.connections)
         assert broker.last.carrier.peer.certificate_name is None
@@ -122,24 +134,34 @@ async def test_plain_bytes_on_a_tls_port_reach_nobody_and_are_logged(
             await reader.read()
         assert not broker.connections
         writer.close()
-    assert [message.partition(" failed: ")[0] for message in caplog.messages] == ["tls: a TLS handshake"]
+    assert [message.partition(" failed: ")[0] for message in caplog.messages] == [
+        "tls: a TLS handshake"
+    ]
 
 
-async def test_renewed_files_serve_new_connections_on_the_same_port(broker: Broker, authority: Authority) -> None:
+async def test_renewed_files_serve_new_connections_on_the_same_port(
+    broker: Broker, authority: Authority
+) -> None:
     async def serial_number(writer: asyncio.StreamWriter) -> object:
         return writer.get_extra_info("peercert")["serialNumber"]
 
-    listener = TcpListener(broker.accept, "127.0.0.1", 0, name="tls", tls=Tls(*authority.issue("gateway")))
+    listener = TcpListener(
+        broker.accept, "127.0.0.1", 0, name="tls", tls=Tls(*authority.issue("gateway"))
+    )
     await listener.start()
     port = listener.addresses[0][1]
     try:
-        reader, first = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+        reader, first = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_context(authority)
+        )
         await until(lambda: broker.connections)
         held = broker.last
         for _ in range(2):
             await listener.change_tls(Tls(*authority.issue("gateway")))
             assert listener.addresses == [("127.0.0.1", port)]
-            _, second = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+            _, second = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=client_context(authority)
+            )
             assert await serial_number(second) != await serial_number(first)
             second.close()
         held.carrier.write(b"still here")

@@ -7,7 +7,15 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from gateway.links import cobs
-from gateway.links.frames import Ack, Data, FrameDecoder, FrameError, fits, frame_type, handshake_from_body
+from gateway.links.frames import (
+    Ack,
+    Data,
+    FrameDecoder,
+    FrameError,
+    fits,
+    frame_type,
+    handshake_from_body,
+)
 from gateway.links.handshake import Greeter, Hello, Welcome, Who, session_seed
 from gateway.links.reliable import Session
 from gateway.links.roles import GatewayLink
@@ -24,7 +32,11 @@ def vectors(*kinds: str) -> list[ParameterSet]:
         if line and not line.startswith("#"):
             kind, name, *pairs = line.split()
             if kind in kinds:
-                found.append(pytest.param(kind, dict(pair.split("=", 1) for pair in pairs), id=f"{kind}-{name}"))
+                found.append(
+                    pytest.param(
+                        kind, dict(pair.split("=", 1) for pair in pairs), id=f"{kind}-{name}"
+                    )
+                )
     assert found
     return found
 
@@ -54,7 +66,9 @@ def test_session_frames_both_ways(kind: str, fields: Fields) -> None:
     frame, seed = bytes.fromhex(fields["frame"]), number(fields, "seed")
     expected: Data | Ack
     if kind == "data":
-        expected = Data(number(fields, "seq"), number(fields, "ack"), bytes.fromhex(fields["payload"]))
+        expected = Data(
+            number(fields, "seq"), number(fields, "ack"), bytes.fromhex(fields["payload"])
+        )
     else:
         expected = Ack(number(fields, "ack"))
     body = body_of(frame)
@@ -67,7 +81,11 @@ def test_session_frames_both_ways(kind: str, fields: Fields) -> None:
 @pytest.mark.parametrize(("kind", "fields"), vectors("hello", "welcome", "who"))
 def test_handshake_frames_both_ways(kind: str, fields: Fields) -> None:
     frame = bytes.fromhex(fields["frame"])
-    message: type[Hello] | type[Welcome] | type[Who] = {"hello": Hello, "welcome": Welcome, "who": Who}[kind]
+    message: type[Hello] | type[Welcome] | type[Who] = {
+        "hello": Hello,
+        "welcome": Welcome,
+        "who": Who,
+    }[kind]
     body = body_of(frame)
     assert fits(body, 0xFFFF)
     code, payload = handshake_from_body(body)
@@ -77,7 +95,9 @@ def test_handshake_frames_both_ways(kind: str, fields: Fields) -> None:
         if key == "device":
             assert getattr(parsed, "name") == text  # noqa: B009
         elif key == "flags":
-            assert getattr(parsed, "power_on" if kind == "hello" else "refused") == bool(int(text) & 1)
+            assert getattr(parsed, "power_on" if kind == "hello" else "refused") == bool(
+                int(text) & 1
+            )
         elif key not in ("frame", "version"):
             assert getattr(parsed, key) == int(text, 0)
     assert parsed.to_bytes() == frame
@@ -90,7 +110,9 @@ def test_bad_frames_are_dropped_and_counted(kind: str, fields: Fields) -> None:
     assert link.receive(bytes.fromhex(fields["frame"]), 0.0) == []
     assert link.take() == b""
     counted = link.statistics
-    assert (counted.crc_errors, counted.malformed_frames) == ((1, 0) if fields["reason"] == "crc" else (0, 1))
+    assert (counted.crc_errors, counted.malformed_frames) == (
+        (1, 0) if fields["reason"] == "crc" else (0, 1)
+    )
 
 
 def test_a_body_of_every_vector_survives_cobs() -> None:

@@ -36,7 +36,9 @@ def url(listener: WebSocketListener, path: str = "/mqtt") -> str:
 
 
 @contextlib.asynccontextmanager
-async def connected(listener: WebSocketListener, *, max_msg_size: int = 4_000_000) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def connected(
+    listener: WebSocketListener, *, max_msg_size: int = 4_000_000
+) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     async with (
         aiohttp.ClientSession() as session,
         session.ws_connect(url(listener), protocols=["mqtt"], max_msg_size=max_msg_size) as client,
@@ -44,7 +46,9 @@ async def connected(listener: WebSocketListener, *, max_msg_size: int = 4_000_00
         yield client
 
 
-@pytest.mark.mqtt("MQTT-6.0.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4", "311:MQTT-6.0.0-1", "311:MQTT-6.0.0-4")
+@pytest.mark.mqtt(
+    "MQTT-6.0.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4", "311:MQTT-6.0.0-1", "311:MQTT-6.0.0-4"
+)
 async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener) as client:
         assert client.protocol == "mqtt"
@@ -74,7 +78,9 @@ async def test_a_text_message_closes_the_connection(broker: Broker) -> None:
 
 @pytest.mark.mqtt("MQTT-6.0.0-3")
 @pytest.mark.parametrize("protocols", [[], ["chat"]])
-async def test_a_client_that_does_not_offer_mqtt_is_refused(broker: Broker, protocols: list[str]) -> None:
+async def test_a_client_that_does_not_offer_mqtt_is_refused(
+    broker: Broker, protocols: list[str]
+) -> None:
     async with listening(broker) as listener, aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await session.ws_connect(url(listener), protocols=protocols)
@@ -100,11 +106,16 @@ async def test_abort_drops_the_connection(broker: Broker) -> None:
         await until(lambda: broker.connections)
         broker.last.carrier.write(b"lost")
         broker.last.carrier.abort()
-        assert (await client.receive(10)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        assert (await client.receive(10)).type in (
+            aiohttp.WSMsgType.CLOSED,
+            aiohttp.WSMsgType.ERROR,
+        )
         assert broker.last.reason is None
 
 
-async def test_unsent_grows_for_a_client_that_does_not_read_and_writable_comes_when_it_does(broker: Broker) -> None:
+async def test_unsent_grows_for_a_client_that_does_not_read_and_writable_comes_when_it_does(
+    broker: Broker,
+) -> None:
     async with listening(broker) as listener, connected(listener, max_msg_size=0) as client:
         await until(lambda: broker.connections)
         carrier = broker.last.carrier
@@ -122,7 +133,11 @@ async def test_unsent_grows_for_a_client_that_does_not_read_and_writable_comes_w
 
 
 async def test_paused_reading_holds_messages_back(broker: Broker) -> None:
-    async with listening(broker) as listener, connected(listener) as client, connected(listener) as other:
+    async with (
+        listening(broker) as listener,
+        connected(listener) as client,
+        connected(listener) as other,
+    ):
         await until(lambda: len(broker.connections) == 2)
         broker.connections[0].carrier.pause_reading()
         await client.send_bytes(b"later")
@@ -137,13 +152,22 @@ async def test_a_message_beyond_the_limit_closes_the_connection(broker: Broker) 
     async with listening(broker, max_message=1000) as listener, connected(listener) as client:
         await client.send_bytes(bytes(1001))
         message = await client.receive(10)
-        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
+        assert (message.type, message.data) == (
+            aiohttp.WSMsgType.CLOSE,
+            aiohttp.WSCloseCode.MESSAGE_TOO_BIG,
+        )
         await until(lambda: broker.connections and broker.last.reason)
         assert broker.last.received == b""
 
 
-async def test_an_error_in_the_broker_costs_that_connection_only(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    async with listening(broker) as listener, connected(listener) as client, connected(listener) as other:
+async def test_an_error_in_the_broker_costs_that_connection_only(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        listening(broker) as listener,
+        connected(listener) as client,
+        connected(listener) as other,
+    ):
         await until(lambda: len(broker.connections) == 2)
         connection = broker.connections[0]
         connection.receive = lambda data: 1 / 0  # type: ignore[method-assign, assignment]
@@ -157,10 +181,20 @@ async def test_an_error_in_the_broker_costs_that_connection_only(broker: Broker,
 
 @pytest.mark.parametrize(
     ("origin", "status"),
-    [("https://evil.example", 403), ("null", 403), ("https://dashboard.example", 101), ("same", 101)],
+    [
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("https://dashboard.example", 101),
+        ("same", 101),
+    ],
 )
-async def test_a_web_page_must_be_of_this_host_or_listed(broker: Broker, origin: str, status: int) -> None:
-    async with listening(broker, origins=["https://dashboard.example"]) as listener, aiohttp.ClientSession() as session:
+async def test_a_web_page_must_be_of_this_host_or_listed(
+    broker: Broker, origin: str, status: int
+) -> None:
+    async with (
+        listening(broker, origins=["https://dashboard.example"]) as listener,
+        aiohttp.ClientSession() as session,
+    ):
         headers = {"Origin": url(listener, "") if origin == "same" else origin}
         if status == 101:
             async with session.ws_connect(url(listener), protocols=["mqtt"], headers=headers):
@@ -174,9 +208,17 @@ async def test_a_web_page_must_be_of_this_host_or_listed(broker: Broker, origin:
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("evil.example", 403), ("evil.example:8080", 403), ("127.0.0.1.evil.example", 403), ("192.0.2.1:9001", 101), ("[::1]:9001", 101)],
+    [
+        ("evil.example", 403),
+        ("evil.example:8080", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("192.0.2.1:9001", 101),
+        ("[::1]:9001", 101),
+    ],
 )
-async def test_a_name_that_was_made_to_point_here_is_no_proof(broker: Broker, host: str, status: int) -> None:
+async def test_a_name_that_was_made_to_point_here_is_no_proof(
+    broker: Broker, host: str, status: int
+) -> None:
     """DNS rebinding: the page and the Host header bear the same name, and it is not ours."""
     async with listening(broker) as listener, aiohttp.ClientSession() as session:
         headers = {"Origin": f"http://{host}", "Host": host}
@@ -190,12 +232,18 @@ async def test_a_name_that_was_made_to_point_here_is_no_proof(broker: Broker, ho
 
 @pytest.mark.parametrize(("path", "status"), [("/mqtt", 426), ("/", 404), ("/mqtt/x", 404)])
 async def test_a_plain_request_is_told_what_this_is(broker: Broker, path: str, status: int) -> None:
-    async with listening(broker) as listener, aiohttp.ClientSession() as session, session.get(url(listener, path)) as response:
+    async with (
+        listening(broker) as listener,
+        aiohttp.ClientSession() as session,
+        session.get(url(listener, path)) as response,
+    ):
         assert response.status == status
         assert "MQTT" in await response.text()
 
 
-async def test_a_connection_that_never_becomes_a_websocket_is_closed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_never_becomes_a_websocket_is_closed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(websocket, "_UPGRADE_TIMEOUT", 0.2)
     async with listening(broker) as listener, connected(listener) as client:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0][1])
@@ -211,7 +259,10 @@ async def test_a_closed_listener_loses_its_connections(broker: Broker) -> None:
         await until(lambda: broker.connections)
         await listener.close()
         assert broker.last.reason == "the gateway closes the listener"
-        assert (await client.receive(10)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        assert (await client.receive(10)).type in (
+            aiohttp.WSMsgType.CLOSED,
+            aiohttp.WSMsgType.ERROR,
+        )
 
 
 async def test_over_tls_with_a_client_certificate(broker: Broker, tmp_path: Path) -> None:
@@ -220,9 +271,14 @@ async def test_over_tls_with_a_client_certificate(broker: Broker, tmp_path: Path
     authority = Authority(tmp_path)
     context = ssl.create_default_context(cafile=authority.path)
     context.load_cert_chain(*authority.issue("dashboard"))
-    async with listening(broker, tls=Tls(*authority.issue("gateway"), client_ca=authority.path)) as listener:
+    async with listening(
+        broker, tls=Tls(*authority.issue("gateway"), client_ca=authority.path)
+    ) as listener:
         secure = url(listener).replace("http", "https")
-        async with aiohttp.ClientSession() as session, session.ws_connect(secure, protocols=["mqtt"], ssl=context) as client:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(secure, protocols=["mqtt"], ssl=context) as client,
+        ):
             await client.send_bytes(b"CONNECT")
             await until(lambda: broker.connections and broker.last.received == b"CONNECT")
             assert broker.last.carrier.peer.certificate_name == "dashboard"

@@ -1,11 +1,13 @@
-/* The device side of the link as it runs on boards, for Python: what firmware/src/ow_link.h offers, in calls that take many bytes at once. */
+/* The device side of the link as it runs on boards, for Python: what firmware/src/ow_link.h offers,
+ * in calls that take many bytes at once. */
 #include <stddef.h>
 
 #include "ow_link.h"
 
 size_t twin_size(void) { return sizeof(struct ow_link); }
 
-void twin_greet(struct ow_link *link, const char *name, uint16_t boot, uint32_t incarnation, uint32_t next_sequence)
+void twin_greet(struct ow_link *link, const char *name, uint16_t boot, uint32_t incarnation,
+    uint32_t next_sequence)
 {
     struct ow_greeting greeting = {name, boot, incarnation, next_sequence, false};
     ow_link_greet(link, &greeting);

@@ -1,4 +1,6 @@
-"""The C code of the boards as a device in the world: firmware/src built for this machine, and called through ctypes."""
+"""The C code of the boards as a device in the world: firmware/src built for this machine, and
+called through ctypes.
+"""
 
 import ctypes
 import subprocess
@@ -13,7 +15,9 @@ from tests.links.world import Ledger, Quad
 
 SOURCES = Path(__file__).parents[2] / "firmware" / "src"
 BUFFERS = ((56, 2, 128), (19, 1, 64), (240, 4, 1024))
-"""(longest payload received, window, bytes of the sending ring): the board's default, the smallest, the largest."""
+"""(longest payload received, window, bytes of the sending ring): the board's default, the smallest,
+the largest.
+"""
 
 NAME = b"sensor-1"
 _SLICE = 16
@@ -27,7 +31,19 @@ def build(mtu: int, window: int, ring: int) -> ctypes.CDLL:
     files = [SOURCES / f"ow_{name}.c" for name in ("link", "frame", "crc", "bytes")]
     sizes = [f"-DOW_LINK_RX_MTU={mtu}", f"-DOW_LINK_WINDOW={window}", f"-DOW_LINK_TX_SIZE={ring}"]
     checks = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
-    command = ["gcc", "-std=c11", "-O1", "-g", "-shared", "-fPIC", *checks, *sizes, f"-I{SOURCES}", "-o", str(library)]
+    command = [
+        "gcc",
+        "-std=c11",
+        "-O1",
+        "-g",
+        "-shared",
+        "-fPIC",
+        *checks,
+        *sizes,
+        f"-I{SOURCES}",
+        "-o",
+        str(library),
+    ]
     subprocess.run([*command, str(Path(__file__).with_suffix(".c")), *map(str, files)], check=True)
     twin = ctypes.CDLL(str(library))
     twin.twin_size.restype = ctypes.c_size_t
@@ -45,10 +61,19 @@ def build(mtu: int, window: int, ring: int) -> ctypes.CDLL:
 
 
 class CDevice:
-    """`ow_link` and its owner: greets again whenever the session has ended, keeps what does not fit the sending ring yet."""
+    """`ow_link` and its owner: greets again whenever the session has ended, keeps what does not fit
+    the sending ring yet.
+    """
 
     def __init__(
-        self, ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None, *, buffers: tuple[int, int, int] | None = None
+        self,
+        ledger: Ledger,
+        random: Random,
+        boot: int,
+        incarnation: int,
+        baud: int | None,
+        *,
+        buffers: tuple[int, int, int] | None = None,
     ) -> None:
         self._twin = build(*buffers or random.choice(BUFFERS))
         self._link = ctypes.create_string_buffer(self._twin.twin_size())
@@ -68,7 +93,9 @@ class CDevice:
         self._now = now
         taken = ctypes.c_int()
         while data:
-            event = self._twin.twin_receive(self._link, data, len(data), self._clock(), ctypes.byref(taken))
+            event = self._twin.twin_receive(
+                self._link, data, len(data), self._clock(), ctypes.byref(taken)
+            )
             data = data[taken.value :]
             self._on_event(event)
 
@@ -96,7 +123,8 @@ class CDevice:
         if self._pending:
             put = self._twin.twin_put(self._link, self._pending, len(self._pending))
             self._pending = self._pending[put:]
-        # As the UART takes them: the link decides late what it sends, and its timers start when bytes leave.
+        # As the UART takes them: the link decides late what it sends, and its timers start when
+        # bytes leave.
         room = _SLICE if self._byte_time else 4096
         buffer = ctypes.create_string_buffer(room)
         length = self._twin.twin_transmit(self._link, buffer, room, self._clock())
@@ -135,8 +163,14 @@ class CDevice:
         match event:
             case 1:  # OW_LINK_UP
                 self.incarnation = self._twin.twin_incarnation(self._link)
-                own = [quad for quad in self._ledger.at_gateway if quad[:2] == (self._boot, self._twin.twin_attempt(self._link))]
-                self.quad = next(quad for quad in own if session_seed(*quad) == self._twin.twin_seed(self._link))
+                own = [
+                    quad
+                    for quad in self._ledger.at_gateway
+                    if quad[:2] == (self._boot, self._twin.twin_attempt(self._link))
+                ]
+                self.quad = next(
+                    quad for quad in own if session_seed(*quad) == self._twin.twin_seed(self._link)
+                )
                 assert self.quad not in self._ledger.at_device
                 self._ledger.at_device.append(self.quad)
             case 2:  # OW_LINK_DATA
@@ -146,4 +180,6 @@ class CDevice:
                 self._ledger.down[self.quad].received += bytes(payload[: length.value])
             case 3:  # OW_LINK_DOWN
                 self._over()
-                self._greet_at = self._now + (REFUSED_WAIT if self._twin.twin_refused(self._link) else 0.0)
+                self._greet_at = self._now + (
+                    REFUSED_WAIT if self._twin.twin_refused(self._link) else 0.0
+                )

@@ -1,8 +1,10 @@
-"""Two peers of the reliable link in memory, a clock that is only a number, and a line that does its worst.
+"""Two peers of the reliable link in memory, a clock that is only a number, and a line that does its
+worst.
 
-In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a ledger of what each session sent and
-received, checked after every step: what arrived is always a prefix of what was sent in that session. A session is known by its quad,
-(boot, attempt, gateway_boot, handshake).
+In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a
+ledger of what each session sent and received, checked after every step: what arrived is always a
+prefix of what was sent in that session. A session is known by its quad, (boot, attempt,
+gateway_boot, handshake).
 """
 
 from collections import deque
@@ -20,7 +22,9 @@ Quad = tuple[int, int, int, int]
 
 
 class Collision(Exception):
-    """A damaged frame has a right CRC, as one in 65,536 does: the schedule proves nothing about the link."""
+    """A damaged frame has a right CRC, as one in 65,536 does: the schedule proves nothing about the
+    link.
+    """
 
 
 class Stream:
@@ -31,7 +35,9 @@ class Stream:
         self.received = bytearray()
 
     def check(self) -> None:
-        assert self.sent.startswith(self.received), f"{bytes(self.received[-40:])!r} is not what was sent"
+        assert self.sent.startswith(self.received), (
+            f"{bytes(self.received[-40:])!r} is not what was sent"
+        )
 
 
 class Ledger:
@@ -82,9 +88,19 @@ MakeDevice = Callable[[Ledger, Random, int, int, int | None], DeviceEnd]
 class PythonDevice:
     """`DeviceLink` with the small buffers of a board."""
 
-    def __init__(self, ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None) -> None:
+    def __init__(
+        self, ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None
+    ) -> None:
         mtu, window = random.choice((16, 56, 240)), random.randint(1, 4)
-        self.link = DeviceLink("sensor-1", boot=boot, incarnation=incarnation, mtu=mtu, window=window, baud=baud, random=random)
+        self.link = DeviceLink(
+            "sensor-1",
+            boot=boot,
+            incarnation=incarnation,
+            mtu=mtu,
+            window=window,
+            baud=baud,
+            random=random,
+        )
         self.quad: Quad | None = None
         self._ledger = ledger
 
@@ -227,7 +243,10 @@ class Channel:
             data = self._damage(data)
         while data:
             piece, data = data[: self._piece], data[self._piece :]
-            self._free_at = max(self._free_at, now + self._latency, self.stalled_until) + len(piece) * self._byte_time
+            self._free_at = (
+                max(self._free_at, now + self._latency, self.stalled_until)
+                + len(piece) * self._byte_time
+            )
             self._in_flight.append((self._free_at, piece))
 
     def inject(self, data: bytes, now: float) -> None:
@@ -266,7 +285,10 @@ class Channel:
                     body = cobs.decode(frame)
                 except cobs.CobsError:
                     continue
-                if len(body) > 2 and (fits(body, HANDSHAKE_SEED) or (quad is not None and fits(body, session_seed(*quad)))):
+                if len(body) > 2 and (
+                    fits(body, HANDSHAKE_SEED)
+                    or (quad is not None and fits(body, session_seed(*quad)))
+                ):
                     raise Collision
 
     def _damage(self, data: bytes) -> bytes:
@@ -290,7 +312,8 @@ class Channel:
                     damaged += random.randbytes(random.randrange(20))
                 case _:
                     damaged.append(byte)
-                    damaged += damaged[-random.randrange(1, 25) :]  # four acknowledgements; more of them twice 3-bit numbers cannot tell
+                    # four acknowledgements; more of them twice 3-bit numbers cannot tell
+                    damaged += damaged[-random.randrange(1, 25) :]
         return bytes(damaged)
 
 
@@ -298,7 +321,12 @@ class World:
     """One gateway port, one board, and the line between them."""
 
     def __init__(
-        self, random: Random, make_device: MakeDevice = PythonDevice, *, baud: int | None = 115200, latency: float = 0.001
+        self,
+        random: Random,
+        make_device: MakeDevice = PythonDevice,
+        *,
+        baud: int | None = 115200,
+        latency: float = 0.001,
     ) -> None:
         self.random = random
         self.now = 0.0
@@ -323,7 +351,12 @@ class World:
                 self.up.send(data, self.now)
             if data := self.gateway.link.take():
                 self.down.send(data, self.now)
-            moments = (self.up.next_at, self.down.next_at, self.device.deadline, self.gateway.deadline)
+            moments = (
+                self.up.next_at,
+                self.down.next_at,
+                self.device.deadline,
+                self.gateway.deadline,
+            )
             upcoming = min((moment for moment in moments if moment is not None), default=end)
             if upcoming > end:
                 break
@@ -350,7 +383,13 @@ class World:
         self.up.cut()
         self.down.flush()
         self.boot += 1
-        self.device = self._make_device(self.ledger, self.random, self.boot, self.device.incarnation if keep_incarnation else 0, self._baud)
+        self.device = self._make_device(
+            self.ledger,
+            self.random,
+            self.boot,
+            self.device.incarnation if keep_incarnation else 0,
+            self._baud,
+        )
 
     def reboot_gateway(self) -> None:
         self.down.cut()
@@ -362,7 +401,9 @@ class World:
         self._marks[quad] = len(self.up.history), len(self.down.history)
 
     def replay(self, *, up: bool) -> None:
-        """Deliver once more a stretch from before the receiver's session, as a buffer on the way may that was not emptied."""
+        """Deliver once more a stretch from before the receiver's session, as a buffer on the way
+        may that was not emptied.
+        """
         channel, quad = (self.up, self.gateway.quad) if up else (self.down, self.device.quad)
         end = len(channel.history) if quad is None else self._marks[quad][0 if up else 1]
         start = self.random.randint(0, end)
@@ -377,7 +418,8 @@ class World:
         self.gateway.resume(self.now)
         self.advance(max(self.up.stalled_until, self.down.stalled_until, self.now) - self.now)
         for _ in range(3):
-            # A side that still lives in an old session learns of the new one by speaking, after 8 expiries at the latest.
+            # A side that still lives in an old session learns of the new one by speaking, after 8
+            # expiries at the latest.
             self.device.write(b"ping", self.now)
             self.gateway.write(b"pong", self.now)
             self.advance(12.0)

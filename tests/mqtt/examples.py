@@ -1,6 +1,8 @@
-"""Packets beside the bytes that they are written as: one entry for each form of each packet that the standards know.
+"""Packets beside the bytes that they are written as: one entry for each form of each packet that
+the standards know.
 
-Bytes are hex with spaces; text in quotes stands for its UTF-8. `Example.packet` is what the bytes mean.
+Bytes are hex with spaces; text in quotes stands for its UTF-8. `Example.packet` is what the bytes
+mean.
 """
 
 import re
@@ -38,7 +40,8 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 def from_hex(text: str) -> bytes:
     """`30 03 'a/b'` → bytes."""
     return b"".join(
-        part[1:-1].encode() if part.startswith("'") else bytes.fromhex(part) for part in re.findall(r"'[^']*'|[0-9A-Fa-f]{2}", text)
+        part[1:-1].encode() if part.startswith("'") else bytes.fromhex(part)
+        for part in re.findall(r"'[^']*'|[0-9A-Fa-f]{2}", text)
     )
 
 
@@ -60,8 +63,15 @@ class Example:
 EXAMPLES = [
     # CONNECT
     Example(V5, CLIENT, "10 0D 00 04 'MQTT' 05 02 00 00 00 00 00", Connect("")),
-    Example(V4, CLIENT, "10 0D 00 04 'MQTT' 04 02 00 3C 00 01 'a'", Connect("a", V4, keep_alive=60)),
-    Example(V3, CLIENT, "10 0F 00 06 'MQIsdp' 03 00 00 3C 00 01 'a'", Connect("a", V3, clean_start=False, keep_alive=60)),
+    Example(
+        V4, CLIENT, "10 0D 00 04 'MQTT' 04 02 00 3C 00 01 'a'", Connect("a", V4, keep_alive=60)
+    ),
+    Example(
+        V3,
+        CLIENT,
+        "10 0F 00 06 'MQIsdp' 03 00 00 3C 00 01 'a'",
+        Connect("a", V3, clean_start=False, keep_alive=60),
+    ),
     Example(
         V4,
         CLIENT,
@@ -84,7 +94,9 @@ EXAMPLES = [
             {P.SESSION_EXPIRY_INTERVAL: 60, P.RECEIVE_MAXIMUM: 1, P.TOPIC_ALIAS_MAXIMUM: 16},
         ),
     ),
-    Example(V5, CLIENT, "10 10 00 04 'MQTT' 05 42 00 00 00 00 00 00 01 'p'", Connect("", password=b"p")),
+    Example(
+        V5, CLIENT, "10 10 00 04 'MQTT' 05 42 00 00 00 00 00 00 01 'p'", Connect("", password=b"p")
+    ),
     # CONNACK
     Example(V5, SERVER, "20 03 00 00 00", Connack()),
     Example(V5, SERVER, "20 03 01 00 00", Connack(True)),
@@ -113,11 +125,17 @@ EXAMPLES = [
     Example(V4, CLIENT, "32 08 00 03 'a/b' 00 07 'x'", Publish("a/b", b"x", 1, 7)),
     Example(V4, SERVER, "3B 08 00 03 'a/b' FF FF 'x'", Publish("a/b", b"x", 1, 65535, True, True)),
     Example(V5, CLIENT, "3C 09 00 03 'a/b' 01 00 00 'x'", Publish("a/b", b"x", 2, 256, dup=True)),
-    Example(V5, CLIENT, "34 0A 00 00 00 07 03 23 00 05 'xy'", Publish("", b"xy", 2, 7, properties={P.TOPIC_ALIAS: 5})),
+    Example(
+        V5,
+        CLIENT,
+        "34 0A 00 00 00 07 03 23 00 05 'xy'",
+        Publish("", b"xy", 2, 7, properties={P.TOPIC_ALIAS: 5}),
+    ),
     Example(
         V5,
         SERVER,
-        "32 26 00 01 'a' 00 07 1F 01 01 02 00 00 00 0A 03 00 01 't' 08 00 01 'r' 09 00 02 00 FF 0B 80 01 0B 05 26 00 01 'k' 00 00 'x'",
+        "32 26 00 01 'a' 00 07 1F 01 01 02 00 00 00 0A 03 00 01 't' 08 00 01 'r' 09 00 02 00 FF 0B"
+        " 80 01 0B 05 26 00 01 'k' 00 00 'x'",
         Publish(
             "a",
             b"x",
@@ -142,40 +160,84 @@ EXAMPLES = [
     Example(V5, SERVER, "40 03 00 07 10", Puback(7, R.NO_MATCHING_SUBSCRIBERS)),
     Example(V5, SERVER, "50 03 00 07 97", Pubrec(7, R.QUOTA_EXCEEDED)),
     Example(V5, SERVER, "62 03 00 07 92", Pubrel(7, R.PACKET_IDENTIFIER_NOT_FOUND)),
-    Example(V5, SERVER, "70 09 00 07 92 05 1F 00 02 'no'", Pubcomp(7, R.PACKET_IDENTIFIER_NOT_FOUND, {P.REASON_STRING: "no"})),
-    Example(V5, SERVER, "40 0B 00 07 00 07 26 00 01 'k' 00 01 'v'", Puback(7, properties={P.USER_PROPERTY: [("k", "v")]})),
+    Example(
+        V5,
+        SERVER,
+        "70 09 00 07 92 05 1F 00 02 'no'",
+        Pubcomp(7, R.PACKET_IDENTIFIER_NOT_FOUND, {P.REASON_STRING: "no"}),
+    ),
+    Example(
+        V5,
+        SERVER,
+        "40 0B 00 07 00 07 26 00 01 'k' 00 01 'v'",
+        Puback(7, properties={P.USER_PROPERTY: [("k", "v")]}),
+    ),
     # SUBSCRIBE, SUBACK
     Example(V4, CLIENT, "82 08 00 07 00 03 'a/#' 02", Subscribe(7, [Subscription("a/#", 2)])),
-    Example(V4, CLIENT, "82 0A 00 07 00 01 '+' 00 00 01 'b' 01", Subscribe(7, [Subscription("+"), Subscription("b", 1)])),
-    Example(V5, CLIENT, "82 07 00 07 00 00 01 'a' 2D", Subscribe(7, [Subscription("a", 1, True, True, 2)])),
+    Example(
+        V4,
+        CLIENT,
+        "82 0A 00 07 00 01 '+' 00 00 01 'b' 01",
+        Subscribe(7, [Subscription("+"), Subscription("b", 1)]),
+    ),
+    Example(
+        V5,
+        CLIENT,
+        "82 07 00 07 00 00 01 'a' 2D",
+        Subscribe(7, [Subscription("a", 1, True, True, 2)]),
+    ),
     Example(
         V5,
         CLIENT,
         "82 12 00 07 02 0B 05 00 0A '$share/g/a' 18",
-        Subscribe(7, [Subscription("$share/g/a", 0, False, True, 1)], {P.SUBSCRIPTION_IDENTIFIER: [5]}),
+        Subscribe(
+            7, [Subscription("$share/g/a", 0, False, True, 1)], {P.SUBSCRIPTION_IDENTIFIER: [5]}
+        ),
     ),
     Example(V4, SERVER, "90 04 00 07 02 80", Suback(7, [R.GRANTED_QOS_2, R.UNSPECIFIED_ERROR])),
-    Example(V5, SERVER, "90 06 00 07 00 00 8F 01", Suback(7, [R.GRANTED_QOS_0, R.TOPIC_FILTER_INVALID, R.GRANTED_QOS_1])),
+    Example(
+        V5,
+        SERVER,
+        "90 06 00 07 00 00 8F 01",
+        Suback(7, [R.GRANTED_QOS_0, R.TOPIC_FILTER_INVALID, R.GRANTED_QOS_1]),
+    ),
     # UNSUBSCRIBE, UNSUBACK
     Example(V4, CLIENT, "A2 07 00 07 00 03 'a/#'", Unsubscribe(7, ["a/#"])),
     Example(
-        V5, CLIENT, "A2 10 00 07 07 26 00 01 'k' 00 01 'v' 00 01 'a' 00 01 'b'", Unsubscribe(7, ["a", "b"], {P.USER_PROPERTY: [("k", "v")]})
+        V5,
+        CLIENT,
+        "A2 10 00 07 07 26 00 01 'k' 00 01 'v' 00 01 'a' 00 01 'b'",
+        Unsubscribe(7, ["a", "b"], {P.USER_PROPERTY: [("k", "v")]}),
     ),
     Example(V4, SERVER, "B0 02 00 07", Unsuback(7)),
-    Example(V5, SERVER, "B0 05 00 07 00 00 11", Unsuback(7, [R.SUCCESS, R.NO_SUBSCRIPTION_EXISTED])),
+    Example(
+        V5, SERVER, "B0 05 00 07 00 00 11", Unsuback(7, [R.SUCCESS, R.NO_SUBSCRIPTION_EXISTED])
+    ),
     # PINGREQ, PINGRESP, DISCONNECT, AUTH
     Example(V4, CLIENT, "C0 00", Pingreq()),
     Example(V5, SERVER, "D0 00", Pingresp()),
     Example(V4, CLIENT, "E0 00", Disconnect()),
     Example(V5, CLIENT, "E0 00", Disconnect()),
-    Example(V5, CLIENT, "E0 07 04 05 11 00 00 00 00", Disconnect(R.DISCONNECT_WITH_WILL, {P.SESSION_EXPIRY_INTERVAL: 0})),
+    Example(
+        V5,
+        CLIENT,
+        "E0 07 04 05 11 00 00 00 00",
+        Disconnect(R.DISCONNECT_WITH_WILL, {P.SESSION_EXPIRY_INTERVAL: 0}),
+    ),
     Example(V5, SERVER, "E0 02 8E 00", Disconnect(R.SESSION_TAKEN_OVER)),
-    Example(V5, SERVER, "E0 07 9C 05 1C 00 02 'gw'", Disconnect(R.USE_ANOTHER_SERVER, {P.SERVER_REFERENCE: "gw"})),
+    Example(
+        V5,
+        SERVER,
+        "E0 07 9C 05 1C 00 02 'gw'",
+        Disconnect(R.USE_ANOTHER_SERVER, {P.SERVER_REFERENCE: "gw"}),
+    ),
     Example(V5, SERVER, "F0 00", Auth()),
     Example(
         V5,
         CLIENT,
         "F0 0A 18 08 15 00 01 'm' 16 00 01 'd'",
-        Auth(R.CONTINUE_AUTHENTICATION, {P.AUTHENTICATION_METHOD: "m", P.AUTHENTICATION_DATA: b"d"}),
+        Auth(
+            R.CONTINUE_AUTHENTICATION, {P.AUTHENTICATION_METHOD: "m", P.AUTHENTICATION_DATA: b"d"}
+        ),
     ),
 ]

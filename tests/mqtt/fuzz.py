@@ -1,8 +1,9 @@
-"""Damaged packets by the million: `python -m tests.mqtt.fuzz --inputs 1000000 --seed 1` (the tests run a few thousand).
+"""Damaged packets by the million: `python -m tests.mqtt.fuzz --inputs 1000000 --seed 1` (the tests
+run a few thousand).
 
-Each input is a few of the example packets in a row, with bytes changed, dropped, doubled or cut, fed to a stream whole and in pieces.
-Three things have to hold: nothing but MqttError escapes, pieces make no difference, and a packet that was taken can be written and read
-again.
+Each input is a few of the example packets in a row, with bytes changed, dropped, doubled or cut,
+fed to a stream whole and in pieces. Three things have to hold: nothing but MqttError escapes,
+pieces make no difference, and a packet that was taken can be written and read again.
 """
 
 import argparse
@@ -17,7 +18,11 @@ from gateway.mqtt.stream import PacketStream
 from tests.mqtt.examples import EXAMPLES
 
 MAXIMUM = 4096
-_POOL = {(v, s): [e.data for e in EXAMPLES if (e.version, e.sender) == (v, s)] for v in Version for s in Side}
+_POOL = {
+    (v, s): [e.data for e in EXAMPLES if (e.version, e.sender) == (v, s)]
+    for v in Version
+    for s in Side
+}
 
 
 def damaged(chance: random.Random, version: Version, sender: Side) -> bytes:
@@ -35,11 +40,15 @@ def damaged(chance: random.Random, version: Version, sender: Side) -> bytes:
             case 3:
                 data[at:at] = data[at : at + chance.randint(1, 4)]
             case 4:
-                data[at:at] = chance.choice([b"\0", b"\xff", b"\x80\x80", b"\xff\xff\xff\x7f", b"\xed\xa0\x80"])
+                data[at:at] = chance.choice(
+                    [b"\0", b"\xff", b"\x80\x80", b"\xff\xff\xff\x7f", b"\xed\xa0\x80"]
+                )
     return bytes(data)
 
 
-def outcome(chunks: list[bytes], version: Version | None, sender: Side) -> tuple[list[Packet], str | None]:
+def outcome(
+    chunks: list[bytes], version: Version | None, sender: Side
+) -> tuple[list[Packet], str | None]:
     """The packets that came out, and the text of the error that ended the stream, if any."""
     stream = PacketStream(MAXIMUM, version, sender)
     found: list[Packet] = []
@@ -82,7 +91,10 @@ def main() -> int:
         except Exception:
             print(f"input {number} of seed {arguments.seed} failed", file=sys.stderr)
             raise
-    print(f"{arguments.inputs:,} inputs, seed {arguments.seed}: nothing escaped ({time.monotonic() - started:.0f} s)")
+    print(
+        f"{arguments.inputs:,} inputs, seed {arguments.seed}: nothing escaped"
+        f" ({time.monotonic() - started:.0f} s)"
+    )
     return 0
 
 

@@ -1,10 +1,12 @@
-"""The table of normative statements in gateway/mqtt/README.md, made from the tests: `python -m tests.mqtt.statements`.
+"""The table of normative statements in gateway/mqtt/README.md, made from the tests: `python -m
+tests.mqtt.statements`.
 
-In: statements.txt beside this file, and every test that cites a statement, by marker or in its text: `MQTT-x.y.z-n` is one of MQTT 5.0,
-`311:MQTT-x.y.z-n` one of MQTT 3.1.1. A test is a function `test_…` of a Python file under tests/, or a `static void …(void)` of a C
-file under firmware/tests/.
-Out: the README, rewritten between its two marks. With --check nothing is written: exit 1 when the README is out of date or a statement that
-binds the server is shown by no test, and the list of these.
+In: statements.txt beside this file, and every test that cites a statement, by marker or in its
+text: `MQTT-x.y.z-n` is one of MQTT 5.0, `311:MQTT-x.y.z-n` one of MQTT 3.1.1. A test is a function
+`test_…` of a Python file under tests/, or a `static void …(void)` of a C file under
+firmware/tests/. Out: the README, rewritten between its two marks. With --check nothing is written:
+exit 1 when the README is out of date or a statement that binds the server is shown by no test, and
+the list of these.
 """
 
 import argparse
@@ -54,13 +56,19 @@ class Test:
 def load() -> list[Statement]:
     """All statements, in the order of the standards."""
     lines = (ROOT / "tests" / "mqtt" / "statements.txt").read_text().splitlines()
-    return [Statement(*(field.strip() for field in line.split("|"))) for line in lines if line and not line.startswith("#")]
+    return [
+        Statement(*(field.strip() for field in line.split("|")))
+        for line in lines
+        if line and not line.startswith("#")
+    ]
 
 
 def _python_tests(source: str) -> Iterator[tuple[str, str]]:
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             yield node.name, "\n".join(lines[first - 1 : node.end_lineno])
 
@@ -75,7 +83,10 @@ def _c_tests(source: str) -> Iterator[tuple[str, str]]:
 def find_tests(root: Path = ROOT) -> dict[str, list[Test]]:
     """Citation → the tests that cite it."""
     found: dict[str, list[Test]] = defaultdict(list)
-    for folder, pattern, split in (("tests", "test_*.py", _python_tests), ("firmware/tests", "test_*.c", _c_tests)):
+    for folder, pattern, split in (
+        ("tests", "test_*.py", _python_tests),
+        ("firmware/tests", "test_*.c", _c_tests),
+    ):
         for path in sorted((root / folder).rglob(pattern)):
             for name, text in split(path.read_text()):
                 for citation in sorted(set(_CITATION.findall(text))):
@@ -85,7 +96,11 @@ def find_tests(root: Path = ROOT) -> dict[str, list[Test]]:
 
 def unshown(statements: list[Statement], tests: dict[str, list[Test]]) -> list[Statement]:
     """What binds the server, applies, and is shown by no test."""
-    return [item for item in statements if item.who != "client" and not item.exempt and not tests.get(item.citation)]
+    return [
+        item
+        for item in statements
+        if item.who != "client" and not item.exempt and not tests.get(item.citation)
+    ]
 
 
 def _evidence(statement: Statement, tests: list[Test]) -> str:
@@ -108,20 +123,30 @@ def table(statements: list[Statement], tests: dict[str, list[Test]]) -> str:
         parts += [
             f"### MQTT {standard}",
             "",
-            f"{len(chosen)} statements, {len(binding)} of them bind a server: {shown} shown by tests, "
-            f"{len(exempt)} do not apply, {len(open_ones)} not shown yet.",
+            (
+                f"{len(chosen)} statements, {len(binding)} of them bind a server: {shown} shown by"
+                f" tests, {len(exempt)} do not apply, {len(open_ones)} not shown yet."
+            ),
             "",
             "| statement | binds | demands | shown by |",
             "|---|---|---|---|",
-            *(f"| {item.number} | {item.who} | {item.text} | {_evidence(item, tests.get(item.citation, []))} |" for item in chosen),
+            *(
+                f"| {item.number} | {item.who} | {item.text} |"
+                f" {_evidence(item, tests.get(item.citation, []))} |"
+                for item in chosen
+            ),
             "",
         ]
     return "\n".join(parts)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when something is missing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when something is missing"
+    )
     check = parser.parse_args().check
     statements, tests = load(), find_tests()
     old = README.read_text()
@@ -130,7 +155,10 @@ def main() -> int:
     missing = unshown(statements, tests)
     if not check:
         README.write_text(new)
-        print(f"{README.relative_to(ROOT)}: {len(statements)} statements, {len(missing)} that bind the server are not shown yet")
+        print(
+            f"{README.relative_to(ROOT)}: {len(statements)} statements, {len(missing)} that bind"
+            " the server are not shown yet"
+        )
         return 0
     for item in missing:
         print(f"no test shows {item.citation}: {item.text}")

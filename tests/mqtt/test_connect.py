@@ -31,52 +31,171 @@ def error_for(body: str) -> MqttError:
 @pytest.mark.parametrize(
     ("body", "version", "words"),
     [
-        pytest.param(f"{MQTT5} 03 00 00 00 00 00", V5, "the reserved flag is set", marks=pytest.mark.mqtt("MQTT-3.1.2-3")),
-        pytest.param(f"{MQTT4} 03 00 00 00 00", V4, "the reserved flag is set", marks=pytest.mark.mqtt("311:MQTT-3.1.2-3")),
-        pytest.param(f"{MQTT5} 1E 00 00 00 00 01 'a' 00 00 01 't' 00 00", V5, "will QoS is 3", marks=pytest.mark.mqtt("MQTT-3.1.2-12")),
-        pytest.param(f"{MQTT4} 1E 00 00 00 01 'a' 00 01 't' 00 00", V4, "will QoS is 3", marks=pytest.mark.mqtt("311:MQTT-3.1.2-14")),
+        pytest.param(
+            f"{MQTT5} 03 00 00 00 00 00",
+            V5,
+            "the reserved flag is set",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-3"),
+        ),
+        pytest.param(
+            f"{MQTT4} 03 00 00 00 00",
+            V4,
+            "the reserved flag is set",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-3"),
+        ),
+        pytest.param(
+            f"{MQTT5} 1E 00 00 00 00 01 'a' 00 00 01 't' 00 00",
+            V5,
+            "will QoS is 3",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-12"),
+        ),
+        pytest.param(
+            f"{MQTT4} 1E 00 00 00 01 'a' 00 01 't' 00 00",
+            V4,
+            "will QoS is 3",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-14"),
+        ),
         (f"{MQTT3} 1E 00 00 00 01 'a' 00 01 't' 00 00", V3, "will QoS is 3"),
-        pytest.param(f"{MQTT5} 0A 00 00 00 00 01 'a'", V5, "set without a will", marks=pytest.mark.mqtt("MQTT-3.1.2-11")),
-        pytest.param(f"{MQTT5} 22 00 00 00 00 01 'a'", V5, "set without a will", marks=pytest.mark.mqtt("MQTT-3.1.2-13")),
         pytest.param(
-            f"{MQTT4} 12 00 00 00 01 'a'", V4, "set without a will", marks=pytest.mark.mqtt("311:MQTT-3.1.2-13", "311:MQTT-3.1.2-11")
+            f"{MQTT5} 0A 00 00 00 00 01 'a'",
+            V5,
+            "set without a will",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-11"),
         ),
         pytest.param(
-            f"{MQTT4} 22 00 00 00 01 'a'", V4, "set without a will", marks=pytest.mark.mqtt("311:MQTT-3.1.2-15", "311:MQTT-3.1.2-11")
+            f"{MQTT5} 22 00 00 00 00 01 'a'",
+            V5,
+            "set without a will",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-13"),
         ),
         pytest.param(
-            f"{MQTT4} 42 00 00 00 01 'a' 00 01 'p'", V4, "a password without a user name", marks=pytest.mark.mqtt("311:MQTT-3.1.2-22")
+            f"{MQTT4} 12 00 00 00 01 'a'",
+            V4,
+            "set without a will",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-13", "311:MQTT-3.1.2-11"),
+        ),
+        pytest.param(
+            f"{MQTT4} 22 00 00 00 01 'a'",
+            V4,
+            "set without a will",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-15", "311:MQTT-3.1.2-11"),
+        ),
+        pytest.param(
+            f"{MQTT4} 42 00 00 00 01 'a' 00 01 'p'",
+            V4,
+            "a password without a user name",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-22"),
         ),
         (f"{MQTT3} 42 00 00 00 01 'a' 00 01 'p'", V3, "a password without a user name"),
-        pytest.param(f"{MQTT5} 06 00 00 00 00 01 'a' 00", V5, "will topic needs 2 bytes", marks=pytest.mark.mqtt("MQTT-3.1.2-9")),
-        pytest.param(f"{MQTT4} 06 00 00 00 01 'a' 00 01 't'", V4, "will payload needs 2 bytes", marks=pytest.mark.mqtt("311:MQTT-3.1.2-9")),
-        pytest.param(f"{MQTT5} 82 00 00 00 00 01 'a'", V5, "user name needs 2 bytes", marks=pytest.mark.mqtt("MQTT-3.1.2-17")),
-        pytest.param(f"{MQTT4} 82 00 00 00 01 'a'", V4, "user name needs 2 bytes", marks=pytest.mark.mqtt("311:MQTT-3.1.2-19")),
-        pytest.param(f"{MQTT5} C2 00 00 00 00 01 'a' 00 01 'u'", V5, "password needs 2 bytes", marks=pytest.mark.mqtt("MQTT-3.1.2-19")),
-        pytest.param(f"{MQTT4} C2 00 00 00 01 'a' 00 01 'u' 00", V4, "password needs 2 bytes", marks=pytest.mark.mqtt("311:MQTT-3.1.2-21")),
         pytest.param(
-            f"{MQTT5} 02 00 00 00 00 01 'a' 00 01 'u'", V5, "3 bytes too many", marks=pytest.mark.mqtt("MQTT-3.1.2-16", "MQTT-3.1.2-18")
+            f"{MQTT5} 06 00 00 00 00 01 'a' 00",
+            V5,
+            "will topic needs 2 bytes",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-9"),
         ),
         pytest.param(
-            f"{MQTT4} 02 00 00 00 01 'a' 00", V4, "1 bytes too many", marks=pytest.mark.mqtt("311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20")
-        ),
-        pytest.param(f"{MQTT5} 02 00 00 00", V5, "client identifier needs 2 bytes", marks=pytest.mark.mqtt("MQTT-3.1.3-3")),
-        pytest.param(f"{MQTT4} 02 00 00", V4, "client identifier needs 2 bytes", marks=pytest.mark.mqtt("311:MQTT-3.1.3-3")),
-        pytest.param(f"{MQTT5} 02 00 00 00 00 01 FF", V5, "client identifier is not UTF-8", marks=pytest.mark.mqtt("MQTT-3.1.3-4")),
-        pytest.param(f"{MQTT4} 02 00 00 00 01 00", V4, "client identifier contains U+0000", marks=pytest.mark.mqtt("311:MQTT-3.1.3-4")),
-        pytest.param(
-            f"{MQTT5} 06 00 00 00 00 01 'a' 00 00 01 FF 00 00", V5, "will topic is not UTF-8", marks=pytest.mark.mqtt("MQTT-3.1.3-11")
+            f"{MQTT4} 06 00 00 00 01 'a' 00 01 't'",
+            V4,
+            "will payload needs 2 bytes",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-9"),
         ),
         pytest.param(
-            f"{MQTT4} 06 00 00 00 01 'a' 00 01 FF 00 00", V4, "will topic is not UTF-8", marks=pytest.mark.mqtt("311:MQTT-3.1.3-10")
+            f"{MQTT5} 82 00 00 00 00 01 'a'",
+            V5,
+            "user name needs 2 bytes",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-17"),
+        ),
+        pytest.param(
+            f"{MQTT4} 82 00 00 00 01 'a'",
+            V4,
+            "user name needs 2 bytes",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-19"),
+        ),
+        pytest.param(
+            f"{MQTT5} C2 00 00 00 00 01 'a' 00 01 'u'",
+            V5,
+            "password needs 2 bytes",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-19"),
+        ),
+        pytest.param(
+            f"{MQTT4} C2 00 00 00 01 'a' 00 01 'u' 00",
+            V4,
+            "password needs 2 bytes",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-21"),
+        ),
+        pytest.param(
+            f"{MQTT5} 02 00 00 00 00 01 'a' 00 01 'u'",
+            V5,
+            "3 bytes too many",
+            marks=pytest.mark.mqtt("MQTT-3.1.2-16", "MQTT-3.1.2-18"),
+        ),
+        pytest.param(
+            f"{MQTT4} 02 00 00 00 01 'a' 00",
+            V4,
+            "1 bytes too many",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20"),
+        ),
+        pytest.param(
+            f"{MQTT5} 02 00 00 00",
+            V5,
+            "client identifier needs 2 bytes",
+            marks=pytest.mark.mqtt("MQTT-3.1.3-3"),
+        ),
+        pytest.param(
+            f"{MQTT4} 02 00 00",
+            V4,
+            "client identifier needs 2 bytes",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.3-3"),
+        ),
+        pytest.param(
+            f"{MQTT5} 02 00 00 00 00 01 FF",
+            V5,
+            "client identifier is not UTF-8",
+            marks=pytest.mark.mqtt("MQTT-3.1.3-4"),
+        ),
+        pytest.param(
+            f"{MQTT4} 02 00 00 00 01 00",
+            V4,
+            "client identifier contains U+0000",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.3-4"),
+        ),
+        pytest.param(
+            f"{MQTT5} 06 00 00 00 00 01 'a' 00 00 01 FF 00 00",
+            V5,
+            "will topic is not UTF-8",
+            marks=pytest.mark.mqtt("MQTT-3.1.3-11"),
+        ),
+        pytest.param(
+            f"{MQTT4} 06 00 00 00 01 'a' 00 01 FF 00 00",
+            V4,
+            "will topic is not UTF-8",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.3-10"),
         ),
         (f"{MQTT5} 06 00 00 00 00 01 'a' 00 00 01 '#' 00 00", V5, "will topic contains a wildcard"),
         (f"{MQTT4} 06 00 00 00 01 'a' 00 00 00 00", V4, "will topic is empty"),
-        (f"{MQTT5} 06 00 00 00 00 01 'a' 04 08 00 01 '+' 00 01 't' 00 00", V5, "will: property response topic contains a wildcard"),
-        pytest.param(f"{MQTT5} 82 00 00 00 00 01 'a' 00 01 FF", V5, "user name is not UTF-8", marks=pytest.mark.mqtt("MQTT-3.1.3-12")),
-        pytest.param(f"{MQTT4} 82 00 00 00 01 'a' 00 01 FF", V4, "user name is not UTF-8", marks=pytest.mark.mqtt("311:MQTT-3.1.3-11")),
+        (
+            f"{MQTT5} 06 00 00 00 00 01 'a' 04 08 00 01 '+' 00 01 't' 00 00",
+            V5,
+            "will: property response topic contains a wildcard",
+        ),
+        pytest.param(
+            f"{MQTT5} 82 00 00 00 00 01 'a' 00 01 FF",
+            V5,
+            "user name is not UTF-8",
+            marks=pytest.mark.mqtt("MQTT-3.1.3-12"),
+        ),
+        pytest.param(
+            f"{MQTT4} 82 00 00 00 01 'a' 00 01 FF",
+            V4,
+            "user name is not UTF-8",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.3-11"),
+        ),
         (f"{MQTT5} 02 00 00 02 23 00 00 00", V5, "property topic alias is not allowed here"),
-        (f"{MQTT5} 06 00 00 00 00 00 03 21 00 01 00 01 't' 00 00", V5, "property receive maximum is not allowed here"),
+        (
+            f"{MQTT5} 06 00 00 00 00 00 03 21 00 01 00 01 't' 00 00",
+            V5,
+            "property receive maximum is not allowed here",
+        ),
     ],
 )
 def test_malformed(body: str, version: Version, words: str) -> None:
@@ -93,8 +212,14 @@ def test_malformed(body: str, version: Version, words: str) -> None:
         (f"{MQTT5} 02 00 00 05 27 00 00 00 00 00 01 'a'", "maximum packet size must not be 0"),
         (f"{MQTT5} 02 00 00 02 17 02 00 01 'a'", "request problem information must not be 2"),
         (f"{MQTT5} 02 00 00 02 19 FF 00 01 'a'", "request response information must not be 255"),
-        (f"{MQTT5} 02 00 00 0A 11 00 00 00 01 11 00 00 00 01 00 01 'a'", "session expiry interval is given twice"),
-        (f"{MQTT5} 02 00 00 04 16 00 01 'd' 00 01 'a'", "authentication data without an authentication method"),
+        (
+            f"{MQTT5} 02 00 00 0A 11 00 00 00 01 11 00 00 00 01 00 01 'a'",
+            "session expiry interval is given twice",
+        ),
+        (
+            f"{MQTT5} 02 00 00 04 16 00 01 'd' 00 01 'a'",
+            "authentication data without an authentication method",
+        ),
     ],
 )
 @pytest.mark.mqtt("MQTT-3.1.4-1")
@@ -113,12 +238,16 @@ def test_values_that_are_not_allowed(body: str, words: str) -> None:
         pytest.param("00 04 'MQTT' 03", V4, marks=pytest.mark.mqtt("311:MQTT-3.1.2-2")),
         ("00 04 'MQTT' 84", V5),
         ("00 06 'MQIsdp' 04", V3),
-        pytest.param("00 04 'mqtt' 05", None, marks=pytest.mark.mqtt("MQTT-3.1.2-1", "311:MQTT-3.1.2-1")),
+        pytest.param(
+            "00 04 'mqtt' 05", None, marks=pytest.mark.mqtt("MQTT-3.1.2-1", "311:MQTT-3.1.2-1")
+        ),
         ("00 00 05", None),
     ],
 )
 def test_a_protocol_that_is_not_spoken(name_and_level: str, answer_in: Version | None) -> None:
-    """A foreign name gets no answer; an unknown level gets its CONNACK in the nearest version that the client can read."""
+    """A foreign name gets no answer; an unknown level gets its CONNACK in the nearest version that
+    the client can read.
+    """
     error = error_for(f"{name_and_level} 02 00 00 00 00 01 'a'")
     assert error.code is R.UNSUPPORTED_PROTOCOL_VERSION
     assert error.version is answer_in
@@ -128,7 +257,11 @@ def test_a_protocol_that_is_not_spoken(name_and_level: str, answer_in: Version |
 @pytest.mark.parametrize(
     ("body", "version"),
     [
-        pytest.param(f"{MQTT4} 00 00 00 00 00", V4, marks=pytest.mark.mqtt("311:MQTT-3.1.3-8", "311:MQTT-3.1.3-7")),
+        pytest.param(
+            f"{MQTT4} 00 00 00 00 00",
+            V4,
+            marks=pytest.mark.mqtt("311:MQTT-3.1.3-8", "311:MQTT-3.1.3-7"),
+        ),
         (f"{MQTT3} 02 00 00 00 00", V3),
         (f"{MQTT3} 02 00 00 00 18 '123456789012345678901234'", V3),
     ],
@@ -144,13 +277,20 @@ def test_client_identifiers_that_are_not_allowed(body: str, version: Version) ->
         (f"{MQTT4} 02 00 00 00 00", ""),
         (f"{MQTT5} 00 00 00 00 00 00", ""),
         pytest.param(
-            f"{MQTT4} 00 00 00 00 17 '0123456789abcdefghijklm'", "0123456789abcdefghijklm", marks=pytest.mark.mqtt("311:MQTT-3.1.3-5")
+            f"{MQTT4} 00 00 00 00 17 '0123456789abcdefghijklm'",
+            "0123456789abcdefghijklm",
+            marks=pytest.mark.mqtt("311:MQTT-3.1.3-5"),
         ),
         pytest.param(
-            f"{MQTT5} 00 00 00 00 00 17 'nopqrstuvwxyzABCDEFGHIJ'", "nopqrstuvwxyzABCDEFGHIJ", marks=pytest.mark.mqtt("MQTT-3.1.3-5")
+            f"{MQTT5} 00 00 00 00 00 17 'nopqrstuvwxyzABCDEFGHIJ'",
+            "nopqrstuvwxyzABCDEFGHIJ",
+            marks=pytest.mark.mqtt("MQTT-3.1.3-5"),
         ),
         (f"{MQTT3} 00 00 00 00 17 'KLMNOPQRSTUVWXYZ0123456'", "KLMNOPQRSTUVWXYZ0123456"),
-        (f"{MQTT4} 00 00 00 00 20 '01234567890123456789012345678901'", "01234567890123456789012345678901"),
+        (
+            f"{MQTT4} 00 00 00 00 20 '01234567890123456789012345678901'",
+            "01234567890123456789012345678901",
+        ),
     ],
 )
 def test_client_identifiers_that_are_allowed(body: str, client_id: str) -> None:
@@ -189,7 +329,9 @@ def test_a_second_connect_is_refused() -> None:
 
 
 def test_secrets_stay_out_of_texts() -> None:
-    (packet,) = stream_with(f"{MQTT5} C2 00 00 08 15 00 01 'm' 16 00 01 'd' 00 01 'a' 00 01 'u' 00 06 'secret'")
+    (packet,) = stream_with(
+        f"{MQTT5} C2 00 00 08 15 00 01 'm' 16 00 01 'd' 00 01 'a' 00 01 'u' 00 06 'secret'"
+    )
     assert "secret" not in repr(packet)
     assert "AUTHENTICATION_DATA" not in repr(packet)
     assert "'u'" in repr(packet)

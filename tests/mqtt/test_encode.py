@@ -32,21 +32,30 @@ OLD = pytest.mark.parametrize("version", [V3, V4])
 
 
 @OLD
-@pytest.mark.parametrize("packet", [Puback(7, R.QUOTA_EXCEEDED), Pubrec(7, R.QUOTA_EXCEEDED), Pubrec(7, R.NOT_AUTHORIZED)])
+@pytest.mark.parametrize(
+    "packet",
+    [Puback(7, R.QUOTA_EXCEEDED), Pubrec(7, R.QUOTA_EXCEEDED), Pubrec(7, R.NOT_AUTHORIZED)],
+)
 def test_an_old_client_never_gets_a_failure_as_a_success(version: Version, packet: Packet) -> None:
-    """3.1.1 has no word for it: leaving the reason out would tell the client that its message is safe."""
+    """3.1.1 has no word for it: leaving the reason out would tell the client that its message is
+    safe.
+    """
     with pytest.raises(ValueError, match="close the connection instead"):
         encode(packet, version)
 
 
 @OLD
 def test_an_old_client_gets_its_pubcomp(version: Version) -> None:
-    """3.1.1 answers every PUBREL, also of an unknown packet identifier; and "no matching subscribers" is a success there."""
+    """3.1.1 answers every PUBREL, also of an unknown packet identifier; and "no matching
+    subscribers" is a success there.
+    """
     assert encode(Pubcomp(7, R.PACKET_IDENTIFIER_NOT_FOUND), version) == b"\x70\x02\x00\x07"
     assert encode(Pubrec(7, R.NO_MATCHING_SUBSCRIBERS), version) == b"\x50\x02\x00\x07"
 
 
-@pytest.mark.parametrize("reason", [R.MALFORMED_PACKET, R.PROTOCOL_ERROR, R.PACKET_TOO_LARGE, R.RETAIN_NOT_SUPPORTED])
+@pytest.mark.parametrize(
+    "reason", [R.MALFORMED_PACKET, R.PROTOCOL_ERROR, R.PACKET_TOO_LARGE, R.RETAIN_NOT_SUPPORTED]
+)
 def test_a_refusal_without_a_return_code_is_not_written(reason: R) -> None:
     assert connack_return_code(reason) is None
     with pytest.raises(ValueError, match="close the connection instead"):
@@ -77,13 +86,18 @@ def test_session_present_is_a_word_of_3_1_1() -> None:
 @OLD
 @pytest.mark.mqtt("311:MQTT-3.9.3-2")
 def test_every_failure_in_an_old_suback_is_0x80(version: Version) -> None:
-    assert encode(Suback(7, [R.GRANTED_QOS_1, R.NOT_AUTHORIZED, R.TOPIC_FILTER_INVALID]), version) == b"\x90\x05\x00\x07\x01\x80\x80"
+    assert (
+        encode(Suback(7, [R.GRANTED_QOS_1, R.NOT_AUTHORIZED, R.TOPIC_FILTER_INVALID]), version)
+        == b"\x90\x05\x00\x07\x01\x80\x80"
+    )
 
 
 @OLD
 def test_properties_are_left_out_for_old_clients(version: Version) -> None:
     properties = {P.USER_PROPERTY: [("k", "v")], P.MESSAGE_EXPIRY_INTERVAL: 5}
-    assert encode(Publish("a", b"x", 1, 7, properties=properties), version) == encode(Publish("a", b"x", 1, 7), version)
+    assert encode(Publish("a", b"x", 1, 7, properties=properties), version) == encode(
+        Publish("a", b"x", 1, 7), version
+    )
     assert encode(Unsuback(7, [R.SUCCESS]), version) == b"\xb0\x02\x00\x07"
 
 
@@ -99,7 +113,11 @@ def test_properties_are_left_out_for_old_clients(version: Version) -> None:
         (Publish("\ud800"), V4, "surrogates not allowed"),
         (Publish("x" * 65536), V4, "65536 bytes do not fit"),
         (Publish("a", properties={P.TOPIC_ALIAS: 0}), V5, "topic alias must not be 0"),
-        (Publish("a", properties={P.SUBSCRIPTION_IDENTIFIER: [0]}), V5, "subscription identifier must not be 0"),
+        (
+            Publish("a", properties={P.SUBSCRIPTION_IDENTIFIER: [0]}),
+            V5,
+            "subscription identifier must not be 0",
+        ),
         (Connack(properties={P.RECEIVE_MAXIMUM: 70_000}), V5, "receive maximum must not be 70000"),
         (Connect("a", V4, password=b"p"), V4, "password alone"),
         (Connect("a", will=Will("t", qos=3)), V5, "will QoS 3"),
@@ -110,8 +128,12 @@ def test_properties_are_left_out_for_old_clients(version: Version) -> None:
         (Auth(), V4, "AUTH needs MQTT 5"),
     ],
 )
-@pytest.mark.mqtt("MQTT-3.3.1-2", "MQTT-3.3.1-4", "MQTT-3.3.2-8", "MQTT-4.7.3-3", "311:MQTT-4.7.3-3")
-def test_packets_that_do_not_exist_are_not_written(packet: Packet, version: Version, words: str) -> None:
+@pytest.mark.mqtt(
+    "MQTT-3.3.1-2", "MQTT-3.3.1-4", "MQTT-3.3.2-8", "MQTT-4.7.3-3", "311:MQTT-4.7.3-3"
+)
+def test_packets_that_do_not_exist_are_not_written(
+    packet: Packet, version: Version, words: str
+) -> None:
     with pytest.raises(ValueError, match=words.replace("+", r"\+")):
         encode(packet, version)
 
@@ -152,21 +174,40 @@ SHRINKING: list[Packet] = [
 ]
 
 
-@pytest.mark.mqtt("MQTT-3.2.2-19", "MQTT-3.2.2-20", "MQTT-3.4.2-2", "MQTT-3.4.2-3", "MQTT-3.5.2-2", "MQTT-3.5.2-3")
-@pytest.mark.mqtt("MQTT-3.6.2-2", "MQTT-3.6.2-3", "MQTT-3.7.2-2", "MQTT-3.7.2-3", "MQTT-3.9.2-1", "MQTT-3.9.2-2")
-@pytest.mark.mqtt("MQTT-3.11.2-1", "MQTT-3.11.2-2", "MQTT-3.14.2-3", "MQTT-3.14.2-4", "MQTT-3.15.2-2", "MQTT-3.15.2-3")
+@pytest.mark.mqtt(
+    "MQTT-3.2.2-19", "MQTT-3.2.2-20", "MQTT-3.4.2-2", "MQTT-3.4.2-3", "MQTT-3.5.2-2", "MQTT-3.5.2-3"
+)
+@pytest.mark.mqtt(
+    "MQTT-3.6.2-2", "MQTT-3.6.2-3", "MQTT-3.7.2-2", "MQTT-3.7.2-3", "MQTT-3.9.2-1", "MQTT-3.9.2-2"
+)
+@pytest.mark.mqtt(
+    "MQTT-3.11.2-1",
+    "MQTT-3.11.2-2",
+    "MQTT-3.14.2-3",
+    "MQTT-3.14.2-4",
+    "MQTT-3.15.2-2",
+    "MQTT-3.15.2-3",
+)
 @pytest.mark.mqtt("MQTT-3.1.2-24")
 @pytest.mark.parametrize("bare", SHRINKING, ids=lambda packet: type(packet).__name__)
 def test_answers_leave_out_what_only_people_read(bare: Packet) -> None:
-    """Whole if it fits, then without the reason string, then without user properties, then not at all: each at the exact limit."""
-    reason_string, user_property = {P.REASON_STRING: "because"}, {P.USER_PROPERTY: [("key", "value")]}
+    """Whole if it fits, then without the reason string, then without user properties, then not at
+    all: each at the exact limit.
+    """
+    reason_string, user_property = (
+        {P.REASON_STRING: "because"},
+        {P.USER_PROPERTY: [("key", "value")]},
+    )
     full = encode(with_properties(bare, reason_string | user_property), V5)
     shorter = encode(with_properties(bare, user_property), V5)
     shortest = encode(bare, V5)
     packet = with_properties(bare, reason_string | user_property)
     assert encode_within(packet, V5, len(full)) == full
     assert encode_within(packet, V5, len(full) - 1) == shorter
-    assert encode_within(packet, V5, len(shorter) - 1) in (shortest, encode(with_properties(bare, {}), V5))
+    assert encode_within(packet, V5, len(shorter) - 1) in (
+        shortest,
+        encode(with_properties(bare, {}), V5),
+    )
     assert encode_within(packet, V5, len(shortest) - 1) is None
 
 

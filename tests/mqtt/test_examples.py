@@ -45,7 +45,9 @@ def test_any_split_gives_the_same_packet(example: Example) -> None:
     data = example.data
     for at in range(1, len(data)):
         assert read(stream_for(example), data[:at], data[at:]) == [example.packet]
-    assert read(stream_for(example), *(data[at : at + 1] for at in range(len(data)))) == [example.packet]
+    assert read(stream_for(example), *(data[at : at + 1] for at in range(len(data)))) == [
+        example.packet
+    ]
 
 
 @every_example
@@ -59,7 +61,9 @@ def test_a_packet_that_ends_too_early_is_waited_for(example: Example) -> None:
 
 @every_example
 def test_a_body_cut_short_is_refused_or_says_less(example: Example) -> None:
-    """The remaining length claims the cut body to be whole. Only a payload and optional tails may be shorter."""
+    """The remaining length claims the cut body to be whole. Only a payload and optional tails may
+    be shorter.
+    """
     first, body = example.data[0], example.data[2:]
     for end in range(len(body)):
         packet = decoded(first, body[:end], example)
@@ -74,7 +78,9 @@ def decoded(first: int, body: bytes, example: Example) -> Packet | None:
 
 
 @every_example
-@pytest.mark.mqtt("MQTT-2.2.1-2", "MQTT-3.1.2-16", "MQTT-3.1.2-18", "311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20")
+@pytest.mark.mqtt(
+    "MQTT-2.2.1-2", "MQTT-3.1.2-16", "MQTT-3.1.2-18", "311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20"
+)
 def test_a_byte_beyond_the_end_is_refused(example: Example) -> None:
     """A PUBLISH alone takes it as payload."""
     first, body = example.data[0], example.data[2:] + b"\xff"
@@ -90,9 +96,15 @@ def test_all_examples_in_one_stream_and_in_single_bytes() -> None:
     for whole in (True, False):
         for version in (3, 4, 5):
             for sender in {example.sender for example in EXAMPLES}:
-                chosen = [e for e in EXAMPLES if e.version == version and e.sender is sender and type(e.packet) is not Connect]
+                chosen = [
+                    e
+                    for e in EXAMPLES
+                    if e.version == version and e.sender is sender and type(e.packet) is not Connect
+                ]
                 if not chosen:
                     continue
                 data = b"".join(e.data for e in chosen)
                 chunks = [data] if whole else [data[at : at + 1] for at in range(len(data))]
-                assert read(PacketStream(1 << 20, chosen[0].version, sender), *chunks) == [e.packet for e in chosen]
+                assert read(PacketStream(1 << 20, chosen[0].version, sender), *chunks) == [
+                    e.packet for e in chosen
+                ]

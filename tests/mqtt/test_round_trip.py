@@ -1,4 +1,6 @@
-"""Whatever is written can be read again, however the bytes are split; whatever comes in, nothing but MqttError comes out."""
+"""Whatever is written can be read again, however the bytes are split; whatever comes in, nothing
+but MqttError comes out.
+"""
 
 import random
 from contextlib import suppress
@@ -19,7 +21,9 @@ sides = st.sampled_from(Side)
 
 @settings(max_examples=300)
 @given(st.data(), versions, sides)
-def test_packets_survive_writing_and_reading(data: st.DataObject, version: Version, sender: Side) -> None:
+def test_packets_survive_writing_and_reading(
+    data: st.DataObject, version: Version, sender: Side
+) -> None:
     packet = data.draw(packets(version, sender))
     stream = PacketStream(1 << 20, version, sender)
     for _ in range(2):  # the second time the topic is known
@@ -55,7 +59,9 @@ def test_splits_do_not_matter(data: st.DataObject, version: Version, sender: Sid
 
 @settings(max_examples=500)
 @given(st.integers(0, 255), st.binary(max_size=60), versions, sides)
-def test_any_body_is_a_packet_or_an_error(first: int, body: bytes, version: Version, sender: Side) -> None:
+def test_any_body_is_a_packet_or_an_error(
+    first: int, body: bytes, version: Version, sender: Side
+) -> None:
     with suppress(MqttError):
         packet = decode(first, body, version, sender)
         assert decode(first, body, version, sender) == packet

@@ -2,7 +2,17 @@
 
 from pathlib import Path
 
-from tests.mqtt.statements import BEGIN, END, README, STANDARDS, Statement, find_tests, load, table, unshown
+from tests.mqtt.statements import (
+    BEGIN,
+    END,
+    README,
+    STANDARDS,
+    Statement,
+    find_tests,
+    load,
+    table,
+    unshown,
+)
 
 PYTHON_FILE = '''
 @mark.mqtt("MQTT-1.1.1-1")
@@ -24,13 +34,21 @@ static void b(void)
     /* MQTT-5.5.5-5 */
 }
 """
-IN_THESE_FILES = {"MQTT-1.1.1-1": ["test_a"], "311:MQTT-2.2.2-2": ["test_a"], "MQTT-4.4.4-4": ["b"], "MQTT-5.5.5-5": ["b"]}
+IN_THESE_FILES = {
+    "MQTT-1.1.1-1": ["test_a"],
+    "311:MQTT-2.2.2-2": ["test_a"],
+    "MQTT-4.4.4-4": ["b"],
+    "MQTT-5.5.5-5": ["b"],
+}
 
 
 def test_the_list_is_complete() -> None:
     """Appendix B of 5.0 has 251 statements, that of 3.1.1 has 141."""
     statements = load()
-    assert [sum(item.standard == standard for item in statements) for standard in STANDARDS] == [251, 141]
+    assert [sum(item.standard == standard for item in statements) for standard in STANDARDS] == [
+        251,
+        141,
+    ]
     assert len({item.citation for item in statements}) == len(statements)
     assert {item.who for item in statements} == {"server", "client", "both"}
 
@@ -39,7 +57,10 @@ def test_every_citation_names_a_statement() -> None:
     """A number of another edition, or a slip, would show a statement that does not exist."""
     known = {item.citation for item in load()}
     wrong = {
-        f"{citation} in {test.path}: {test.name}" for citation, tests in find_tests().items() for test in tests if citation not in known
+        f"{citation} in {test.path}: {test.name}"
+        for citation, tests in find_tests().items()
+        for test in tests
+        if citation not in known
     }
     assert not wrong
 
@@ -48,7 +69,9 @@ def test_citations_are_found_in_markers_and_in_text(tmp_path: Path) -> None:
     for name, text in (("tests/test_x.py", PYTHON_FILE), ("firmware/tests/test_y.c", C_FILE)):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
-    found = {citation: [test.name for test in tests] for citation, tests in find_tests(tmp_path).items()}
+    found = {
+        citation: [test.name for test in tests] for citation, tests in find_tests(tmp_path).items()
+    }
     assert found == IN_THESE_FILES
 
 
@@ -71,4 +94,6 @@ def test_every_statement_that_binds_the_server_is_shown() -> None:
 
 def test_the_readme_has_the_table_of_today() -> None:
     shown = README.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert shown.strip() == table(load(), find_tests()).strip(), "run: python -m tests.mqtt.statements"
+    assert shown.strip() == table(load(), find_tests()).strip(), (
+        "run: python -m tests.mqtt.statements"
+    )

@@ -1,4 +1,6 @@
-"""The stream: limits before memory, order of packets and errors, and the short way for plain packets."""
+"""The stream: limits before memory, order of packets and errors, and the short way for plain
+packets.
+"""
 
 import time
 import tracemalloc
@@ -8,7 +10,16 @@ import pytest
 from gateway.mqtt import stream as stream_module
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
-from gateway.mqtt.packets import Packet, Pingreq, Puback, Publish, Side, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Packet,
+    Pingreq,
+    Puback,
+    Publish,
+    Side,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.stream import PacketStream
 from tests.mqtt.examples import from_hex
@@ -39,13 +50,17 @@ def test_a_remaining_length_is_in_its_shortest_form(header: str) -> None:
 @pytest.mark.parametrize("maximum", [5, 40, 127, 128, 129, 131, 132, 300, 16_386, 16_388, 20_000])
 def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
     """130 and 16387 are missing: with one more byte of length, no packet has these sizes."""
-    packets = [encode(Publish("a", bytes(size)), V4) for size in range(max(0, maximum - 10), maximum + 1)]
+    packets = [
+        encode(Publish("a", bytes(size)), V4) for size in range(max(0, maximum - 10), maximum + 1)
+    ]
     fitting = max((data for data in packets if len(data) <= maximum), key=len)
     too_large = min((data for data in packets if len(data) > maximum), key=len)
     assert len(fitting) == maximum
     assert len(too_large) in (maximum + 1, maximum + 2)
     assert len(list(fed(fitting, maximum, V4))) == 1
-    with pytest.raises(ProtocolError, match=f"PUBLISH: {len(too_large)} bytes, at most {maximum} are taken") as caught:
+    with pytest.raises(
+        ProtocolError, match=f"PUBLISH: {len(too_large)} bytes, at most {maximum} are taken"
+    ) as caught:
         list(fed(too_large, maximum, V4))
     assert caught.value.code is R.PACKET_TOO_LARGE
 
@@ -81,7 +96,9 @@ def test_the_maximum_may_change_between_packets() -> None:
 
 
 def test_what_is_kept_is_what_came() -> None:
-    """A large packet in small pieces: memory grows with the bytes that came, and so does time (to copy it all each time takes minutes)."""
+    """A large packet in small pieces: memory grows with the bytes that came, and so does time (to
+    copy it all each time takes minutes).
+    """
     packet = Publish("a", bytes(4_000_000))
     data = encode(packet, V5)
     stream = PacketStream(1 << 23, V5)
@@ -138,8 +155,12 @@ def test_nothing_fed_gives_nothing() -> None:
         (V4, "34 0A 00 06 'known/' 00 00", "packet identifier is 0"),
     ],
 )
-def test_a_known_topic_does_not_reach_beyond_its_packet(version: Version, text: str, words: str) -> None:
-    """Bytes of the next packet stand behind each of these: they must not be taken for this one's."""
+def test_a_known_topic_does_not_reach_beyond_its_packet(
+    version: Version, text: str, words: str
+) -> None:
+    """Bytes of the next packet stand behind each of these: they must not be taken for this
+    one's.
+    """
     known = encode(Publish("known/"), version)
     stream = fed(known + from_hex(text) + known, version=version)
     packets = iter(stream)
@@ -156,7 +177,9 @@ def test_known_topics_are_bounded() -> None:
     assert len(stream_module._topics) <= stream_module._KNOWN_TOPICS
     stream.feed(encode(Publish("long/" * 100), V4))
     assert len(list(stream)) == 1
-    assert all(len(topic) <= stream_module._LONGEST_KNOWN_TOPIC for topic in stream_module._topics.values())
+    assert all(
+        len(topic) <= stream_module._LONGEST_KNOWN_TOPIC for topic in stream_module._topics.values()
+    )
 
 
 def test_a_known_topic_is_the_same_object_each_time() -> None:
@@ -184,7 +207,15 @@ def test_client_side_reads_what_a_server_sends() -> None:
 def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
     wanted: list[Packet] = []
     for number in range(1, 400):
-        wanted.append(Publish(f"s/{number % 7}", bytes(number), number % 3, number if number % 3 else 0, bool(number % 2)))
+        wanted.append(
+            Publish(
+                f"s/{number % 7}",
+                bytes(number),
+                number % 3,
+                number if number % 3 else 0,
+                bool(number % 2),
+            )
+        )
         wanted.append(Subscribe(number, [Subscription("a/+", 1)]))
     data = b"".join(encode(packet, V5) for packet in wanted)
     assert list(fed(data)) == wanted

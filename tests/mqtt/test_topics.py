@@ -3,11 +3,24 @@
 import pytest
 from hypothesis import given
 
-from gateway.mqtt.topics import shared_filter_problem, split_shared, topic_filter_problem, topic_matches, topic_name_problem
+from gateway.mqtt.topics import (
+    shared_filter_problem,
+    split_shared,
+    topic_filter_problem,
+    topic_matches,
+    topic_name_problem,
+)
 from tests.mqtt.strategies import filters, names, shared_filters
 
 
-@pytest.mark.mqtt("MQTT-4.7.1-1", "MQTT-4.7.1-2", "MQTT-4.7.3-4", "311:MQTT-4.7.1-2", "311:MQTT-4.7.1-3", "311:MQTT-4.7.3-4")
+@pytest.mark.mqtt(
+    "MQTT-4.7.1-1",
+    "MQTT-4.7.1-2",
+    "MQTT-4.7.3-4",
+    "311:MQTT-4.7.1-2",
+    "311:MQTT-4.7.1-3",
+    "311:MQTT-4.7.3-4",
+)
 @pytest.mark.parametrize(
     ("topic_filter", "name", "matches"),
     [
@@ -56,7 +69,9 @@ def test_matching(topic_filter: str, name: str, matches: bool) -> None:
         ("+/$b", "a/$b", True),
     ],
 )
-def test_a_leading_wildcard_does_not_match_a_leading_dollar(topic_filter: str, name: str, matches: bool) -> None:
+def test_a_leading_wildcard_does_not_match_a_leading_dollar(
+    topic_filter: str, name: str, matches: bool
+) -> None:
     assert topic_matches(topic_filter, name) is matches
 
 
@@ -75,9 +90,23 @@ def test_valid_filters_are_valid(topic_filter: str) -> None:
     assert topic_filter_problem(topic_filter) is None
 
 
-@pytest.mark.mqtt("MQTT-4.7.3-1", "MQTT-4.7.3-2", "MQTT-4.7.0-1", "311:MQTT-4.7.3-1", "311:MQTT-4.7.3-2", "311:MQTT-4.7.1-1")
+@pytest.mark.mqtt(
+    "MQTT-4.7.3-1",
+    "MQTT-4.7.3-2",
+    "MQTT-4.7.0-1",
+    "311:MQTT-4.7.3-1",
+    "311:MQTT-4.7.3-2",
+    "311:MQTT-4.7.1-1",
+)
 @pytest.mark.parametrize(
-    ("name", "problem"), [("", "empty"), ("a\0b", "U+0000"), ("a/#", "wildcard"), ("a/+/b", "wildcard"), ("a+b", "wildcard")]
+    ("name", "problem"),
+    [
+        ("", "empty"),
+        ("a\0b", "U+0000"),
+        ("a/#", "wildcard"),
+        ("a/+/b", "wildcard"),
+        ("a+b", "wildcard"),
+    ],
 )
 def test_bad_names(name: str, problem: str) -> None:
     assert problem in str(topic_name_problem(name))
@@ -110,6 +139,18 @@ def test_shared_filters_come_apart(shared: str) -> None:
     assert topic_filter_problem(inner) is None
 
 
-@pytest.mark.parametrize("plain", ["a/b", "$share", "$shared/g/a", "$share/g", "$share//a", "$share/g/", "$share/+/a", "x/$share/g/a"])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        "a/b",
+        "$share",
+        "$shared/g/a",
+        "$share/g",
+        "$share//a",
+        "$share/g/",
+        "$share/+/a",
+        "x/$share/g/a",
+    ],
+)
 def test_what_is_no_shared_subscription_stays_whole(plain: str) -> None:
     assert split_shared(plain) == (None, plain)

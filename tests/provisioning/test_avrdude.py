@@ -26,7 +26,9 @@ def _read() -> bytes:
     return avrdude.read(board("uno"), "/dev/ttyACM0", 0x7D80, 3, lambda stage, share: None)
 
 
-def test_a_boot_loader_that_answered_late_is_asked_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_boot_loader_that_answered_late_is_asked_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _says(tmp_path, monkeypatch, (OUT_OF_STEP, 1), (PAGE, 0))
     assert _read() == b"OW1"
 
@@ -37,9 +39,13 @@ def test_and_no_more_than_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         _read()
 
 
-def test_what_has_begun_to_write_is_not_begun_again_behind_the_users_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_begun_to_write_is_not_begun_again_behind_the_users_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _says(tmp_path, monkeypatch, (f"Writing | ##\n{OUT_OF_STEP}", 1), (PAGE, 0))
-    with pytest.raises(OncewayError, match=r"the board fell out of step in the middle.*Run the same command again"):
+    with pytest.raises(
+        OncewayError, match=r"the board fell out of step in the middle.*Run the same command again"
+    ):
         _read()
 
 

@@ -33,7 +33,9 @@ def test_a_backup_restores_devices_with_their_keys(registry: Registry, tmp_path:
     assert other.works() == registry.works()
 
 
-def test_a_restored_device_is_what_the_backup_says_whatever_was_begun_meanwhile(registry: Registry) -> None:
+def test_a_restored_device_is_what_the_backup_says_whatever_was_begun_meanwhile(
+    registry: Registry,
+) -> None:
     data = seal(registry.dump(), "x")
     before = registry.get("roof-1")
     registry.begin(Identity.create("roof-1"), "nano", "p")
@@ -46,7 +48,9 @@ def test_a_wrong_passphrase_opens_nothing(registry: Registry) -> None:
         open_sealed(seal(registry.dump(), "correct horse"), "correct hors")
 
 
-@pytest.mark.parametrize("position", [6, 25, 40, -1, -40], ids=["salt", "nonce", "text", "checksum", "tag"])
+@pytest.mark.parametrize(
+    "position", [6, 25, 40, -1, -40], ids=["salt", "nonce", "text", "checksum", "tag"]
+)
 def test_a_damaged_backup_is_refused_as_such(registry: Registry, position: int) -> None:
     data = bytearray(seal(registry.dump(), "correct horse"))
     data[position] ^= 1
@@ -79,7 +83,9 @@ def test_keys_do_not_stand_in_the_file(registry: Registry) -> None:
     assert not any(key in data or key.hex().encode() in data for key in keys)
 
 
-def _run(tmp_path: Path, *arguments: str, passphrase: str | None) -> subprocess.CompletedProcess[str]:
+def _run(
+    tmp_path: Path, *arguments: str, passphrase: str | None
+) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "ONCEWAY_PASSPHRASE"}
     environment |= {"ONCEWAY_PASSPHRASE": passphrase} if passphrase is not None else {}
     return subprocess.run(
@@ -93,9 +99,19 @@ def _run(tmp_path: Path, *arguments: str, passphrase: str | None) -> subprocess.
     )
 
 
-def test_from_one_machine_to_another_on_the_command_line(registry: Registry, tmp_path: Path) -> None:
+def test_from_one_machine_to_another_on_the_command_line(
+    registry: Registry, tmp_path: Path
+) -> None:
     (tmp_path / "backup").write_text("an older one that everybody may read")
-    done = _run(tmp_path, "export", "backup", "--registry", str(registry.path), "--json", passphrase="correct horse")
+    done = _run(
+        tmp_path,
+        "export",
+        "backup",
+        "--registry",
+        str(registry.path),
+        "--json",
+        passphrase="correct horse",
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["devices"] == 2
     assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
@@ -109,7 +125,16 @@ def test_from_one_machine_to_another_on_the_command_line(registry: Registry, tmp
 
 
 def test_the_passphrase_does_not_go_on_the_command_line(registry: Registry, tmp_path: Path) -> None:
-    refused = _run(tmp_path, "export", "backup", "--registry", str(registry.path), "--passphrase", "x", passphrase=None)
+    refused = _run(
+        tmp_path,
+        "export",
+        "backup",
+        "--registry",
+        str(registry.path),
+        "--passphrase",
+        "x",
+        passphrase=None,
+    )
     assert refused.returncode == 2
     missing = _run(tmp_path, "export", "backup", "--registry", str(registry.path), passphrase=None)
     assert missing.returncode == 1
@@ -121,6 +146,14 @@ def test_the_passphrase_does_not_go_on_the_command_line(registry: Registry, tmp_
 
 def test_a_misspelt_registry_is_not_made(tmp_path: Path) -> None:
     done = _run(tmp_path, "export", "backup", "--registry", "typo.db", passphrase="x")
-    assert (done.returncode, done.stderr) == (1, "error: typo.db: there is no such registry. `onceway device add` makes one\n")
-    listed = subprocess.run([ONCEWAY, "device", "list", "--registry", "typo.db"], capture_output=True, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: typo.db: there is no such registry. `onceway device add` makes one\n",
+    )
+    listed = subprocess.run(
+        [ONCEWAY, "device", "list", "--registry", "typo.db"],
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=60,
+    )
     assert (listed.returncode, list(tmp_path.iterdir())) == (1, [])

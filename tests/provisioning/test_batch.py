@@ -1,4 +1,6 @@
-"""A list of boards is checked as a whole before the first board is touched; errors name file and line."""
+"""A list of boards is checked as a whole before the first board is touched; errors name file and
+line.
+"""
 
 from pathlib import Path
 
@@ -25,8 +27,13 @@ def test_a_list_with_and_without_boards(tmp_path: Path) -> None:
 
 def test_a_list_as_a_spreadsheet_saves_it(tmp_path: Path) -> None:
     """With a byte order mark, Windows line ends, quotes, and empty lines."""
-    entries = batch.read(_list(tmp_path, '\ufeffname,port\r\n"a",/dev/ttyACM0\r\n\r\nb,/dev/ttyACM1\r\n\r\n'))
-    assert [(entry.line, entry.name, entry.port) for entry in entries] == [(2, "a", "/dev/ttyACM0"), (4, "b", "/dev/ttyACM1")]
+    entries = batch.read(
+        _list(tmp_path, '\ufeffname,port\r\n"a",/dev/ttyACM0\r\n\r\nb,/dev/ttyACM1\r\n\r\n')
+    )
+    assert [(entry.line, entry.name, entry.port) for entry in entries] == [
+        (2, "a", "/dev/ttyACM0"),
+        (4, "b", "/dev/ttyACM1"),
+    ]
 
 
 @pytest.mark.parametrize(

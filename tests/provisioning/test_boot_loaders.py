@@ -1,7 +1,9 @@
-"""The boards that are no Uno, each with the boot loader that it is sold with: from a bare board to its first greeting.
+"""The boards that are no Uno, each with the boot loader that it is sold with: from a bare board to
+its first greeting.
 
-A Nano is the simulated Uno with another boot loader; the others are chips in a simulator with nothing but their serial port
-(tests/firmware/bare.c). The boot loaders are those of Debian's package arduino-core-avr.
+A Nano is the simulated Uno with another boot loader; the others are chips in a simulator with
+nothing but their serial port (tests/firmware/bare.c). The boot loaders are those of Debian's
+package arduino-core-avr.
 """
 
 import asyncio
@@ -39,7 +41,15 @@ async def chip(program: Path, name: str, link: Path) -> AsyncIterator[Path]:
     """A chip behind a serial port."""
     kind, (mcu, loader) = board(name), OTHERS[name]
     assert first_address(loader) == kind.application_end
-    command = [program, mcu, str(kind.clock), loader, str(kind.application_end), str(kind.link_baud), link]
+    command = [
+        program,
+        mcu,
+        str(kind.clock),
+        loader,
+        str(kind.application_end),
+        str(kind.link_baud),
+        link,
+    ]
     process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)
     try:
         async with asyncio.timeout(APPEARS_S):
@@ -56,9 +66,22 @@ def first_address(loader: Path) -> int:
 
 
 async def added(folder: Path, kind: str, port: Path) -> dict[str, Any]:
-    """On a busy machine the boot loader's second may pass before avrdude speaks to it; then the same command again, as a user would."""
+    """On a busy machine the boot loader's second may pass before avrdude speaks to it; then the
+    same command again, as a user would.
+    """
     firmware = BUILD / board(kind).firmware / "sensor.hex"
-    command = ["device", "add", f"my-{kind}", "--board", kind, "--port", port, "--hex", firmware, "--json"]
+    command = [
+        "device",
+        "add",
+        f"my-{kind}",
+        "--board",
+        kind,
+        "--port",
+        port,
+        "--hex",
+        firmware,
+        "--json",
+    ]
     for _ in range(TRIES):
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).with_name("onceway"),
@@ -80,11 +103,21 @@ async def test_from_a_bare_board_of_each_kind_to_its_first_greeting(tmp_path: Pa
     program = build(tmp_path)
     async with AsyncExitStack() as stack:
         ports = {
-            kind: (await stack.enter_async_context(SimulatedBoard(tmp_path / kind, bootloader=loader))).port
+            kind: (
+                await stack.enter_async_context(SimulatedBoard(tmp_path / kind, bootloader=loader))
+            ).port
             for kind, loader in (("nano", True), ("nano-old", NANO_OLD))
         }
-        ports |= {kind: await stack.enter_async_context(chip(program, kind, tmp_path / f"tty-{kind}")) for kind in OTHERS}
+        ports |= {
+            kind: await stack.enter_async_context(chip(program, kind, tmp_path / f"tty-{kind}"))
+            for kind in OTHERS
+        }
         said = await asyncio.gather(*(added(tmp_path, kind, port) for kind, port in ports.items()))
     assert all(device["incarnation"] > 0 for device in said)
-    entered = {(device.name, device.board, device.status) for device in Registry(tmp_path / "registry.db").devices()}
-    assert entered == {(f"my-{kind}", kind, "ready") for kind in ("nano", "nano-old", "mega2560", "pro-mini")}
+    entered = {
+        (device.name, device.board, device.status)
+        for device in Registry(tmp_path / "registry.db").devices()
+    }
+    assert entered == {
+        (f"my-{kind}", kind, "ready") for kind in ("nano", "nano-old", "mega2560", "pro-mini")
+    }

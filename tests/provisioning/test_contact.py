@@ -31,7 +31,11 @@ async def test_a_board_that_greets_gets_its_incarnation(line: Pty) -> None:
 
 
 @pytest.mark.parametrize(
-    ("greets", "said"), [("roof-2", "flashed as 'roof-1', but greets as 'roof-2'"), ("", "a firmware that reads it at 0x7D80")]
+    ("greets", "said"),
+    [
+        ("roof-2", "flashed as 'roof-1', but greets as 'roof-2'"),
+        ("", "a firmware that reads it at 0x7D80"),
+    ],
 )
 async def test_a_board_that_greets_as_another_is_said(line: Pty, greets: str, said: str) -> None:
     device = Board(line, greets)
@@ -41,5 +45,7 @@ async def test_a_board_that_greets_as_another_is_said(line: Pty, greets: str, sa
 
 
 async def test_a_board_that_says_nothing_is_said(line: Pty) -> None:
-    with pytest.raises(OncewayError, match=r"flashed and read back, but no greeting came within 0 s.*115200 baud"):
+    with pytest.raises(
+        OncewayError, match=r"flashed and read back, but no greeting came within 0 s.*115200 baud"
+    ):
         await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO, 0.2)

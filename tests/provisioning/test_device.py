@@ -1,4 +1,6 @@
-"""From a bare board to a registered device, with the real avrdude and the real boot loader on the simulated Uno."""
+"""From a bare board to a registered device, with the real avrdude and the real boot loader on the
+simulated Uno.
+"""
 
 import asyncio
 import json
@@ -48,17 +50,40 @@ async def other(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
         yield started
 
 
-async def _onceway(tmp_path: Path, *arguments: str, path: str | None = None) -> tuple[int, str, str]:
-    environment = os.environ | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db")} | ({"PATH": path} if path is not None else {})
+async def _onceway(
+    tmp_path: Path, *arguments: str, path: str | None = None
+) -> tuple[int, str, str]:
+    environment = (
+        os.environ
+        | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db")}
+        | ({"PATH": path} if path is not None else {})
+    )
     process = await asyncio.create_subprocess_exec(
-        ONCEWAY, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=tmp_path
+        ONCEWAY,
+        *arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=tmp_path,
     )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def _provision(tmp_path: Path, uno: SimulatedBoard, firmware: Path, *more: str) -> tuple[int, str, str]:
-    return await _onceway(tmp_path, "device", "provision", "roof-1", "--port", str(uno.port), "--hex", str(firmware), *more)
+async def _provision(
+    tmp_path: Path, uno: SimulatedBoard, firmware: Path, *more: str
+) -> tuple[int, str, str]:
+    return await _onceway(
+        tmp_path,
+        "device",
+        "provision",
+        "roof-1",
+        "--port",
+        str(uno.port),
+        "--hex",
+        str(firmware),
+        *more,
+    )
 
 
 def _on_board(uno: SimulatedBoard) -> Identity | None:
@@ -70,7 +95,10 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
     tmp_path: Path, uno: SimulatedBoard, small: Path
 ) -> None:
     code, out, err = await _provision(tmp_path, uno, HEX)
-    assert (code, err.splitlines()) == (0, ["waiting for the boot loader", "writing", "reading back"])
+    assert (code, err.splitlines()) == (
+        0,
+        ["waiting for the boot loader", "writing", "reading back"],
+    )
     assert "roof-1 provisioned" in out
 
     entered = Registry(tmp_path / "registry.db").get("roof-1")
@@ -79,7 +107,17 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
     program = IntelHex(str(HEX)).tobinstr()
     assert uno.flash_image.read_bytes()[: len(program)] == program
 
-    code, out, _ = await _onceway(tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(small), "--json")
+    code, out, _ = await _onceway(
+        tmp_path,
+        "device",
+        "flash",
+        "roof-1",
+        "--port",
+        str(uno.port),
+        "--hex",
+        str(small),
+        "--json",
+    )
     assert code == 0
     assert json.loads(out)["name"] == "roof-1"
     assert _on_board(uno) == Identity("roof-1", entered.key or b"")
@@ -90,20 +128,29 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
 
 
 async def _add(tmp_path: Path, uno: SimulatedBoard, name: str) -> dict[str, Any]:
-    code, out, err = await _onceway(tmp_path, "device", "add", name, "--port", str(uno.port), "--hex", str(HEX), "--json")
+    code, out, err = await _onceway(
+        tmp_path, "device", "add", name, "--port", str(uno.port), "--hex", str(HEX), "--json"
+    )
     assert code == 0, err
     return dict(json.loads(out))
 
 
-async def test_from_a_bare_board_to_its_first_greeting_and_again_under_another_name(tmp_path: Path, uno: SimulatedBoard) -> None:
+async def test_from_a_bare_board_to_its_first_greeting_and_again_under_another_name(
+    tmp_path: Path, uno: SimulatedBoard
+) -> None:
     first = await _add(tmp_path, uno, "roof-1")
     assert (first["name"], first["status"]) == ("roof-1", "ready")
     assert first["incarnation"] > 0
     await _onceway(tmp_path, "device", "revoke", "roof-1")
     second = await _add(tmp_path, uno, "roof-2")
-    assert second["incarnation"] not in (0, first["incarnation"]), "what the EEPROM held was roof-1's"
+    assert second["incarnation"] not in (
+        0,
+        first["incarnation"],
+    ), "what the EEPROM held was roof-1's"
     assert second["next_sequence"] <= 2, "a reading may have been taken meanwhile"
-    assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {
+    assert {
+        device.name: device.status for device in Registry(tmp_path / "registry.db").devices()
+    } == {
         "roof-1": "revoked",
         "roof-2": "ready",
     }
@@ -116,7 +163,9 @@ async def test_a_board_says_who_it_is(tmp_path: Path, uno: SimulatedBoard, small
     assert json.loads((await _onceway(tmp_path, *read))[1])["name"] == "roof-1"
 
 
-async def test_a_new_name_and_a_new_board_under_an_old_one(tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path) -> None:
+async def test_a_new_name_and_a_new_board_under_an_old_one(
+    tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path
+) -> None:
     await _provision(tmp_path, uno, small)
     first = _on_board(uno)
     assert first is not None
@@ -127,7 +176,9 @@ async def test_a_new_name_and_a_new_board_under_an_old_one(tmp_path: Path, uno: 
     assert _on_board(uno) == Identity("roof-2", first.key)
     assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-2"]
 
-    code, _, err = await _onceway(tmp_path, "device", "replace", "roof-2", "--port", str(other.port), "--hex", str(small))
+    code, _, err = await _onceway(
+        tmp_path, "device", "replace", "roof-2", "--port", str(other.port), "--hex", str(small)
+    )
     assert code == 0, err
     second = _on_board(other)
     assert second is not None
@@ -135,7 +186,9 @@ async def test_a_new_name_and_a_new_board_under_an_old_one(tmp_path: Path, uno: 
     assert Registry(tmp_path / "registry.db").get("roof-2").key == second.key
 
 
-async def test_a_taken_name_is_refused_before_the_board_is_touched(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_taken_name_is_refused_before_the_board_is_touched(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     await _provision(tmp_path, uno, small)
     before = uno.flash_image.read_bytes()
     code, _, err = await _provision(tmp_path, uno, small)
@@ -150,10 +203,14 @@ async def test_a_taken_name_is_refused_before_the_board_is_touched(tmp_path: Pat
     assert uno.flash_image.read_bytes() == before
 
 
-async def _with_catalogue(patch: str, command: Awaitable[tuple[int, str, str]], tmp_path: Path) -> tuple[int, str, str]:
+async def _with_catalogue(
+    patch: str, command: Awaitable[tuple[int, str, str]], tmp_path: Path
+) -> tuple[int, str, str]:
     """Run a command with another board catalogue: `patch` changes `known`."""
     (tmp_path / "patch").mkdir()
-    (tmp_path / "patch" / "sitecustomize.py").write_text(f"import provisioning.boards as b\nknown = b.catalogue()\n{patch}\n")
+    (tmp_path / "patch" / "sitecustomize.py").write_text(
+        f"import provisioning.boards as b\nknown = b.catalogue()\n{patch}\n"
+    )
     os.environ["PYTHONPATH"] = str(tmp_path / "patch")
     try:
         return await command
@@ -161,12 +218,17 @@ async def _with_catalogue(patch: str, command: Awaitable[tuple[int, str, str]], 
         del os.environ["PYTHONPATH"]
 
 
-async def test_a_wrong_chip_is_said_and_nothing_is_written_or_entered(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_wrong_chip_is_said_and_nothing_is_written_or_entered(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     before = uno.flash_image.read_bytes()
     patch = (
-        "known['mini'] = known['uno'].model_copy(update={'name': 'mini', 'chip': 'm168', 'chip_title': 'ATmega168', 'identity': 0x3D80})"
+        "known['mini'] = known['uno'].model_copy(update={'name': 'mini', 'chip': 'm168',"
+        " 'chip_title': 'ATmega168', 'identity': 0x3D80})"
     )
-    code, _, err = await _with_catalogue(patch, _provision(tmp_path, uno, small, "--board", "mini"), tmp_path)
+    code, _, err = await _with_catalogue(
+        patch, _provision(tmp_path, uno, small, "--board", "mini"), tmp_path
+    )
     assert code == 1
     assert "not an ATmega168" in err
     assert "0x1e950f" in err.lower()
@@ -180,7 +242,9 @@ async def test_a_board_without_power_does_not_answer_and_an_old_entry_stays_as_i
     await _provision(tmp_path, uno, small)
     before = Registry(tmp_path / "registry.db").get("roof-1")
     await uno.power(False)
-    code, _, err = await _onceway(tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(small))
+    code, _, err = await _onceway(
+        tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(small)
+    )
     assert code == 1
     assert "the boot loader does not answer" in err
     assert Registry(tmp_path / "registry.db").get("roof-1") == before
@@ -194,9 +258,13 @@ async def _begun(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_an_interrupted_device_is_taken_up_again_with_its_identity(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_an_interrupted_device_is_taken_up_again_with_its_identity(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     provisioning = asyncio.create_task(_provision(tmp_path, uno, small))
-    await asyncio.wait((provisioning, asyncio.create_task(_begun(tmp_path))), return_when="FIRST_COMPLETED")
+    await asyncio.wait(
+        (provisioning, asyncio.create_task(_begun(tmp_path))), return_when="FIRST_COMPLETED"
+    )
     await uno.cut("tx", 60)  # the power goes while the firmware is being written
     code, _, err = await provisioning
     assert code == 1, err
@@ -209,18 +277,27 @@ async def test_an_interrupted_device_is_taken_up_again_with_its_identity(tmp_pat
     assert Registry(tmp_path / "registry.db").get("roof-1").status == "ready"
 
 
-async def test_a_rename_that_is_killed_is_taken_up_again(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_rename_that_is_killed_is_taken_up_again(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     await _provision(tmp_path, uno, small)
     key = (_on_board(uno) or Identity.create("none")).key
     command = ("device", "rename", "roof-1", "roof-2", "--port", str(uno.port), "--hex", str(small))
     (tmp_path / "scratch").mkdir()
-    environment = os.environ | {"ONCEWAY_REGISTRY": str(tmp_path / "registry.db"), "TMPDIR": str(tmp_path / "scratch")}
-    process = await asyncio.create_subprocess_exec(ONCEWAY, *command, stderr=subprocess.DEVNULL, env=environment)
+    environment = os.environ | {
+        "ONCEWAY_REGISTRY": str(tmp_path / "registry.db"),
+        "TMPDIR": str(tmp_path / "scratch"),
+    }
+    process = await asyncio.create_subprocess_exec(
+        ONCEWAY, *command, stderr=subprocess.DEVNULL, env=environment
+    )
     await _begun(tmp_path)
     process.kill()
     await process.wait()
     assert list((tmp_path / "scratch").iterdir()) == [], "no file with the key stays behind"
-    assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {
+    assert {
+        device.name: device.status for device in Registry(tmp_path / "registry.db").devices()
+    } == {
         "roof-1": "flashing",
         "roof-2": "flashing",
     }
@@ -230,31 +307,44 @@ async def test_a_rename_that_is_killed_is_taken_up_again(tmp_path: Path, uno: Si
     code, _, err = await _onceway(tmp_path, *command)
     assert code == 0, err
     assert _on_board(uno) == Identity("roof-2", key)
-    assert [(device.name, device.status) for device in Registry(tmp_path / "registry.db").devices()] == [("roof-2", "ready")]
+    assert [
+        (device.name, device.status) for device in Registry(tmp_path / "registry.db").devices()
+    ] == [("roof-2", "ready")]
 
 
-async def test_the_board_of_another_device_is_left_alone(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_the_board_of_another_device_is_left_alone(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     await _provision(tmp_path, uno, small)
     before = uno.flash_image.read_bytes()
-    code, _, err = await _onceway(tmp_path, "device", "provision", "roof-2", "--port", str(uno.port), "--hex", str(small))
+    code, _, err = await _onceway(
+        tmp_path, "device", "provision", "roof-2", "--port", str(uno.port), "--hex", str(small)
+    )
     assert code == 1
     assert f"{uno.port}: the board on this port is 'roof-1' (ready)" in err
     assert uno.flash_image.read_bytes() == before
     assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-1"]
 
 
-async def test_a_board_that_does_not_hold_what_was_written_is_not_ready(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_board_that_does_not_hold_what_was_written_is_not_ready(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     image = IntelHex(str(small))
     image.puts(0x7E00, bytes(range(64)))  # where the boot loader is: no program can write there
     image.write_hex_file(str(small))
-    patch = "known['uno'] = known['uno'].model_copy(update={'application_end': 0x8000, 'identity': 0x7F80})"
+    patch = (
+        "known['uno'] = known['uno'].model_copy(update={'application_end': 0x8000, 'identity':"
+        " 0x7F80})"
+    )
     code, _, err = await _with_catalogue(patch, _provision(tmp_path, uno, small), tmp_path)
     assert code == 1
     assert "does not hold what was written, from byte 0x7e00 on" in err
     assert Registry(tmp_path / "registry.db").get("roof-1").status == "flashing"
 
 
-async def test_a_firmware_that_is_too_large_is_said_before_the_board_is_touched(tmp_path: Path, uno: SimulatedBoard) -> None:
+async def test_a_firmware_that_is_too_large_is_said_before_the_board_is_touched(
+    tmp_path: Path, uno: SimulatedBoard
+) -> None:
     large = tmp_path / "large.hex"
     image = IntelHex()
     image.puts(0, bytes(40_000))
@@ -270,12 +360,24 @@ async def test_a_firmware_that_is_too_large_is_said_before_the_board_is_touched(
 async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
     path, events = tmp_path / "registry.db", await uno.subscribe()
     for command in (("add", "roof-1"), ("provision", "roof-1")):
-        code, out, err = await _onceway(tmp_path, "device", *command, "--port", str(uno.port), "--hex", str(small), "--dry-run", "--json")
+        code, out, err = await _onceway(
+            tmp_path,
+            "device",
+            *command,
+            "--port",
+            str(uno.port),
+            "--hex",
+            str(small),
+            "--dry-run",
+            "--json",
+        )
         assert code == 0, err
         assert (json.loads(out)["name"], json.loads(out)["size"]) == ("roof-1", 512)
     boards = tmp_path / "boards.csv"
     boards.write_text(f"name,port\nroof-1,{uno.port}\n")
-    code, out, err = await _onceway(tmp_path, "device", "import", str(boards), "--hex", str(small), "--dry-run")
+    code, out, err = await _onceway(
+        tmp_path, "device", "import", str(boards), "--hex", str(small), "--dry-run"
+    )
     assert (code, out) == (0, f"[1/1] roof-1 on {uno.port}\n"), err
     await uno.power(False)
     seen = []
@@ -287,12 +389,24 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, sm
     assert not path.exists()
     Registry(path).admit("roof-2")
     Registry(path).revoke("roof-2")
-    code, _, err = await _onceway(tmp_path, "device", "flash", "roof-2", "--port", str(uno.port), "--hex", str(small), "--dry-run")
+    code, _, err = await _onceway(
+        tmp_path,
+        "device",
+        "flash",
+        "roof-2",
+        "--port",
+        str(uno.port),
+        "--hex",
+        str(small),
+        "--dry-run",
+    )
     assert code == 1
     assert "was revoked" in err
 
 
-async def test_a_port_that_someone_holds_is_left_alone(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_port_that_someone_holds_is_left_alone(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     holder = os.open(uno.port, os.O_RDWR | os.O_NOCTTY)
     try:
         code, _, err = await _provision(tmp_path, uno, small)
@@ -303,11 +417,14 @@ async def test_a_port_that_someone_holds_is_left_alone(tmp_path: Path, uno: Simu
     assert f"(pid {os.getpid()})" in err
 
 
-async def test_without_avrdude_its_package_is_named(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_without_avrdude_its_package_is_named(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     process = await asyncio.create_subprocess_exec(
-        ONCEWAY, "device", "provision", "roof-1", "--port", str(uno.port), "--hex", str(small), "--registry", str(tmp_path / "r.db"),
+        ONCEWAY, "device", "provision", "roof-1",
+        "--port", str(uno.port), "--hex", str(small), "--registry", str(tmp_path / "r.db"),
         stderr=subprocess.PIPE, env={"PATH": str(tmp_path / "bin")},
     )  # fmt: skip
     _, err = await asyncio.wait_for(process.communicate(), 30)
@@ -315,7 +432,9 @@ async def test_without_avrdude_its_package_is_named(tmp_path: Path, uno: Simulat
     assert b"apt-get install avrdude" in err
 
 
-async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path) -> None:
+async def test_a_list_of_boards_goes_on_where_it_broke_off(
+    tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path
+) -> None:
     boards = tmp_path / "boards.csv"
     boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,/dev/ttyNONE0\n")
     run = ("device", "import", str(boards), "--hex", str(small))
@@ -326,7 +445,12 @@ async def test_a_list_of_boards_goes_on_where_it_broke_off(tmp_path: Path, uno: 
     boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,{other.port}\n")
     code, out, err = await _onceway(tmp_path, *run, "--json")
     assert code == 0, err
-    assert [(row["name"], row["status"]) for row in json.loads(out)] == [("roof-1", "ready"), ("roof-2", "ready")]
+    assert [(row["name"], row["status"]) for row in json.loads(out)] == [
+        ("roof-1", "ready"),
+        ("roof-2", "ready"),
+    ]
     code, out, _ = await _onceway(tmp_path, *run)
     assert (code, out) == (0, "[1/2] roof-1 is ready\n[2/2] roof-2 is ready\n")
-    assert {device.name: device.status for device in Registry(tmp_path / "registry.db").devices()} == {"roof-1": "ready", "roof-2": "ready"}
+    assert {
+        device.name: device.status for device in Registry(tmp_path / "registry.db").devices()
+    } == {"roof-1": "ready", "roof-2": "ready"}

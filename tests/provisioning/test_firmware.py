@@ -1,4 +1,6 @@
-"""Without --hex a job takes the sensor example for its board, and builds it where that can be done."""
+"""Without --hex a job takes the sensor example for its board, and builds it where that can be
+done.
+"""
 
 import json
 import subprocess
@@ -28,7 +30,9 @@ def test_what_is_not_there_is_built(tmp_path: Path) -> None:
 def test_what_cannot_be_built_says_why(tmp_path: Path) -> None:
     (tmp_path / "firmware").mkdir()
     (tmp_path / "firmware" / "Makefile").write_text("%.hex:\n\t@echo no compiler >&2; false\n")
-    with pytest.raises(OncewayError, match=r"firmware: the firmware cannot be built \(no compiler\)"):
+    with pytest.raises(
+        OncewayError, match=r"firmware: the firmware cannot be built \(no compiler\)"
+    ):
         hex_for(board("uno"), tmp_path)
 
 
@@ -37,9 +41,16 @@ def test_an_installed_onceway_looks_under_the_current_folder(tmp_path: Path) -> 
 
 
 def test_the_catalogue_on_the_command_line() -> None:
-    done = subprocess.run([ONCEWAY, "board", "list", "--json"], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [ONCEWAY, "board", "list", "--json"], capture_output=True, text=True, timeout=30, check=True
+    )
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert set(rows) == set(catalogue()) == {"uno", "nano", "nano-old", "mega2560", "pro-mini"}
     nano = rows["nano-old"]
-    assert (nano["chip"], nano["clock"], nano["programmer"], nano["baud"]) == ("m328p", 16_000_000, "arduino", 57_600)
+    assert (nano["chip"], nano["clock"], nano["programmer"], nano["baud"]) == (
+        "m328p",
+        16_000_000,
+        "arduino",
+        57_600,
+    )
     assert all(row["usb"] for row in rows.values())

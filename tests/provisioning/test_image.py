@@ -22,8 +22,13 @@ def test_the_identity_is_patched_in_and_the_firmware_stays(tmp_path: Path) -> No
     firmware, patched = _firmware(tmp_path / "a.hex", 1000), tmp_path / "b.hex"
     identity = Identity.create("roof-1")
     Image(firmware, UNO).write(patched, identity)
-    assert Identity.from_bytes(IntelHex(str(patched)).tobinstr(start=UNO.identity, size=SIZE)) == identity
-    assert IntelHex(str(patched)).tobinstr(start=0, size=1000) == IntelHex(str(firmware)).tobinstr(start=0, size=1000)
+    assert (
+        Identity.from_bytes(IntelHex(str(patched)).tobinstr(start=UNO.identity, size=SIZE))
+        == identity
+    )
+    assert IntelHex(str(patched)).tobinstr(start=0, size=1000) == IntelHex(str(firmware)).tobinstr(
+        start=0, size=1000
+    )
     assert patched.stat().st_mode & 0o077 == 0, "the file holds the key"
 
 
@@ -33,7 +38,9 @@ def test_a_firmware_that_reaches_into_the_identity_page_is_refused(tmp_path: Pat
         Image(_firmware(tmp_path / "b.hex", UNO.identity + 1), UNO)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe\x00", b":00000001FE\n", b":10000000"])
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"\xff\xfe\x00", b":00000001FE\n", b":10000000"]
+)
 def test_what_is_no_hex_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.hex"
     path.write_bytes(content)
@@ -53,7 +60,15 @@ def test_the_identity_page_of_each_board_is_the_last_below_its_boot_loader() -> 
 
 
 @pytest.mark.parametrize("name", ["nano-old", "mega2560", "pro-mini"])
-def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OncewayError, match=rf"build/firmware/{name}/sensor.hex: there is no firmware for .* with the identity page at 0x"):
+    with pytest.raises(
+        OncewayError,
+        match=(
+            rf"build/firmware/{name}/sensor.hex: there is no firmware for .* with the identity page"
+            r" at 0x"
+        ),
+    ):
         Image(board(name).hex_file, board(name))

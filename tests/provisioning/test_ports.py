@@ -1,4 +1,6 @@
-"""What is plugged in; and ports that cannot be used: the error names the port, the reason and the way out."""
+"""What is plugged in; and ports that cannot be used: the error names the port, the reason and the
+way out.
+"""
 
 import grp
 import json
@@ -65,9 +67,12 @@ def test_a_file_is_no_port_and_no_device_but_a_terminal_is_one(tmp_path: Path) -
 )
 def test_a_busy_port_names_its_holder(port: str, hold: str) -> None:
     code = (
-        f"import os, sys; port = os.open({port!r}, os.O_RDWR | os.O_NOCTTY); {hold or 'pass'}; print('held', flush=True); sys.stdin.read()"
+        f"import os, sys; port = os.open({port!r}, os.O_RDWR | os.O_NOCTTY); {hold or 'pass'};"
+        " print('held', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(OncewayError, match=rf"in use by .*\(pid {holder.pid}\)"):
@@ -89,9 +94,14 @@ except OncewayError as error:
     print(error)
 """
     group = grp.getgrgid(os.stat(port).st_gid).gr_name
-    for mode, said in ((0o060, f"you may not open this port. It belongs to the group {group}: run"), (0o000, "Only its owner may")):
+    for mode, said in (
+        (0o060, f"you may not open this port. It belongs to the group {group}: run"),
+        (0o000, "Only its owner may"),
+    ):
         os.chmod(port, mode)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=30
+        )
         assert f"{port}: " in done.stdout, done.stderr
         assert said in done.stdout
 
@@ -112,7 +122,9 @@ def _plugged(name: str, *boards: str) -> Plugged:
     return Plugged(f"/dev/{name}", f"/dev/serial/by-id/usb-{name}", list(boards), "", [])
 
 
-def test_the_only_board_of_a_kind_is_found_by_its_stable_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_board_of_a_kind_is_found_by_its_stable_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     there = [
         _plugged("ttyACM0", "uno"),
         _plugged("ttyUSB0", "nano", "nano-old"),
@@ -121,7 +133,10 @@ def test_the_only_board_of_a_kind_is_found_by_its_stable_name(monkeypatch: pytes
     ]
     monkeypatch.setattr(ports, "plugged", lambda: there)
     assert ports.find(board("uno")) == "/dev/serial/by-id/usb-ttyACM0"
-    with pytest.raises(OncewayError, match="several boards look like Arduino Nano, old boot loader: /dev/ttyUSB0, /dev/ttyUSB1"):
+    with pytest.raises(
+        OncewayError,
+        match="several boards look like Arduino Nano, old boot loader: /dev/ttyUSB0, /dev/ttyUSB1",
+    ):
         ports.find(board("nano-old"))
     with pytest.raises(OncewayError, match="no Arduino Mega 2560 is plugged in"):
         ports.find(board("mega2560"))
@@ -136,6 +151,12 @@ def test_what_is_plugged_in_is_told_by_its_usb_ids(monkeypatch: pytest.MonkeyPat
     assert ports.plugged() == [Plugged("/dev/ttyNONE0", None, looks_like, "USB Serial", [])]
     done = CliRunner().invoke(board_cli.app, ["ports", "--json"])
     (row,) = json.loads(done.output)
-    assert row == {"port": "/dev/ttyNONE0", "stable": None, "boards": looks_like, "description": "USB Serial", "held_by": []}
+    assert row == {
+        "port": "/dev/ttyNONE0",
+        "stable": None,
+        "boards": looks_like,
+        "description": "USB Serial",
+        "held_by": [],
+    }
     done = CliRunner().invoke(board_cli.app, ["ports"])
     assert "nano, nano-old" in done.output

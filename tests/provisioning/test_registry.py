@@ -30,17 +30,28 @@ def test_a_device_is_ready_only_after_it_was_read_back(tmp_path: Path) -> None:
     assert Registry(path).works() == []
 
 
-def test_writing_a_device_again_keeps_its_birthday_and_what_was_known_until_then(tmp_path: Path) -> None:
+def test_writing_a_device_again_keeps_its_birthday_and_what_was_known_until_then(
+    tmp_path: Path,
+) -> None:
     registry = Registry(tmp_path / "registry.db")
-    before = registry.finish(registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0"), "ab" * 32)
+    before = registry.finish(
+        registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0"), "ab" * 32
+    )
     work = registry.begin(Identity("roof-1", bytes(16)), "nano", "/dev/ttyUSB0")
     now = registry.get("roof-1")
-    assert (now.status, now.created, now.firmware, now.board) == ("flashing", before.created, before.firmware, "nano")
+    assert (now.status, now.created, now.firmware, now.board) == (
+        "flashing",
+        before.created,
+        before.firmware,
+        "nano",
+    )
     registry.abandon(work, None)
     assert registry.devices() == [before]
 
 
-def test_what_was_interrupted_before_stays_so_when_the_next_try_does_not_reach_the_board(tmp_path: Path) -> None:
+def test_what_was_interrupted_before_stays_so_when_the_next_try_does_not_reach_the_board(
+    tmp_path: Path,
+) -> None:
     registry = Registry(tmp_path / "registry.db")
     earlier = registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0")
     registry.abandon(registry.begin(earlier.identity, "uno", "/dev/ttyACM1"), earlier)
@@ -52,7 +63,10 @@ def test_a_renamed_device_has_one_row_at_every_moment_that_counts(tmp_path: Path
     old = registry.finish(registry.begin(Identity.create("roof-1"), "uno", "p"), "ab" * 32)
     assert old.key is not None
     work = registry.begin(Identity("roof-2", old.key), "uno", "p", was="roof-1")
-    assert {device.name: device.status for device in registry.devices()} == {"roof-1": "flashing", "roof-2": "flashing"}
+    assert {device.name: device.status for device in registry.devices()} == {
+        "roof-1": "flashing",
+        "roof-2": "flashing",
+    }
     registry.finish(work, "ab" * 32)
     (new,) = registry.devices()
     assert (new.name, new.status, new.key, new.created) == ("roof-2", "ready", old.key, old.created)
@@ -80,7 +94,9 @@ def test_devices_are_admitted_revoked_and_admitted_again(tmp_path: Path) -> None
         registry.admit("a/b")
 
 
-def test_a_device_that_is_revoked_while_it_is_written_is_not_ready_afterwards(tmp_path: Path) -> None:
+def test_a_device_that_is_revoked_while_it_is_written_is_not_ready_afterwards(
+    tmp_path: Path,
+) -> None:
     registry = Registry(tmp_path / "registry.db")
     work = registry.begin(Identity.create("roof-1"), "uno", "p")
     registry.revoke("roof-1")
@@ -94,16 +110,22 @@ def test_a_registry_of_the_first_version_keeps_its_devices(tmp_path: Path) -> No
     with sqlite3.connect(path) as old:
         for statement in _MIGRATIONS[0].split(";"):
             old.execute(statement)
-        rows = [("a", "ready", "2026-01-02"), ("b", "flashing", None), ("c", "revoked", "2026-01-02"), ("d", "flashing", "2026-01-02")]
+        rows = [
+            ("a", "ready", "2026-01-02"),
+            ("b", "flashing", None),
+            ("c", "revoked", "2026-01-02"),
+            ("d", "flashing", "2026-01-02"),
+        ]
         for name, status, flashed in rows:
             old.execute(
-                "INSERT INTO device VALUES (?, 'uno', ?, ?, 'p', NULL, '2026-01-01', ?)", (name, name.encode() * 16, status, flashed)
+                "INSERT INTO device VALUES (?, 'uno', ?, ?, 'p', NULL, '2026-01-01', ?)",
+                (name, name.encode() * 16, status, flashed),
             )
         old.execute("PRAGMA user_version = 1")
     registry = Registry(path)
-    assert [(device.name, device.status, device.key, device.flashed) for device in registry.devices()] == [
-        (name, status, name.encode() * 16, flashed) for name, status, flashed in rows
-    ]
+    assert [
+        (device.name, device.status, device.key, device.flashed) for device in registry.devices()
+    ] == [(name, status, name.encode() * 16, flashed) for name, status, flashed in rows]
     assert [work.name for work in registry.works()] == ["b", "d"]
 
 
@@ -166,13 +188,22 @@ def test_a_registry_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         Registry(path)
 
 
-def test_a_registry_that_another_process_keeps_locked_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_another_process_keeps_locked_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry_module, "_WAIT_S", 0.05)
     registry = Registry(tmp_path / "registry.db")
     other = sqlite3.connect(registry.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    for use in (lambda: registry.admit("roof-1"), registry.devices, lambda: registry.begin(Identity.create("roof-1"), "uno", "p")):
-        with pytest.raises(OncewayError, match=r"registry\.db: the device registry cannot be used \(database is locked\)"):
+    for use in (
+        lambda: registry.admit("roof-1"),
+        registry.devices,
+        lambda: registry.begin(Identity.create("roof-1"), "uno", "p"),
+    ):
+        with pytest.raises(
+            OncewayError,
+            match=r"registry\.db: the device registry cannot be used \(database is locked\)",
+        ):
             use()
     other.close()
 
@@ -191,17 +222,18 @@ def test_a_damaged_registry_is_said(tmp_path: Path) -> None:
 
 def test_many_who_enter_devices_at_once_wait_for_one_another(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from provisioning.identity import Identity; from provisioning.registry import Registry\n"
-        "print(flush=True)\n"
-        "sys.stdin.read()\n"
-        "registry = Registry(Path(sys.argv[1]))\n"
-        "for number in range(5):\n"
-        "    name = f'{sys.argv[2]}-{number}'\n"
-        "    registry.finish(registry.begin(Identity.create(name), 'uno', 'p'), 'ab' * 32)\n"
+        "import sys; from pathlib import Path; from provisioning.identity import Identity; from"
+        " provisioning.registry import Registry\nprint(flush=True)\nsys.stdin.read()\nregistry ="
+        " Registry(Path(sys.argv[1]))\nfor number in range(5):\n    name ="
+        " f'{sys.argv[2]}-{number}'\n    registry.finish(registry.begin(Identity.create(name),"
+        " 'uno', 'p'), 'ab' * 32)\n"
     )
     path = tmp_path / "registry.db"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    many = [subprocess.Popen([sys.executable, "-c", code, str(path), f"board{number}"], **pipes) for number in range(6)]
+    many = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), f"board{number}"], **pipes)
+        for number in range(6)
+    ]
     for process in many:
         assert process.stdout is not None
         process.stdout.readline()

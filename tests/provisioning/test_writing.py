@@ -1,4 +1,6 @@
-"""Which board a job may write, what the registry says at each moment, and how each job is taken up: with a board in memory."""
+"""Which board a job may write, what the registry says at each moment, and how each job is taken up:
+with a board in memory.
+"""
 
 import io
 import sys
@@ -21,7 +23,9 @@ ERASER_SIZE = 2 * len(eeprom._PROGRAM)
 
 
 class Flash:
-    """What avrdude sees of a board. dies: at which stage the next writing ends; wiped: how often its EEPROM was emptied."""
+    """What avrdude sees of a board. dies: at which stage the next writing ends; wiped: how often
+    its EEPROM was emptied.
+    """
 
     def __init__(self) -> None:
         self.content = IntelHex()
@@ -43,7 +47,9 @@ class Flash:
                 self.content.merge(IntelHex(str(image)), overlap="replace")
         self.wiped += IntelHex(str(image)).maxaddr() < ERASER_SIZE
 
-    def read(self, kind: Board, port: str, address: int, length: int, progress: avrdude.Progress) -> bytes:
+    def read(
+        self, kind: Board, port: str, address: int, length: int, progress: avrdude.Progress
+    ) -> bytes:
         return bytes(self.content.tobinstr(start=address, size=length))
 
 
@@ -51,8 +57,12 @@ class Flash:
 def boards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Flash]:
     """Two boards, by port."""
     plugged = {"/dev/a": Flash(), "/dev/b": Flash()}
-    monkeypatch.setattr(avrdude, "write", lambda kind, port, *rest: plugged[port].write(kind, port, *rest))
-    monkeypatch.setattr(avrdude, "read", lambda kind, port, *rest: plugged[port].read(kind, port, *rest))
+    monkeypatch.setattr(
+        avrdude, "write", lambda kind, port, *rest: plugged[port].write(kind, port, *rest)
+    )
+    monkeypatch.setattr(
+        avrdude, "read", lambda kind, port, *rest: plugged[port].read(kind, port, *rest)
+    )
     monkeypatch.setattr(exclusive, "port", lambda path: nullcontext())
     monkeypatch.setattr(ports, "look", lambda port: None)
     monkeypatch.setattr(ports, "check", lambda port: None)
@@ -129,7 +139,9 @@ def test_a_rename_that_does_not_reach_the_board_leaves_all_as_it_was(
     assert registry.devices() == before
 
 
-def test_an_interrupted_replacement_goes_on(registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity) -> None:
+def test_an_interrupted_replacement_goes_on(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
+) -> None:
     boards["/dev/b"].dies = "verify"
     with pytest.raises(OncewayError, match="fell silent"):
         _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
@@ -145,7 +157,12 @@ def test_the_board_that_was_replaced_is_no_longer_that_device(
     registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
 ) -> None:
     _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
-    with pytest.raises(OncewayError, match="/dev/a: the board on this port had the name 'roof-1' before another board took it over"):
+    with pytest.raises(
+        OncewayError,
+        match=(
+            "/dev/a: the board on this port had the name 'roof-1' before another board took it over"
+        ),
+    ):
         _write(registry, plans.flash(registry, "roof-1"), firmware, "/dev/a")
     _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/a")
     assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}
@@ -177,9 +194,14 @@ def test_a_bare_board_is_not_taken_for_a_device_that_was_written(
         _write(registry, plans.flash(registry, "roof-1"), firmware, "/dev/b")
 
 
-def test_a_board_of_a_revoked_device_is_free(registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity) -> None:
+def test_a_board_of_a_revoked_device_is_free(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
+) -> None:
     registry.revoke("roof-1")
-    for plan in (lambda: plans.flash(registry, "roof-1"), lambda: plans.rename(registry, "roof-1", "roof-2")):
+    for plan in (
+        lambda: plans.flash(registry, "roof-1"),
+        lambda: plans.rename(registry, "roof-1", "roof-2"),
+    ):
         with pytest.raises(OncewayError, match="was revoked"):
             plan()
     _write(registry, plans.provision(registry, "roof-2"), firmware)
@@ -187,19 +209,26 @@ def test_a_board_of_a_revoked_device_is_free(registry: Registry, boards: dict[st
     assert boards["/dev/a"].wiped == 1
 
 
-def test_an_admitted_device_keeps_the_key_that_its_board_has(registry: Registry, boards: dict[str, Flash], firmware: Path) -> None:
+def test_an_admitted_device_keeps_the_key_that_its_board_has(
+    registry: Registry, boards: dict[str, Flash], firmware: Path
+) -> None:
     made_elsewhere = Identity.create("roof-1")
     boards["/dev/a"].content.puts(UNO.identity, made_elsewhere.to_bytes())
     registry.admit("roof-1")
     _write(registry, plans.flash(registry, "roof-1"), firmware)
-    assert (registry.get("roof-1").key, registry.get("roof-1").status) == (made_elsewhere.key, "ready")
+    assert (registry.get("roof-1").key, registry.get("roof-1").status) == (
+        made_elsewhere.key,
+        "ready",
+    )
     assert boards["/dev/a"].wiped == 0
     registry.admit("roof-2")
     with pytest.raises(OncewayError, match="carries no identity"):
         _write(registry, plans.flash(registry, "roof-2"), firmware, "/dev/b")
 
 
-def test_a_board_that_does_not_greet_is_not_entered_until_it_does(registry: Registry, boards: dict[str, Flash], firmware: Path) -> None:
+def test_a_board_that_does_not_greet_is_not_entered_until_it_does(
+    registry: Registry, boards: dict[str, Flash], firmware: Path
+) -> None:
     def silent() -> None:
         raise OncewayError("no greeting came")
 
@@ -213,9 +242,13 @@ def test_a_board_that_does_not_greet_is_not_entered_until_it_does(registry: Regi
     assert boards["/dev/a"].identity == carried
 
 
-def test_a_name_is_written_by_one_command_at_a_time(registry: Registry, boards: dict[str, Flash], firmware: Path) -> None:
+def test_a_name_is_written_by_one_command_at_a_time(
+    registry: Registry, boards: dict[str, Flash], firmware: Path
+) -> None:
     def meanwhile() -> None:
-        with pytest.raises(OncewayError, match="another `onceway device` command is writing to 'roof-1'"):
+        with pytest.raises(
+            OncewayError, match="another `onceway device` command is writing to 'roof-1'"
+        ):
             _write(registry, plans.provision(registry, "roof-1"), firmware, "/dev/b")
         assert boards["/dev/b"].identity is None, "the other board was not touched"
         _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/b")
@@ -228,7 +261,9 @@ def test_a_name_is_written_by_one_command_at_a_time(registry: Registry, boards: 
 def test_a_name_that_was_taken_since_the_plan_was_made_is_not_taken_again(
     registry: Registry, boards: dict[str, Flash], firmware: Path
 ) -> None:
-    """Two boards would have it: whoever gives it builds the firmware first, or answers a question."""
+    """Two boards would have it: whoever gives it builds the firmware first, or answers a
+    question.
+    """
     late = plans.provision(registry, "roof-1")
     _write(registry, plans.provision(registry, "roof-1"), firmware, "/dev/a")
     entered = registry.get("roof-1")
@@ -258,14 +293,25 @@ def test_at_a_terminal_a_device_is_not_replaced_by_itself_without_a_question(
     monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
     said = io.StringIO()
     monkeypatch.setattr(sys, "stdout", said)
-    command = ["replace", "roof-1", "--port", port, "--hex", str(firmware), "--registry", str(registry.path)]
+    command = [
+        "replace",
+        "roof-1",
+        "--port",
+        port,
+        "--hex",
+        str(firmware),
+        "--registry",
+        str(registry.path),
+    ]
     with suppress(SystemExit):
         cli.app(command)
     assert ("'roof-1' itself" in said.getvalue()) == asked
     assert (registry.get("roof-1").key != roof_1.key) == goes_on
 
 
-def test_a_wipe_that_is_interrupted_is_done_again(registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity) -> None:
+def test_a_wipe_that_is_interrupted_is_done_again(
+    registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
+) -> None:
     registry.revoke("roof-1")
     boards["/dev/a"].dies = "verify"
     with pytest.raises(OncewayError, match="fell silent"):

@@ -16,7 +16,9 @@ START_S = 30
 
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that nobody listens on."""
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+    with socket.create_server(
+        (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+    ) as taken:
         return int(taken.getsockname()[1])
 
 
@@ -65,7 +67,9 @@ class GatewayProcess:
         return code
 
 
-async def start(*arguments: str, env: dict[str, str] | None = None, program: tuple[str, ...] = ("-m", "gateway")) -> GatewayProcess:
+async def start(
+    *arguments: str, env: dict[str, str] | None = None, program: tuple[str, ...] = ("-m", "gateway")
+) -> GatewayProcess:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *program, "gateway", "run", *arguments),
         stderr=asyncio.subprocess.PIPE,
@@ -76,9 +80,13 @@ async def start(*arguments: str, env: dict[str, str] | None = None, program: tup
 
 
 @asynccontextmanager
-async def gateway(data: Path, *arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[GatewayProcess]:
+async def gateway(
+    data: Path, *arguments: str, env: dict[str, str] | None = None
+) -> AsyncIterator[GatewayProcess]:
     """A gateway on a free port, ended when the block ends."""
-    running = await start(*(arguments or ("--listen", "127.0.0.1:0", "--anonymous", "--data", str(data))), env=env)
+    running = await start(
+        *(arguments or ("--listen", "127.0.0.1:0", "--anonymous", "--data", str(data))), env=env
+    )
     try:
         await running.ready()
         yield running

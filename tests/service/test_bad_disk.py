@@ -1,4 +1,6 @@
-"""Disks that misbehave: nothing is acknowledged that is not on them, and the service goes on when they recover."""
+"""Disks that misbehave: nothing is acknowledged that is not on them, and the service goes on when
+they recover.
+"""
 
 import asyncio
 import signal
@@ -43,7 +45,9 @@ def faulty(library: Path, plan: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("fault", ["eio", "enospc"])
-async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afterwards(tmp_path: Path, library: Path, fault: str) -> None:
+async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afterwards(
+    tmp_path: Path, library: Path, fault: str
+) -> None:
     plan = tmp_path / "plan"
     async with gateway(tmp_path / "data", env=faulty(library, plan)) as running:
         async with client(running.port, "subscriber", expiry=1000) as subscriber:
@@ -61,13 +65,20 @@ async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afte
             await stuck
             await publisher.publish("t", "after", qos=2)
         async with client(running.port, "subscriber", expiry=1000) as subscriber:
-            assert [message.payload for message in await collect(subscriber, 3)] == [b"before", b"meanwhile", b"after"]
+            assert [message.payload for message in await collect(subscriber, 3)] == [
+                b"before",
+                b"meanwhile",
+                b"after",
+            ]
         assert await running.end() == 0
 
 
 async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Path) -> None:
     plan = tmp_path / "plan"
-    async with gateway(tmp_path / "data", env=faulty(library, plan)) as running, wire(running.port, Connect("c")) as publisher:
+    async with (
+        gateway(tmp_path / "data", env=faulty(library, plan)) as running,
+        wire(running.port, Connect("c")) as publisher,
+    ):
         plan.write_text("eio")
         publisher.send(Publish("t", b"lost", 1, 7))
         await running.logged("the store takes no data")
@@ -75,8 +86,12 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
         assert (await publisher.take(Disconnect)).reason == ReasonCode.SERVER_SHUTTING_DOWN
 
 
-async def test_what_the_log_holds_is_written_anew_before_it_is_believed(tmp_path: Path, recorder: Path) -> None:
-    """After a failed fsync the log can be read, though the disk never got it; a restart must not answer for it before it is there."""
+async def test_what_the_log_holds_is_written_anew_before_it_is_believed(
+    tmp_path: Path, recorder: Path
+) -> None:
+    """After a failed fsync the log can be read, though the disk never got it; a restart must not
+    answer for it before it is there.
+    """
     async with gateway(tmp_path) as running, wire(running.port, Connect("c")) as publisher:
         publisher.send(Publish("t", b"x", 1, 7))
         await publisher.take(Puback)
@@ -84,7 +99,9 @@ async def test_what_the_log_holds_is_written_anew_before_it_is_believed(tmp_path
     left = (tmp_path / "gateway.db-wal").read_bytes()
     assert left
     record = tmp_path / "record"
-    async with gateway(tmp_path, env={"LD_PRELOAD": str(recorder), "ONCEWAY_RECORD": str(record)}) as running:
+    async with gateway(
+        tmp_path, env={"LD_PRELOAD": str(recorder), "ONCEWAY_RECORD": str(record)}
+    ) as running:
         await running.end(signal.SIGKILL)
     written = bytearray(len(left))
     for note in read_notes(record):
@@ -95,20 +112,31 @@ async def test_what_the_log_holds_is_written_anew_before_it_is_believed(tmp_path
     assert written == left
 
 
-async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(tmp_path: Path, library: Path) -> None:
+async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(
+    tmp_path: Path, library: Path
+) -> None:
     async with gateway(tmp_path / "data") as running, wire(running.port, Connect("c")) as publisher:
         publisher.send(Publish("t", b"x", 1, 7))
         await publisher.take(Puback)
         await running.end(signal.SIGKILL)
     plan = tmp_path / "plan"
     plan.write_text("eio")
-    refused = await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(tmp_path / "data"), env=faulty(library, plan))
+    refused = await start(
+        "--listen",
+        "127.0.0.1:0",
+        "--anonymous",
+        "--data",
+        str(tmp_path / "data"),
+        env=faulty(library, plan),
+    )
     _, error = await asyncio.wait_for(refused.process.communicate(), 20)
     assert refused.process.returncode == 3
     assert "the disk does not take the store's log (Input/output error)" in error.decode()
 
 
-def test_a_disk_that_is_full_when_the_store_is_read_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_when_the_store_is_read_is_not_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def recover(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 

@@ -1,4 +1,6 @@
-"""Clients that people use, side by side: mosquitto's, paho, aiohttp's WebSocket; over every way in."""
+"""Clients that people use, side by side: mosquitto's, paho, aiohttp's WebSocket; over every way
+in.
+"""
 
 import asyncio
 import shutil
@@ -34,7 +36,10 @@ def configured(folder: Path, *parts: str) -> tuple[Path, str, str]:
 async def run(*arguments: str) -> tuple[int | None, str]:
     """Exit code and output."""
     process = await asyncio.create_subprocess_exec(
-        *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), 20)
@@ -46,14 +51,19 @@ async def run(*arguments: str) -> tuple[int | None, str]:
 
 
 async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Path) -> None:
-    """mosquitto_sub hears mosquitto_pub, over IPv4, IPv6 and TLS, and paho over WebSocket, each in each version. It was away meanwhile."""
+    """mosquitto_sub hears mosquitto_pub, over IPv4, IPv6 and TLS, and paho over WebSocket, each in
+    each version. It was away meanwhile.
+    """
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
     v4, v6, tls, web = free_port(), free_port("::1"), free_port(), free_port()
     parts = (
         f'[[listener]]\nbind = "127.0.0.1:{v4}"\n',
         f'[[listener]]\nbind = "[::1]:{v6}"\n',
-        f'[[listener]]\nbind = "127.0.0.1:{tls}"\ntls = {{ certificate = "{certificate}", key = "{key}" }}\n',
+        (
+            f'[[listener]]\nbind = "127.0.0.1:{tls}"\ntls = {{ certificate = "{certificate}", key ='
+            f' "{key}" }}\n'
+        ),
         f'[[listener]]\ntype = "websocket"\nbind = "127.0.0.1:{web}"\n',
     )
     async with gateway(*configured(tmp_path, *parts)) as running:
@@ -62,19 +72,52 @@ async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Pat
             "ipv6": ("-h", "::1", "-p", str(v6)),
             "tls": ("-h", "127.0.0.1", "-p", str(tls), "--cafile", str(authority.path)),
         }
-        expected = {f"{way} {version} {qos}" for way in (*ways, "websocket") for version in VERSIONS for qos in (1, 2)}
+        expected = {
+            f"{way} {version} {qos}"
+            for way in (*ways, "websocket")
+            for version in VERSIONS
+            for qos in (1, 2)
+        }
         listeners = []
         for version, way in zip(VERSIONS, ways, strict=True):
             expiry = ("-x", "100") if version == "mqttv5" else ()
-            listeners.append(("mosquitto_sub", *ways[way], "-V", version, "-i", version, "-c", "-q", "2", "-t", "t/#", *expiry))
+            listeners.append(
+                (
+                    "mosquitto_sub",
+                    *ways[way],
+                    "-V",
+                    version,
+                    "-i",
+                    version,
+                    "-c",
+                    "-q",
+                    "2",
+                    "-t",
+                    "t/#",
+                    *expiry,
+                )
+            )
         for listener in listeners:
             assert await run(*listener, "-E") == (0, "")
         for way, where in ways.items():
             for version in VERSIONS:
                 for qos in (0, 1, 2):
                     message = f"{way} {version} {qos}"
-                    assert await run("mosquitto_pub", *where, "-V", version, "-t", "t/x", "-m", message, "-q", str(qos)) == (0, "")
-        for version, protocol in zip(VERSIONS, (paho.MQTTv31, paho.MQTTv311, paho.MQTTv5), strict=True):
+                    assert await run(
+                        "mosquitto_pub",
+                        *where,
+                        "-V",
+                        version,
+                        "-t",
+                        "t/x",
+                        "-m",
+                        message,
+                        "-q",
+                        str(qos),
+                    ) == (0, "")
+        for version, protocol in zip(
+            VERSIONS, (paho.MQTTv31, paho.MQTTv311, paho.MQTTv5), strict=True
+        ):
             await asyncio.to_thread(over_websocket, web, protocol, version)
         for listener in listeners:
             code, heard = await run(*listener, "-C", str(len(expected)), "-W", "10")
@@ -84,7 +127,12 @@ async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Pat
 
 def over_websocket(port: int, protocol: int, version: str) -> None:
     """Publish at each QoS with paho over WebSocket."""
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=protocol, transport="websockets", client_id=f"web-{version}")
+    client = paho.Client(
+        paho.CallbackAPIVersion.VERSION2,
+        protocol=protocol,
+        transport="websockets",
+        client_id=f"web-{version}",
+    )
     client.ws_set_options("/mqtt")
     client.connect("127.0.0.1", port)
     client.loop_start()
@@ -94,28 +142,51 @@ def over_websocket(port: int, protocol: int, version: str) -> None:
     client.loop_stop()
 
 
-@pytest.mark.parametrize(("option", "taken"), [("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)])
+@pytest.mark.parametrize(
+    ("option", "taken"), [("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)]
+)
 async def test_tls_1_2_and_up(tmp_path: Path, option: str, taken: bool) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
-    tls = f'[[listener]]\nbind = "127.0.0.1:0"\ntls = {{ certificate = "{certificate}", key = "{key}" }}\n'
+    tls = (
+        f'[[listener]]\nbind = "127.0.0.1:0"\ntls = {{ certificate = "{certificate}", key = "{key}"'
+        " }\n"
+    )
     async with gateway(*configured(tmp_path, tls)) as running:
-        arguments = ("s_client", "-connect", f"127.0.0.1:{running.port}", option, "-cipher", "DEFAULT@SECLEVEL=0", "-brief")
+        arguments = (
+            "s_client",
+            "-connect",
+            f"127.0.0.1:{running.port}",
+            option,
+            "-cipher",
+            "DEFAULT@SECLEVEL=0",
+            "-brief",
+        )
         _, said = await run("openssl", *arguments)
         assert ("CONNECTION ESTABLISHED" in said) is taken, said
         assert await running.end() == 0
 
 
-async def test_a_client_certificate_is_wanted_where_it_is_required_and_names_the_user(tmp_path: Path) -> None:
+async def test_a_client_certificate_is_wanted_where_it_is_required_and_names_the_user(
+    tmp_path: Path,
+) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
     mine, my_key = authority.issue("alice")
-    files = f'certificate = "{certificate}", key = "{key}", client_ca = "{authority.path}", client_required = true'
+    files = (
+        f'certificate = "{certificate}", key = "{key}", client_ca = "{authority.path}",'
+        " client_required = true"
+    )
     acl = '[[acl]]\nusers = ["alice"]\nwrite = ["from/%u"]\n'
-    async with gateway(*configured(tmp_path, f'[[listener]]\nbind = "127.0.0.1:0"\ntls = {{ {files} }}\n', acl)) as running:
+    async with gateway(
+        *configured(tmp_path, f'[[listener]]\nbind = "127.0.0.1:0"\ntls = {{ {files} }}\n', acl)
+    ) as running:
         where = ("-h", "127.0.0.1", "-p", str(running.port), "--cafile", str(authority.path))
         pub = ("mosquitto_pub", *where, "-V", "mqttv5", "-q", "1", "-m", "x")
-        assert await run(*pub, "--cert", str(mine), "--key", str(my_key), "-t", "from/alice") == (0, "")
+        assert await run(*pub, "--cert", str(mine), "--key", str(my_key), "-t", "from/alice") == (
+            0,
+            "",
+        )
         code, said = await run(*pub, "--cert", str(mine), "--key", str(my_key), "-t", "from/bob")
         assert "Not authorized" in said
         code, said = await run(*pub, "-t", "from/alice")
@@ -129,13 +200,25 @@ async def test_systemd_socket_activation(tmp_path: Path) -> None:
     activate = shutil.which("systemd-socket-activate")
     assert activate, "Debian's package systemd has it"
     process = await asyncio.create_subprocess_exec(
-        *(activate, "-l", f"127.0.0.1:{port}", "--fdname=mqtt", sys.executable, "-m", "gateway", "gateway", "run", *arguments),
+        *(
+            activate,
+            "-l",
+            f"127.0.0.1:{port}",
+            "--fdname=mqtt",
+            sys.executable,
+            "-m",
+            "gateway",
+            "gateway",
+            "run",
+            *arguments,
+        ),
         stderr=asyncio.subprocess.PIPE,
     )
     running = GatewayProcess(process)
     try:
         assert process.stderr is not None
-        await asyncio.wait_for(process.stderr.readline(), 10)  # "Listening on …": the first connection starts the gateway
+        # "Listening on …": the first connection starts the gateway
+        await asyncio.wait_for(process.stderr.readline(), 10)
         async with wire(port, Connect("c")) as client:
             client.send(Publish("t", b"x", 1, 1))
             assert (await client.take(Puback)).reason == R.SUCCESS
@@ -146,10 +229,17 @@ async def test_systemd_socket_activation(tmp_path: Path) -> None:
             await running.end(signal.SIGKILL)
 
 
-async def test_a_thousand_half_open_connections_disturb_nobody_and_are_gone_in_time(tmp_path: Path) -> None:
-    parts = '[[listener]]\nbind = "127.0.0.1:0"\n', "[limits]\nconnect_timeout_s = 3\nconnections = 2000\n"
+async def test_a_thousand_half_open_connections_disturb_nobody_and_are_gone_in_time(
+    tmp_path: Path,
+) -> None:
+    parts = (
+        '[[listener]]\nbind = "127.0.0.1:0"\n',
+        "[limits]\nconnect_timeout_s = 3\nconnections = 2000\n",
+    )
     async with gateway(*configured(tmp_path, *parts)) as running:
-        streams = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", running.port) for _ in range(1000)))
+        streams = await asyncio.gather(
+            *(asyncio.open_connection("127.0.0.1", running.port) for _ in range(1000))
+        )
         streams[0][1].write(b"\x10\xff")  # a CONNECT that goes no further, too
         loop = asyncio.get_running_loop()
         slowest = 0.0
@@ -160,7 +250,9 @@ async def test_a_thousand_half_open_connections_disturb_nobody_and_are_gone_in_t
                 await client.take(Puback)
                 slowest = max(slowest, loop.time() - start)
             assert slowest < 1
-            ends = await asyncio.wait_for(asyncio.gather(*(reader.read() for reader, _ in streams)), 15)
+            ends = await asyncio.wait_for(
+                asyncio.gather(*(reader.read() for reader, _ in streams)), 15
+            )
             assert set(ends) == {b""}
             client.send(Publish("t", b"x", 1, 101))
             await client.take(Puback)
@@ -186,9 +278,17 @@ async def test_packets_that_come_byte_by_byte_are_taken(tmp_path: Path, version:
         assert await running.end() == 0
 
 
-@pytest.mark.parametrize(("qos", "bound"), [(1, "max_bytes = 20_000"), (2, "max_bytes = 20_000"), (2, "max_share = {:.20f}")])
-async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_acknowledged(tmp_path: Path, qos: int, bound: str) -> None:
-    parts = '[[listener]]\nbind = "127.0.0.1:0"\n', f"[spool]\n{bound.format(20_000 / shutil.disk_usage(tmp_path).total)}\n"
+@pytest.mark.parametrize(
+    ("qos", "bound"),
+    [(1, "max_bytes = 20_000"), (2, "max_bytes = 20_000"), (2, "max_share = {:.20f}")],
+)
+async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, qos: int, bound: str
+) -> None:
+    parts = (
+        '[[listener]]\nbind = "127.0.0.1:0"\n',
+        f"[spool]\n{bound.format(20_000 / shutil.disk_usage(tmp_path).total)}\n",
+    )
     async with gateway(*configured(tmp_path, *parts)) as running:
         acknowledged = await asyncio.to_thread(publish_until_closed, running.port, qos)
         assert await running.end() == 0
@@ -203,7 +303,9 @@ def publish_until_closed(port: int, qos: int) -> set[int]:
     closed = threading.Event()
     acknowledged: set[int] = set()
     numbers: dict[int, int] = {}
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv311, client_id="c", clean_session=False)
+    client = paho.Client(
+        paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv311, client_id="c", clean_session=False
+    )
     client.max_inflight_messages_set(100)
     client.on_disconnect = lambda *_: closed.set()
     client.on_publish = lambda client, userdata, mid, *_: acknowledged.add(mid)
@@ -217,9 +319,15 @@ def publish_until_closed(port: int, qos: int) -> set[int]:
 
 @pytest.mark.parametrize(
     ("full", "left"),
-    [("end the session", []), ("drop the oldest", list(range(6, 16))), ("refuse the publisher", list(range(1, 11)))],
+    [
+        ("end the session", []),
+        ("drop the oldest", list(range(6, 16))),
+        ("refuse the publisher", list(range(1, 11))),
+    ],
 )
-async def test_what_a_full_queue_costs_stands_in_the_configuration(tmp_path: Path, full: str, left: list[int]) -> None:
+async def test_what_a_full_queue_costs_stands_in_the_configuration(
+    tmp_path: Path, full: str, left: list[int]
+) -> None:
     parts = (
         '[[listener]]\nbind = "127.0.0.1:0"\n',
         "[limits]\nqueue_messages = 10\n",
@@ -240,21 +348,51 @@ async def test_what_a_full_queue_costs_stands_in_the_configuration(tmp_path: Pat
         assert (await back.take(Connack)).session_present is bool(left)
         assert [int((await back.take(Publish)).payload) for _ in left] == left
         back.writer.close()
-        assert (any("queue is full" in line for line in running.log)) is (full != "refuse the publisher")
+        assert (any("queue is full" in line for line in running.log)) is (
+            full != "refuse the publisher"
+        )
         assert await running.end() == 0
 
 
 @pytest.mark.parametrize("keep", [True, False])
-async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_says_so(tmp_path: Path, keep: bool) -> None:
+async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_says_so(
+    tmp_path: Path, keep: bool
+) -> None:
     queue = f'[[queue]]\nclients = "sleepy*"\nqos_0 = {str(keep).lower()}\n'
-    async with gateway(*configured(tmp_path, '[[listener]]\nbind = "127.0.0.1:0"\n', queue)) as running:
-        sub = ("mosquitto_sub", "-p", str(running.port), "-i", "sleepy-1", "-c", "-q", "1", "-t", "t")
+    async with gateway(
+        *configured(tmp_path, '[[listener]]\nbind = "127.0.0.1:0"\n', queue)
+    ) as running:
+        sub = (
+            "mosquitto_sub",
+            "-p",
+            str(running.port),
+            "-i",
+            "sleepy-1",
+            "-c",
+            "-q",
+            "1",
+            "-t",
+            "t",
+        )
         assert await run(*sub, "-E") == (0, "")
         for number in range(4):
-            pub = ("mosquitto_pub", "-p", str(running.port), "-t", "t", "-m", str(number), "-q", str(number % 2))
+            pub = (
+                "mosquitto_pub",
+                "-p",
+                str(running.port),
+                "-t",
+                "t",
+                "-m",
+                str(number),
+                "-q",
+                str(number % 2),
+            )
             assert await run(*pub) == (0, "")
         expected = ["0", "1", "2", "3"] if keep else ["1", "3"]
-        assert await run(*sub, "-C", str(len(expected)), "-W", "5") == (0, "\n".join([*expected, ""]))
+        assert await run(*sub, "-C", str(len(expected)), "-W", "5") == (
+            0,
+            "\n".join([*expected, ""]),
+        )
         assert await run(*sub, "-W", "1") == (27, "Timed out\n"), "nothing comes twice"
         assert await running.end() == 0
 
@@ -262,14 +400,20 @@ async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_say
 @pytest.mark.parametrize(
     ("limits", "refused_from", "reasons"),
     [
-        ("connects_per_s = 1", 10, (R.CONNECTION_RATE_EXCEEDED, R.SERVER_UNAVAILABLE, R.SERVER_UNAVAILABLE)),
+        (
+            "connects_per_s = 1",
+            10,
+            (R.CONNECTION_RATE_EXCEEDED, R.SERVER_UNAVAILABLE, R.SERVER_UNAVAILABLE),
+        ),
         ("connections = 4", 4, (R.QUOTA_EXCEEDED, R.SERVER_UNAVAILABLE, R.SERVER_UNAVAILABLE)),
     ],
 )
 async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
     tmp_path: Path, limits: str, refused_from: int, reasons: tuple[R, ...]
 ) -> None:
-    async with gateway(*configured(tmp_path, '[[listener]]\nbind = "127.0.0.1:0"\n', f"[limits]\n{limits}\n")) as running:
+    async with gateway(
+        *configured(tmp_path, '[[listener]]\nbind = "127.0.0.1:0"\n', f"[limits]\n{limits}\n")
+    ) as running:
         clients: list[Wire] = []
 
         async def answer(version: Version) -> int:
@@ -279,7 +423,9 @@ async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
             return (await client.take(Connack)).reason
 
         assert [await answer(Version.V5) for _ in range(refused_from)] == [R.SUCCESS] * refused_from
-        for version, reason in zip((Version.V5, Version.V3_1_1, Version.V3_1), reasons, strict=True):
+        for version, reason in zip(
+            (Version.V5, Version.V3_1_1, Version.V3_1), reasons, strict=True
+        ):
             for _ in range(5):  # a second may go by, and let one more in
                 found = await answer(version)
                 if found != R.SUCCESS:
@@ -291,19 +437,45 @@ async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
         assert await running.end() == 0
 
 
-async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_why(tmp_path: Path) -> None:
+async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_why(
+    tmp_path: Path,
+) -> None:
     port = free_port()
-    async with gateway(*configured(tmp_path, f'[[listener]]\nbind = ":{port}"\n[[listener]]\nbind = "127.0.0.1:0"\n')) as running:
+    async with gateway(
+        *configured(
+            tmp_path, f'[[listener]]\nbind = ":{port}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        )
+    ) as running:
         await running.logged(f":{port}: nobody can connect")
-        code, said = await run("mosquitto_pub", "-p", str(port), "-V", "mqttv5", "-t", "t", "-m", "x", "-q", "1")
+        code, said = await run(
+            "mosquitto_pub", "-p", str(port), "-V", "mqttv5", "-t", "t", "-m", "x", "-q", "1"
+        )
         assert code != 0
         assert "not authorised" in said.lower() or "not authorized" in said.lower()
-        assert await run("mosquitto_pub", "-p", str(running.port), "-t", "t", "-m", "x", "-q", "1") == (0, "")
+        assert await run(
+            "mosquitto_pub", "-p", str(running.port), "-t", "t", "-m", "x", "-q", "1"
+        ) == (0, "")
         Users(tmp_path / "data" / "users").add("alice", "right")
         running.process.send_signal(signal.SIGHUP)
         await running.logged("read again")
-        assert await run("mosquitto_pub", "-p", str(port), "-t", "t", "-m", "x", "-q", "1", "-u", "alice", "-P", "right") == (0, "")
+        assert await run(
+            "mosquitto_pub",
+            "-p",
+            str(port),
+            "-t",
+            "t",
+            "-m",
+            "x",
+            "-q",
+            "1",
+            "-u",
+            "alice",
+            "-P",
+            "right",
+        ) == (0, "")
         for where in (port, running.port):
-            code, said = await run("mosquitto_pub", "-p", str(where), "-t", "t", "-m", "x", "-q", "1")
+            code, said = await run(
+                "mosquitto_pub", "-p", str(where), "-t", "t", "-m", "x", "-q", "1"
+            )
             assert code != 0
         assert await running.end() == 0

@@ -1,4 +1,6 @@
-"""`onceway session`, `retained` and `gateway status`, with a gateway and without one; and what else may come in on the control socket."""
+"""`onceway session`, `retained` and `gateway status`, with a gateway and without one; and what else
+may come in on the control socket.
+"""
 
 import asyncio
 import json
@@ -23,7 +25,18 @@ from gateway.broker.recovered import Recovered
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.lock import Locked, ProcessLock
-from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription, Version, Will
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+    Will,
+)
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service import control, retained_cli, session_cli
@@ -70,18 +83,34 @@ async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) ->
             client.send(Publish("t/1", b"four", 1, 1))
             await client.take(Puback)
             live = {row["client"]: row for row in await session("list", *data)}
-            assert (live[ODD]["connected"], live[ODD]["version"], live[ODD]["expiry_s"]) == (True, "5.0", 600)
+            assert (live[ODD]["connected"], live[ODD]["version"], live[ODD]["expiry_s"]) == (
+                True,
+                "5.0",
+                600,
+            )
             assert live[ODD]["address"].startswith("127.0.0.1:")
-            assert (live["away"]["connected"], live["away"]["address"], live["away"]["expiry_s"]) == (False, None, None)
+            assert (
+                live["away"]["connected"],
+                live["away"]["address"],
+                live["away"]["expiry_s"],
+            ) == (False, None, None)
             assert (live["away"]["queued"], live["away"]["subscriptions"]) == (1, 1)
             shown = await session("show", "away", *data)
             assert shown["subscriptions"] == [
-                {"topic_filter": "t/#", "qos": 1, "no_local": False, "retain_as_published": False, "identifier": None}
+                {
+                    "topic_filter": "t/#",
+                    "qos": 1,
+                    "no_local": False,
+                    "retain_as_published": False,
+                    "identifier": None,
+                }
             ]
             text = await asyncio.to_thread(run, "session", "list", *data)
             assert len(text.splitlines()) == 2
             assert "dash\\x0a\\x1b[2Jboard  connected from 127.0.0.1:" in text
-            assert "subscription   t/#  QoS 1" in await asyncio.to_thread(run, "session", "show", "away", *data)
+            assert "subscription   t/#  QoS 1" in await asyncio.to_thread(
+                run, "session", "show", "away", *data
+            )
         await running.end()
     stored = {row["client"]: row for row in await session("list", *data)}
     assert stored.keys() == live.keys()
@@ -95,7 +124,10 @@ async def test_ending_a_session_tells_its_client_and_leaves_nothing_of_it(tmp_pa
     async with gateway(tmp_path) as running, wire(running.port, Connect("watcher")) as watcher:
         watcher.send(Subscribe(1, [Subscription("wills/#", 0)]))
         await watcher.take(Suback)
-        async with wire(running.port, Connect("c1", clean_start=False, properties=KEPT, will=Will("wills/c1", b"gone", 0))) as client:
+        async with wire(
+            running.port,
+            Connect("c1", clean_start=False, properties=KEPT, will=Will("wills/c1", b"gone", 0)),
+        ) as client:
             client.send(Subscribe(1, [Subscription("t", 1)]))
             await client.take(Suback)
             assert await session("end", "c1", *data) == {"client": "c1", "ended": True}
@@ -114,7 +146,9 @@ async def test_ending_a_session_tells_its_client_and_leaves_nothing_of_it(tmp_pa
         again.writer.close()
 
 
-async def test_the_answer_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_answer_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entered, let_go = threading.Event(), threading.Event()
 
     def slowly(database: sqlite3.Connection, commit: Commit) -> float:
@@ -158,13 +192,18 @@ async def test_retained_messages_are_listed_while_the_gateway_runs(tmp_path: Pat
         await client.take(Puback)
         arguments = ("retained", "list", "--data", str(tmp_path))
         found = json.loads(await asyncio.to_thread(run, *arguments, "--json"))
-        assert found == [{"topic": "a\x85b", "client": "p", "qos": 1, "bytes": 4, "expires_s": None}]
+        assert found == [
+            {"topic": "a\x85b", "client": "p", "qos": 1, "bytes": 4, "expires_s": None}
+        ]
         assert await asyncio.to_thread(run, *arguments) == "a\\x85b  QoS 1, 4 bytes from p\n"
 
 
 async def test_status_says_what_is_wrong_and_so_does_its_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
-    text = f'[gateway]\ndata = "{tmp_path}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport = "{tmp_path}/none"\n'
+    text = (
+        f'[gateway]\ndata = "{tmp_path}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport'
+        f' = "{tmp_path}/none"\n'
+    )
     await asyncio.to_thread(path.write_text, f'{text}[[serial]]\nport = "{tmp_path}/gateway.*"\n')
     arguments = ("gateway", "status", "--config", str(path))
     with pytest.raises(OncewayError, match="no gateway runs here"):
@@ -207,8 +246,13 @@ async def test_a_data_directory_may_lie_deep(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     async with gateway(deep):
         assert await session("list", "--data", str(deep)) == []
-        assert await asyncio.to_thread(run, "session", "list", "--data", str(deep)) == "no sessions\n"
-        assert await asyncio.to_thread(run, "retained", "list", "--data", str(deep)) == "no retained messages\n"
+        assert (
+            await asyncio.to_thread(run, "session", "list", "--data", str(deep)) == "no sessions\n"
+        )
+        assert (
+            await asyncio.to_thread(run, "retained", "list", "--data", str(deep))
+            == "no retained messages\n"
+        )
 
 
 async def test_what_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) -> None:
@@ -269,9 +313,13 @@ def test_without_a_gateway_nobody_answers(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [control.FILE]
 
 
-@pytest.mark.parametrize("command", ["gateway status", "session list", "session show", "session end", "retained list"])
+@pytest.mark.parametrize(
+    "command", ["gateway status", "session list", "session show", "session end", "retained list"]
+)
 def test_each_command_is_there_and_has_an_example(command: str) -> None:
     program = Path(sys.executable).with_name("onceway")
-    shown = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [program, *command.split(), "--help"], capture_output=True, text=True, check=True
+    ).stdout
     assert f"Example: onceway {command}" in shown
     assert "--json" in shown

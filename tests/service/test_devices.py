@@ -1,4 +1,6 @@
-"""Which boards may greet, as the registry that provisioning keeps says it, while the gateway runs."""
+"""Which boards may greet, as the registry that provisioning keeps says it, while the gateway
+runs.
+"""
 
 import asyncio
 import json
@@ -34,7 +36,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("stranger", [True, False], ids=["open port", "closed port"])
-def test_registered_devices_are_taken_revoked_ones_never_strangers_on_open_ports(folder: Path, stranger: bool) -> None:
+def test_registered_devices_are_taken_revoked_ones_never_strangers_on_open_ports(
+    folder: Path, stranger: bool
+) -> None:
     admitted = Admitted(folder)
     answers = {name: admitted.admits(name, stranger) for name in ("roof-1", "roof-2", "roof-3")}
     assert answers == {"roof-1": True, "roof-2": False, "roof-3": stranger}
@@ -87,7 +91,13 @@ async def _connected(line: Pty, name: str) -> Board:
 
 async def _device(folder: Path, *command: str) -> Any:
     process = await asyncio.create_subprocess_exec(
-        ONCEWAY, "device", *command, "--registry", str(folder / FILE), "--json", stdout=subprocess.PIPE
+        ONCEWAY,
+        "device",
+        *command,
+        "--registry",
+        str(folder / FILE),
+        "--json",
+        stdout=subprocess.PIPE,
     )
     out, _ = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0
@@ -102,20 +112,29 @@ async def test_a_stranger_is_pending_until_it_is_admitted(folder: Path, lines: l
         await until(lambda: pending(folder))
         assert await _device(folder, "pending") == [stranger]
         shown = {row["name"]: row for row in await _device(folder, "list")}
-        assert {name: row["status"] for name, row in shown.items()} == {"roof-1": "ready", "roof-2": "revoked", "roof-3": "pending"}
+        assert {name: row["status"] for name, row in shown.items()} == {
+            "roof-1": "ready",
+            "roof-2": "revoked",
+            "roof-3": "pending",
+        }
         assert shown["roof-3"]["port"] == lines[0].path
         await running.logged("`onceway device admit NAME` lets it in")
 
-        assert [(row["name"], row["status"]) for row in await _device(folder, "admit", "roof-3")] == [("roof-3", "admitted")]
+        assert [
+            (row["name"], row["status"]) for row in await _device(folder, "admit", "roof-3")
+        ] == [("roof-3", "admitted")]
         assert await _device(folder, "pending") == []
         board.power_off()
-        board = Board(lines[0], "roof-3", boot=2)  # a device that was refused greets again after ten seconds; this one sooner
+        # a device that was refused greets again after ten seconds; this one sooner
+        board = Board(lines[0], "roof-3", boot=2)
         await until(lambda: board.started)
         await until(lambda: pending(folder) == [])
         board.power_off()
 
 
-async def test_an_open_port_takes_strangers_and_another_port_does_not(folder: Path, lines: list[Pty]) -> None:
+async def test_an_open_port_takes_strangers_and_another_port_does_not(
+    folder: Path, lines: list[Pty]
+) -> None:
     async with gateway_on(lines, folder):
         board = await _connected(lines[1], "roof-3")
         stranger = Board(lines[0], "roof-4")
@@ -138,7 +157,9 @@ async def test_a_revoked_device_is_not_pending(folder: Path, lines: list[Pty]) -
 
 
 @pytest.mark.parametrize("port", [0, 1], ids=["closed port", "open port"])
-async def test_a_device_that_is_revoked_is_put_out_at_once_and_stays_out(folder: Path, lines: list[Pty], port: int) -> None:
+async def test_a_device_that_is_revoked_is_put_out_at_once_and_stays_out(
+    folder: Path, lines: list[Pty], port: int
+) -> None:
     Registry(folder / FILE).admit("roof-3")
     async with gateway_on(lines, folder) as running:
         other = await _connected(lines[1 - port], "roof-3")
@@ -152,7 +173,9 @@ async def test_a_device_that_is_revoked_is_put_out_at_once_and_stays_out(folder:
         other.power_off()
 
 
-async def test_a_device_that_has_only_greeted_is_put_out_too(folder: Path, lines: list[Pty]) -> None:
+async def test_a_device_that_has_only_greeted_is_put_out_too(
+    folder: Path, lines: list[Pty]
+) -> None:
     async with gateway_on(lines, folder):
         board = Board(lines[0], "roof-1")
         await until(lambda: board.started)
@@ -161,7 +184,9 @@ async def test_a_device_that_has_only_greeted_is_put_out_too(folder: Path, lines
         board.power_off()
 
 
-async def test_a_registry_that_is_locked_or_away_puts_nobody_out(folder: Path, lines: list[Pty]) -> None:
+async def test_a_registry_that_is_locked_or_away_puts_nobody_out(
+    folder: Path, lines: list[Pty]
+) -> None:
     async with gateway_on(lines, folder) as running:
         board = await _connected(lines[0], "roof-1")
         with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as writer:

@@ -1,7 +1,8 @@
-"""A kernel that forgets: what was written before an fsync that failed never reaches the disk, though it can be read until the power is cut.
+"""A kernel that forgets: what was written before an fsync that failed never reaches the disk,
+though it can be read until the power is cut.
 
-That is how Linux does it: the pages are marked clean, and the next fsync succeeds. A gateway that takes that success for an answer
-acknowledges what a power cut will take back.
+That is how Linux does it: the pages are marked clean, and the next fsync succeeds. A gateway that
+takes that success for an answer acknowledges what a power cut will take back.
 """
 
 import asyncio
@@ -22,12 +23,15 @@ from tests.service.test_bad_disk import build
 from tests.service.test_power_cut import Note, read_notes
 from tests.service.wire import Wire, wire
 
-PUBLISHER = Connect("publisher", clean_start=False, properties={PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF})
+PUBLISHER = Connect(
+    "publisher", clean_start=False, properties={PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
+)
 
 
 def disk_after(notes: list[Note], moment: float, file: str, chance: random.Random) -> bytes:
-    """A file after a power cut: what a sync that succeeded found written; nothing that a sync that failed had found before; of what was
-    written since, any part."""
+    """A file after a power cut: what a sync that succeeded found written; nothing that a sync that
+    failed had found before; of what was written since, any part.
+    """
     content, pending = bytearray(), list[Note]()
 
     def settle(items: list[Note]) -> None:
@@ -51,7 +55,9 @@ def disk_after(notes: list[Note], moment: float, file: str, chance: random.Rando
     return bytes(content)
 
 
-def spooled_after_a_cut(notes: list[Note], moment: float, folder: Path, chance: random.Random) -> set[bytes]:
+def spooled_after_a_cut(
+    notes: list[Note], moment: float, folder: Path, chance: random.Random
+) -> set[bytes]:
     folder.mkdir()
     (folder / FILE).write_bytes(disk_after(notes, moment, "d", chance))
     (folder / f"{FILE}-wal").write_bytes(disk_after(notes, moment, "l", chance))
@@ -75,11 +81,20 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["tried again", "restarted"])
-async def test_what_is_acknowledged_after_a_failed_sync_is_on_the_disk(tmp_path: Path, libraries: str, restarted: bool) -> None:
+async def test_what_is_acknowledged_after_a_failed_sync_is_on_the_disk(
+    tmp_path: Path, libraries: str, restarted: bool
+) -> None:
     record, plan = tmp_path / "record", tmp_path / "plan"
-    environment = {"LD_PRELOAD": libraries, "ONCEWAY_RECORD": str(record), "ONCEWAY_FAULTS": str(plan)}
+    environment = {
+        "LD_PRELOAD": libraries,
+        "ONCEWAY_RECORD": str(record),
+        "ONCEWAY_FAULTS": str(plan),
+    }
     promised = {b"before", b"meanwhile"}
-    async with gateway(tmp_path / "data", env=environment) as running, wire(running.port, PUBLISHER) as client:
+    async with (
+        gateway(tmp_path / "data", env=environment) as running,
+        wire(running.port, PUBLISHER) as client,
+    ):
         await publish(client, 1, b"before")
         plan.write_text("eio")
         stuck = asyncio.create_task(publish(client, 2, b"meanwhile"))
@@ -95,12 +110,17 @@ async def test_what_is_acknowledged_after_a_failed_sync_is_on_the_disk(tmp_path:
             moment = await stuck
             await running.end(signal.SIGKILL)
     if restarted:
-        async with gateway(tmp_path / "data", env=environment) as running, wire(running.port, PUBLISHER) as client:
+        async with (
+            gateway(tmp_path / "data", env=environment) as running,
+            wire(running.port, PUBLISHER) as client,
+        ):
             moment = await publish(client, 2, b"meanwhile")
             client.send(Pubrel(1))
             await running.end(signal.SIGKILL)
     notes, chance = read_notes(record), random.Random(3)
     failed = next(note.end for note in notes if note.operation == "f")
-    for number, cut in enumerate([note.end for note in notes if failed < note.end < moment for _ in range(3)]):
+    for number, cut in enumerate(
+        [note.end for note in notes if failed < note.end < moment for _ in range(3)]
+    ):
         assert b"before" in spooled_after_a_cut(notes, cut, tmp_path / f"cut-{number}", chance)
     assert spooled_after_a_cut(notes, moment, tmp_path / "cut", chance) == promised

@@ -19,14 +19,20 @@ from tests.service.process import gateway, start
 V5 = aiomqtt.ProtocolVersion.V5
 
 
-def client(port: int, identifier: str | None = None, version: aiomqtt.ProtocolVersion = V5, expiry: int = 0) -> aiomqtt.Client:
+def client(
+    port: int, identifier: str | None = None, version: aiomqtt.ProtocolVersion = V5, expiry: int = 0
+) -> aiomqtt.Client:
     """expiry: of the session, in seconds; kept sessions are resumed."""
     properties = None
     if version == V5:
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = expiry
-    kept: dict[str, bool] = {"clean_start": not expiry} if version == V5 else {"clean_session": not expiry}
-    return aiomqtt.Client("127.0.0.1", port, identifier=identifier, protocol=version, properties=properties, **kept)
+    kept: dict[str, bool] = (
+        {"clean_start": not expiry} if version == V5 else {"clean_session": not expiry}
+    )
+    return aiomqtt.Client(
+        "127.0.0.1", port, identifier=identifier, protocol=version, properties=properties, **kept
+    )
 
 
 async def collect(subscriber: aiomqtt.Client, count: int) -> list[aiomqtt.Message]:
@@ -63,20 +69,28 @@ async def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> No
         await running.end()
     acknowledged = 0
     for _ in range(3):
-        async with gateway(tmp_path) as running, client(running.port, "publisher", expiry=1000) as publisher:
+        async with (
+            gateway(tmp_path) as running,
+            client(running.port, "publisher", expiry=1000) as publisher,
+        ):
             for _ in range(20):
                 await publisher.publish("t", str(acknowledged), qos=2)
                 acknowledged += 1
             await running.end(signal.SIGKILL)
             with pytest.raises(aiomqtt.MqttError):
                 await publisher.publish("t", "never acknowledged", qos=2, timeout=5)
-    async with gateway(tmp_path) as running, client(running.port, "subscriber", expiry=1000) as subscriber:
+    async with (
+        gateway(tmp_path) as running,
+        client(running.port, "subscriber", expiry=1000) as subscriber,
+    ):
         messages = await collect(subscriber, acknowledged)
-        assert [message.payload for message in messages] == [str(number).encode() for number in range(acknowledged)]
-    with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
-        assert database.execute("SELECT CAST(payload AS TEXT) FROM spool ORDER BY id").fetchall() == [
-            (str(n),) for n in range(acknowledged)
+        assert [message.payload for message in messages] == [
+            str(number).encode() for number in range(acknowledged)
         ]
+    with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
+        assert database.execute(
+            "SELECT CAST(payload AS TEXT) FROM spool ORDER BY id"
+        ).fetchall() == [(str(n),) for n in range(acknowledged)]
         assert database.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone() == ("5",)
 
 
@@ -103,7 +117,10 @@ async def test_systemd_is_told_when_clients_may_connect(tmp_path: Path) -> None:
 
 
 async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as running, client(running.port, "subscriber", expiry=1000) as subscriber:
+    async with (
+        gateway(tmp_path) as running,
+        client(running.port, "subscriber", expiry=1000) as subscriber,
+    ):
         await subscriber.subscribe("t", qos=1)
         stopping = asyncio.create_task(running.end())
         with pytest.raises(aiomqtt.MqttError, match=r"(?i)shutting down|disconnected"):
@@ -124,17 +141,28 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path
         ),
         (
             "[uplink]\nlanding = 'srv/landing'",
-            "uplink.landing = 'srv/landing': must be a URL, such as file:///srv/landing, or an absolute path",
+            (
+                "uplink.landing = 'srv/landing': must be a URL, such as file:///srv/landing, or an"
+                " absolute path"
+            ),
         ),
-        ("[[listener]]\nbind = '127.0.0.1'", "listener[1].bind = '127.0.0.1': must be ADDRESS:PORT"),
+        (
+            "[[listener]]\nbind = '127.0.0.1'",
+            "listener[1].bind = '127.0.0.1': must be ADDRESS:PORT",
+        ),
         ("[[listener]]\nbind = ':1'\n[[listener]]\nbind = ':1'", "two sections have the bind ':1'"),
         ("[[listener]]\nbind = ':1'\n[web]\nbind = ':1'", "two sections have the bind ':1'"),
-        ("[spool]\ntopics = ['a/#/b']", "spool.topics[1] = 'a/#/b': a topic filter that has a # that is not its last level"),
+        (
+            "[spool]\ntopics = ['a/#/b']",
+            "spool.topics[1] = 'a/#/b': a topic filter that has a # that is not its last level",
+        ),
         ("[spool]\nmax_bytes = '1'", "spool.max_bytes = '1': input should be a valid integer"),
         ("[gateway", "not TOML"),
     ],
 )
-async def test_a_bad_file_is_refused_with_key_value_and_reason(tmp_path: Path, text: str, said: str) -> None:
+async def test_a_bad_file_is_refused_with_key_value_and_reason(
+    tmp_path: Path, text: str, said: str
+) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     refused = await start("--config", str(path))
@@ -146,7 +174,11 @@ async def test_a_bad_file_is_refused_with_key_value_and_reason(tmp_path: Path, t
 
 @pytest.mark.parametrize(
     "uplink",
-    [{"landing": "ftpx://roof:hunter2@host/x"}, {"landing": "file:///x", "options": "secret=hunter2"}, "sftp://roof:hunter2@host/x"],
+    [
+        {"landing": "ftpx://roof:hunter2@host/x"},
+        {"landing": "file:///x", "options": "secret=hunter2"},
+        "sftp://roof:hunter2@host/x",
+    ],
 )
 def test_an_error_in_the_file_repeats_no_password(uplink: object) -> None:
     with pytest.raises(ConfigError, match="uplink") as refused:

@@ -24,7 +24,10 @@ signal.pause()
 
 def test_the_second_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
     path = tmp_path / "gateway.lock"
-    with closing(ProcessLock(path)), pytest.raises(Locked, match=f"already in use by process {os.getpid()}"):
+    with (
+        closing(ProcessLock(path)),
+        pytest.raises(Locked, match=f"already in use by process {os.getpid()}"),
+    ):
         ProcessLock(path)
     ProcessLock(path).close()
 
@@ -32,7 +35,9 @@ def test_the_second_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
 def test_a_holder_is_named_until_it_dies(tmp_path: Path) -> None:
     path = tmp_path / "gateway.lock"
     assert holder(path) is None
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         assert holder(path) == f"process {process.pid}"

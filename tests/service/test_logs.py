@@ -28,7 +28,10 @@ def a_record(text: str, *arguments: object, **fields: str | None) -> logging.Log
 def test_what_a_client_chose_stays_within_its_line() -> None:
     text = HumanFormatter().format(a_record("%s: refused", FORGED))
     assert text.isprintable()
-    assert text == "WARNING gateway.x: roof\\x0a\\x1b[2JERROR gateway.store: all is lost\\x85\\u2028: refused"
+    assert (
+        text == "WARNING gateway.x: roof\\x0a\\x1b[2JERROR gateway.store: all is lost\\x85\\u2028:"
+        " refused"
+    )
     line = JsonFormatter().format(a_record("%s: refused", FORGED, client=FORGED))
     assert line.isascii()
     assert line.isprintable()
@@ -48,9 +51,16 @@ def test_an_exception_cannot_be_made_to_look_like_a_record() -> None:
 
 
 def test_json_has_keys_of_its_own_and_leaves_out_what_is_not_known() -> None:
-    line = json.loads(JsonFormatter().format(a_record("%s: gone", "/dev/ttyS0", port="/dev/ttyS0", device=None)))
+    line = json.loads(
+        JsonFormatter().format(a_record("%s: gone", "/dev/ttyS0", port="/dev/ttyS0", device=None))
+    )
     assert line.pop("time").endswith("Z")
-    assert line == {"level": "warning", "logger": "gateway.x", "message": "/dev/ttyS0: gone", "port": "/dev/ttyS0"}
+    assert line == {
+        "level": "warning",
+        "logger": "gateway.x",
+        "message": "/dev/ttyS0: gone",
+        "port": "/dev/ttyS0",
+    }
 
 
 @pytest.fixture
@@ -65,7 +75,9 @@ def root() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("root")
-def test_lines_for_the_journal_begin_with_their_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_for_the_journal_begin_with_their_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (tmp_path / "journal").open("w+") as journal:
         monkeypatch.setattr(sys, "stderr", journal)
         status = os.fstat(journal.fileno())
@@ -81,7 +93,8 @@ def test_lines_for_the_journal_begin_with_their_priority(tmp_path: Path, monkeyp
 async def test_a_gateway_logs_json_with_client_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     text = (
-        f'[gateway]\ndata = "{tmp_path}"\n[[listener]]\nbind = "127.0.0.1:0"\nanonymous = false\n[log]\nformat = "json"\nlevel = "info"\n'
+        f'[gateway]\ndata = "{tmp_path}"\n[[listener]]\nbind = "127.0.0.1:0"\nanonymous ='
+        ' false\n[log]\nformat = "json"\nlevel = "info"\n'
     )
     await asyncio.to_thread(path.write_text, text)
     async with gateway(tmp_path, "--config", str(path)) as running:
@@ -93,13 +106,19 @@ async def test_a_gateway_logs_json_with_client_and_reason(tmp_path: Path) -> Non
         assert await running.end() == 0
     lines = [json.loads(line) for line in running.log]
     (refused,) = [line for line in lines if line.get("reason") == "not_authorized"]
-    assert (refused["level"], refused["client"], refused["listener"]) == ("warning", FORGED, "127.0.0.1:0")
+    assert (refused["level"], refused["client"], refused["listener"]) == (
+        "warning",
+        FORGED,
+        "127.0.0.1:0",
+    )
     assert refused["address"].startswith("127.0.0.1:")
     assert not any("secret" in line for line in running.log)
 
 
 async def test_the_command_line_may_ask_for_json(tmp_path: Path) -> None:
-    running = await start("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--log-format", "json")
+    running = await start(
+        "--listen", "127.0.0.1:0", "--data", str(tmp_path), "--log-format", "json"
+    )
     await running.ready()
     assert await running.end() == 0
     assert {json.loads(line)["logger"] for line in running.log} >= {"gateway.service.gateway"}

@@ -1,8 +1,9 @@
 """The power fails at any moment: what was acknowledged is there, once, and the store opens.
 
-A gateway runs under load with a recorder between SQLite and the kernel (tests/store/recorder.c). From the record the disk is made as
-it would be after a power cut at a random moment: what was synced is there; of what was written since, any subset of 512-byte sectors. The
-publisher notes when each answer came; an answer that came before the cut must be true after it.
+A gateway runs under load with a recorder between SQLite and the kernel (tests/store/recorder.c).
+From the record the disk is made as it would be after a power cut at a random moment: what was
+synced is there; of what was written since, any subset of 512-byte sectors. The publisher notes when
+each answer came; an answer that came before the cut must be true after it.
 """
 
 import random
@@ -19,7 +20,16 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.numbers import unpack_ids
-from gateway.mqtt.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
+from gateway.mqtt.packets import (
+    Connect,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+)
 from gateway.mqtt.properties import PropertyId
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, open_store
@@ -51,7 +61,9 @@ def read_notes(path: Path) -> list[Note]:
     while at < len(raw):
         begin, end, operation, file, offset, length = _NOTE.unpack_from(raw, at)
         at += _NOTE.size
-        notes.append(Note(begin, end, operation.decode(), file.decode(), offset, raw[at : at + length]))
+        notes.append(
+            Note(begin, end, operation.decode(), file.decode(), offset, raw[at : at + length])
+        )
         at += length
     return notes
 
@@ -61,7 +73,10 @@ def disk_after(notes: list[Note], moment: float, chance: random.Random) -> dict[
     files = {"d": bytearray(), "l": bytearray()}
     for file, content in files.items():
         past = [note for note in notes if note.file == file and note.begin <= moment]
-        synced = max((note.begin for note in past if note.operation == "s" and note.end <= moment), default=0.0)
+        synced = max(
+            (note.begin for note in past if note.operation == "s" and note.end <= moment),
+            default=0.0,
+        )
         for note in past:
             safe = note.end <= synced
             if note.operation == "t" and (safe or chance.random() < 0.5):
@@ -101,11 +116,28 @@ async def publish_all(client: Wire) -> dict[bytes, float]:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("recorder") / "recorder.so"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", built, SOURCE, "-ldl"], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-o",
+            built,
+            SOURCE,
+            "-ldl",
+        ],
+        check=True,
+    )
     return built
 
 
-async def test_what_was_acknowledged_survives_a_cut_at_any_moment(tmp_path: Path, library: Path) -> None:
+async def test_what_was_acknowledged_survives_a_cut_at_any_moment(
+    tmp_path: Path, library: Path
+) -> None:
     record = tmp_path / "record"
     config = tmp_path / "gateway.toml"
     config.write_text(f"""
@@ -117,17 +149,23 @@ anonymous = true
 """)
     environment = {"LD_PRELOAD": str(library), "ONCEWAY_RECORD": str(record)}
     async with gateway(tmp_path, "--config", str(config), env=environment) as running:
-        async with wire(running.port, Connect("subscriber", clean_start=False, properties=FOREVER)) as subscriber:
+        async with wire(
+            running.port, Connect("subscriber", clean_start=False, properties=FOREVER)
+        ) as subscriber:
             subscriber.send(Subscribe(1, [Subscription("#", 2)]))
             await subscriber.take(Suback)
-        async with wire(running.port, Connect("publisher", clean_start=False, properties=FOREVER)) as publisher:
+        async with wire(
+            running.port, Connect("publisher", clean_start=False, properties=FOREVER)
+        ) as publisher:
             started = time.monotonic()
             recorded = await publish_all(publisher)
             ended = time.monotonic()
         await running.end(signal.SIGKILL)
     notes = read_notes(record)
     assert {note.operation for note in notes} >= {"w", "s"}
-    assert any(note.file == "d" and note.begin > started for note in notes), "a checkpoint was under way, too"
+    assert any(note.file == "d" and note.begin > started for note in notes), (
+        "a checkpoint was under way, too"
+    )
     chance = random.Random(7)
     for cut in range(CUTS):
         moment = chance.uniform(started, ended)
@@ -156,7 +194,8 @@ def verify(folder: Path, promised: set[bytes]) -> None:
 def queue_of(database: sqlite3.Connection) -> list[bytes]:
     payloads = []
     for count, skip, total, body in database.execute(
-        "SELECT queue.count, skip, message.count, body FROM queue JOIN message ON message.id = queue.message"
+        "SELECT queue.count, skip, message.count, body FROM queue JOIN message ON message.id ="
+        " queue.message"
     ):
         size = len(body) // total
         payloads += [body[size * index : size * (index + 1)] for index in range(skip, skip + count)]

@@ -36,24 +36,36 @@ FOREVER: Properties = {P.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 def configured(folder: Path, text: str = "", trust: bool = True) -> tuple[Path, str, str]:
-    """Data directory and arguments of a gateway. trust: it takes the clock of this machine for right."""
+    """Data directory and arguments of a gateway. trust: it takes the clock of this machine for
+    right.
+    """
     path = folder / "gateway.toml"
     path.write_text(
-        f'[gateway]\ndata = "{folder / "data"}"\ntrust_clock = {str(trust).lower()}\n[[listener]]\nbind = "127.0.0.1:0"\n{text}'
+        f'[gateway]\ndata = "{folder / "data"}"\ntrust_clock ='
+        f' {str(trust).lower()}\n[[listener]]\nbind = "127.0.0.1:0"\n{text}'
     )
     return folder / "data", "--config", str(path)
 
 
 async def connect(
-    port: int, client_id: str, properties: Properties | None = None, *, clean: bool = False, will: Will | None = None
+    port: int,
+    client_id: str,
+    properties: Properties | None = None,
+    *,
+    clean: bool = False,
+    will: Will | None = None,
 ) -> Wire:
     """A connection whose CONNACK is still to be taken."""
     client = Wire(*await asyncio.open_connection("127.0.0.1", port), Version.V5)
-    client.send(Connect(client_id, clean_start=clean, properties=FOREVER | (properties or {}), will=will))
+    client.send(
+        Connect(client_id, clean_start=clean, properties=FOREVER | (properties or {}), will=will)
+    )
     return client
 
 
-async def accepted(port: int, client_id: str, properties: Properties | None = None, **more: Will | bool | None) -> Wire:
+async def accepted(
+    port: int, client_id: str, properties: Properties | None = None, **more: Will | bool | None
+) -> Wire:
     client = await connect(port, client_id, properties, **more)  # type: ignore[arg-type]
     assert (await client.take(Connack)).reason == R.SUCCESS
     return client
@@ -70,43 +82,82 @@ async def ask(client: Wire, packet: Packet) -> int:
     if isinstance(packet, Subscribe):
         return (await client.take(Suback)).reasons[0]
     assert isinstance(packet, Publish)
-    return (await client.take(Puback)).reason if packet.qos == 1 else (await client.take(Pubrec)).reason
+    return (
+        (await client.take(Puback)).reason
+        if packet.qos == 1
+        else (await client.take(Pubrec)).reason
+    )
 
 
 async def test_request_and_response_with_all_that_belongs_to_a_message(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
-        options = {"hostname": "127.0.0.1", "port": running.port, "protocol": aiomqtt.ProtocolVersion.V5}
+        options = {
+            "hostname": "127.0.0.1",
+            "port": running.port,
+            "protocol": aiomqtt.ProtocolVersion.V5,
+        }
         async with aiomqtt.Client(**options) as server, aiomqtt.Client(**options) as client:
             await server.subscribe("requests/#", qos=1)
             await client.subscribe("answers/1", qos=1)
             properties = PahoProperties(PacketTypes.PUBLISH)
-            properties.ResponseTopic, properties.CorrelationData, properties.ContentType = "answers/1", b"\0\1", "text/plain"
-            properties.PayloadFormatIndicator, properties.UserProperty = 1, [("b", "1"), ("a", "2"), ("b", "3")]
+            properties.ResponseTopic, properties.CorrelationData, properties.ContentType = (
+                "answers/1",
+                b"\0\1",
+                "text/plain",
+            )
+            properties.PayloadFormatIndicator, properties.UserProperty = (
+                1,
+                [("b", "1"), ("a", "2"), ("b", "3")],
+            )
             await client.publish("requests/x", "question", qos=1, properties=properties)
             request = await asyncio.wait_for(anext(server.messages), 10)
             assert request.properties is not None
             assert request.properties.json() == properties.json()
             answer = PahoProperties(PacketTypes.PUBLISH)
             answer.CorrelationData = request.properties.CorrelationData
-            await server.publish(request.properties.ResponseTopic, "answer", qos=1, properties=answer)
+            await server.publish(
+                request.properties.ResponseTopic, "answer", qos=1, properties=answer
+            )
             got = await asyncio.wait_for(anext(client.messages), 10)
-            assert (got.payload, got.properties and got.properties.CorrelationData) == (b"answer", b"\0\1")
+            assert (got.payload, got.properties and got.properties.CorrelationData) == (
+                b"answer",
+                b"\0\1",
+            )
         assert await running.end() == 0
 
 
 @pytest.mark.parametrize(
-    ("number", "trust"), [(signal.SIGTERM, True), (signal.SIGKILL, False)], ids=["stopped", "killed without knowing the time"]
+    ("number", "trust"),
+    [(signal.SIGTERM, True), (signal.SIGKILL, False)],
+    ids=["stopped", "killed without knowing the time"],
 )
-async def test_what_a_session_has_agreed_on_outlives_the_gateway(tmp_path: Path, number: signal.Signals, trust: bool) -> None:
+async def test_what_a_session_has_agreed_on_outlives_the_gateway(
+    tmp_path: Path, number: signal.Signals, trust: bool
+) -> None:
     arguments = configured(tmp_path, trust=trust)
     async with gateway(*arguments) as running:
         client = await accepted(running.port, "c", {P.RECEIVE_MAXIMUM: 2})
-        wanted = Subscription("own/#", 2, no_local=True), Subscription("kept", 1, retain_as_published=True), Subscription("#", 0)
+        wanted = (
+            Subscription("own/#", 2, no_local=True),
+            Subscription("kept", 1, retain_as_published=True),
+            Subscription("#", 0),
+        )
         for packet_id, item in enumerate(wanted, 1):
-            assert await ask(client, Subscribe(packet_id, [item], {P.SUBSCRIPTION_IDENTIFIER: [packet_id]})) == item.qos
+            assert (
+                await ask(
+                    client, Subscribe(packet_id, [item], {P.SUBSCRIPTION_IDENTIFIER: [packet_id]})
+                )
+                == item.qos
+            )
         member = await accepted(running.port, "member")
-        assert await ask(member, Subscribe(1, [Subscription("$share/g/jobs", 1)])) == R.GRANTED_QOS_1
-        leaving = await accepted(running.port, "leaving", will=Will("will", b"gone", 1, properties={P.WILL_DELAY_INTERVAL: 3}))
+        assert (
+            await ask(member, Subscribe(1, [Subscription("$share/g/jobs", 1)])) == R.GRANTED_QOS_1
+        )
+        leaving = await accepted(
+            running.port,
+            "leaving",
+            will=Will("will", b"gone", 1, properties={P.WILL_DELAY_INTERVAL: 3}),
+        )
         for item in (client, member, leaving):
             item.writer.close()
         publisher = await accepted(running.port, "p")
@@ -120,7 +171,13 @@ async def test_what_a_session_has_agreed_on_outlives_the_gateway(tmp_path: Path,
             ),
             1,
         ):
-            assert await ask(publisher, Publish(topic, topic.encode(), 1, packet_id, retain, properties=properties)) == R.SUCCESS
+            assert (
+                await ask(
+                    publisher,
+                    Publish(topic, topic.encode(), 1, packet_id, retain, properties=properties),
+                )
+                == R.SUCCESS
+            )
         publisher.writer.close()
         await running.end(number)
     await asyncio.sleep(1.5)  # the second of own/3 must pass while no gateway runs
@@ -139,7 +196,10 @@ async def test_what_a_session_has_agreed_on_outlives_the_gateway(tmp_path: Path,
         client.send(Publish("own/4", b"", 1, 9))
         said = await client.take(Publish)
         assert (await client.take(Puback)).reason == R.SUCCESS
-        assert (said.topic, causes(said)) == ("own/4", {3}), "no local holds for the other subscription"
+        assert (said.topic, causes(said)) == (
+            "own/4",
+            {3},
+        ), "no local holds for the other subscription"
         will = await client.take(Publish)
         assert (will.topic, will.payload) == ("will", b"gone")
         member = await connect(running.port, "member")
@@ -184,17 +244,30 @@ async def test_both_receive_maximums_hold_across_reconnects_and_a_kill(tmp_path:
         assert (await publisher.take(Connack)).session_present
         assert await ask(publisher, Publish("t", b"3", 2, 3, dup=True)) == R.SUCCESS
         publisher.send(Pubrel(3), Pubrel(7))
-        assert [(await publisher.take(Pubcomp)).reason for _ in range(2)] == [R.SUCCESS, R.PACKET_IDENTIFIER_NOT_FOUND]
+        assert [(await publisher.take(Pubcomp)).reason for _ in range(2)] == [
+            R.SUCCESS,
+            R.PACKET_IDENTIFIER_NOT_FOUND,
+        ]
         publisher.writer.close()
         assert await running.end() == 0
 
 
 async def test_limits_of_a_connection_are_told_and_kept_on_both_sides(tmp_path: Path) -> None:
-    text = "[limits]\nkeep_alive_s = 1\ntopic_aliases = 2\npacket_bytes = 5000\nsession_expiry_s = 60\n"
+    text = (
+        "[limits]\nkeep_alive_s = 1\ntopic_aliases = 2\npacket_bytes = 5000\nsession_expiry_s ="
+        " 60\n"
+    )
     async with gateway(*configured(tmp_path, text)) as running:
-        client = await connect(running.port, "c", {P.MAXIMUM_PACKET_SIZE: 200, P.TOPIC_ALIAS_MAXIMUM: 1})
+        client = await connect(
+            running.port, "c", {P.MAXIMUM_PACKET_SIZE: 200, P.TOPIC_ALIAS_MAXIMUM: 1}
+        )
         told = (await client.take(Connack)).properties or {}
-        wanted = {P.SERVER_KEEP_ALIVE: 1, P.TOPIC_ALIAS_MAXIMUM: 2, P.MAXIMUM_PACKET_SIZE: 5000, P.SESSION_EXPIRY_INTERVAL: 60}
+        wanted = {
+            P.SERVER_KEEP_ALIVE: 1,
+            P.TOPIC_ALIAS_MAXIMUM: 2,
+            P.MAXIMUM_PACKET_SIZE: 5000,
+            P.SESSION_EXPIRY_INTERVAL: 60,
+        }
         assert wanted.items() <= told.items()
         assert await ask(client, Subscribe(1, [Subscription("t/#", 1)])) == R.GRANTED_QOS_1
         other = await accepted(running.port, "other")
@@ -206,8 +279,14 @@ async def test_limits_of_a_connection_are_told_and_kept_on_both_sides(tmp_path: 
             Publish("", b"3", 1, 3, properties={P.TOPIC_ALIAS: 2}),
         )
         got = [await client.take(Publish) for _ in range(2)]
-        assert [packet.payload for packet in got] == [b"1", b"3"], "too large for this one costs this one alone"
-        assert [(packet.topic, packet.properties) for packet in got] == [("t/long/name", {P.TOPIC_ALIAS: 1}), ("", {P.TOPIC_ALIAS: 1})]
+        assert [packet.payload for packet in got] == [
+            b"1",
+            b"3",
+        ], "too large for this one costs this one alone"
+        assert [(packet.topic, packet.properties) for packet in got] == [
+            ("t/long/name", {P.TOPIC_ALIAS: 1}),
+            ("", {P.TOPIC_ALIAS: 1}),
+        ]
         assert [len((await other.take(Publish)).payload) for _ in range(3)] == [1, 300, 1]
         for _ in range(3):
             await publisher.take(Puback)

@@ -1,4 +1,6 @@
-"""A running gateway takes another configuration: on SIGHUP, without dropping a session, and never a bad one."""
+"""A running gateway takes another configuration: on SIGHUP, without dropping a session, and never a
+bad one.
+"""
 
 import asyncio
 import os
@@ -12,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from gateway.config import LimitsSection, parse
-from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service.users import Users
@@ -39,7 +51,9 @@ class Site:
         new.write_text(f'[gateway]\nname = "{name}"\ndata = "{self.data}"\n' + "".join(parts))
         new.replace(self.path)  # the gateway may be reading it
 
-    async def reload(self, running: GatewayProcess, *parts: str, expected: str = DONE, **more: str) -> None:
+    async def reload(
+        self, running: GatewayProcess, *parts: str, expected: str = DONE, **more: str
+    ) -> None:
         """Change the file, send SIGHUP, wait until the log says what came of it."""
         self.write(*parts, **more)
         del running.log[:]
@@ -67,7 +81,11 @@ async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Si
             assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.SUCCESS
             await site.reload(running, site.plain)
             assert await ask(client, Subscribe(1, [Subscription("one", 1)])) == R.GRANTED_QOS_1
-            await site.reload(running, site.plain, "[limits]\nsubscriptions = 1\n[spool]\ntopics = ['up/#']\nmax_bytes = 1\n")
+            await site.reload(
+                running,
+                site.plain,
+                "[limits]\nsubscriptions = 1\n[spool]\ntopics = ['up/#']\nmax_bytes = 1\n",
+            )
             assert await ask(client, Subscribe(2, [Subscription("two", 1)])) == R.QUOTA_EXCEEDED
             assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.SUCCESS
             assert await ask(client, Publish("up/b/c", b"x", 1, 1)) == R.QUOTA_EXCEEDED
@@ -82,7 +100,10 @@ async def test_what_a_client_was_told_at_connect_holds_until_it_leaves(site: Sit
     site.write(site.plain, "[limits]\npacket_bytes = 10_000\ntopic_aliases = 5\n")
     async with gateway(*site.arguments) as running, wire(running.port, Connect("old")) as old:
         await site.reload(running, site.plain, "[limits]\npacket_bytes = 1000\ntopic_aliases = 0\n")
-        assert await ask(old, Publish("t", bytes(5000), 1, 1, properties={PropertyId.TOPIC_ALIAS: 5})) == R.SUCCESS
+        assert (
+            await ask(old, Publish("t", bytes(5000), 1, 1, properties={PropertyId.TOPIC_ALIAS: 5}))
+            == R.SUCCESS
+        )
         new = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V5)
         new.send(Connect("new"))
         told = (await new.take(Connack)).properties or {}
@@ -99,7 +120,12 @@ async def test_listeners_come_and_go_and_the_others_keep_their_connections(site:
         async with wire(running.port, Connect("stays")) as stays:
             v6 = free_port("::1")
             websocket = '[[listener]]\ntype = "websocket"\nbind = "127.0.0.1:0"\nanonymous = true\n'
-            await site.reload(running, site.plain, websocket, f'[[listener]]\nbind = "[::1]:{v6}"\nanonymous = true\n')
+            await site.reload(
+                running,
+                site.plain,
+                websocket,
+                f'[[listener]]\nbind = "[::1]:{v6}"\nanonymous = true\n',
+            )
             leaves = Wire(*await asyncio.open_connection("::1", v6), Version.V5)
             leaves.send(Connect("leaves", properties={PropertyId.SESSION_EXPIRY_INTERVAL: 100}))
             await leaves.take(Connack)
@@ -115,7 +141,9 @@ async def test_listeners_come_and_go_and_the_others_keep_their_connections(site:
         assert await running.end() == 0
 
 
-async def test_a_plain_listener_becomes_a_tls_one_and_its_certificate_is_renewed(site: Site, tmp_path: Path) -> None:
+async def test_a_plain_listener_becomes_a_tls_one_and_its_certificate_is_renewed(
+    site: Site, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
     context = ssl.create_default_context(cafile=str(authority.path))
@@ -127,7 +155,9 @@ async def test_a_plain_listener_becomes_a_tls_one_and_its_certificate_is_renewed
             assert (await plain.take(Disconnect)).reason == R.ADMINISTRATIVE_ACTION
 
         async def secure() -> tuple[Wire, object]:
-            client = Wire(*await asyncio.open_connection("127.0.0.1", running.port, ssl=context), Version.V5)
+            client = Wire(
+                *await asyncio.open_connection("127.0.0.1", running.port, ssl=context), Version.V5
+            )
             client.send(Connect("secure"))
             assert (await client.take(Connack)).reason == R.SUCCESS
             return client, client.writer.get_extra_info("peercert")["serialNumber"]
@@ -145,12 +175,20 @@ async def test_a_plain_listener_becomes_a_tls_one_and_its_certificate_is_renewed
             item.writer.close()
 
 
-async def test_a_bad_file_leaves_the_old_one_in_force_and_says_key_value_and_reason(site: Site) -> None:
+async def test_a_bad_file_leaves_the_old_one_in_force_and_says_key_value_and_reason(
+    site: Site,
+) -> None:
     site.write(site.plain)
     async with gateway(*site.arguments) as running, wire(running.port, Connect("c")) as client:
-        taken = f'[[listener]]\nbind = "127.0.0.1:{running.port}"\ntype = "websocket"\n[[listener]]\nbind = "203.0.113.1:1883"\n'
+        taken = (
+            f'[[listener]]\nbind = "127.0.0.1:{running.port}"\ntype ='
+            ' "websocket"\n[[listener]]\nbind = "203.0.113.1:1883"\n'
+        )
         for text, said in (
-            ("[limits]\ninflight = 0\n" + site.plain, "limits.inflight = 0: input should be greater than or equal to 1"),
+            (
+                "[limits]\ninflight = 0\n" + site.plain,
+                "limits.inflight = 0: input should be greater than or equal to 1",
+            ),
             (site.plain + "colour = 1\n", "listener[1].colour: there is no such key"),
             ("[limits", "not TOML"),
             ("", "there is nothing to serve"),
@@ -161,7 +199,12 @@ async def test_a_bad_file_leaves_the_old_one_in_force_and_says_key_value_and_rea
             assert await ask(client, Publish("t", b"x", 1, 1)) == R.SUCCESS
             async with wire(running.port, Connect("d")) as other:
                 assert await ask(other, Publish("t", b"x", 1, 1)) == R.SUCCESS
-        await site.reload(running, site.plain, name="other", expected="gateway.name has changed: that counts from the next start")
+        await site.reload(
+            running,
+            site.plain,
+            name="other",
+            expected="gateway.name has changed: that counts from the next start",
+        )
         assert await running.end() == 0
 
 
@@ -175,7 +218,9 @@ async def test_serial_ports_come_and_go_and_another_one_keeps_its_board(site: Si
     async with gateway(*site.arguments) as running:
         boards = [Board(stays, "roof-1"), Board(goes, "roof-2")]
         await until(lambda: boards[0].started)
-        await site.reload(running, site.plain, serial(stays, "open = true\nreceive_maximum = 2\n"), serial(goes))
+        await site.reload(
+            running, site.plain, serial(stays, "open = true\nreceive_maximum = 2\n"), serial(goes)
+        )
         await until(lambda: boards[1].started)
         for number, board in enumerate(boards, 1):
             board.write(connect_packet(f"roof-{number}", clean=True))
@@ -194,7 +239,11 @@ async def test_serial_ports_come_and_go_and_another_one_keeps_its_board(site: Si
 
 
 async def test_reloads_in_the_middle_of_traffic_lose_nothing(site: Site) -> None:
-    texts = [site.plain, site.plain.replace("anonymous", "receive_maximum = 2000\nanonymous") + "[limits]\ninflight = 500\n"]
+    texts = [
+        site.plain,
+        site.plain.replace("anonymous", "receive_maximum = 2000\nanonymous")
+        + "[limits]\ninflight = 500\n",
+    ]
     site.write(texts[0])
     async with (
         gateway(*site.arguments) as running,
@@ -203,7 +252,9 @@ async def test_reloads_in_the_middle_of_traffic_lose_nothing(site: Site) -> None
     ):
         assert await ask(subscriber, Subscribe(1, [Subscription("t", 1)])) == R.GRANTED_QOS_1
         for step in range(20):
-            publisher.send(*(Publish("t", b"%d" % (50 * step + number), 1, number + 1) for number in range(50)))
+            publisher.send(
+                *(Publish("t", b"%d" % (50 * step + number), 1, number + 1) for number in range(50))
+            )
             site.write(texts[step % 2])
             running.process.send_signal(signal.SIGHUP)
             for number in range(50):
@@ -231,24 +282,44 @@ async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
     ("text", "said"),
     [
         ("", ""),
-        ('tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n', "/nowhere/c: cannot be read"),
+        (
+            'tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n',
+            "/nowhere/c: cannot be read",
+        ),
         ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line is no user"),
     ],
 )
 def test_check_config_looks_at_what_the_file_names(site: Site, text: str, said: str) -> None:
     site.write(site.plain, text)
-    command = [sys.executable, "-m", "gateway", "gateway", "check-config", "--config", str(site.path)]
+    command = [
+        sys.executable,
+        "-m",
+        "gateway",
+        "gateway",
+        "check-config",
+        "--config",
+        str(site.path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) is bool(said)
     assert said in done.stderr
 
 
 def test_the_example_in_the_readme_is_a_configuration(tmp_path: Path) -> None:
-    section = (Path(__file__).parents[2] / "README.md").read_text().partition("### Users, access and limits")[2].partition("\n##")[0]
+    section = (
+        (Path(__file__).parents[2] / "README.md")
+        .read_text()
+        .partition("### Users, access and limits")[2]
+        .partition("\n##")[0]
+    )
     lines = [line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")]
-    text = "\n".join(lines[next(index for index, line in enumerate(lines) if line.startswith("[[")) :])
+    text = "\n".join(
+        lines[next(index for index, line in enumerate(lines) if line.startswith("[[")) :]
+    )
     found = parse(tomllib.loads(text), "README.md")
     assert [item.type for item in found.listener] == ["tcp", "websocket"]
     assert found.queueing("dashboard-1").full == "drop the oldest"
     defaults = LimitsSection()
-    assert {key: getattr(defaults, key) for key in found.limits.model_fields_set} == found.limits.model_dump(exclude_unset=True)
+    assert {
+        key: getattr(defaults, key) for key in found.limits.model_fields_set
+    } == found.limits.model_dump(exclude_unset=True)

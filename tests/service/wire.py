@@ -13,7 +13,9 @@ P = TypeVar("P", bound=Packet)
 
 
 class Wire:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: Version) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: Version
+    ) -> None:
         self.reader = reader
         self.writer = writer
         self.version = version

@@ -1,4 +1,6 @@
-"""The board under test at speed `step`: ask its test program (programs/monitor.c) something, let board time pass, take the answer."""
+"""The board under test at speed `step`: ask its test program (programs/monitor.c) something, let
+board time pass, take the answer.
+"""
 
 import asyncio
 import subprocess
@@ -15,7 +17,16 @@ START_UP = 70 * MS
 def build(source: Path, folder: Path) -> Path:
     """Compile a program for the Uno; returns the HEX file."""
     elf, image = folder / f"{source.stem}.elf", folder / f"{source.stem}.hex"
-    compiler = ["avr-gcc", "-mmcu=atmega328p", "-DF_CPU=16000000UL", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Os"]
+    compiler = [
+        "avr-gcc",
+        "-mmcu=atmega328p",
+        "-DF_CPU=16000000UL",
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Os",
+    ]
     subprocess.run([*compiler, "-o", elf, source], check=True)
     subprocess.run(["avr-objcopy", "-O", "ihex", elf, image], check=True)
     return image
@@ -44,7 +55,9 @@ async def write_cell(board: SimulatedBoard, address: int, value: int, mode: int 
     return 4 * int.from_bytes(answer[1:])
 
 
-async def eventually(board: SimulatedBoard, condition: Callable[[Stats], bool], seconds: float = 20.0) -> None:
+async def eventually(
+    board: SimulatedBoard, condition: Callable[[Stats], bool], seconds: float = 20.0
+) -> None:
     """Wait, in real time, until the board's counters are so."""
     async with asyncio.timeout(seconds):
         while not condition(await board.stats()):  # noqa: ASYNC110

@@ -38,8 +38,12 @@ async def test_sleep_with_interrupts_disabled_ends_only_by_reset(board: Simulate
     assert (await listen(board, 3))[:1] == b"B"
 
 
-@pytest.mark.parametrize(("millivolts", "expected"), [(0, 0), (1250, 256), (2500, 512), (4990, 1021)])
-async def test_the_adc_reads_what_is_applied(board: SimulatedBoard, millivolts: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("millivolts", "expected"), [(0, 0), (1250, 256), (2500, 512), (4990, 1021)]
+)
+async def test_the_adc_reads_what_is_applied(
+    board: SimulatedBoard, millivolts: int, expected: int
+) -> None:
     await board.adc(3, millivolts)
     await board.adc(0, 5000 - millivolts)
     answer = await ask(board, b"A\x03", 3)

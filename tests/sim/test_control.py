@@ -1,4 +1,6 @@
-"""The control socket: one object per line, refusals that say why, a stream of events, and no client that can harm it."""
+"""The control socket: one object per line, refusals that say why, a stream of events, and no client
+that can harm it.
+"""
 
 import asyncio
 import json
@@ -15,7 +17,9 @@ pytestmark = pytest.mark.sim
 
 
 @asynccontextmanager
-async def connection(board: SimulatedBoard) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connection(
+    board: SimulatedBoard,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     folder = os.open(board.directory, os.O_RDONLY)
     try:
         reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/control")
@@ -56,7 +60,9 @@ async def connection(board: SimulatedBoard) -> AsyncIterator[tuple[asyncio.Strea
         ("run forever", "run CYCLES"),
     ],
 )
-async def test_a_bad_command_is_refused_with_its_form(board: SimulatedBoard, line: str, why: str) -> None:
+async def test_a_bad_command_is_refused_with_its_form(
+    board: SimulatedBoard, line: str, why: str
+) -> None:
     with pytest.raises(BoardError, match=why):
         await board.command(line)
     assert (await board.stats()).armed == "none"
@@ -84,7 +90,9 @@ async def test_events_come_as_lines_beside_answers(board: SimulatedBoard) -> Non
     assert lines[2]["boots"] == lines[4]["boots"] == 2
 
 
-async def test_a_line_without_end_costs_its_sender_the_connection_only(board: SimulatedBoard) -> None:
+async def test_a_line_without_end_costs_its_sender_the_connection_only(
+    board: SimulatedBoard,
+) -> None:
     async with connection(board) as (reader, writer):
         writer.write(b"x" * 10_000)
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
@@ -92,7 +100,9 @@ async def test_a_line_without_end_costs_its_sender_the_connection_only(board: Si
     assert (await board.stats()).power
 
 
-async def test_a_listener_that_never_reads_is_dropped_and_disturbs_nobody(board: SimulatedBoard) -> None:
+async def test_a_listener_that_never_reads_is_dropped_and_disturbs_nobody(
+    board: SimulatedBoard,
+) -> None:
     async with connection(board) as (_, writer):
         writer.transport.pause_reading()
         writer.write(b"events\n")

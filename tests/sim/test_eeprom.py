@@ -1,4 +1,6 @@
-"""The EEPROM: 3.4 ms a cell, files that hold what was written, and cells that tear as real ones do."""
+"""The EEPROM: 3.4 ms a cell, files that hold what was written, and cells that tear as real ones
+do.
+"""
 
 import pytest
 
@@ -8,7 +10,8 @@ from tests.sim.monitor import MS, START_UP, ask, listen, write_cell
 
 pytestmark = pytest.mark.sim
 
-BEGIN = HZ // 11_520 * 5 + 200  # cycles until the five bytes of a write command have come and the write has begun
+# cycles until the five bytes of a write command have come and the write has begun
+BEGIN = HZ // 11_520 * 5 + 200
 HALF = 17 * MS // 10
 
 
@@ -25,7 +28,9 @@ async def test_a_write_takes_its_time_and_is_in_the_image(board: SimulatedBoard)
     assert await read_cell(board, 0x123) == 0x42
     assert board.eeprom_image.read_bytes()[0x123] == 0x42
     assert (await board.eeprom())[0x123] == 0x42
-    assert [(write.address, write.value, write.torn) for write in writes(board)] == [(0x123, 0x42, False)]
+    assert [(write.address, write.value, write.torn) for write in writes(board)] == [
+        (0x123, 0x42, False)
+    ]
 
 
 async def test_erase_and_write_alone_take_half_and_do_half(board: SimulatedBoard) -> None:
@@ -50,7 +55,9 @@ async def test_wear_counts_writes_of_each_cell(board: SimulatedBoard) -> None:
     assert (wear[0x3FF], wear[0], sum(wear)) == (3, 1, 4)
 
 
-async def test_a_cut_after_a_number_of_writes_leaves_the_last_one_whole(board: SimulatedBoard) -> None:
+async def test_a_cut_after_a_number_of_writes_leaves_the_last_one_whole(
+    board: SimulatedBoard,
+) -> None:
     await board.cut("eeprom", 2)
     await write_cell(board, 0, 0x11)
     await board.send(b"E\x00\x00\x01\x22")
@@ -73,7 +80,9 @@ async def test_a_torn_cut_stops_in_the_middle_of_that_write(board: SimulatedBoar
 
 
 @pytest.mark.parametrize("part", [0.02, 0.3, 0.6, 0.98])
-async def test_a_torn_cell_is_partly_erased_or_partly_programmed(board: SimulatedBoard, part: float) -> None:
+async def test_a_torn_cell_is_partly_erased_or_partly_programmed(
+    board: SimulatedBoard, part: float
+) -> None:
     old, new = 0b0011_0101, 0b0101_0011
     seen = set()
     for address in range(24):
@@ -105,7 +114,9 @@ async def test_a_reset_lets_a_write_finish_and_a_brown_out_tears_it(board: Simul
     assert (await board.stats()).torn_writes == 1
 
 
-async def test_bits_that_are_worn_out_read_as_they_are_stuck_from_the_next_write_on(board: SimulatedBoard) -> None:
+async def test_bits_that_are_worn_out_read_as_they_are_stuck_from_the_next_write_on(
+    board: SimulatedBoard,
+) -> None:
     await write_cell(board, 5, 0b0000_1111)
     await board.stick(5, 0b1000_0001, 0b1000_0000)
     assert await read_cell(board, 5) == 0b0000_1111
@@ -115,5 +126,10 @@ async def test_bits_that_are_worn_out_read_as_they_are_stuck_from_the_next_write
     assert await read_cell(board, 5) == 0b1010_1010
     await write_cell(board, 4, 0b0000_1111)
     assert await read_cell(board, 4) == 0b0000_1111
-    assert [write.value for write in writes(board)] == [0b0000_1111, 0b1000_1110, 0b1010_1010, 0b0000_1111]
+    assert [write.value for write in writes(board)] == [
+        0b0000_1111,
+        0b1000_1110,
+        0b1010_1010,
+        0b0000_1111,
+    ]
     assert (await board.stats()).stuck_writes == 1

@@ -1,4 +1,6 @@
-"""The ledger against a model of the journal: whatever tears, it knows exactly the publications that were complete in the EEPROM."""
+"""The ledger against a model of the journal: whatever tears, it knows exactly the publications that
+were complete in the EEPROM.
+"""
 
 from binascii import crc_hqx
 from pathlib import Path
@@ -18,7 +20,10 @@ def sealed(record: bytes) -> bytes:
 
 
 def slot_bytes(sequence: int, source: bytes, released: bool = False, done: bool = False) -> bytes:
-    marks = ((sequence ^ 0x55) & 0xFF if released else 0xFF, (sequence ^ 0xAA) & 0xFF if done else 0xFF)
+    marks = (
+        (sequence ^ 0x55) & 0xFF if released else 0xFF,
+        (sequence ^ 0xAA) & 0xFF if done else 0xFF,
+    )
     return sealed(sequence.to_bytes(4) + source) + bytes(marks)
 
 
@@ -32,13 +37,21 @@ def source(number: int) -> bytes:
     return number.to_bytes(8)
 
 
-# One attempt to journal: where the power goes (None: nowhere), what the torn cell then holds, and in which direction the slot is written.
-attempts = st.lists(st.tuples(st.none() | st.integers(0, SLOT_SIZE - 1), st.integers(0, 255), st.booleans()), max_size=200)
+# One attempt to journal: where the power goes (None: nowhere), what the torn cell then holds, and
+# in which direction the slot is written.
+attempts = st.lists(
+    st.tuples(st.none() | st.integers(0, SLOT_SIZE - 1), st.integers(0, 255), st.booleans()),
+    max_size=200,
+)
 
 
 @given(attempts)
-def test_torn_slots_are_no_publications_and_whole_ones_always_are(attempts: list[tuple[int | None, int, bool]]) -> None:
-    """The model: 60 slots in turn, a sequence used again while its slot never became valid; one slot rewritten many times."""
+def test_torn_slots_are_no_publications_and_whole_ones_always_are(
+    attempts: list[tuple[int | None, int, bool]],
+) -> None:
+    """The model: 60 slots in turn, a sequence used again while its slot never became valid; one
+    slot rewritten many times.
+    """
     image = bytearray(b"\xff" * EEPROM_SIZE)
     ledger, expected, sequence, slot = Ledger(), [], 1, 0
     for number, (cut, torn, backwards) in enumerate(attempts):
@@ -51,7 +64,9 @@ def test_torn_slots_are_no_publications_and_whole_ones_always_are(attempts: list
         if cut is not None:
             ledger.apply(Start(0, "power-on"))
         at = SLOTS_AT + slot * SLOT_SIZE
-        if crc_hqx(bytes(image[at : at + 14]), 0xFFFF) == 0 and image[at : at + 4] == sequence.to_bytes(4):
+        if crc_hqx(bytes(image[at : at + 14]), 0xFFFF) == 0 and image[
+            at : at + 4
+        ] == sequence.to_bytes(4):
             expected.append((sequence, bytes(image[at + 4 : at + 12])))
             sequence += 1
             slot = (slot + 1) % SLOTS
@@ -63,25 +78,42 @@ def test_torn_slots_are_no_publications_and_whole_ones_always_are(attempts: list
 
 @given(st.integers(1, 200), st.integers(0, 2**32 - 200))
 def test_overwritten_slots_stay_in_the_ledger_but_not_in_the_image(count: int, first: int) -> None:
-    ledger = Ledger.replay(write for i in range(count) for write in writes_of(i % SLOTS, slot_bytes(first + i, source(i))))
+    ledger = Ledger.replay(
+        write
+        for i in range(count)
+        for write in writes_of(i % SLOTS, slot_bytes(first + i, source(i)))
+    )
     assert [one.sequence for one in ledger.publications] == list(range(first, first + count))
     shown = Ledger.from_image(bytes(ledger.image))
-    assert [one.sequence for one in shown.publications] == list(range(first, first + count))[-SLOTS:]
+    assert [one.sequence for one in shown.publications] == list(range(first, first + count))[
+        -SLOTS:
+    ]
 
 
 def test_an_erased_eeprom_holds_nothing() -> None:
     ledger = Ledger.from_image(b"\xff" * EEPROM_SIZE)
-    assert (ledger.publications, ledger.incarnation, ledger.boots, ledger.contradictions) == ([], 0, 0, [])
+    assert (ledger.publications, ledger.incarnation, ledger.boots, ledger.contradictions) == (
+        [],
+        0,
+        0,
+        [],
+    )
 
 
 def test_a_sequence_that_becomes_another_publication_is_a_contradiction() -> None:
-    ledger = Ledger.replay([*writes_of(0, slot_bytes(1, source(1))), *writes_of(1, slot_bytes(1, source(2)))])
+    ledger = Ledger.replay(
+        [*writes_of(0, slot_bytes(1, source(1))), *writes_of(1, slot_bytes(1, source(2)))]
+    )
     assert [one.source for one in ledger.publications] == [source(1)]
-    assert ledger.contradictions == [f"sequence 1 was {source(1).hex()} and became {source(2).hex()}"]
+    assert ledger.contradictions == [
+        f"sequence 1 was {source(1).hex()} and became {source(2).hex()}"
+    ]
 
 
 def test_what_looks_valid_on_the_way_counts_only_if_the_board_starts_then() -> None:
-    """The second attempt at sequence 1 passes over the first one's content before its last byte makes it its own."""
+    """The second attempt at sequence 1 passes over the first one's content before its last byte
+    makes it its own.
+    """
     first, second = writes_of(0, slot_bytes(1, source(0))), writes_of(0, slot_bytes(1, source(1)))
     torn = [*first[14:], *first[12:14], *first[5:12], Start(0, "power-on")]
     assert [one.source for one in Ledger.replay([*torn, *second]).publications] == [source(1)]
@@ -92,15 +124,23 @@ def test_what_looks_valid_on_the_way_counts_only_if_the_board_starts_then() -> N
 
 
 def test_a_sequence_that_falls_back_is_a_contradiction() -> None:
-    ledger = Ledger.replay([*writes_of(0, slot_bytes(5, source(1))), *writes_of(1, slot_bytes(4, source(2)))])
+    ledger = Ledger.replay(
+        [*writes_of(0, slot_bytes(5, source(1))), *writes_of(1, slot_bytes(4, source(2)))]
+    )
     assert ledger.contradictions == ["sequence 4 became complete after 5"]
 
 
 def test_marks_are_those_of_this_sequence_only() -> None:
-    ledger = Ledger.replay([*writes_of(0, slot_bytes(1, source(1), released=True)), *writes_of(1, slot_bytes(2, source(2), True, True))])
+    ledger = Ledger.replay(
+        [
+            *writes_of(0, slot_bytes(1, source(1), released=True)),
+            *writes_of(1, slot_bytes(2, source(2), True, True)),
+        ]
+    )
     assert (ledger.state(1), ledger.state(2)) == ((True, False), (True, True))
     assert ledger.waiting() == [1]
-    for write in writes_of(0, sealed((3).to_bytes(4) + source(3))):  # the marks of 1 are still there
+    # the marks of 1 are still there
+    for write in writes_of(0, sealed((3).to_bytes(4) + source(3))):
         ledger.apply(write)
     assert len(ledger.publications) == 2
     ledger.settle()
@@ -113,7 +153,11 @@ def test_marks_are_those_of_this_sequence_only() -> None:
 def test_an_incarnation_counts_from_its_first_copy_and_the_second_wins() -> None:
     first, second = sealed((0xAABBCCDD).to_bytes(4)), sealed((0x11223344).to_bytes(4))
     ledger = Ledger()
-    for at, copy, expected in [(0x000, first, [0xAABBCCDD]), (0x008, first, [0xAABBCCDD]), (0x000, second, [0xAABBCCDD])]:
+    for at, copy, expected in [
+        (0x000, first, [0xAABBCCDD]),
+        (0x008, first, [0xAABBCCDD]),
+        (0x000, second, [0xAABBCCDD]),
+    ]:
         for i, value in enumerate(copy):
             ledger.apply(Write(0, at + i, value))
         assert ledger.incarnations == expected
@@ -141,7 +185,8 @@ def test_a_log_is_read_with_what_the_image_knows_beyond_it(tmp_path: Path) -> No
         image[write.address] = write.value
         lines.append(f"{1000 + number} {write.address:03x} {write.value:02x} 0\n")
     lines.insert(0, "900 start power-on\n")
-    (tmp_path / "log").write_text("".join(lines[:14]))  # killed before the last byte of the CRC was logged
+    # killed before the last byte of the CRC was logged
+    (tmp_path / "log").write_text("".join(lines[:14]))
     (tmp_path / "image").write_bytes(image)
     ledger = Ledger.read(tmp_path / "log", tmp_path / "image")
     assert [one.sequence for one in ledger.publications] == [1]
@@ -149,7 +194,19 @@ def test_a_log_is_read_with_what_the_image_knows_beyond_it(tmp_path: Path) -> No
     assert Ledger.read(tmp_path / "log", tmp_path / "image").publications[0].cycle == 1013
 
 
-@pytest.mark.parametrize("line", ["12 040 00", "x 040 00 0", "12 400 00 0", "12 040 100 0", "12 040 00 2", "12 040 00 0 0", "12 start", ""])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "12 040 00",
+        "x 040 00 0",
+        "12 400 00 0",
+        "12 040 100 0",
+        "12 040 00 2",
+        "12 040 00 0 0",
+        "12 start",
+        "",
+    ],
+)
 def test_a_damaged_log_is_refused_by_line(tmp_path: Path, line: str) -> None:
     (tmp_path / "log").write_text(f"11 040 00 1\n{line}\n")
     with pytest.raises(OncewayError, match="line 2 is no EEPROM write and no start"):

@@ -1,4 +1,6 @@
-"""The serial port in real time: avrdude and Optiboot, DTR, hang-ups, and the traces a process leaves or does not leave."""
+"""The serial port in real time: avrdude and Optiboot, DTR, hang-ups, and the traces a process
+leaves or does not leave.
+"""
 
 import asyncio
 import contextlib
@@ -56,20 +58,42 @@ def open_port(board: SimulatedBoard) -> int:
 
 
 def avrdude_command(board: SimulatedBoard, *arguments: str) -> list[str]:
-    return ["avrdude", "-q", "-c", "arduino", "-p", "m328p", "-P", str(board.port), "-b", "115200", *arguments]
+    return [
+        "avrdude",
+        "-q",
+        "-c",
+        "arduino",
+        "-p",
+        "m328p",
+        "-P",
+        str(board.port),
+        "-b",
+        "115200",
+        *arguments,
+    ]
 
 
 async def avrdude(board: SimulatedBoard, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(subprocess.run, avrdude_command(board, *arguments), capture_output=True, text=True, timeout=30)
+    return await asyncio.to_thread(
+        subprocess.run,
+        avrdude_command(board, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
 
 
-async def test_avrdude_flashes_and_verifies_and_the_program_runs(tmp_path: Path, monitor_hex: Path) -> None:
+async def test_avrdude_flashes_and_verifies_and_the_program_runs(
+    tmp_path: Path, monitor_hex: Path
+) -> None:
     async with SimulatedBoard(tmp_path / "board") as board:
         assert (await avrdude(board, "-U", f"flash:w:{monitor_hex}:i")).returncode == 0
         events = await board.subscribe()
         port = open_port(board)
         assert (await events.wait_for("boot")).details["cause"] == "external"
-        assert (await events.wait_for("boot")).details["cause"] == "watchdog"  # the boot loader gives up waiting
+        assert (await events.wait_for("boot")).details[
+            "cause"
+        ] == "watchdog"  # the boot loader gives up waiting
         assert (await hear(port, 3))[:2] == b"B\x00"  # Optiboot clears MCUSR
         os.write(port, b"N")
         assert await hear(port, 1) == b"n"
@@ -80,12 +104,16 @@ async def test_avrdude_flashes_and_verifies_and_the_program_runs(tmp_path: Path,
 
 
 async def test_a_flash_cut_off_by_power_can_be_repeated(tmp_path: Path) -> None:
-    """The boot loader is out of reach of any program, so a board cannot be bricked over its port."""
+    """The boot loader is out of reach of any program, so a board cannot be bricked over its
+    port.
+    """
     write = ("-U", f"flash:w:{BUILD / 'uno' / 'sensor.hex'}:i")
     async with SimulatedBoard(tmp_path / "board") as board:
         events = await board.subscribe()
         await board.cut("tx", 60)
-        process = await asyncio.create_subprocess_exec(*avrdude_command(board, *write), stderr=asyncio.subprocess.DEVNULL)
+        process = await asyncio.create_subprocess_exec(
+            *avrdude_command(board, *write), stderr=asyncio.subprocess.DEVNULL
+        )
         await events.wait_for("cut")
         process.kill()
         await process.wait()
@@ -113,7 +141,9 @@ async def test_each_opening_resets_the_board(uno: SimulatedBoard) -> None:
     assert (await uno.stats()).boots >= 3
 
 
-async def test_an_opener_that_clears_hupcl_spares_the_next_one_the_reset(uno: SimulatedBoard) -> None:
+async def test_an_opener_that_clears_hupcl_spares_the_next_one_the_reset(
+    uno: SimulatedBoard,
+) -> None:
     port = open_port(uno)
     await eventually(uno, lambda stats: stats.open)
     settings = termios.tcgetattr(port)
@@ -129,7 +159,9 @@ async def test_an_opener_that_clears_hupcl_spares_the_next_one_the_reset(uno: Si
     os.close(port)
 
 
-async def test_a_program_that_sets_hupcl_again_lets_the_next_one_reset_the_board_however_short_it_was_there(uno: SimulatedBoard) -> None:
+async def test_a_program_that_sets_hupcl_again_lets_the_next_one_reset_the_board(
+    uno: SimulatedBoard,
+) -> None:
     port = open_port(uno)
     await eventually(uno, lambda stats: stats.open)
     settings = termios.tcgetattr(port)
@@ -146,7 +178,9 @@ async def test_a_program_that_sets_hupcl_again_lets_the_next_one_reset_the_board
     os.close(port)
 
 
-async def test_what_was_written_before_the_port_was_closed_is_not_left_to_the_next_opener(uno: SimulatedBoard) -> None:
+async def test_what_was_written_before_the_port_was_closed_is_not_left_to_the_next_opener(
+    uno: SimulatedBoard,
+) -> None:
     assert uno.pid
     port = open_port(uno)
     assert (await hear(port, 3))[:1] == b"B"  # through the boot loader
@@ -192,7 +226,12 @@ async def test_unplugging_hangs_up_and_plugging_brings_the_port_back(uno: Simula
 
 async def test_a_stopped_board_leaves_no_port_and_no_socket(uno: SimulatedBoard) -> None:
     await uno.stop()
-    assert {path.name for path in uno.directory.iterdir()} == {"flash.bin", "eeprom.bin", "eeprom.log", "simboard.log"}
+    assert {path.name for path in uno.directory.iterdir()} == {
+        "flash.bin",
+        "eeprom.bin",
+        "eeprom.log",
+        "simboard.log",
+    }
     await uno.stop()
 
 
@@ -236,7 +275,10 @@ async def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
         await SimulatedBoard(tmp_path).start()
 
 
-@pytest.mark.parametrize(("content", "why"), [("no hex\n", "not an Intel HEX file"), (":00000001FF\n", "empty or too large")])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("no hex\n", "not an Intel HEX file"), (":00000001FF\n", "empty or too large")],
+)
 def test_a_firmware_that_is_none_is_refused(tmp_path: Path, content: str, why: str) -> None:
     (tmp_path / "bad.hex").write_text(content)
     with pytest.raises(OncewayError, match=why):

@@ -17,7 +17,9 @@ async def start_report(board: SimulatedBoard) -> tuple[int, int]:
     return answer[1], answer[2]
 
 
-async def test_each_cause_shows_in_mcusr_and_ram_stays_except_without_power(board: SimulatedBoard) -> None:
+async def test_each_cause_shows_in_mcusr_and_ram_stays_except_without_power(
+    board: SimulatedBoard,
+) -> None:
     assert await ask(board, b"N", 1) == b"n"
     await board.reset()
     assert await start_report(board) == (EXTERNAL, 0x5A)
@@ -50,7 +52,9 @@ async def test_ram_noise_differs_from_start_to_start(board: SimulatedBoard) -> N
     assert len(seen) > 2
 
 
-async def test_a_cut_comes_within_an_instruction_of_its_cycle_and_the_board_stays_off(board: SimulatedBoard) -> None:
+async def test_a_cut_comes_within_an_instruction_of_its_cycle_and_the_board_stays_off(
+    board: SimulatedBoard,
+) -> None:
     events = await board.subscribe()
     armed_at = (await board.stats()).cycle
     await board.cut("cycles", 123_456)
@@ -69,7 +73,9 @@ async def test_a_cut_comes_within_an_instruction_of_its_cycle_and_the_board_stay
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-async def test_a_cut_after_sent_bytes_lets_exactly_these_out(board: SimulatedBoard, count: int) -> None:
+async def test_a_cut_after_sent_bytes_lets_exactly_these_out(
+    board: SimulatedBoard, count: int
+) -> None:
     await board.cut("tx", count)
     assert await ask(board, b"R\x00\x00R\x00\x01", 9, 20 * MS) == b"r\xffr\xff"[:count]
     assert (await board.stats()).cuts == {"cycles": 0, "tx": 1, "eeprom": 0}

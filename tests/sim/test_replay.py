@@ -19,8 +19,25 @@ def replay(recorded: SimulatedBoard, images: Path, folder: Path) -> None:
     folder.mkdir()
     for name in ("flash.bin", "eeprom.bin"):
         shutil.copy(images / name, folder / name)
-    command = [BUILD / "sim" / "simboard", "--replay", recorded.inputs, "--bootloader", BUILD / "sim" / "optiboot.hex", "--seed", "7"]
-    command += ["--flash", "flash.bin", "--eeprom", "eeprom.bin", "--eeprom-log", "eeprom.log", "--tx-log", "tx.log"]
+    command = [
+        BUILD / "sim" / "simboard",
+        "--replay",
+        recorded.inputs,
+        "--bootloader",
+        BUILD / "sim" / "optiboot.hex",
+        "--seed",
+        "7",
+    ]
+    command += [
+        "--flash",
+        "flash.bin",
+        "--eeprom",
+        "eeprom.bin",
+        "--eeprom-log",
+        "eeprom.log",
+        "--tx-log",
+        "tx.log",
+    ]
     subprocess.run(command, cwd=folder, check=True, timeout=60)
 
 
@@ -36,7 +53,9 @@ async def hear(board: SimulatedBoard, port: serial.Serial, length: int) -> None:
     await eventually(board, enough)
 
 
-async def test_a_life_with_resets_cuts_and_traffic_repeats_to_the_cycle(tmp_path: Path, monitor_hex: Path) -> None:
+async def test_a_life_with_resets_cuts_and_traffic_repeats_to_the_cycle(
+    tmp_path: Path, monitor_hex: Path
+) -> None:
     images = tmp_path / "images"
     prepared = SimulatedBoard(images, firmware=monitor_hex, off=True)
     async with prepared:
@@ -62,14 +81,18 @@ async def test_a_life_with_resets_cuts_and_traffic_repeats_to_the_cycle(tmp_path
     for name in ("first", "second"):
         replay(board, images, tmp_path / name)
         for file in ("tx.log", "eeprom.log", "eeprom.bin", "flash.bin"):
-            assert (tmp_path / name / file).read_bytes() == (board.directory / file).read_bytes(), file
+            assert (tmp_path / name / file).read_bytes() == (board.directory / file).read_bytes(), (
+                file
+            )
     assert len(board.tx_log.read_bytes().splitlines()) > 50
 
 
 async def test_another_seed_tears_otherwise(tmp_path: Path, monitor_hex: Path) -> None:
     torn = set()
     for seed in range(4):
-        async with SimulatedBoard(tmp_path / str(seed), firmware=monitor_hex, speed="step", seed=seed, bootloader=False) as board:
+        async with SimulatedBoard(
+            tmp_path / str(seed), firmware=monitor_hex, speed="step", seed=seed, bootloader=False
+        ) as board:
             await board.run(1_200_000)
             for _ in range(8):
                 await board.cut("eeprom", 1, torn=True)
@@ -81,7 +104,9 @@ async def test_another_seed_tears_otherwise(tmp_path: Path, monitor_hex: Path) -
     assert len(torn) == 4
 
 
-@pytest.mark.parametrize(("line", "number"), [("noise", 2), ("12 explode", 2), ("12 power perhaps", 2), ("reset", 2)])
+@pytest.mark.parametrize(
+    ("line", "number"), [("noise", 2), ("12 explode", 2), ("12 power perhaps", 2), ("reset", 2)]
+)
 def test_what_is_no_recording_is_refused_by_line(tmp_path: Path, line: str, number: int) -> None:
     (tmp_path / "inputs").write_text(f"10 reset\n{line}\n20 end\n")
     command = [BUILD / "sim" / "simboard", "--replay", tmp_path / "inputs"]
@@ -91,14 +116,19 @@ def test_what_is_no_recording_is_refused_by_line(tmp_path: Path, line: str, numb
 
 
 async def test_what_was_refused_is_not_in_the_recording(tmp_path: Path, monitor_hex: Path) -> None:
-    async with SimulatedBoard(tmp_path, firmware=monitor_hex, speed="step", bootloader=False, record=True) as board:
+    async with SimulatedBoard(
+        tmp_path, firmware=monitor_hex, speed="step", bootloader=False, record=True
+    ) as board:
         await board.power(False)
         for refused in ("reset", "cut tx 0", "adc 9 9"):
             with pytest.raises(BoardError):
                 await board.command(refused)
         os.close(os.open(board.port, os.O_RDWR | os.O_NOCTTY))  # resets nothing: there is no power
         await board.stats()
-    assert [line.partition(" ")[2] for line in board.inputs.read_text().splitlines()] == ["power off", "end"]
+    assert [line.partition(" ")[2] for line in board.inputs.read_text().splitlines()] == [
+        "power off",
+        "end",
+    ]
 
 
 def test_a_missing_recording_is_reported(tmp_path: Path) -> None:

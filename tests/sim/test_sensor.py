@@ -1,4 +1,6 @@
-"""The sensor's firmware as it is flashed: nothing is lost, doubled or renumbered wherever its power is cut."""
+"""The sensor's firmware as it is flashed: nothing is lost, doubled or renumbered wherever its power
+is cut.
+"""
 
 from binascii import crc_hqx
 from pathlib import Path
@@ -33,27 +35,40 @@ def board_in(folder: Path, eeprom: bytes, seed: int = 1, firmware: Path = SENSOR
 
 
 def check(board: SimulatedBoard, gateway: Gateway, eeprom: bytes, waiting: int = 3) -> None:
-    """Each publication that became done was delivered once and unaltered, each other one at most once, and nothing else was.
+    """Each publication that became done was delivered once and unaltered, each other one at most
+    once, and nothing else was.
 
-    eeprom: what the board held when it met this gateway. waiting: publications that may be on their way.
+    eeprom: what the board held when it met this gateway. waiting: publications that may be on their
+    way.
     """
-    before, after = Ledger.from_image(eeprom), Ledger.read(board.eeprom_log, board.eeprom_image, eeprom)
+    before, after = (
+        Ledger.from_image(eeprom),
+        Ledger.read(board.eeprom_log, board.eeprom_image, eeprom),
+    )
     assert after.contradictions == []
     assert set(after.incarnations) <= {INCARNATION}
     truth = {publication.sequence: publication for publication in after.publications}
-    settled = {publication.sequence for publication in before.publications if before.state(publication.sequence)[1]}
+    settled = {
+        publication.sequence
+        for publication in before.publications
+        if before.state(publication.sequence)[1]
+    }
     delivered = [delivery.sequence for delivery in gateway.deliveries]
     assert len(delivered) == len(set(delivered)), "doubled"
     assert not settled.intersection(delivered), "doubled"
     for delivery in gateway.deliveries:
         assert delivery.incarnation == INCARNATION
         assert says(decode(delivery.payload), expected("", truth[delivery.sequence].source))
-    undelivered = [sequence for sequence in truth if sequence not in settled and sequence not in delivered]
+    undelivered = [
+        sequence for sequence in truth if sequence not in settled and sequence not in delivered
+    ]
     assert not [sequence for sequence in undelivered if after.state(sequence)[1]], "lost"
     assert len(undelivered) <= waiting, "nothing waits for ever"
 
 
-async def cut_and_recover(folder: Path, eeprom: bytes, cut: str, seed: int, gateway: Gateway | None = None) -> None:
+async def cut_and_recover(
+    folder: Path, eeprom: bytes, cut: str, seed: int, gateway: Gateway | None = None
+) -> None:
     gateway = gateway or Gateway()
     async with board_in(folder, eeprom, seed) as board:
         await board.adc(0, 1000)
@@ -87,12 +102,16 @@ async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
 
 
 async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path) -> None:
-    """Boot counter, incarnation, journal and marks; each write cut off in its middle and after its end."""
+    """Boot counter, incarnation, journal and marks; each write cut off in its middle and after its
+    end.
+    """
     eeprom = fresh_eeprom()
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
     assert writes > 40
     for number in range(1, writes + 1):
-        await cut_and_recover(tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number)
+        await cut_and_recover(
+            tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number
+        )
         await cut_and_recover(tmp_path / f"whole-{number}", eeprom, f"eeprom {number}", seed=number)
 
 
@@ -101,7 +120,9 @@ async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path) 
     eeprom = await used_eeprom(tmp_path / "used")
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
     for number in range(1, writes + 1):
-        await cut_and_recover(tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number)
+        await cut_and_recover(
+            tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number
+        )
 
 
 async def cut_at_every_byte_sent(folder: Path, gateway: type[Gateway]) -> None:
@@ -117,7 +138,9 @@ async def test_power_cut_at_every_byte_sent(tmp_path: Path) -> None:
 
 
 class Forgetful(Gateway):
-    """Forgets the packet identifiers at each connection, though it says that the session is present."""
+    """Forgets the packet identifiers at each connection, though it says that the session is
+    present.
+    """
 
     def connected(self) -> None:
         super().connected()
@@ -142,7 +165,9 @@ COMMANDS = (b"interval 500", b"reboot")
 
 
 async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
-    """Give a new board the commands and cut its power once. Returns EEPROM cells written and bytes sent before the cut, or at the end."""
+    """Give a new board the commands and cut its power once. Returns EEPROM cells written and bytes
+    sent before the cut, or at the end.
+    """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(folder, eeprom, seed) as board:
         await board.command(f"cut {cut}")
@@ -171,9 +196,13 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(tmp_
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """For old boot loaders, which a watchdog would reset for ever; so a reboot is a jump to the beginning."""
+    """For old boot loaders, which a watchdog would reset for ever; so a reboot is a jump to the
+    beginning.
+    """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
-    async with board_in(tmp_path / "board", eeprom, firmware=BUILD / "nano-old" / "sensor.hex") as board:
+    async with board_in(
+        tmp_path / "board", eeprom, firmware=BUILD / "nano-old" / "sensor.hex"
+    ) as board:
         await converse(board, gateway, completed=READINGS)
         await converse(board, gateway, completed=gateway.completed + READINGS)
         boots = Ledger.from_image(await board.eeprom()).boots

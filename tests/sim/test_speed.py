@@ -41,6 +41,8 @@ async def test_six_busy_boards_fit_on_two_cores(board: SimulatedBoard) -> None:
 
 async def test_forty_sleeping_boards_fit_on_two_cores(tmp_path: Path) -> None:
     """Sleeping: the sensor between its samples."""
-    async with SimulatedBoard(tmp_path, firmware=BUILD / "uno" / "sensor.hex", speed="step") as board:
+    async with SimulatedBoard(
+        tmp_path, firmware=BUILD / "uno" / "sensor.hex", speed="step"
+    ) as board:
         await listen(board, 1)
         assert await cost(board, 10) < CORES / 40

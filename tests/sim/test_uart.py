@@ -1,4 +1,6 @@
-"""The UART and its wire: 10 bit times a byte, a receiver of three bytes, rates that must fit, interrupts that stay until served."""
+"""The UART and its wire: 10 bit times a byte, a receiver of three bytes, rates that must fit,
+interrupts that stay until served.
+"""
 
 import itertools
 import random
@@ -25,7 +27,8 @@ async def test_a_byte_takes_ten_bit_times(board: SimulatedBoard) -> None:
     times = sent_at(board)
     gaps = [after - before for before, after in itertools.pairwise(times)]
     assert min(gaps) == pytest.approx(BOARD_BYTE, abs=INSTRUCTION)
-    assert times[2] - times[0] == pytest.approx(2 * BOARD_BYTE, abs=INSTRUCTION)  # back to back out of the data register
+    # back to back out of the data register
+    assert times[2] - times[0] == pytest.approx(2 * BOARD_BYTE, abs=INSTRUCTION)
 
 
 async def test_bytes_to_the_board_come_at_the_pace_of_the_hosts_rate(board: SimulatedBoard) -> None:
@@ -54,9 +57,12 @@ async def test_the_receiver_holds_three_bytes(board: SimulatedBoard, count: int)
     assert answer == b"d" + bytes([count, 0]) + data
 
 
-async def test_a_late_program_loses_what_does_not_fit_and_sees_the_overrun(board: SimulatedBoard) -> None:
+async def test_a_late_program_loses_what_does_not_fit_and_sees_the_overrun(
+    board: SimulatedBoard,
+) -> None:
     answer = await ask(board, b"D\x14" + b"abcdefgh", 6)
-    assert answer == b"d\x03\x01" + b"abh"  # two bytes in the FIFO, the newest in the shift register
+    # two bytes in the FIFO, the newest in the shift register
+    assert answer == b"d\x03\x01" + b"abh"
     assert (await board.stats()).overruns == 5
 
 
@@ -77,7 +83,12 @@ async def test_a_wrong_rate_gives_garbage_both_ways(board: SimulatedBoard, rate:
     assert heard[:1] != b"B"
 
 
-async def test_a_level_that_stands_asks_again_and_one_that_fell_does_not(board: SimulatedBoard) -> None:
-    """The echo's receive handler takes one byte a call; with three waiting it must be called three times, then no more."""
+async def test_a_level_that_stands_asks_again_and_one_that_fell_does_not(
+    board: SimulatedBoard,
+) -> None:
+    """The echo's receive handler takes one byte a call; with three waiting it must be called three
+    times, then no more.
+    """
     assert await ask(board, b"T" + b"xyz\x04", 4) == b"xyz\x04"
-    assert await ask(board, b"R\x00\x00", 2) == b"r\xff"  # the program is back in its loop: no handler runs any more
+    # the program is back in its loop: no handler runs any more
+    assert await ask(board, b"R\x00\x00", 2) == b"r\xff"

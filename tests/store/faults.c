@@ -1,5 +1,6 @@
-/* A disk that misbehaves, loaded with LD_PRELOAD. The file named by ONCEWAY_FAULTS says how, at each call: "eio" (fdatasync and fsync fail),
- * "enospc" (writes fail) or "delay N" (fdatasync and fsync take N ms longer); an empty or missing file is a good disk. */
+/* A disk that misbehaves, loaded with LD_PRELOAD. The file named by ONCEWAY_FAULTS says how, at
+ * each call: "eio" (fdatasync and fsync fail), "enospc" (writes fail) or "delay N" (fdatasync and
+ * fsync take N ms longer); an empty or missing file is a good disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -64,7 +65,8 @@ int fsync(int fd)
 
 ssize_t pwrite64(int fd, const void *data, size_t count, off64_t offset)
 {
-    ssize_t (*real)(int, const void *, size_t, off64_t) = (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+    ssize_t (*real)(int, const void *, size_t, off64_t) =
+        (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
     char word[16];
     int delay;
     if (on_database(fd)) {

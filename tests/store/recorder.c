@@ -1,8 +1,10 @@
-/* Notes every write, truncation and sync of gateway.db and its log in the file named by ONCEWAY_RECORD, loaded with LD_PRELOAD. From the notes a
- * test can make the disk as a power cut at any moment would have left it.
+/* Notes every write, truncation and sync of gateway.db and its log in the file named by
+ * ONCEWAY_RECORD, loaded with LD_PRELOAD. From the notes a test can make the disk as a power cut at
+ * any moment would have left it.
  *
- * A note: begin, end (double, CLOCK_MONOTONIC), operation ('w' write, 't' truncation, 's' sync, 'f' sync that failed), file ('d' database, 'l' log),
- * 6 bytes of padding, offset (uint64), length (uint64), and for a write its data. */
+ * A note: begin, end (double, CLOCK_MONOTONIC), operation ('w' write, 't' truncation, 's' sync, 'f'
+ * sync that failed), file ('d' database, 'l' log), 6 bytes of padding, offset (uint64), length
+ * (uint64), and for a write its data. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -44,7 +46,8 @@ static char file_of(int fd)
     return name && strcmp(name, "/gateway.db-wal") == 0 ? 'l' : 0;
 }
 
-static void note_down(char operation, char file, double begin, uint64_t offset, const void *data, uint64_t length)
+static void note_down(
+    char operation, char file, double begin, uint64_t offset, const void *data, uint64_t length)
 {
     static int output = -1;
     struct note note = {begin, now(), operation, file, {0}, offset, length};
@@ -59,7 +62,8 @@ static void note_down(char operation, char file, double begin, uint64_t offset, 
 
 ssize_t pwrite64(int fd, const void *data, size_t count, off64_t offset)
 {
-    ssize_t (*real)(int, const void *, size_t, off64_t) = (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+    ssize_t (*real)(int, const void *, size_t, off64_t) =
+        (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
     char file = file_of(fd);
     double begin = now();
     ssize_t done = real(fd, data, count, offset);

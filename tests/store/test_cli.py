@@ -17,7 +17,9 @@ runner = CliRunner()
 
 
 @pytest.mark.parametrize("name", ["site", "site?mode=rwc#1%41"])
-def test_a_sound_store_is_said_to_be_sound_whatever_its_folder_is_called(tmp_path: Path, name: str) -> None:
+def test_a_sound_store_is_said_to_be_sound_whatever_its_folder_is_called(
+    tmp_path: Path, name: str
+) -> None:
     folder = tmp_path / name
     folder.mkdir()
     filled(folder)
@@ -31,7 +33,10 @@ def test_a_damaged_store_is_found_and_salvaged(tmp_path: Path) -> None:
     checked = runner.invoke(app, ["check", "--data", str(tmp_path), "--json"])
     assert checked.exit_code == 1
     assert json.loads(checked.output)["sound"] is False
-    assert f"onceway store salvage --data {tmp_path}" in runner.invoke(app, ["check", "--data", str(tmp_path)]).output
+    assert (
+        f"onceway store salvage --data {tmp_path}"
+        in runner.invoke(app, ["check", "--data", str(tmp_path)]).output
+    )
     salvaged = runner.invoke(app, ["salvage", "--data", str(tmp_path)])
     assert salvaged.exit_code == 0
     assert "Lost: spool: rows " in salvaged.output
@@ -47,7 +52,9 @@ def test_nothing_is_salvaged_while_a_gateway_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["check", "salvage"])
 def test_without_a_store_there_is_a_word_about_it(tmp_path: Path, command: str) -> None:
-    assert "there is no store here" in str(runner.invoke(app, [command, "--data", str(tmp_path)]).exception)
+    assert "there is no store here" in str(
+        runner.invoke(app, [command, "--data", str(tmp_path)]).exception
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -62,10 +69,16 @@ def test_what_root_salvages_belongs_to_the_service(tmp_path: Path) -> None:
         assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4711, 4712, 0o640), name
 
 
-def test_a_store_that_this_account_may_not_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_this_account_may_not_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(tmp_path)
-    monkeypatch.setattr("gateway.store.check.connect_to_read", lambda path: connect_to_read(path / "hidden"))
-    assert runner.invoke(app, ["check", "--data", str(tmp_path)]).output.startswith("unable to open database file\n")
+    monkeypatch.setattr(
+        "gateway.store.check.connect_to_read", lambda path: connect_to_read(path / "hidden")
+    )
+    assert runner.invoke(app, ["check", "--data", str(tmp_path)]).output.startswith(
+        "unable to open database file\n"
+    )
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
     found = runner.invoke(app, ["check", "--data", str(tmp_path)]).exception
     assert isinstance(found, StoreError)

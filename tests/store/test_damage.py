@@ -1,4 +1,6 @@
-"""Damage at any place of a store: what is called sound keeps every row, what is not is named, and salvage keeps what can be read."""
+"""Damage at any place of a store: what is called sound keeps every row, what is not is named, and
+salvage keeps what can be read.
+"""
 
 import random
 import re
@@ -19,7 +21,13 @@ from gateway.store.schema import FILE, StoreError, open_store
 
 SEED = 11
 PLACES = 25
-KEYS = {"spool": "id", "message": "id", "queue": "session || '/' || first || '/' || message", "session": "id", "flow": "session"}
+KEYS = {
+    "spool": "id",
+    "message": "id",
+    "queue": "session || '/' || first || '/' || message",
+    "session": "id",
+    "flow": "session",
+}
 
 
 def commit(number: int) -> Commit:
@@ -61,7 +69,10 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(folder: Path) -> dict[str, list[Any]]:
     """The keys of what a store holds."""
     with closing(sqlite3.connect(folder / FILE)) as database:
-        return {table: database.execute(f"SELECT {key} FROM {table} ORDER BY 1").fetchall() for table, key in KEYS.items()}
+        return {
+            table: database.execute(f"SELECT {key} FROM {table} ORDER BY 1").fetchall()
+            for table, key in KEYS.items()
+        }
 
 
 def flip(data: bytearray, at: int, chance: random.Random) -> None:
@@ -82,7 +93,9 @@ def cut_off(data: bytearray, at: int, chance: random.Random) -> None:
     del data[at:]
 
 
-def damaged(folder: Path, name: str, how: Callable[[bytearray, int, random.Random], None], where: Path) -> Iterator[Path]:
+def damaged(
+    folder: Path, name: str, how: Callable[[bytearray, int, random.Random], None], where: Path
+) -> Iterator[Path]:
     """Copies of a store, each with one file damaged at one place."""
     chance = random.Random(SEED)
     for number in range(PLACES):
@@ -97,7 +110,9 @@ def damaged(folder: Path, name: str, how: Callable[[bytearray, int, random.Rando
 def named(lost: list[str]) -> set[int]:
     """The rows of the spool that are said to be lost."""
     found = [re.match(r"spool: rows (\d+) to (\d+), ", line) for line in lost]
-    return {number for match in found if match for number in range(int(match[1]), int(match[2]) + 1)}
+    return {
+        number for match in found if match for number in range(int(match[1]), int(match[2]) + 1)
+    }
 
 
 @pytest.mark.parametrize("how", [flip, zero, garbage, cut_off])
@@ -120,7 +135,9 @@ def test_a_store_that_is_called_sound_has_every_row(
                 missing = {number for number in missing if number < max(kept, default=0)}
             assert named(after.lost) >= missing
         elif how is flip:  # one bit of a value may break no rule: a row may have got another key
-            assert {table: len(kept) for table, kept in rows(copy).items()} == {table: len(kept) for table, kept in whole.items()}
+            assert {table: len(kept) for table, kept in rows(copy).items()} == {
+                table: len(kept) for table, kept in whole.items()
+            }
         else:
             assert rows(copy) == whole
     assert found > (PLACES // 20 if how is flip else PLACES // 3)
@@ -138,7 +155,9 @@ def test_a_log_that_lost_commits_is_not_taken_for_a_power_cut(
         findings = check(copy)
         if findings:
             found += 1
-            with pytest.raises(StoreError, match=r"the store is damaged .*log.*onceway store salvage"):
+            with pytest.raises(
+                StoreError, match=r"the store is damaged .*log.*onceway store salvage"
+            ):
                 open_store(copy, "site")
             assert "log" in salvage(copy).lost[0]
             assert check(copy) == []

@@ -25,7 +25,9 @@ def filled(folder: Path, rows: int = 3000) -> None:
     with closing(open_store(folder, "site-7")) as database:
         commit = Commit(1)
         commit.sessions = [(1, "c", 100, None, 0, None)]
-        commit.spool = [(n, "d", 1, n, "c", "spool/0123", bytes(100), 1, n, None) for n in range(1, rows + 1)]
+        commit.spool = [
+            (n, "d", 1, n, "c", "spool/0123", bytes(100), 1, n, None) for n in range(1, rows + 1)
+        ]
         apply(database, commit)
         database.execute("DELETE FROM spool WHERE id > ?", (rows - 10,))
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -40,7 +42,11 @@ def damage(folder: Path, page: int) -> None:
 
 def root_of(folder: Path, table: str) -> int:
     with closing(sqlite3.connect(folder / FILE)) as database:
-        return int(database.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()[0])
+        return int(
+            database.execute(
+                "SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)
+            ).fetchone()[0]
+        )
 
 
 def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
@@ -55,7 +61,9 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
     result = salvage(tmp_path)
     lost = 2990 - result.rows["spool"]
     assert 0 < lost < 60
-    assert re.fullmatch(rf"spool: rows \d+ to \d+, {lost} of them, but for those that had landed", result.lost[0])
+    assert re.fullmatch(
+        rf"spool: rows \d+ to \d+, {lost} of them, but for those that had landed", result.lost[0]
+    )
     assert check(tmp_path) == []
     assert result.old.exists()
     with closing(open_store(tmp_path, "site-7")) as database:
@@ -71,7 +79,9 @@ class Killed(BaseException):
 CHANGES = ("rename", "unlink")
 
 
-def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = False
     step = 0
     while not done:
@@ -92,7 +102,9 @@ def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(tmp_path: Path, 
             for name in CHANGES:
                 real = getattr(Path, name)
 
-                def change(path: Path, *args: object, real: Callable[..., object] = real, **more: object) -> object:
+                def change(
+                    path: Path, *args: object, real: Callable[..., object] = real, **more: object
+                ) -> object:
                     nonlocal left
                     left -= 1
                     if not left:
@@ -111,7 +123,10 @@ def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(tmp_path: Path, 
             salvage(folder)
         with closing(open_store(folder, "site-7")) as database:
             assert database.execute("SELECT count(*) FROM spool").fetchone() == (2990,)
-            assert database.execute("SELECT client FROM session ORDER BY id").fetchall() == [("c",), ("in the log",)]
+            assert database.execute("SELECT client FROM session ORDER BY id").fetchall() == [
+                ("c",),
+                ("in the log",),
+            ]
     assert step > 6
 
 
@@ -127,7 +142,9 @@ def test_salvage_keeps_the_numbering_of_batches(tmp_path: Path) -> None:
 async def test_the_gateway_names_the_damage_and_the_way_out(tmp_path: Path) -> None:
     filled(tmp_path)
     damage(tmp_path, root_of(tmp_path, "session") - 1)
-    with pytest.raises(StoreError, match=r"gateway.db: the store is damaged .* onceway store salvage"):
+    with pytest.raises(
+        StoreError, match=r"gateway.db: the store is damaged .* onceway store salvage"
+    ):
         await Gateway(Config(gateway=GatewaySection(data=tmp_path))).run()
 
 
@@ -156,5 +173,7 @@ def test_an_older_store_is_upgraded_and_can_be_salvaged_as_it_is(tmp_path: Path)
     result.old.rename(tmp_path / FILE)
     for _ in range(2):
         with closing(open_store(tmp_path, "site-7")) as database:
-            assert database.execute("SELECT * FROM session").fetchall() == [(1, "c", 100, None, 0, None)]
+            assert database.execute("SELECT * FROM session").fetchall() == [
+                (1, "c", 100, None, 0, None)
+            ]
             assert database.execute("PRAGMA user_version").fetchone() == (2,)

@@ -47,13 +47,17 @@ def fill(database: sqlite3.Connection, size: int) -> None:
         database.execute("INSERT INTO filler VALUES (zeroblob(?))", (size,))
 
 
-def test_a_disk_with_plenty_of_space_keeps_no_reserve(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+def test_a_disk_with_plenty_of_space_keeps_no_reserve(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection
+) -> None:
     disk.free = 50 * RESERVE
     space = Space(tmp_path, database)
     assert (space.short, space.room > RESERVE, (tmp_path / NAME).exists()) == (False, True, False)
 
 
-def test_messages_are_refused_before_the_reserve_is_touched(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+def test_messages_are_refused_before_the_reserve_is_touched(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection
+) -> None:
     disk.free = 4 * RESERVE
     space = Space(tmp_path, database)
     assert (tmp_path / NAME).stat().st_size == RESERVE
@@ -66,7 +70,9 @@ def test_messages_are_refused_before_the_reserve_is_touched(tmp_path: Path, disk
     assert (space.short, space.room > 0) == (False, True)
 
 
-def test_a_disk_that_something_else_fills_gets_the_reserve_back(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+def test_a_disk_that_something_else_fills_gets_the_reserve_back(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection
+) -> None:
     disk.free = 4 * RESERVE
     space = Space(tmp_path, database)
     disk.free = RESERVE
@@ -78,7 +84,9 @@ def test_a_disk_that_something_else_fills_gets_the_reserve_back(tmp_path: Path, 
     assert (space.short, (tmp_path / NAME).exists()) == (False, True)
 
 
-def test_what_was_deleted_is_room_for_others(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+def test_what_was_deleted_is_room_for_others(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection
+) -> None:
     disk.free = 2 * RESERVE
     space = Space(tmp_path, database)
     assert space.short
@@ -91,7 +99,9 @@ def test_what_was_deleted_is_room_for_others(tmp_path: Path, disk: Disk, databas
     assert (space.short, space.room > 0) == (False, True)
 
 
-def test_the_log_is_copied_before_it_needs_more_than_there_is(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+def test_the_log_is_copied_before_it_needs_more_than_there_is(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection
+) -> None:
     disk.free = 4 * RESERVE
     space = Space(tmp_path, database)
     database.execute("PRAGMA wal_autocheckpoint=0")
@@ -101,14 +111,17 @@ def test_the_log_is_copied_before_it_needs_more_than_there_is(tmp_path: Path, di
     assert (tmp_path / f"{FILE}-wal").stat().st_size == 0
 
 
-def test_a_disk_too_full_to_copy_the_log_is_known_to_be_full(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
+def test_a_disk_too_full_to_copy_the_log_is_known_to_be_full(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection
+) -> None:
     disk.free = 4 * RESERVE
     space = Space(tmp_path, database)
     database.execute("PRAGMA wal_autocheckpoint=0")
     fill(database, RESERVE // 2)
     disk.free = RESERVE
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE // 4, before[1]))  # no file may grow beyond it
+    # no file may grow beyond it
+    resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE // 4, before[1]))
     try:
         space.look()
     finally:

@@ -29,7 +29,9 @@ def test_the_time_that_the_gateway_was_off_counts_without_a_clock(database: Conn
     assert start(database, Uptime("this", 1000.0)) == pytest.approx(900.0)
 
 
-def test_after_a_reboot_it_goes_on_from_the_newest_time_that_the_store_knows(database: Connection) -> None:
+def test_after_a_reboot_it_goes_on_from_the_newest_time_that_the_store_knows(
+    database: Connection,
+) -> None:
     start(database, Uptime("this", 100.0))
     save_axis(database, 40_000, None)
     assert start(database, Uptime("next", 500.0)) == 40.0

@@ -1,4 +1,6 @@
-"""Sessions and retained messages as people see them: the store shows what the running broker showed."""
+"""Sessions and retained messages as people see them: the store shows what the running broker
+showed.
+"""
 
 from pathlib import Path
 
@@ -26,7 +28,9 @@ def world(tmp_path: Path) -> World:
 
 
 def a_mixed_lot(world: World) -> None:
-    """One who knows nothing; one with messages queued, in flight, half acknowledged and released; one that publishes."""
+    """One who knows nothing; one with messages queued, in flight, half acknowledged and released;
+    one that publishes.
+    """
     world.durable("quiet", properties=EXPIRES_SOON)
     busy = world.durable("busy")
     busy.subscribe("a/#", "$share/s/b", qos=2, subscription_identifier=[7])
@@ -52,10 +56,19 @@ def test_the_store_shows_a_session_as_the_broker_did(world: World, tmp_path: Pat
     world.commit()
     live = [view.view(session, world.broker.now) for session in world.broker.sessions.values()]
     stored = views.sessions(tmp_path, None)
-    assert [(item.client, item.expiry_s) for item in stored] == [("quiet", 300), ("busy", None), ("publisher", None)]
+    assert [(item.client, item.expiry_s) for item in stored] == [
+        ("quiet", 300),
+        ("busy", None),
+        ("publisher", None),
+    ]
     assert [item.away_s is not None for item in stored] == [True] * 3
-    without_time = [[getattr(item, name) for name in type(item).__slots__ if name != "away_s"] for item in live]
-    assert [[getattr(item, name) for name in type(item).__slots__ if name != "away_s"] for item in stored] == without_time
+    without_time = [
+        [getattr(item, name) for name in type(item).__slots__ if name != "away_s"] for item in live
+    ]
+    assert [
+        [getattr(item, name) for name in type(item).__slots__ if name != "away_s"]
+        for item in stored
+    ] == without_time
     busy, publisher = stored[1:]
     assert (busy.queued, busy.inflight, busy.subscriptions) == (4, 4, 2)
     assert (publisher.receiving, publisher.queued) == (4, 0)
@@ -65,25 +78,39 @@ def test_a_connected_session_shows_its_connection(world: World) -> None:
     client = world.durable("c", properties=EXPIRES_SOON)
     client.subscribe("a", qos=1)
     found = view.details(world.broker.sessions["c"], world.broker.now)
-    assert (found["connected"], found["address"], found["version"], found["away_s"]) == (True, "memory", "5.0", None)
+    assert (found["connected"], found["address"], found["version"], found["away_s"]) == (
+        True,
+        "memory",
+        "5.0",
+        None,
+    )
     (wanted,) = found["subscriptions"]
     assert (wanted["topic_filter"], wanted["qos"], wanted["identifier"]) == ("a", 1, None)
 
 
-def test_the_subscriptions_in_the_store_are_those_of_the_broker(world: World, tmp_path: Path) -> None:
+def test_the_subscriptions_in_the_store_are_those_of_the_broker(
+    world: World, tmp_path: Path
+) -> None:
     a_mixed_lot(world)
     found = views.session(tmp_path, "busy", None)
     assert found is not None
     live = view.details(world.broker.sessions["busy"], world.broker.now)
     assert sorted(found["subscriptions"], key=str) == sorted(live["subscriptions"], key=str)
-    assert {item["topic_filter"]: item["identifier"] for item in found["subscriptions"]} == {"a/#": 7, "$share/s/b": 7}
+    assert {item["topic_filter"]: item["identifier"] for item in found["subscriptions"]} == {
+        "a/#": 7,
+        "$share/s/b": 7,
+    }
     assert views.session(tmp_path, "nobody", None) is None
 
 
-def test_a_session_that_is_told_to_end_ends_at_the_next_start_with_everything_due(world: World, tmp_path: Path) -> None:
+def test_a_session_that_is_told_to_end_ends_at_the_next_start_with_everything_due(
+    world: World, tmp_path: Path
+) -> None:
     other = world.durable("other")
     other.subscribe("wills/#", qos=1)
-    one = world.durable("one", will=Will("wills/one", b"gone", 1, properties={PropertyId.WILL_DELAY_INTERVAL: 1000}))
+    one = world.durable(
+        "one", will=Will("wills/one", b"gone", 1, properties={PropertyId.WILL_DELAY_INTERVAL: 1000})
+    )
     one.subscribe("t", "$share/s/work", qos=1)
     other.drop()
     one.drop()
@@ -97,14 +124,18 @@ def test_a_session_that_is_told_to_end_ends_at_the_next_start_with_everything_du
     world.sleep(1)
     assert list(world.broker.sessions) == ["other"]
     assert world.rows("SELECT client FROM session") == [("other",)]
-    assert world.rows("SELECT count(*) FROM queue JOIN session ON session = id WHERE client = 'one'") == [(0,)]
+    assert world.rows(
+        "SELECT count(*) FROM queue JOIN session ON session = id WHERE client = 'one'"
+    ) == [(0,)]
     again = world.durable("other")
     assert [packet.payload for packet in again.take_all(Publish)] == [b"gone"]
 
 
 def test_retained_messages_are_listed_by_topic(world: World, tmp_path: Path) -> None:
     client = world.accepted("p", answers=True)
-    client.publish("b", "12345", qos=1, retain=True, properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 60})
+    client.publish(
+        "b", "12345", qos=1, retain=True, properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 60}
+    )
     client.publish("a", "1", qos=2, retain=True)
     world.commit()
     a, b = views.retained(tmp_path, None)

@@ -1,4 +1,6 @@
-"""Looking at the log of an open database leaves SQLite's locks on it: the next process to open it must not take it for its own."""
+"""Looking at the log of an open database leaves SQLite's locks on it: the next process to open it
+must not take it for its own.
+"""
 
 import sqlite3
 import subprocess
@@ -7,7 +9,8 @@ from pathlib import Path
 
 from gateway.store import wal
 
-DEAD_MAN_SWITCH = 128  # byte of the index that everyone who has the database open keeps locked (SQLite, os_unix.c)
+# byte of the index that everyone who has the database open keeps locked (SQLite, os_unix.c)
+DEAD_MAN_SWITCH = 128
 PROBE = f"""
 import fcntl, sys
 with open(sys.argv[1], "r+b") as index:
@@ -27,6 +30,8 @@ def test_a_look_at_the_log_keeps_the_locks(tmp_path: Path) -> None:
     database.commit()
     for _ in range(2):
         assert wal.damage(path) is None
-        done = subprocess.run([sys.executable, "-c", PROBE, f"{path}-shm"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE, f"{path}-shm"], capture_output=True, text=True, check=True
+        )
         assert done.stdout.strip() == "held"
     database.close()

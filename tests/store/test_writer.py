@@ -1,4 +1,6 @@
-"""The writer on a disk that fails: nothing is acknowledged that is not there, and nothing is written that builds on what is not there."""
+"""The writer on a disk that fails: nothing is acknowledged that is not there, and nothing is
+written that builds on what is not there.
+"""
 
 import queue
 import sqlite3
@@ -14,7 +16,9 @@ from gateway.store.writer import Writer
 
 
 class Disk:
-    """Stands in for `apply`: fails for the commits in `broken`, and notes the numbers of the others."""
+    """Stands in for `apply`: fails for the commits in `broken`, and notes the numbers of the
+    others.
+    """
 
     def __init__(self) -> None:
         self.broken: set[int] = set()
@@ -46,14 +50,24 @@ def failures() -> "queue.Queue[sqlite3.Error]":
 
 
 @pytest.fixture
-def writer(tmp_path: Path, disk: Disk, acknowledged: "queue.Queue[int]", failures: "queue.Queue[sqlite3.Error]") -> Writer:
+def writer(
+    tmp_path: Path,
+    disk: Disk,
+    acknowledged: "queue.Queue[int]",
+    failures: "queue.Queue[sqlite3.Error]",
+) -> Writer:
     make_folder(tmp_path)
     open_store(tmp_path, "test").close()
-    return Writer(tmp_path, done=acknowledged.put, failed=failures.put, landed=lambda lowest, oldest: None)
+    return Writer(
+        tmp_path, done=acknowledged.put, failed=failures.put, landed=lambda lowest, oldest: None
+    )
 
 
 def test_a_commit_that_fails_is_tried_until_it_is_on_disk(
-    writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]", failures: "queue.Queue[sqlite3.Error]"
+    writer: Writer,
+    disk: Disk,
+    acknowledged: "queue.Queue[int]",
+    failures: "queue.Queue[sqlite3.Error]",
 ) -> None:
     disk.broken = {1}
     writer.submit(Commit(1))
@@ -63,13 +77,20 @@ def test_a_commit_that_fails_is_tried_until_it_is_on_disk(
     disk.broken = set()
     assert acknowledged.get(timeout=10) == 1
     assert writer.times.failures >= 2
-    assert (sum(writer.times.commit.counts), sum(writer.times.sync.counts), writer.times.sync.total) == (1, 1, 0.5)
+    assert (
+        sum(writer.times.commit.counts),
+        sum(writer.times.sync.counts),
+        writer.times.sync.total,
+    ) == (1, 1, 0.5)
     assert writer.times.sync.counts[BOUNDS_S.index(0.5)] == 1
     writer.stop(0.0, None)
 
 
 def test_what_follows_a_commit_that_was_given_up_is_not_written(
-    writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]", failures: "queue.Queue[sqlite3.Error]"
+    writer: Writer,
+    disk: Disk,
+    acknowledged: "queue.Queue[int]",
+    failures: "queue.Queue[sqlite3.Error]",
 ) -> None:
     """Commit 2 may say that a packet identifier is kept whose message was in commit 1."""
     disk.broken = {1}
@@ -81,7 +102,9 @@ def test_what_follows_a_commit_that_was_given_up_is_not_written(
     assert acknowledged.empty()
 
 
-def test_a_store_that_cannot_be_read_for_a_while_stops_nothing(writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]") -> None:
+def test_a_store_that_cannot_be_read_for_a_while_stops_nothing(
+    writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]"
+) -> None:
     tries = []
 
     def read(database: sqlite3.Connection) -> None:

@@ -1,4 +1,6 @@
-"""What the units allow is what the programs call: else a service dies at its first start on a real machine, and nowhere before."""
+"""What the units allow is what the programs call: else a service dies at its first start on a real
+machine, and nowhere before.
+"""
 
 import re
 import subprocess
@@ -23,7 +25,11 @@ port = "{folder}/no-such-port*"
 [uplink]
 landing = "file://{folder}/landing"
 """
-REFUSED_BY = {"ProtectKernelModules": "@module", "ProtectKernelLogs": "syslog", "ProtectClock": "@clock"}
+REFUSED_BY = {
+    "ProtectKernelModules": "@module",
+    "ProtectKernelLogs": "syslog",
+    "ProtectClock": "@clock",
+}
 
 
 def test_the_gateway_calls_nothing_that_its_unit_refuses(tmp_path: Path) -> None:
@@ -34,7 +40,13 @@ def test_the_gateway_calls_nothing_that_its_unit_refuses(tmp_path: Path) -> None
 
 def test_the_uplink_calls_nothing_that_its_unit_refuses(tmp_path: Path) -> None:
     _serve_one_reading(tmp_path, trust_clock=True)
-    done = subprocess.run(_traced(tmp_path, "uplink", "run", "--once"), capture_output=True, text=True, timeout=4 * START_S, check=False)
+    done = subprocess.run(
+        _traced(tmp_path, "uplink", "run", "--once"),
+        capture_output=True,
+        text=True,
+        timeout=4 * START_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert any((tmp_path / "landing").rglob("*.parquet"))
     called = _calls(tmp_path)
@@ -44,12 +56,24 @@ def test_the_uplink_calls_nothing_that_its_unit_refuses(tmp_path: Path) -> None:
 
 def _serve_one_reading(folder: Path, trust_clock: bool) -> set[str]:
     """Run a gateway until it took a reading; the names of the system calls that it made."""
-    (folder / "config.toml").write_text(CONFIG.format(folder=folder, trust=str(trust_clock).lower()))
-    with subprocess.Popen(_traced(folder, "gateway", "run"), stderr=subprocess.PIPE, text=True) as running:
+    (folder / "config.toml").write_text(
+        CONFIG.format(folder=folder, trust=str(trust_clock).lower())
+    )
+    with subprocess.Popen(
+        _traced(folder, "gateway", "run"), stderr=subprocess.PIPE, text=True
+    ) as running:
         assert running.stderr is not None
         try:
-            port = next(found[1] for line in running.stderr if (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", line)))
-            subprocess.run(["mosquitto_pub", "-p", port, "-t", "a", "-m", "1", "-q", "2"], check=True, timeout=START_S)
+            port = next(
+                found[1]
+                for line in running.stderr
+                if (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", line))
+            )
+            subprocess.run(
+                ["mosquitto_pub", "-p", port, "-t", "a", "-m", "1", "-q", "2"],
+                check=True,
+                timeout=START_S,
+            )
         finally:
             pid = (folder / "trace").read_text().split(maxsplit=1)[0]
             subprocess.run(["kill", pid], check=True)
@@ -59,7 +83,15 @@ def _serve_one_reading(folder: Path, trust_clock: bool) -> set[str]:
 
 def _traced(folder: Path, *command: str) -> list[str]:
     tracer = ("strace", "-f", "-qq", "-e", "signal=none", "-o", str(folder / "trace"))
-    return [*tracer, sys.executable, "-m", "gateway", *command, "--config", str(folder / "config.toml")]
+    return [
+        *tracer,
+        sys.executable,
+        "-m",
+        "gateway",
+        *command,
+        "--config",
+        str(folder / "config.toml"),
+    ]
 
 
 def _calls(folder: Path) -> set[str]:
@@ -68,14 +100,25 @@ def _calls(folder: Path) -> set[str]:
 
 def _allowed(program: str) -> set[str]:
     settings = service(SYSTEMD / f"onceway-{program}.service")
-    taken = {name for setting, group in REFUSED_BY.items() if settings.get(setting) == "yes" for name in _members(group)}
-    return {name for item in settings["SystemCallFilter"].split() for name in _members(item)} - taken
+    taken = {
+        name
+        for setting, group in REFUSED_BY.items()
+        if settings.get(setting) == "yes"
+        for name in _members(group)
+    }
+    return {
+        name for item in settings["SystemCallFilter"].split() for name in _members(item)
+    } - taken
 
 
 def _members(item: str) -> set[str]:
-    """The system calls in a group of systemd's, such as `@clock`; a call's name stands for itself."""
+    """The system calls in a group of systemd's, such as `@clock`; a call's name stands for
+    itself.
+    """
     if not item.startswith("@"):
         return {item}
-    shown = subprocess.run(["systemd-analyze", "syscall-filter", item], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["systemd-analyze", "syscall-filter", item], capture_output=True, text=True, check=True
+    ).stdout
     lines = [line.strip() for line in shown.splitlines()[1:]]
     return {name for line in lines if line and not line.startswith("#") for name in _members(line)}

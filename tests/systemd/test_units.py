@@ -10,7 +10,9 @@ from tests.systemd.unit import UNITS, service
 
 
 def test_systemd_accepts_every_unit() -> None:
-    done = subprocess.run(["systemd-analyze", "verify", *map(str, UNITS)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, UNITS)], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
@@ -19,7 +21,12 @@ def test_the_command_that_a_unit_starts_exists_and_takes_its_options(unit: Path)
     command = service(unit)["ExecStart"].split()
     assert command[:2] == ["/usr/bin/env", "onceway"]
     program, group, verb, option = command[1:5]
-    shown = subprocess.run([Path(sys.executable).with_name(program), group, verb, "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [Path(sys.executable).with_name(program), group, verb, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert option == "--config"
     assert option in shown.stdout
 
@@ -34,10 +41,19 @@ def test_a_service_runs_with_least_privilege(unit: Path) -> None:
 
 def test_a_reload_with_a_wrong_file_fails_before_the_gateway_hears_of_it(tmp_path: Path) -> None:
     unit = next(unit for unit in UNITS if unit.stem == "onceway-gateway")
-    check, signal = (line.partition("=")[2] for line in unit.read_text().splitlines() if line.startswith("ExecReload="))
+    check, signal = (
+        line.partition("=")[2]
+        for line in unit.read_text().splitlines()
+        if line.startswith("ExecReload=")
+    )
     assert signal == "/bin/kill -HUP $MAINPID"
     path = tmp_path / "gateway.toml"
     path.write_text('[limits]\ninflight = 0\n[[listener]]\nbind = ":1883"\n')
     _, program, *arguments = check.replace("/etc/onceway/gateway.toml", str(path)).split()
-    done = subprocess.run([Path(sys.executable).with_name(program), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [Path(sys.executable).with_name(program), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, "limits.inflight = 0: " in done.stderr) == (2, True)

@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[2]
 
 
 class GatewayData:
-    """A data directory with a spool. `add` writes like the broker does; `expected` is what must arrive."""
+    """A data directory with a spool. `add` writes like the broker does; `expected` is what must
+    arrive.
+    """
 
     def __init__(self, path: Path, name: str = "site-1", epoch: str = "00c0ffee") -> None:
         self.path = path
@@ -48,12 +50,20 @@ class GatewayData:
             payload = n.to_bytes(8, "big") + bytes(max(0, size - 8))
             key = (device, 77, n) if device else (None, None, None)
             rows.append(
-                (*key, device or "client-1", f"sensors/{device or 'anonymous'}", payload, 1, n * 1000, 1_760_000_000_000_000 + n * 1000)
+                (
+                    *key,
+                    device or "client-1",
+                    f"sensors/{device or 'anonymous'}",
+                    payload,
+                    1,
+                    n * 1000,
+                    1_760_000_000_000_000 + n * 1000,
+                )
             )
         with self.db() as db:
             db.executemany(
-                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot, monotonic, received)"
-                " VALUES (?,?,?,?,?,?,?,?,?)",
+                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot,"
+                " monotonic, received) VALUES (?,?,?,?,?,?,?,?,?)",
                 rows,
             )
 
@@ -63,7 +73,10 @@ class GatewayData:
 
     def batches(self) -> list[tuple]:
         with self.db() as db:
-            return db.execute("SELECT number, first, last, rows, bytes, sha256, landed IS NOT NULL FROM batch ORDER BY number").fetchall()
+            return db.execute(
+                "SELECT number, first, last, rows, bytes, sha256, landed IS NOT NULL FROM batch"
+                " ORDER BY number"
+            ).fetchall()
 
     def meta(self, key: str) -> str | None:
         with self.db() as db:
@@ -90,7 +103,9 @@ def drain():
         try:
             settings = UplinkSection(landing=str(landing), batch_count=count)
             connect = partial(open_landing, str(landing))
-            Uplink(spool, Cutter(spool, data.path, settings), settings, connect).run(threading.Event(), once=True)
+            Uplink(spool, Cutter(spool, data.path, settings), settings, connect).run(
+                threading.Event(), once=True
+            )
         finally:
             spool.close()
 
@@ -119,11 +134,23 @@ class Onceway:
         return [sys.executable, "-c", "from gateway.cli import main; main()", *map(str, args)]
 
     def __call__(self, *args: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(*args), capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT)
+        return subprocess.run(
+            self.command(*args),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            cwd=ROOT,
+        )
 
     def start(self, *args: str | Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            self.command(*args), cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+            self.command(*args),
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
         )
         self._started.append(process)
         return process
@@ -144,7 +171,9 @@ def onceway():
 
 @pytest.fixture
 def landed():
-    """Reads a landing folder as the ingest does: contiguous manifests from 1, each file checked against its manifest."""
+    """Reads a landing folder as the ingest does: contiguous manifests from 1, each file checked
+    against its manifest.
+    """
 
     def read(landing: Path, gateway: str = "site-1", epoch: str = "00c0ffee") -> list[tuple]:
         folder = landing / gateway / epoch
@@ -163,7 +192,12 @@ def landed():
                 "bytes": len(data),
                 "sha256": sha256(data),
             }
-            assert labels == {"onceway.schema": "1", "onceway.gateway": gateway, "onceway.epoch": epoch, "onceway.number": str(number)}
+            assert labels == {
+                "onceway.schema": "1",
+                "onceway.gateway": gateway,
+                "onceway.epoch": epoch,
+                "onceway.number": str(number),
+            }
             rows += batch
             number += 1
         return rows

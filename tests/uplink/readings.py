@@ -7,8 +7,12 @@ from collections.abc import Callable
 from gateway.uplink.batch import Row
 
 
-def sensor_rows(count: int, devices: int = 20, payload: Callable[[], bytes] | None = None) -> list[Row]:
-    """Rows of a batch as `examples/sensor` makes them: SenML-CBOR of one record with time and value; one device after another."""
+def sensor_rows(
+    count: int, devices: int = 20, payload: Callable[[], bytes] | None = None
+) -> list[Row]:
+    """Rows of a batch as `examples/sensor` makes them: SenML-CBOR of one record with time and
+    value; one device after another.
+    """
     rng = random.Random(count)
     sequences = [rng.randrange(1, 60_000) for _ in range(devices)]
     incarnation = [rng.getrandbits(32) for _ in range(devices)]
@@ -20,13 +24,38 @@ def sensor_rows(count: int, devices: int = 20, payload: Callable[[], bytes] | No
         now, since = now + step, since + step
         sequences[device] += 1
         name = f"sensor-{device:03d}"
-        body = payload() if payload else senml(name, now // 1_000_000, rng.randrange(300, 700) * 5 / 1024)
-        found.append((name, incarnation[device], sequences[device], None, f"sensors/{name}", body, now, 3, since, 7 * n))
+        body = (
+            payload()
+            if payload
+            else senml(name, now // 1_000_000, rng.randrange(300, 700) * 5 / 1024)
+        )
+        found.append(
+            (
+                name,
+                incarnation[device],
+                sequences[device],
+                None,
+                f"sensors/{name}",
+                body,
+                now,
+                3,
+                since,
+                7 * n,
+            )
+        )
     return found
 
 
 def senml(device: str, seconds: int, volts: float) -> bytes:
-    """`[{bn: "DEVICE:", bt: seconds, n: "adc0", u: "V", v: volts}]` in CBOR (RFC 8428, section 6), as the firmware writes it: 36 bytes."""
+    """`[{bn: "DEVICE:", bt: seconds, n: "adc0", u: "V", v: volts}]` in CBOR (RFC 8428, section 6),
+    as the firmware writes it: 36 bytes.
+    """
     base = device.encode() + b":"
-    head = b"\x81\xa5\x21" + bytes([0x60 + len(base)]) + base + b"\x22\x1a" + seconds.to_bytes(4, "big")
+    head = (
+        b"\x81\xa5\x21"
+        + bytes([0x60 + len(base)])
+        + base
+        + b"\x22\x1a"
+        + seconds.to_bytes(4, "big")
+    )
     return head + b"\x00\x64adc0\x01\x61V\x02\xfa" + struct.pack(">f", volts)

@@ -1,4 +1,6 @@
-"""Real servers on loopback for the tests: OpenSSH's sftp, SeaweedFS as S3, and a proxy that breaks connections on purpose."""
+"""Real servers on loopback for the tests: OpenSSH's sftp, SeaweedFS as S3, and a proxy that breaks
+connections on purpose.
+"""
 
 import json
 import os
@@ -52,11 +54,14 @@ class SftpServer:
         self.folder = folder
         self.port = free_ports(1)[0]
         for name in ("host", "client"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
+            )
         (folder / "authorized_keys").write_bytes((folder / "client.pub").read_bytes())
         (folder / "sshd_config").write_text(
-            f"ListenAddress 127.0.0.1:{self.port}\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized_keys\n"
-            f"PidFile {folder}/pid\nUsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n"
+            f"ListenAddress 127.0.0.1:{self.port}\nHostKey {folder}/host\nAuthorizedKeysFile"
+            f" {folder}/authorized_keys\nPidFile {folder}/pid\nUsePAM no\nStrictModes"
+            " no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n"
         )
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.root = folder / "files"
@@ -65,7 +70,9 @@ class SftpServer:
 
     def write_known_hosts(self, *ports: int) -> None:
         key = (self.folder / "host.pub").read_text()
-        (self.folder / "known_hosts").write_text("".join(f"[127.0.0.1]:{port} {key}" for port in ports))
+        (self.folder / "known_hosts").write_text(
+            "".join(f"[127.0.0.1]:{port} {key}" for port in ports)
+        )
 
     def url(self, port: int | None = None) -> str:
         return f"sftp://{self.user}@127.0.0.1:{port or self.port}{self.root}/landing"
@@ -102,7 +109,11 @@ class S3Server:
         return f"s3://{self.BUCKET}/gateways"
 
     def options(self, port: int | None = None) -> dict[str, Any]:
-        return {"key": self.KEY, "secret": self.SECRET, "endpoint_url": f"http://127.0.0.1:{port or self.port}"}
+        return {
+            "key": self.KEY,
+            "secret": self.SECRET,
+            "endpoint_url": f"http://127.0.0.1:{port or self.port}",
+        }
 
 
 @contextmanager
@@ -137,7 +148,16 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
         **ports,
     }
     weed = Path(sys.executable).with_name("weed")
-    with running([str(weed), "server", "-filer", "-s3", *(f"-{key}={value}" for key, value in options.items())], folder / "log"):
+    with running(
+        [
+            str(weed),
+            "server",
+            "-filer",
+            "-s3",
+            *(f"-{key}={value}" for key, value in options.items()),
+        ],
+        folder / "log",
+    ):
         server = S3Server(ports["s3.port"])
         wait_until(lambda: listens(server.port), "SeaweedFS")
         import s3fs
@@ -160,8 +180,9 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
 class FaultProxy:
     """A TCP proxy to one port. Set the attributes at any time; they hold for open connections too.
 
-    refuse: close new connections at once. stall: take no byte further, either way. cut_after: reset the connection after so many bytes sent
-    to the server, counted over all connections, once. rate: bytes per second and direction. sent, received: bytes of the client and to it.
+    refuse: close new connections at once. stall: take no byte further, either way. cut_after: reset
+    the connection after so many bytes sent to the server, counted over all connections, once. rate:
+    bytes per second and direction. sent, received: bytes of the client and to it.
     """
 
     def __init__(self, target: int) -> None:
@@ -206,7 +227,9 @@ class FaultProxy:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open |= {client, server}
             for source, sink, direction in ((client, server, "sent"), (server, client, "received")):
-                threading.Thread(target=self._pump, args=(source, sink, direction), daemon=True).start()
+                threading.Thread(
+                    target=self._pump, args=(source, sink, direction), daemon=True
+                ).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
         try:
@@ -216,7 +239,11 @@ class FaultProxy:
                 if self.rate:
                     time.sleep(len(data) / self.rate)
                 setattr(self, direction, getattr(self, direction) + len(data))
-                if direction == "sent" and self.cut_after is not None and self.sent >= self.cut_after:
+                if (
+                    direction == "sent"
+                    and self.cut_after is not None
+                    and self.sent >= self.cut_after
+                ):
                     self.cut_after = None
                     self.cuts += 1
                     break

@@ -1,4 +1,6 @@
-"""The uplink over links that cut, stall and crawl: each reading lands once, an outage is one line, and its end another."""
+"""The uplink over links that cut, stall and crawl: each reading lands once, an outage is one line,
+and its end another.
+"""
 
 import json
 import logging
@@ -32,7 +34,9 @@ class Bench:
         try:
             settings = UplinkSection(landing="/x", batch_count=50, batch_age_s=0.05)
             cutter = Cutter(spool, self.data.path, settings)
-            Uplink(spool, cutter, settings, lambda: open_landing(*self.through), first_retry_s=0.05).run(self._stop)
+            Uplink(
+                spool, cutter, settings, lambda: open_landing(*self.through), first_retry_s=0.05
+            ).run(self._stop)
         except BaseException as error:
             self.error = error
         finally:
@@ -76,14 +80,24 @@ def bench(request, data):
     folder = request.node.name.replace("[", "-").replace("]", "")
     if request.param == "sftp":
         server.write_known_hosts(server.port, proxy.port)
-        through, direct = (f"{server.url(proxy.port)}/{folder}", server.options), (f"{server.url()}/{folder}", server.options)
+        through, direct = (
+            (f"{server.url(proxy.port)}/{folder}", server.options),
+            (f"{server.url()}/{folder}", server.options),
+        )
     else:
-        through, direct = (f"{server.url()}/{folder}", server.options(proxy.port)), (f"{server.url()}/{folder}", server.options())
+        through, direct = (
+            (f"{server.url()}/{folder}", server.options(proxy.port)),
+            (f"{server.url()}/{folder}", server.options()),
+        )
     return Bench(data, proxy, through, direct)
 
 
 def outage_lines(caplog) -> list[str]:
-    return [re.match(r"outage(:| over)", record.message)[0] for record in caplog.records if record.message.startswith("outage")]
+    return [
+        re.match(r"outage(:| over)", record.message)[0]
+        for record in caplog.records
+        if record.message.startswith("outage")
+    ]
 
 
 def test_connections_cut_in_the_middle(bench, data):
@@ -116,10 +130,13 @@ def test_a_stalled_connection_is_given_up_and_made_anew(bench, data, monkeypatch
 @pytest.mark.parametrize("bench", ["sftp"], indirect=True)
 def test_sigterm_ends_an_uplink_that_hangs_on_a_stalled_connection(bench, data, onceway, tmp_path):
     url, options = bench.through
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items() if value is not None)
+    lines = "".join(
+        f"{key} = {json.dumps(value)}\n" for key, value in options.items() if value is not None
+    )
     config = tmp_path / "gateway.toml"
     config.write_text(
-        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding = "{url}"\nbatch_count = 10\n[uplink.options]\n{lines}'
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding ='
+        f' "{url}"\nbatch_count = 10\n[uplink.options]\n{lines}'
     )
     data.add(10)
     process = onceway.start("uplink", "run", "--config", config)
@@ -161,8 +178,9 @@ def test_a_slow_link_is_no_outage(bench, data, monkeypatch, caplog):
         before = bench.proxy.sent
         with data.db() as db:
             db.executemany(
-                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot, monotonic, received)"
-                " VALUES ('noisy', 1, ?, 'noisy', 't', randomblob(800), 1, 1, 1760000000000000)",
+                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot,"
+                " monotonic, received) VALUES ('noisy', 1, ?, 'noisy', 't', randomblob(800), 1, 1,"
+                " 1760000000000000)",
                 [(n,) for n in range(50)],
             )
         bench.wait_until_landed()

@@ -16,7 +16,18 @@ ORIGIN = Origin("site-ü", "00c0ffee")
 int64 = st.integers(-(2**63), 2**63 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 rows = st.lists(
-    st.tuples(text, int64, int64, st.none() | text, text, st.binary(max_size=60), st.none() | int64, int64, int64, int64),
+    st.tuples(
+        text,
+        int64,
+        int64,
+        st.none() | text,
+        text,
+        st.binary(max_size=60),
+        st.none() | int64,
+        int64,
+        int64,
+        int64,
+    ),
     min_size=1,
     max_size=60,
 )
@@ -28,7 +39,12 @@ def test_rows_come_back_as_they_were(rows):
     data = encode(rows, ORIGIN, 17)
     assert decode(data) == (
         rows,
-        {"onceway.schema": "1", "onceway.gateway": "site-ü", "onceway.epoch": "00c0ffee", "onceway.number": "17"},
+        {
+            "onceway.schema": "1",
+            "onceway.gateway": "site-ü",
+            "onceway.epoch": "00c0ffee",
+            "onceway.number": "17",
+        },
     )
     assert encode(rows, ORIGIN, 17) == data
 
@@ -38,7 +54,10 @@ def test_rows_come_back_as_they_were(rows):
 def test_damage_has_one_name(choice):
     data = encode(sensor_rows(10), ORIGIN, 1)
     at = choice.draw(st.integers(0, len(data) - 1))
-    for damaged in (data[:at], data[:at] + bytes([data[at] ^ choice.draw(st.integers(1, 255))]) + data[at + 1 :]):
+    for damaged in (
+        data[:at],
+        data[:at] + bytes([data[at] ^ choice.draw(st.integers(1, 255))]) + data[at + 1 :],
+    ):
         with suppress(NotABatch):
             decode(damaged)
 
@@ -46,7 +65,10 @@ def test_damage_has_one_name(choice):
 def test_the_file_says_its_types_without_pyarrow_s_own_schema():
     file = pq.ParquetFile(pa.BufferReader(encode(sensor_rows(10), ORIGIN, 1)))
     assert file.schema_arrow.remove_metadata() == SCHEMA
-    column = {file.metadata.row_group(0).column(n).path_in_schema: file.metadata.row_group(0).column(n) for n in range(len(SCHEMA))}
+    column = {
+        file.metadata.row_group(0).column(n).path_in_schema: file.metadata.row_group(0).column(n)
+        for n in range(len(SCHEMA))
+    }
     assert {c.compression for c in column.values()} == {"ZSTD"}
     assert "DELTA_BINARY_PACKED" in column["spool_id"].encodings
     assert not any(c.is_stats_set for c in column.values())
@@ -57,21 +79,28 @@ def test_manifest_names_and_content():
     assert manifest.name == "site-ü/00c0ffee/000000000012.json"
     assert manifest.data_name == "site-ü/00c0ffee/000000000012.parquet"
     assert manifest.to_json().decode() == (
-        '{"schema": 1, "gateway": "site-ü", "epoch": "00c0ffee", "number": 12, "rows": 500, "bytes": 10211, "sha256": "' + "ab" * 32 + '"}'
+        '{"schema": 1, "gateway": "site-ü", "epoch": "00c0ffee", "number": 12, "rows": 500,'
+        ' "bytes": 10211, "sha256": "' + "ab" * 32 + '"}'
     )
 
 
 def test_bytes_per_reading_keep_their_promise():
-    """≤ 20 at 500 readings, ≤ 45 at 50; with payloads of pure noise, which nothing can compress, ≤ 12 beside the 24 bytes themselves."""
+    """≤ 20 at 500 readings, ≤ 45 at 50; with payloads of pure noise, which nothing can compress, ≤
+    12 beside the 24 bytes themselves.
+    """
     assert len(encode(sensor_rows(500), ORIGIN, 1)) / 500 <= 20
     assert len(encode(sensor_rows(50, devices=5), ORIGIN, 1)) / 50 <= 45
     assert len(encode(sensor_rows(500, payload=lambda: os.urandom(24)), ORIGIN, 1)) / 500 - 24 <= 12
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 30)), max_size=80))
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 30)), max_size=80)
+)
 @settings(max_examples=80, deadline=None)
 def test_packed_keys_answer_for_exactly_the_keys_in_a_batch(keys):
     blob = pack(keys)
     for device in "abc":
         for sequence in range(-1, 32):
-            assert sorted(incarnations(blob, device, sequence)) == sorted({k[1] for k in keys if (k[0], k[2]) == (device, sequence)})
+            assert sorted(incarnations(blob, device, sequence)) == sorted(
+                {k[1] for k in keys if (k[0], k[2]) == (device, sequence)}
+            )

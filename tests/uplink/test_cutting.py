@@ -1,4 +1,6 @@
-"""Cutting: when a batch is due, what it takes, and that it stays what it is through crashes and full disks."""
+"""Cutting: when a batch is due, what it takes, and that it stays what it is through crashes and
+full disks.
+"""
 
 import errno
 import shutil
@@ -72,7 +74,9 @@ def test_a_row_larger_than_the_limit_goes_alone(data, make):
     assert cutter.cut().rows == 2
 
 
-def test_rows_without_utc_wait_for_the_gateway_s_clock_but_not_for_ever(data, make, monkeypatch, caplog):
+def test_rows_without_utc_wait_for_the_gateway_s_clock_but_not_for_ever(
+    data, make, monkeypatch, caplog
+):
     caplog.set_level("INFO")
     clock = Clock(monkeypatch)
     cutter, _ = make(batch_count=5)
@@ -82,7 +86,8 @@ def test_rows_without_utc_wait_for_the_gateway_s_clock_but_not_for_ever(data, ma
     assert not cutter.due()
     assert not cutter.due()
     assert [record.message for record in caplog.records] == [
-        "readings have no time yet: waiting at most 120 s for this machine's clock to be synchronised"
+        "readings have no time yet: waiting at most 120 s for this machine's clock to be"
+        " synchronised"
     ]
     with data.db() as db:
         db.execute("UPDATE spool SET received = 1760000000000000 + monotonic")
@@ -108,13 +113,17 @@ def test_rows_of_an_earlier_boot_will_never_get_utc_and_do_not_wait(data, make):
 @pytest.mark.parametrize("years", [-10, 10])
 def test_a_clock_ten_years_off_neither_holds_back_nor_hurries(data, make, monkeypatch, years):
     cutter, _ = make(batch_count=5, batch_age_s=60)
-    monkeypatch.setattr(cutter_module.time, "time_ns", lambda: (1_790_000_000 + years * 31_557_600) * 10**9)
+    monkeypatch.setattr(
+        cutter_module.time, "time_ns", lambda: (1_790_000_000 + years * 31_557_600) * 10**9
+    )
     data.add(4)
     assert not cutter.due()
     data.add(1)
     assert cutter.due()
     cut = cutter.cut()
-    assert [row[6] for row in decode(cutter.load(cut))[0]] == [1_760_000_000_000_000 + n * 1000 for n in range(1, 6)]
+    assert [row[6] for row in decode(cutter.load(cut))[0]] == [
+        1_760_000_000_000_000 + n * 1000 for n in range(1, 6)
+    ]
 
 
 def test_a_full_disk_under_the_batch_file_changes_nothing(data, make, monkeypatch):
@@ -136,7 +145,9 @@ def test_a_full_disk_under_the_batch_file_changes_nothing(data, make, monkeypatc
 def test_a_full_disk_under_the_database_changes_nothing(data, make, monkeypatch):
     cutter, spool = make(batch_count=5)
     data.add(5)
-    spool._db.execute(f"PRAGMA max_page_count={spool._db.execute('PRAGMA page_count').fetchone()[0]}")
+    spool._db.execute(
+        f"PRAGMA max_page_count={spool._db.execute('PRAGMA page_count').fetchone()[0]}"
+    )
     with monkeypatch.context() as patch:
         patch.setattr(cutter_module, "pack", lambda _keys: bytes(100_000))
         with pytest.raises(sqlite3.OperationalError, match="full"):
@@ -148,7 +159,9 @@ def test_a_full_disk_under_the_database_changes_nothing(data, make, monkeypatch)
 
 
 class Cutting(RuleBasedStateMachine):
-    """Rows arrive, batches are cut and land, the process dies at any point: ids stay in order, each in one batch, bytes never change."""
+    """Rows arrive, batches are cut and land, the process dies at any point: ids stay in order, each
+    in one batch, bytes never change.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,13 +173,19 @@ class Cutting(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.spool = Spool(self.data.path)
-        self.cutter = Cutter(self.spool, self.data.path, UplinkSection(landing="/x", batch_count=7, batch_bytes=400))
+        self.cutter = Cutter(
+            self.spool, self.data.path, UplinkSection(landing="/x", batch_count=7, batch_bytes=400)
+        )
 
     def teardown(self) -> None:
         self.spool.close()
         shutil.rmtree(self.folder)
 
-    @rule(count=st.integers(1, 12), size=st.sampled_from([8, 60, 500]), device=st.sampled_from(["sensor-1", None]))
+    @rule(
+        count=st.integers(1, 12),
+        size=st.sampled_from([8, 60, 500]),
+        device=st.sampled_from(["sensor-1", None]),
+    )
     def arrive(self, count, size, device):
         self.data.add(count, device, size)
 
@@ -203,14 +222,22 @@ class Cutting(RuleBasedStateMachine):
     @precondition(lambda self: self.spool.unlanded())
     @rule()
     def lose_the_file_of_a_batch(self):
-        (self.data.path / "batches" / f"{self.spool.unlanded().number:012d}.parquet").unlink(missing_ok=True)
+        (self.data.path / "batches" / f"{self.spool.unlanded().number:012d}.parquet").unlink(
+            missing_ok=True
+        )
 
     @invariant()
     def each_id_is_once_in_order_and_bytes_stay(self):
         batches = self.data.batches()
         assert [batch[0] for batch in batches] == list(range(1, len(batches) + 1))
         for number, first, last, rows, size, digest, _ in batches:
-            assert self.known.setdefault(number, (first, last, rows, size, digest)) == (first, last, rows, size, digest)
+            assert self.known.setdefault(number, (first, last, rows, size, digest)) == (
+                first,
+                last,
+                rows,
+                size,
+                digest,
+            )
         assert self.landed_ids + self.data.spool_ids() == list(range(1, self.data.added + 1))
 
 

@@ -1,4 +1,6 @@
-"""A landing place that fails in every way a file system can: refuses, lies, is full. Nothing is lost, nothing is doubled."""
+"""A landing place that fails in every way a file system can: refuses, lies, is full. Nothing is
+lost, nothing is doubled.
+"""
 
 import errno
 import json
@@ -21,7 +23,9 @@ from gateway.uplink.spool import Spool
 
 
 class FaultyFileSystem(MemoryFileSystem):
-    """In memory. `fault(operation, path)` is asked before each operation and may raise, or return bytes to write instead."""
+    """In memory. `fault(operation, path)` is asked before each operation and may raise, or return
+    bytes to write instead.
+    """
 
     protocol = "faulty"
     fault = staticmethod(lambda operation, path, data: data)
@@ -61,13 +65,18 @@ def read_back():
     landing = open_landing(URL)
     numbers, batch = [], 1
     while landing.read(f"site-1/00c0ffee/{batch:012d}.json") is not None:
-        numbers += [int.from_bytes(row[5][:8], "big") for row in decode(landing.read(f"site-1/00c0ffee/{batch:012d}.parquet"))[0]]
+        numbers += [
+            int.from_bytes(row[5][:8], "big")
+            for row in decode(landing.read(f"site-1/00c0ffee/{batch:012d}.parquet"))[0]
+        ]
         batch += 1
     return numbers
 
 
 def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, drain, faults):
-    """Every write, move and read of two batches, one after another: the try fails, the next one finds what is there."""
+    """Every write, move and read of two batches, one after another: the try fails, the next one
+    finds what is there.
+    """
     data.add(20)
     done: set[tuple[str, str, int]] = set()
     seen: dict[tuple[str, str], int] = {}
@@ -94,10 +103,18 @@ def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, dr
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda data: data[:-1], lambda data: b"", lambda data: data[:50] + b"X" + data[51:], lambda data: data + b"x"]
+    "wrong",
+    [
+        lambda data: data[:-1],
+        lambda data: b"",
+        lambda data: data[:50] + b"X" + data[51:],
+        lambda data: data + b"x",
+    ],
 )
 @pytest.mark.parametrize("victim", [".parquet", ".json"])
-def test_a_place_that_keeps_other_bytes_than_it_was_given_is_found_out(data, drain, faults, wrong, victim):
+def test_a_place_that_keeps_other_bytes_than_it_was_given_is_found_out(
+    data, drain, faults, wrong, victim
+):
     data.add(10)
 
     def lie(operation, path, content):
@@ -130,7 +147,9 @@ def test_a_full_landing_place_is_an_outage_that_heals(data, drain, faults, caplo
 
 
 def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
-    """A connection that worked dies once without a word; a place that answers but takes nothing is an outage with pauses."""
+    """A connection that worked dies once without a word; a place that answers but takes nothing is
+    an outage with pauses.
+    """
     caplog.set_level(logging.INFO)
     tries = 0
     broken = False
@@ -144,7 +163,9 @@ def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
         return content
 
     class Conductor(threading.Event):
-        """No time passes when the uplink waits; the place breaks when it is idle, and is mended after five tries."""
+        """No time passes when the uplink waits; the place breaks when it is idle, and is mended
+        after five tries.
+        """
 
         def wait(self, timeout: float | None = None) -> bool:
             nonlocal broken
@@ -162,7 +183,9 @@ def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
     data.add(10)
     spool = Spool(data.path)
     settings = UplinkSection(landing=URL, batch_count=10)
-    Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL)).run(Conductor())
+    Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL)).run(
+        Conductor()
+    )
     spool.close()
     assert [tried for tried, _ in pauses] == [2, 3, 4, 5], "the new connection is tried at once"
     assert all(0.75 <= pause / 2**n <= 1.25 for n, (_, pause) in enumerate(pauses))
@@ -211,7 +234,13 @@ def test_a_batch_that_someone_else_put_there_is_never_overwritten(data, drain, f
 
 def test_foreign_files_in_the_folders_disturb_nothing(data, drain, landed, tmp_path):
     place = tmp_path / "landing"
-    for name in ("site-1/00c0ffee/notes.txt", "site-1/.DS_Store", "README", "site-1/00c0ffee/.incoming/old", "site-2/owner.json"):
+    for name in (
+        "site-1/00c0ffee/notes.txt",
+        "site-1/.DS_Store",
+        "README",
+        "site-1/00c0ffee/.incoming/old",
+        "site-2/owner.json",
+    ):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(b"foreign")
     data.add(25)
@@ -243,7 +272,12 @@ def test_read_back_fetches_the_whole_file_where_the_place_would_prove_it_cheaper
     spool = Spool(data.path)
     for read_back in (True, False):
         settings = UplinkSection(landing="/x", batch_count=10, read_back=read_back)
-        uplink = Uplink(spool, Cutter(spool, data.path, settings), settings, lambda n=read_back: Cheap(f"{tmp_path}/landing-{n}"))
+        uplink = Uplink(
+            spool,
+            Cutter(spool, data.path, settings),
+            settings,
+            lambda n=read_back: Cheap(f"{tmp_path}/landing-{n}"),
+        )
         if read_back:
             with pytest.raises(Unreachable, match="does not read back the same"):
                 uplink.run(threading.Event(), once=True)

@@ -13,15 +13,22 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs")
 
 
 @pytest.mark.parametrize("step", ["batch file", "database"])
-def test_nothing_is_lost_while_the_disk_is_full_and_all_lands_after(make_data, drain, landed, tmp_path, monkeypatch, step):
+def test_nothing_is_lost_while_the_disk_is_full_and_all_lands_after(
+    make_data, drain, landed, tmp_path, monkeypatch, step
+):
     with closing(SmallDisk(tmp_path, 4_000_000)) as disk:
         data = make_data(disk.mount / "data")
         data.add(1200)
         before = data.spool_ids()
         write = Cutter._write
         steps = [disk.fill, lambda: None] if step == "batch file" else [lambda: None, disk.fill]
-        monkeypatch.setattr(Cutter, "_write", lambda *arguments: (steps[0](), write(*arguments), steps[1]()))
-        with pytest.raises(OncewayError, match="No space left" if step == "batch file" else "database or disk is full"):
+        monkeypatch.setattr(
+            Cutter, "_write", lambda *arguments: (steps[0](), write(*arguments), steps[1]())
+        )
+        with pytest.raises(
+            OncewayError,
+            match="No space left" if step == "batch file" else "database or disk is full",
+        ):
             drain(data, f"file://{tmp_path}/landing")
         assert data.spool_ids() == before
         monkeypatch.undo()

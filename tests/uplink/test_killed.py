@@ -1,4 +1,6 @@
-"""SIGKILL at every step of a batch, and at random moments: each reading lands once, and a number once used keeps its bytes."""
+"""SIGKILL at every step of a batch, and at random moments: each reading lands once, and a number
+once used keeps its bytes.
+"""
 
 import json
 import random
@@ -19,7 +21,11 @@ from gateway.uplink.runner import Uplink
 from gateway.uplink.spool import Spool
 from tests.uplink.conftest import ROOT
 
-CUTTER, SPOOL, LOCAL = "gateway.uplink.cutter", "gateway.uplink.spool", "gateway.uplink.landing.local"
+CUTTER, SPOOL, LOCAL = (
+    "gateway.uplink.cutter",
+    "gateway.uplink.spool",
+    "gateway.uplink.landing.local",
+)
 
 # Each step of the second of three batches, in order: before one is after the one above it.
 STEPS = [
@@ -27,7 +33,10 @@ STEPS = [
     (f"{CUTTER}:Cutter._write", 2),
     (f"{SPOOL}:Spool.record", 2),
     (f"{CUTTER}:Cutter.load", 2),
-    (f"{LOCAL}:LocalLanding._hide", 4),  # the owner mark and two files of batch 1 were hidden before
+    (
+        f"{LOCAL}:LocalLanding._hide",
+        4,
+    ),  # the owner mark and two files of batch 1 were hidden before
     (f"{LOCAL}:os.link", 4),
     (f"{LOCAL}:sync", 4),
     (f"{LOCAL}:LocalLanding.holds", 2),
@@ -44,14 +53,18 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("0*")} if folder.exists() else {}
 
 
-@pytest.mark.parametrize(("when", "step", "count"), [*(("before", *step) for step in STEPS), ("after", *STEPS[-1])])
+@pytest.mark.parametrize(
+    ("when", "step", "count"), [*(("before", *step) for step in STEPS), ("after", *STEPS[-1])]
+)
 def test_killed_at_a_step_and_started_again(data, drain, landed, tmp_path, when, step, count):
     landing = tmp_path / "landing"
     data.add(1100)
     data.add(100, device=None)
     args = ("uplink", "run", "--data", str(data.path), "--landing", str(landing), "--once")
     command = [sys.executable, "-m", "tests.uplink.die", when, step, str(count), *args]
-    killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    killed = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
     assert killed.returncode == -signal.SIGKILL, f"the step was not reached: {killed.stderr}"
     published, cut = files(landing / "site-1" / "00c0ffee"), data.batches()
     assert len(cut) in (1, 2)
@@ -69,38 +82,69 @@ def test_killed_at_a_step_and_started_again(data, drain, landed, tmp_path, when,
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
 def test_killed_on_a_real_server_once_more_at_each_start(request, data, tmp_path, kind):
-    """After the file is put, after the manifest is, and before the rows leave: each start goes on from what the one before left there."""
+    """After the file is put, after the manifest is, and before the rows leave: each start goes on
+    from what the one before left there.
+    """
     server = request.getfixturevalue(kind)
     url, options = f"{server.url()}/killed", server.options if kind == "sftp" else server.options()
     config = tmp_path / "gateway.toml"
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items() if value is not None)
+    lines = "".join(
+        f"{key} = {json.dumps(value)}\n" for key, value in options.items() if value is not None
+    )
     config.write_text(
-        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding = "{url}"\nbatch_count = 10\n[uplink.options]\n{lines}'
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding ='
+        f' "{url}"\nbatch_count = 10\n[uplink.options]\n{lines}'
     )
     data.add(10)
     put = f"gateway.uplink.landing.{kind}:{kind.capitalize()}Landing.create"
     landing = open_landing(url, options)
     stands: dict[str, bytes] = {}
     try:
+        # the first put is the owner mark
         for when, step, count in (
             ("after", put, 2),
             ("after", put, 2),
             ("before", f"{SPOOL}:Spool.landed", 1),
-        ):  # the first put is the owner mark
-            command = [sys.executable, "-m", "tests.uplink.die", when, step, str(count), "uplink", "run", "--config", str(config), "--once"]
-            killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
-            assert killed.returncode == -signal.SIGKILL, f"the step was not reached: {killed.stderr}"
-            now = {name: landing.read(f"site-1/00c0ffee/000000000001.{name}") for name in ("parquet", "json")}
+        ):
+            command = [
+                sys.executable,
+                "-m",
+                "tests.uplink.die",
+                when,
+                step,
+                str(count),
+                "uplink",
+                "run",
+                "--config",
+                str(config),
+                "--once",
+            ]
+            killed = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+            )
+            assert killed.returncode == -signal.SIGKILL, (
+                f"the step was not reached: {killed.stderr}"
+            )
+            now = {
+                name: landing.read(f"site-1/00c0ffee/000000000001.{name}")
+                for name in ("parquet", "json")
+            }
             assert {name: now[name] for name in stands} == stands
             stands = {name: content for name, content in now.items() if content is not None}
             assert len(data.spool_ids()) == 10
         assert list(stands) == ["parquet", "json"]
-        assert json.loads(stands["json"])["sha256"] == sha256(stands["parquet"]) == data.batches()[0][5]
+        assert (
+            json.loads(stands["json"])["sha256"]
+            == sha256(stands["parquet"])
+            == data.batches()[0][5]
+        )
     finally:
         landing.close()
     with Spool(data.path) as spool:
         settings = UplinkSection(landing=url, batch_count=10)
-        Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(url, options)).run(threading.Event(), once=True)
+        Uplink(
+            spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(url, options)
+        ).run(threading.Event(), once=True)
     assert data.spool_ids() == []
     assert data.meta("epoch") == "00c0ffee"
 
@@ -123,4 +167,6 @@ def test_killed_again_and_again_while_readings_arrive(data, onceway, landed, tmp
         process.wait()
         data.add(5)
     assert onceway("uplink", "run", "--config", config, "--once").returncode == 0
-    assert [int.from_bytes(row[5][:8], "big") for row in landed(tmp_path / "landing")] == list(range(1, data.added + 1))
+    assert [int.from_bytes(row[5][:8], "big") for row in landed(tmp_path / "landing")] == list(
+        range(1, data.added + 1)
+    )

@@ -1,4 +1,6 @@
-"""Lives of a store: backups, restores and crashes in any order. What reaches the landing place is each reading once, under one key."""
+"""Lives of a store: backups, restores and crashes in any order. What reaches the landing place is
+each reading once, under one key.
+"""
 
 import shutil
 import sqlite3
@@ -27,7 +29,9 @@ class PowerCut(BaseException):
 
 
 class Lives(RuleBasedStateMachine):
-    """One gateway, whose readings carry a number of their own that no restore sets back, as a device's do."""
+    """One gateway, whose readings carry a number of their own that no restore sets back, as a
+    device's do.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,10 +77,13 @@ class Lives(RuleBasedStateMachine):
         spool = Spool(self.data.path)
         try:
             settings = UplinkSection(landing="/x", batch_count=5)
-            uplink = Uplink(spool, Cutter(spool, self.data.path, settings), settings, lambda: landing)
+            uplink = Uplink(
+                spool, Cutter(spool, self.data.path, settings), settings, lambda: landing
+            )
             try:
                 uplink.run(threading.Event(), once=True)
-            except OwnedByAnother:  # a second restore of one backup; the operator says that the other life is over
+            except OwnedByAnother:
+                # a second restore of one backup; the operator says that the other life is over
                 epoch.claim(spool, LocalLanding(str(self.place)))
                 uplink.run(threading.Event(), once=True)
         finally:
@@ -99,14 +106,19 @@ class Lives(RuleBasedStateMachine):
     @staticmethod
     def copy(source, target):
         target.mkdir()
-        with sqlite3.connect(source / "gateway.db") as old, sqlite3.connect(target / "gateway.db") as new:
+        with (
+            sqlite3.connect(source / "gateway.db") as old,
+            sqlite3.connect(target / "gateway.db") as new,
+        ):
             old.backup(new)
         if (source / "batches").exists():
             shutil.copytree(source / "batches", target / "batches")
 
     def spooled(self) -> set[int]:
         with self.data.db() as db:
-            return {int.from_bytes(row[0][:8], "big") for row in db.execute("SELECT payload FROM spool")}
+            return {
+                int.from_bytes(row[0][:8], "big") for row in db.execute("SELECT payload FROM spool")
+            }
 
     def landed(self) -> list[Row]:
         """What a reader sees: contiguous numbers of every epoch."""
@@ -123,8 +135,12 @@ class Lives(RuleBasedStateMachine):
         by_key: dict[tuple, bytes] = {}
         by_reading: dict[bytes, tuple] = {}
         for row in self.landed():
-            assert by_key.setdefault(row[:3], row[5]) == row[5], "two readings under one key: the table would lose one"
-            assert by_reading.setdefault(row[5], row[:3]) == row[:3], "one reading under two keys: the table would double it"
+            assert by_key.setdefault(row[:3], row[5]) == row[5], (
+                "two readings under one key: the table would lose one"
+            )
+            assert by_reading.setdefault(row[5], row[:3]) == row[:3], (
+                "one reading under two keys: the table would double it"
+            )
 
     def everything_that_survived_has_landed(self):
         arrived = {int.from_bytes(row[5][:8], "big") for row in self.landed()}
@@ -132,5 +148,10 @@ class Lives(RuleBasedStateMachine):
         assert self.spooled() == set()
 
 
-Lives.TestCase.settings = settings(max_examples=10, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+Lives.TestCase.settings = settings(
+    max_examples=10,
+    stateful_step_count=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 test_lives_of_a_store = Lives.TestCase

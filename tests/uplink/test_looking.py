@@ -1,4 +1,6 @@
-"""`onceway where` and `onceway uplink status`: what a person is told about a reading, and about the room that is left."""
+"""`onceway where` and `onceway uplink status`: what a person is told about a reading, and about the
+room that is left.
+"""
 
 import json
 import os
@@ -30,7 +32,9 @@ def config(data, tmp_path):
     return path
 
 
-def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain, onceway, tmp_path, config):
+def test_where_follows_a_reading_from_the_spool_to_the_landing_place(
+    data, drain, onceway, tmp_path, config
+):
     from gateway.config import UplinkSection
 
     data.add(10)
@@ -78,7 +82,12 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(data, drain
 def test_where_looks_into_the_table(onceway, tmp_path):
     def rows(sequences, batch):
         count = len(sequences)
-        columns = {"device": ["sensor-1"] * count, "incarnation": [77] * count, "sequence": sequences, "gateway": ["site-1"] * count}
+        columns = {
+            "device": ["sensor-1"] * count,
+            "incarnation": [77] * count,
+            "sequence": sequences,
+            "gateway": ["site-1"] * count,
+        }
         return pa.table({**columns, "epoch": ["00c0ffee"] * count, "batch": [batch] * count})
 
     table = tmp_path / "publications"
@@ -86,10 +95,16 @@ def test_where_looks_into_the_table(onceway, tmp_path):
     write_deltalake(table, rows(list(range(11, 21)), 2), mode="append")
     done = onceway("where", "sensor-1", "12", "--table", table)
     assert re.match(
-        r"sensor-1 12 \(incarnation 77\): in the table since 20.* UTC at the latest, from batch 2 of site-1/00c0ffee\n", done.stdout
+        r"sensor-1 12 \(incarnation 77\): in the table since 20.* UTC at the latest, from batch 2"
+        r" of site-1/00c0ffee\n",
+        done.stdout,
     )
-    told = json.loads(onceway("where", "sensor-1", "12", "--table", table, "--json").stdout)["places"]
-    assert [(place["place"], place["gateway"], place["batch"]) for place in told] == [("table", "site-1", 2)]
+    told = json.loads(onceway("where", "sensor-1", "12", "--table", table, "--json").stdout)[
+        "places"
+    ]
+    assert [(place["place"], place["gateway"], place["batch"]) for place in told] == [
+        ("table", "site-1", 2)
+    ]
     missing = onceway("where", "sensor-1", "21", "--table", table)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "no reading 21 of sensor-1" in missing.stderr
@@ -126,10 +141,15 @@ def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path, monkeypatch
     assert status.bytes_per_day == pytest.approx(2 * 150 * row, rel=0.01)
     assert status.lasts_s == pytest.approx(86_400, rel=0.01)
     assert "bytes until the spool is full" in status.as_text()
-    assert "lasts 24 hours without an uplink" in status.as_text() or "lasts 23 hours" in status.as_text()
+    assert (
+        "lasts 24 hours without an uplink" in status.as_text()
+        or "lasts 23 hours" in status.as_text()
+    )
     assert status.running is None
     free = 150 * row // 64 * 64
-    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free // 64, f_frsize=64))
+    monkeypatch.setattr(
+        os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free // 64, f_frsize=64)
+    )
     for max_bytes in (50 * row + 300 * row, None):
         status = look(spool, data.path, max_bytes)
         assert status.room_bytes == free
@@ -170,7 +190,9 @@ def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain,
     spool = Spool(data.path)
     Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()
     spool.close()
-    open_store(data.path, "site-1-north").close()  # what the gateway does when it starts with the new name
+    open_store(
+        data.path, "site-1-north"
+    ).close()  # what the gateway does when it starts with the new name
     drain(data, place)
     assert [row[2] for row in landed(place)] == list(range(1, 21))
     new = landed(place, gateway="site-1-north", epoch=data.meta("epoch"))

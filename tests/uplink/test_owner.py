@@ -1,4 +1,6 @@
-"""Who may write under a gateway's name: two installations, copies of one store, a moved landing place."""
+"""Who may write under a gateway's name: two installations, copies of one store, a moved landing
+place.
+"""
 
 import json
 import shutil
@@ -33,10 +35,16 @@ def copy(data, make_data, path: Path):
 
 def landed_everywhere(place, landed):
     """epoch → rows, of all epochs of site-1."""
-    return {folder.name: landed(place, epoch=folder.name) for folder in (place / "site-1").iterdir() if len(folder.name) == 8}
+    return {
+        folder.name: landed(place, epoch=folder.name)
+        for folder in (place / "site-1").iterdir()
+        if len(folder.name) == 8
+    }
 
 
-def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(data, drain, make_data, place, tmp_path, landed):
+def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(
+    data, drain, make_data, place, tmp_path, landed
+):
     data.add(10)
     drain(data, place)
     other = make_data(tmp_path / "other", epoch="deadbeef")
@@ -84,15 +92,21 @@ def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, drain, place
     spool.close()
     assert data.meta("epoch") != "00c0ffee"
     drain(data, tmp_path / "new")
-    assert [row[:3] for row in landed(tmp_path / "new", epoch=data.meta("epoch"))] == [("@site-1", 0x00C0FFEE, n) for n in range(11, 16)]
+    assert [row[:3] for row in landed(tmp_path / "new", epoch=data.meta("epoch"))] == [
+        ("@site-1", 0x00C0FFEE, n) for n in range(11, 16)
+    ]
 
 
 @pytest.mark.parametrize("device", ["sensor-1", None])
-@pytest.mark.parametrize(("before", "unlanded", "after"), [(20, 0, 30), (20, 7, 30), (0, 7, 30), (20, 25, 3)])
+@pytest.mark.parametrize(
+    ("before", "unlanded", "after"), [(20, 0, 30), (20, 7, 30), (0, 7, 30), (20, 25, 3)]
+)
 def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothing(
     data, drain, make_data, place, tmp_path, landed, device, before, unlanded, after
 ):
-    """before: landed before the backup; unlanded: in the backup's spool, landed by the old life; after: new ones of the old life."""
+    """before: landed before the backup; unlanded: in the backup's spool, landed by the old life;
+    after: new ones of the old life.
+    """
     data.add(before, device)
     drain(data, place)
     data.add(unlanded, device)
@@ -108,11 +122,16 @@ def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothi
     assert list(everywhere) == [backup.meta("epoch")]
     rows = old + everywhere[backup.meta("epoch")]
     assert len({row[:3] for row in rows}) == len(rows)
-    assert [int.from_bytes(row[5][:8], "big") for row in rows] == [*range(1, data.added + 1), *range(backup.added - 11, backup.added + 1)]
+    assert [int.from_bytes(row[5][:8], "big") for row in rows] == [
+        *range(1, data.added + 1),
+        *range(backup.added - 11, backup.added + 1),
+    ]
     assert backup.spool_ids() == []
 
 
-def test_a_backup_that_nobody_overtook_just_goes_on(data, drain, make_data, place, tmp_path, landed):
+def test_a_backup_that_nobody_overtook_just_goes_on(
+    data, drain, make_data, place, tmp_path, landed
+):
     data.add(25)
     drain(data, place)
     backup = copy(data, make_data, tmp_path / "backup")
@@ -121,7 +140,9 @@ def test_a_backup_that_nobody_overtook_just_goes_on(data, drain, make_data, plac
     assert [row[2] for row in landed(place)] == list(range(1, 38))
 
 
-def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(data, drain, make_data, place, tmp_path, landed):
+def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(
+    data, drain, make_data, place, tmp_path, landed
+):
     data.add(10)
     drain(data, place)
     clone = copy(data, make_data, tmp_path / "clone")
@@ -135,7 +156,9 @@ def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(data, drain
         drain(data, place)
 
 
-def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(data, drain, make_data, place, tmp_path, landed):
+def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(
+    data, drain, make_data, place, tmp_path, landed
+):
     data.add(10)
     drain(data, place)
     backup = copy(data, make_data, tmp_path / "backup")
@@ -151,7 +174,9 @@ def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(data, 
     assert len(landed(place, epoch=backup.meta("epoch"))) == 10
 
 
-def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, drain, place, landed, monkeypatch):
+def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(
+    data, drain, place, landed, monkeypatch
+):
     """pyarrow of another version writes other bytes, so the batch cannot be made again."""
     data.add(10)
     spool = Spool(data.path)
@@ -167,10 +192,16 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(data, drain, p
 
 @pytest.mark.parametrize("name", ["000000000002.parquet", "000000000002.json"])
 @pytest.mark.parametrize(
-    "damage", [lambda old: old[:50] + b"X" + old[51:], lambda old: old[:100], lambda old: b""], ids=["byte", "cut", "empty"]
+    "damage",
+    [lambda old: old[:50] + b"X" + old[51:], lambda old: old[:100], lambda old: b""],
+    ids=["byte", "cut", "empty"],
 )
-def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epoch(data, drain, place, landed, monkeypatch, name, damage):
-    """The power failed before the rows left the spool; the next start finds other bytes than it had put there."""
+def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epoch(
+    data, drain, place, landed, monkeypatch, name, damage
+):
+    """The power failed before the rows left the spool; the next start finds other bytes than it had
+    put there.
+    """
     data.add(30)
     with monkeypatch.context() as patch:
         patch.setattr(Spool, "landed", landed_until(2))
@@ -208,4 +239,7 @@ def test_a_cut_batch_that_the_disk_lost_is_made_again(data, drain, place, landed
     (data.path / "batches" / "000000000001.parquet").unlink()
     drain(data, place)
     assert data.meta("epoch") == "00c0ffee"
-    assert json.loads((place / "site-1" / "00c0ffee" / "000000000001.json").read_bytes())["sha256"] == cut.sha256
+    assert (
+        json.loads((place / "site-1" / "00c0ffee" / "000000000001.json").read_bytes())["sha256"]
+        == cut.sha256
+    )

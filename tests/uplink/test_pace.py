@@ -30,10 +30,17 @@ from gateway.uplink.spool import Spool
     ],
 )
 def test_window(windows, moment, open_):
-    assert Pace(UplinkSection(landing="/x", window=windows)).open(datetime.fromisoformat(f"2026-01-02T{moment}")) is open_
+    assert (
+        Pace(UplinkSection(landing="/x", window=windows)).open(
+            datetime.fromisoformat(f"2026-01-02T{moment}")
+        )
+        is open_
+    )
 
 
-@pytest.mark.parametrize("window", ["22-", "25:00-06:00", "22:00", "22:00-06:00-07:00", "22:00Z-06:00Z", "night"])
+@pytest.mark.parametrize(
+    "window", ["22-", "25:00-06:00", "22:00", "22:00-06:00-07:00", "22:00Z-06:00Z", "night"]
+)
 def test_a_window_that_is_none_is_refused(window):
     with pytest.raises(ValueError, match=r"such as 22:00-06:00"):
         UplinkSection(landing="/x", window=[window])
@@ -80,11 +87,18 @@ def test_a_try_that_failed_on_its_way_has_used_the_link_too(data, monkeypatch):
     monkeypatch.setattr(pace_module.time, "monotonic", lambda: now)
     with Spool(data.path) as spool:
         settings = UplinkSection(landing="/x", batch_count=10, bytes_per_s=10)
-        Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: Dying(str(data.path / "landing"))).run(Conductor())
+        Uplink(
+            spool,
+            Cutter(spool, data.path, settings),
+            settings,
+            lambda: Dying(str(data.path / "landing")),
+        ).run(Conductor())
         assert now - 50.0 >= 4 * spool.unlanded().size / 10
 
 
-def test_nothing_leaves_outside_the_window_and_once_ignores_it(data, drain, landed, tmp_path, monkeypatch):
+def test_nothing_leaves_outside_the_window_and_once_ignores_it(
+    data, drain, landed, tmp_path, monkeypatch
+):
     place = tmp_path / "landing"
     is_open = False
     monkeypatch.setattr(Pace, "open", lambda self: is_open)

@@ -1,4 +1,6 @@
-"""Landing places keep their promises: whole files or none, nothing overwritten, what is there can be proved. On real servers."""
+"""Landing places keep their promises: whole files or none, nothing overwritten, what is there can
+be proved. On real servers.
+"""
 
 import errno
 import threading
@@ -53,7 +55,13 @@ def test_replace_overwrites(place):
 
 def test_epochs_are_told_from_other_names(place):
     assert place.epochs("site-1") == []
-    for name in ("00c0ffee/1.json", "deadbeef/1.json", "owner.json", "notes/readme", "DEADBEEF/1.json"):
+    for name in (
+        "00c0ffee/1.json",
+        "deadbeef/1.json",
+        "owner.json",
+        "notes/readme",
+        "DEADBEEF/1.json",
+    ):
         place.create(f"site-1/{name}", b"x")
     assert place.epochs("site-1") == ["00c0ffee", "deadbeef"]
 
@@ -81,9 +89,14 @@ def test_one_of_many_that_create_the_same_name_wins(request, sftp, s3, tmp_path)
                 if landing.create("site-1/00c0ffee/race.json", data):
                     won.append(data)
             except Unreachable:
-                pass  # S3 answers 409 to the slower of two at once: neither yes nor no, so the uplink tries again
+                # S3 answers 409 to the slower of two at once: neither yes nor no, so the uplink
+                # tries again
+                pass
 
-        threads = [threading.Thread(target=write, args=(landing, b"writer %d" % n)) for n, landing in enumerate(landings)]
+        threads = [
+            threading.Thread(target=write, args=(landing, b"writer %d" % n))
+            for n, landing in enumerate(landings)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -111,17 +124,28 @@ def test_leftovers_of_a_killed_upload_are_tidied(sftp, tmp_path):
 
 def test_an_unknown_ssh_server_is_refused(sftp, tmp_path):
     (tmp_path / "known_hosts").write_text("")
-    with pytest.raises(Unreachable, match=r"Host key is not trusted for host 127.0.0.1. If it is the right server, .* known_hosts"):
+    with pytest.raises(
+        Unreachable,
+        match=(
+            r"Host key is not trusted for host 127.0.0.1. If it is the right server, .* known_hosts"
+        ),
+    ):
         open_landing(sftp.url(), {**sftp.options, "known_hosts": str(tmp_path / "known_hosts")})
 
 
 def test_a_key_that_the_ssh_server_does_not_know_is_an_outage_that_says_so(sftp):
-    with pytest.raises(Unreachable, match=r"Permission denied for user .* Does the server know the key that client_keys"):
+    with pytest.raises(
+        Unreachable,
+        match=r"Permission denied for user .* Does the server know the key that client_keys",
+    ):
         open_landing(sftp.url(), {**sftp.options, "client_keys": [str(sftp.folder / "host")]})
 
 
 def test_an_option_that_nobody_knows_is_no_outage(sftp):
-    with pytest.raises(OncewayError, match=r"\[uplink.options\] has something that is not known here: .*'clientkeys'") as caught:
+    with pytest.raises(
+        OncewayError,
+        match=r"\[uplink.options\] has something that is not known here: .*'clientkeys'",
+    ) as caught:
         open_landing(sftp.url(), {**sftp.options, "clientkeys": ["x"]})
     assert not isinstance(caught.value, Unreachable)
 
@@ -147,7 +171,9 @@ def test_passwords_in_a_url_reach_no_message():
 
 
 def test_bytes_altered_on_the_way_to_s3_are_refused_by_the_store(s3):
-    """A proxy that alters one byte of the body: the store's check of the signature and the SHA-256 catches it."""
+    """A proxy that alters one byte of the body: the store's check of the signature and the SHA-256
+    catches it.
+    """
     proxy = FaultProxy(s3.port)
     original = proxy._pump
 
@@ -161,7 +187,9 @@ def test_bytes_altered_on_the_way_to_s3_are_refused_by_the_store(s3):
         def sendall(self, data):
             self._sock.sendall(data.replace(b"payload-payload", b"payload-pAyload"))
 
-    proxy._pump = lambda source, sink, way: original(source, Altering(sink) if way == "sent" else sink, way)
+    proxy._pump = lambda source, sink, way: original(
+        source, Altering(sink) if way == "sent" else sink, way
+    )
     landing = open_landing(s3.url(), s3.options(proxy.port))
     try:
         with pytest.raises(Unreachable):
@@ -177,7 +205,10 @@ def test_a_folder_that_may_not_be_written_says_what_to_look_at(tmp_path, monkeyp
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(local.os, "link", read_only)
-    with pytest.raises(Unreachable, match=r"Read-only file system. May this account write there\? .*ReadWritePaths="):
+    with pytest.raises(
+        Unreachable,
+        match=r"Read-only file system. May this account write there\? .*ReadWritePaths=",
+    ):
         open_landing(str(tmp_path)).create("site-1/00c0ffee/1.json", b"data")
 
 
@@ -190,7 +221,9 @@ def test_a_folder_that_may_not_be_written_says_what_to_look_at(tmp_path, monkeyp
         ("uplink", "landing", "sftp:///srv/landing", "names no server"),
     ],
 )
-def test_names_and_urls_that_can_never_work_are_refused_with_the_configuration(section, key, value, reason):
+def test_names_and_urls_that_can_never_work_are_refused_with_the_configuration(
+    section, key, value, reason
+):
     with pytest.raises(ConfigError, match=reason):
         parse({section: {key: value}}, "gateway.toml")
 

@@ -20,14 +20,28 @@ def wait_for(condition, timeout=30):
 def test_once_lands_everything_and_empties_the_spool(data, onceway, landed, tmp_path):
     data.add(1200)
     data.add(3, device=None)
-    done = onceway("uplink", "run", "--data", data.path, "--landing", f"file://{tmp_path}/landing", "--name", "site-1", "--once")
+    done = onceway(
+        "uplink",
+        "run",
+        "--data",
+        data.path,
+        "--landing",
+        f"file://{tmp_path}/landing",
+        "--name",
+        "site-1",
+        "--once",
+    )
     assert done.returncode == 0, done.stderr
     rows = landed(tmp_path / "landing")
     assert [row[0:3] for row in rows] == [("sensor-1", 77, n) for n in range(1, 1201)] + [
         ("@site-1", 0x00C0FFEE, n) for n in (1201, 1202, 1203)
     ]
     assert data.spool_ids() == []
-    assert [(number, rows, done) for number, _, _, rows, _, _, done in data.batches()] == [(1, 500, 1), (2, 500, 1), (3, 203, 1)]
+    assert [(number, rows, done) for number, _, _, rows, _, _, done in data.batches()] == [
+        (1, 500, 1),
+        (2, 500, 1),
+        (3, 203, 1),
+    ]
     assert list((data.path / "batches").iterdir()) == []
 
 
@@ -37,12 +51,21 @@ def test_it_loads_nothing_large_that_it_does_not_need(data, onceway, s3, tmp_pat
     data.add(10)
     url, options = (s3.url(), s3.options()) if place == "s3" else (f"file://{tmp_path}/landing", {})
     config = tmp_path / "gateway.toml"
-    config.write_text(f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding = "{url}"\n[uplink.options]\n')
+    config.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n[uplink]\nlanding ='
+        f' "{url}"\n[uplink.options]\n'
+    )
     with config.open("a") as file:
         file.writelines(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
-    process = onceway.start("uplink", "run", "--once", "--config", config, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    process = onceway.start(
+        "uplink", "run", "--once", "--config", config, env={"PYTHONPROFILEIMPORTTIME": "1"}
+    )
     _, said = process.communicate(timeout=60)
-    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in said.splitlines() if line.startswith("import time:")}
+    loaded = {
+        line.rpartition("|")[2].strip().partition(".")[0]
+        for line in said.splitlines()
+        if line.startswith("import time:")
+    }
     assert process.returncode == 0
     assert "pyarrow" in loaded
     assert not loaded & {"numpy", "pandas"}
@@ -57,7 +80,9 @@ def test_runs_from_the_gateway_s_config_until_sigterm(data, onceway, landed, tmp
     ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     ready.bind(str(tmp_path / "notify"))
     ready.settimeout(30)
-    process = onceway.start("uplink", "run", "--config", config, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    process = onceway.start(
+        "uplink", "run", "--config", config, env={"NOTIFY_SOCKET": str(tmp_path / "notify")}
+    )
     assert ready.recv(100) == b"READY=1"
     data.add(25)
     wait_for(lambda: not data.spool_ids())
@@ -66,13 +91,22 @@ def test_runs_from_the_gateway_s_config_until_sigterm(data, onceway, landed, tmp
     assert process.wait(20) == 0
 
 
-def test_before_the_gateway_s_first_start_it_waits_and_says_so_once(make_data, onceway, landed, tmp_path):
+def test_before_the_gateway_s_first_start_it_waits_and_says_so_once(
+    make_data, onceway, landed, tmp_path
+):
     (tmp_path / "data").mkdir()
     ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     ready.bind(str(tmp_path / "notify"))
     ready.settimeout(30)
     landing = ("--landing", f"file://{tmp_path}/landing")
-    process = onceway.start("uplink", "run", "--data", tmp_path / "data", *landing, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    process = onceway.start(
+        "uplink",
+        "run",
+        "--data",
+        tmp_path / "data",
+        *landing,
+        env={"NOTIFY_SOCKET": str(tmp_path / "notify")},
+    )
     assert ready.recv(100) == b"READY=1", "systemd must not wait for the gateway"
     assert "there is no gateway database" in process.stderr.readline()
     data = make_data(tmp_path / "data")
@@ -104,16 +138,26 @@ def test_an_uplink_whose_database_was_replaced_ends_and_says_so(data, make_data,
     other = make_data(tmp_path / "other")
     (other.path / "gateway.db").rename(data.path / "gateway.db")
     assert process.wait(20) == 1
-    assert "gateway.db: the gateway's database was taken away or replaced. Start the uplink again" in process.stderr.read()
+    assert (
+        "gateway.db: the gateway's database was taken away or replaced. Start the uplink again"
+        in process.stderr.read()
+    )
 
 
 def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
     data.add(700)
-    assert onceway("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing", "--once").returncode == 0
+    assert (
+        onceway(
+            "uplink", "run", "--data", data.path, "--landing", tmp_path / "landing", "--once"
+        ).returncode
+        == 0
+    )
     data.add(5)
     status = onceway("uplink", "status", "--data", data.path, "--json")
     found = json.loads(status.stdout)
-    assert {key: found[key] for key in ("gateway", "epoch", "rows", "waiting", "cut", "landed")} == {
+    assert {
+        key: found[key] for key in ("gateway", "epoch", "rows", "waiting", "cut", "landed")
+    } == {
         "gateway": "site-1",
         "epoch": "00c0ffee",
         "rows": 5,
@@ -122,7 +166,14 @@ def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
         "landed": 2,
     }
     lines = onceway("uplink", "status", "--data", data.path).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["gateway", "uplink", "spool", "batches", "sent", "room"]
+    assert [line.split()[0] for line in lines] == [
+        "gateway",
+        "uplink",
+        "spool",
+        "batches",
+        "sent",
+        "room",
+    ]
     assert "2 landed" in lines[3]
     assert "readings: 700," in lines[4]
 
@@ -130,7 +181,10 @@ def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
 def test_bad_starts_say_what_to_do(data, onceway, tmp_path):
     for args, text in [
         (("--data", tmp_path / "nowhere", "--landing", "/x"), "Start `onceway gateway run`"),
-        (("--data", data.path, "--landing", "/x", "--name", "other"), "belongs to the gateway site-1, not other"),
+        (
+            ("--data", data.path, "--landing", "/x", "--name", "other"),
+            "belongs to the gateway site-1, not other",
+        ),
         ((), "--config FILE"),
         (("--data", data.path, "--landing", "nosuch://x", "--once"), "nosuch"),
     ]:
@@ -145,17 +199,26 @@ def test_a_damaged_database_and_a_file_in_the_way_are_one_line_each(data, oncewa
     (data.path / "batches").write_text("in the way")
     landing = ("--landing", tmp_path / "landing")
     blocked = onceway("uplink", "run", "--data", data.path, *landing, "--once")
-    assert blocked.stderr == f"error: {data.path}/batches: cannot make the folder of batches (File exists)\n"
+    assert (
+        blocked.stderr
+        == f"error: {data.path}/batches: cannot make the folder of batches (File exists)\n"
+    )
     (data.path / "batches").unlink()
     with closing(data.db()) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     file = data.path / "gateway.db"
     file.write_bytes(file.read_bytes()[:24_576] + b"\xff" * (file.stat().st_size - 24_576))
-    for args in (("uplink", "run", *landing, "--once"), ("uplink", "status"), ("where", "sensor-1", "7")):
+    for args in (
+        ("uplink", "run", *landing, "--once"),
+        ("uplink", "status"),
+        ("where", "sensor-1", "7"),
+    ):
         done = onceway(*args, "--data", data.path)
         assert done.returncode == 1
         last = done.stderr.splitlines()[-1]
-        assert last.startswith(f"error: {file}: the gateway's database cannot be used ("), done.stderr
+        assert last.startswith(f"error: {file}: the gateway's database cannot be used ("), (
+            done.stderr
+        )
         assert "onceway store check" in last
         assert "Traceback" not in done.stderr
 
@@ -165,12 +228,26 @@ def test_no_password_is_said_at_the_start_of_an_uplink_or_by_claim(data, onceway
     landing = "sftp://me:verysecret@127.0.0.1:1/landing"
     done = onceway("uplink", "run", "--data", data.path, "--landing", landing, "--once")
     first = done.stderr.splitlines()[0]
-    assert first.endswith("uplink of site-1, epoch 00c0ffee, to sftp://me@127.0.0.1:1/landing; next batch: 1")
+    assert first.endswith(
+        "uplink of site-1, epoch 00c0ffee, to sftp://me@127.0.0.1:1/landing; next batch: 1"
+    )
     refused = onceway("uplink", "claim", "--data", data.path, "--landing", landing)
     assert refused.returncode == 1
     assert "verysecret" not in done.stderr + done.stdout + refused.stderr + refused.stdout
-    claimed = onceway("uplink", "claim", "--data", data.path, "--landing", f"memory://me:verysecret@host{tmp_path}", "--json")
-    assert json.loads(claimed.stdout) == {"gateway": "site-1", "epoch": "00c0ffee", "landing": f"memory://me@host{tmp_path}"}
+    claimed = onceway(
+        "uplink",
+        "claim",
+        "--data",
+        data.path,
+        "--landing",
+        f"memory://me:verysecret@host{tmp_path}",
+        "--json",
+    )
+    assert json.loads(claimed.stdout) == {
+        "gateway": "site-1",
+        "epoch": "00c0ffee",
+        "landing": f"memory://me@host{tmp_path}",
+    }
 
 
 def test_an_unwritable_landing_place_is_one_line_and_heals(data, onceway, landed, tmp_path):

@@ -1,4 +1,6 @@
-"""Gateway and uplink as two processes on one database: what clients publish lands once, and landing makes room in a full spool."""
+"""Gateway and uplink as two processes on one database: what clients publish lands once, and landing
+makes room in a full spool.
+"""
 
 import signal
 import sqlite3
@@ -30,7 +32,9 @@ def gateway(onceway, tmp_path):
 
 async def publish(port: int, numbers) -> None:
     """Publish numbers at QoS 2, one after another. The gateway refuses what finds no room."""
-    async with aiomqtt.Client("127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5) as client:
+    async with aiomqtt.Client(
+        "127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5
+    ) as client:
         for number in numbers:
             with suppress(aiomqtt.MqttError):
                 await client.publish("sensors/one", number.to_bytes(8, "big"), qos=2)
@@ -52,7 +56,10 @@ async def test_landing_makes_room_in_a_full_spool(gateway, onceway, tmp_path, la
     uplink = onceway.start("uplink", "run", "--config", config)
     wait_until(lambda: spooled() == 0, "the spool to drain")
     deadline = time.monotonic() + 30
-    while spooled() == 0 and not db.execute("SELECT count(*) FROM batch WHERE last > ?", (full,)).fetchone()[0]:
+    while (
+        spooled() == 0
+        and not db.execute("SELECT count(*) FROM batch WHERE last > ?", (full,)).fetchone()[0]
+    ):
         assert time.monotonic() < deadline, "the gateway never noticed that there is room again"
         await publish(port, range(2000, 2020))
     wait_until(lambda: spooled() == 0, "the spool to drain again")

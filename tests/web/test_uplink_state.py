@@ -1,4 +1,6 @@
-"""What the metrics say of the uplink is read from a disk, and the gateway's event loop waits for none."""
+"""What the metrics say of the uplink is read from a disk, and the gateway's event loop waits for
+none.
+"""
 
 import asyncio
 import threading

@@ -84,22 +84,49 @@ async def test_metrics_tell_what_clients_did(tmp_path: Path) -> None:
     assert value(found, "refused_total", request="connect", reason="bad_user_name_or_password") == 0
     assert value(found, "connections", listener="127.0.0.1:0") == 1
     assert value(found, "connections_accepted_total") == 2
-    assert (value(found, "sessions", state="connected"), value(found, "sessions", state="away")) == (1, 1)
-    assert (value(found, "sessions_durable"), value(found, "subscriptions"), value(found, "retained_messages")) == (1, 1, 1)
-    assert (value(found, "queue_messages"), value(found, "queue_longest_messages"), value(found, "inflight_messages")) == (2, 2, 0)
+    assert (
+        value(found, "sessions", state="connected"),
+        value(found, "sessions", state="away"),
+    ) == (1, 1)
+    assert (
+        value(found, "sessions_durable"),
+        value(found, "subscriptions"),
+        value(found, "retained_messages"),
+    ) == (1, 1, 1)
+    assert (
+        value(found, "queue_messages"),
+        value(found, "queue_longest_messages"),
+        value(found, "inflight_messages"),
+    ) == (2, 2, 0)
     assert value(found, "queue_bytes") == 2 * (4 + 64)
-    assert value(found, "retained_bytes") > 0 < value(found, "subscription_bytes") < value(found, "memory_limit_bytes")
+    assert (
+        value(found, "retained_bytes")
+        > 0
+        < value(found, "subscription_bytes")
+        < value(found, "memory_limit_bytes")
+    )
     assert value(found, "partial_packet_bytes") == 0
-    assert (value(found, "spool_messages"), value(found, "spool_full"), value(found, "store_writable")) == (2, 0, 1)
+    assert (
+        value(found, "spool_messages"),
+        value(found, "spool_full"),
+        value(found, "store_writable"),
+    ) == (2, 0, 1)
     commits = value(found, "store_commit_seconds_count")
-    assert commits == value(found, "store_commit_seconds_bucket", le="+Inf") == value(found, "store_fsync_seconds_count") >= 2
+    assert (
+        commits
+        == value(found, "store_commit_seconds_bucket", le="+Inf")
+        == value(found, "store_fsync_seconds_count")
+        >= 2
+    )
     assert 0 < value(found, "store_fsync_seconds_sum") < value(found, "store_commit_seconds_sum")
     assert value(found, "store_bytes", file="database") > 0 < value(found, "store_free_bytes")
     assert value(found, "healthy") == 1
     assert found["process_resident_memory_bytes", ()] > 1e6
 
 
-async def test_how_long_the_oldest_reading_has_waited_is_known_after_a_restart(tmp_path: Path) -> None:
+async def test_how_long_the_oldest_reading_has_waited_is_known_after_a_restart(
+    tmp_path: Path,
+) -> None:
     arguments = configured(tmp_path, trust_clock=True)
     async with gateway(*arguments) as running, wire(running.port, Connect("c")) as client:
         for number in (1, 2, 3):
@@ -122,12 +149,25 @@ async def test_how_long_the_oldest_reading_has_waited_is_known_after_a_restart(t
 
 
 async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
-    landing, uplink = tmp_path / "landing", f'[spool]\ntopics = ["#"]\n[uplink]\nlanding = "file://{tmp_path}/landing"\n'
+    landing, uplink = (
+        tmp_path / "landing",
+        f'[spool]\ntopics = ["#"]\n[uplink]\nlanding = "file://{tmp_path}/landing"\n',
+    )
     data, *options = configured(tmp_path, uplink, trust_clock=True)
 
     async def run() -> int:
-        command = [sys.executable, "-c", "from gateway.cli import main; main()", "uplink", "run", "--once", *options]
-        return await (await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)).wait()
+        command = [
+            sys.executable,
+            "-c",
+            "from gateway.cli import main; main()",
+            "uplink",
+            "run",
+            "--once",
+            *options,
+        ]
+        return await (
+            await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        ).wait()
 
     async with gateway(data, *options) as running:
         url = await address(running)
@@ -141,7 +181,13 @@ async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
         landing.unlink()
         assert await run() == 0
         after = await metrics(url)
-    names = ("uplink_running", "uplink_batch_landed", "uplink_batches_total", "uplink_readings_total", "uplink_failures_total")
+    names = (
+        "uplink_running",
+        "uplink_batch_landed",
+        "uplink_batches_total",
+        "uplink_readings_total",
+        "uplink_failures_total",
+    )
     assert [value(before, name) for name in names] == [0, 0, 0, 0, 0]
     assert [value(failed, name) for name in names] == [0, 0, 0, 0, 1]
     assert [value(after, name) for name in names] == [0, 1, 1, 1, 1]
@@ -166,7 +212,12 @@ async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path
                 assert body["status"] == "failing"
                 assert [item["part"] for item in body["problems"]] == ["spool"]
                 assert "full (2 messages" in body["problems"][0]["what"]
-            assert value(await metrics(url), "refused_total", request="publish", reason="quota_exceeded") == 1
+            assert (
+                value(
+                    await metrics(url), "refused_total", request="publish", reason="quota_exceeded"
+                )
+                == 1
+            )
             with closing(sqlite3.connect(tmp_path / "data" / "gateway.db")) as database, database:
                 database.execute("DELETE FROM spool")  # as the uplink does
             async with asyncio.timeout(30):
@@ -180,7 +231,10 @@ async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path
 async def test_a_disk_that_takes_nothing_is_a_sick_gateway_until_it_does(tmp_path: Path) -> None:
     library, plan = await asyncio.to_thread(build, "faults", tmp_path), tmp_path / "plan"
     environment = faulty(library, plan)
-    async with gateway(*configured(tmp_path), env=environment) as running, wire(running.port, Connect("c")) as client:
+    async with (
+        gateway(*configured(tmp_path), env=environment) as running,
+        wire(running.port, Connect("c")) as client,
+    ):
         url = await address(running)
         await asyncio.to_thread(plan.write_text, "enospc")
         client.send(Publish("t", b"x", 1, 1))
@@ -201,7 +255,11 @@ async def test_a_disk_that_takes_nothing_is_a_sick_gateway_until_it_does(tmp_pat
 
 async def test_a_missing_serial_port_is_named_but_a_pattern_may_match_none(tmp_path: Path) -> None:
     port = tmp_path / "ttyNone"
-    async with gateway(*configured(tmp_path, f'[[serial]]\nport = "{port}"\n[[serial]]\nport = "{tmp_path}/by-id/*"\n')) as running:
+    async with gateway(
+        *configured(
+            tmp_path, f'[[serial]]\nport = "{port}"\n[[serial]]\nport = "{tmp_path}/by-id/*"\n'
+        )
+    ) as running:
         url = await address(running)
         async with aiohttp.ClientSession() as session, session.get(f"{url}/healthz") as answer:
             assert answer.status == 503
@@ -213,8 +271,19 @@ async def test_a_missing_serial_port_is_named_but_a_pattern_may_match_none(tmp_p
 # -- without a process
 
 
-def a_source(folder: Path, config: Config | None = None, ports: list[PortStatus] | None = None, waits_s: float = 0.0) -> Source:
-    return Source(Broker(config or Config(), Recovered()), CommitTimes(), lambda: waits_s, lambda: ports or [], folder)
+def a_source(
+    folder: Path,
+    config: Config | None = None,
+    ports: list[PortStatus] | None = None,
+    waits_s: float = 0.0,
+) -> Source:
+    return Source(
+        Broker(config or Config(), Recovered()),
+        CommitTimes(),
+        lambda: waits_s,
+        lambda: ports or [],
+        folder,
+    )
 
 
 def _fail(source: Source) -> None:
@@ -232,17 +301,25 @@ def test_a_store_that_takes_no_data_is_a_problem(tmp_path: Path) -> None:
 
 def test_a_commit_that_takes_for_ever_is_a_problem(tmp_path: Path) -> None:
     assert problems(a_source(tmp_path, waits_s=STUCK_S)) == []
-    assert [problem.part for problem in problems(a_source(tmp_path, waits_s=STUCK_S + 1))] == ["store"]
+    assert [problem.part for problem in problems(a_source(tmp_path, waits_s=STUCK_S + 1))] == [
+        "store"
+    ]
 
 
 def a_port(path: str, is_open: bool, device: str | None = None) -> PortStatus:
-    statistics = LinkStatistics(frames_received=7, crc_errors=2, retransmissions=1, reboots=3, round_trip=0.25)
+    statistics = LinkStatistics(
+        frames_received=7, crc_errors=2, retransmissions=1, reboots=3, round_trip=0.25
+    )
     return PortStatus(path, is_open, device, None, None if is_open else "gone", statistics)
 
 
 def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
-    ports = [a_port("/dev/ttyACM0", False), a_port("/dev/ttyACM1", True), a_port("/dev/ttyS1", True)]
+    ports = [
+        a_port("/dev/ttyACM0", False),
+        a_port("/dev/ttyACM1", True),
+        a_port("/dev/ttyS1", True),
+    ]
     assert problems(a_source(tmp_path, config, ports)) == []
     found = problems(a_source(tmp_path, config, ports[:1]))
     assert [problem.what for problem in found] == ["/dev/ttyACM*: gone", "/dev/ttyS1: no such port"]
@@ -251,13 +328,19 @@ def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:
 
 
 def test_of_a_pattern_a_port_that_is_there_and_does_not_open_is_a_problem(tmp_path: Path) -> None:
-    """/dev/null stands for a port that another program has; a file is no port, and a second name of an open port no second port."""
+    """/dev/null stands for a port that another program has; a file is no port, and a second name of
+    an open port no second port.
+    """
     (tmp_path / "ttyACM1").symlink_to("/dev/null")
     (tmp_path / "ttyACM2").touch()
     (tmp_path / "ttyACM3").symlink_to("/dev/zero")
     config = parse({"serial": [{"port": f"{tmp_path}/ttyACM*"}, {"port": "/dev/zero"}]}, "here")
-    ports = [a_port(f"{tmp_path}/ttyACM{number}", number == 0) for number in range(5)] + [a_port("/dev/zero", True)]
-    assert [problem.what for problem in problems(a_source(tmp_path, config, ports))] == [f"{tmp_path}/ttyACM1: gone"]
+    ports = [a_port(f"{tmp_path}/ttyACM{number}", number == 0) for number in range(5)] + [
+        a_port("/dev/zero", True)
+    ]
+    assert [problem.what for problem in problems(a_source(tmp_path, config, ports))] == [
+        f"{tmp_path}/ttyACM1: gone"
+    ]
 
 
 @asynccontextmanager
@@ -277,36 +360,54 @@ async def test_links_are_shown_by_port_with_the_device_on_them(tmp_path: Path) -
     assert value(found, "link_open", port='/dev/"odd\\') == 1
     assert value(found, "link_open", port="/dev/ttyS0") == 0
     assert value(found, "link_device", port='/dev/"odd\\', device="roof\n1") == 1
-    for name, count in (("frames_received", 7), ("crc_errors", 2), ("retransmissions", 1), ("reboots", 3)):
+    for name, count in (
+        ("frames_received", 7),
+        ("crc_errors", 2),
+        ("retransmissions", 1),
+        ("reboots", 3),
+    ):
         assert value(found, f"link_{name}_total", port="/dev/ttyS0") == count
     assert value(found, "link_round_trip_seconds", port="/dev/ttyS0") == 0.25
 
 
-async def test_the_number_of_series_does_not_follow_the_number_of_clients_or_ports(tmp_path: Path) -> None:
+async def test_the_number_of_series_does_not_follow_the_number_of_clients_or_ports(
+    tmp_path: Path,
+) -> None:
     few, many = a_source(tmp_path), a_source(tmp_path)
     for number in range(500):
         many.broker.new_session(f"c{number}", 0, 0, f"u{number}")
     async with served(few) as (_, first), served(many) as (_, second):
-        assert (await metrics(f"http://127.0.0.1:{first}")).keys() == (await metrics(f"http://127.0.0.1:{second}")).keys()
+        assert (await metrics(f"http://127.0.0.1:{first}")).keys() == (
+            await metrics(f"http://127.0.0.1:{second}")
+        ).keys()
     ports = [a_port(f"/dev/pts/{number}", True) for number in range(1000)]
     async with served(a_source(tmp_path, ports=ports)) as (_, port):
         found = await metrics(f"http://127.0.0.1:{port}")
     assert sum(name == "onceway_link_open" for name, _ in found) == 256
 
 
-@pytest.mark.parametrize(("path", "method", "status"), [("/", "GET", 404), ("/metrics", "POST", 405), ("/healthz", "HEAD", 503)])
-async def test_what_is_not_there_is_said(tmp_path: Path, path: str, method: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [("/", "GET", 404), ("/metrics", "POST", 405), ("/healthz", "HEAD", 503)],
+)
+async def test_what_is_not_there_is_said(
+    tmp_path: Path, path: str, method: str, status: int
+) -> None:
     source = a_source(tmp_path)
     _fail(source)
     async with (
         served(source) as (host, port),
         aiohttp.ClientSession() as session,
-        session.request(method, f"http://{host}:{port}{path}", headers={"Accept": "text/plain;version=x"}) as answer,
+        session.request(
+            method, f"http://{host}:{port}{path}", headers={"Accept": "text/plain;version=x"}
+        ) as answer,
     ):
         assert answer.status == status
 
 
-async def test_those_who_connect_and_say_nothing_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_who_connect_and_say_nothing_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gateway.web.server.LIFETIME_S", 1000.0)
     async with served(a_source(tmp_path)) as (host, port):
         silent = [await asyncio.open_connection(host, port) for _ in range(MOST_CONNECTIONS)]
@@ -316,10 +417,14 @@ async def test_those_who_connect_and_say_nothing_are_few(tmp_path: Path, monkeyp
             kept.close()
 
 
-async def test_those_who_connect_and_say_nothing_are_soon_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_who_connect_and_say_nothing_are_soon_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gateway.web.server.LIFETIME_S", 0.2)
     async with served(a_source(tmp_path)) as (host, port):
-        for reader, writer in [await asyncio.open_connection(host, port) for _ in range(MOST_CONNECTIONS)]:
+        for reader, writer in [
+            await asyncio.open_connection(host, port) for _ in range(MOST_CONNECTIONS)
+        ]:
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
                 await asyncio.wait_for(reader.readexactly(1), 20)
             writer.close()

@@ -1,11 +1,13 @@
 /*
- * A board as a process, for tests: UART on a file descriptor or a tty, EEPROM and identity page in files.
+ * A board as a process, for tests: UART on a file descriptor or a tty, EEPROM and identity page in
+ * files.
  *
  *     sensor --eeprom FILE [--identity FILE] [--uart FD|PATH] [--seed N]
  *
- * UART: standard input and output unless given. EEPROM: made with 0xFF when missing; each byte is written at once, so killing the process
- * is cutting its power. ADC: a noise sequence from the seed. A missing or damaged identity file is an unprovisioned board.
- * The process ends at the end of the UART's input; a pseudo-terminal that nobody has open is a cable with nothing at its end.
+ * UART: standard input and output unless given. EEPROM: made with 0xFF when missing; each byte is
+ * written at once, so killing the process is cutting its power. ADC: a noise sequence from the
+ * seed. A missing or damaged identity file is an unprovisioned board. The process ends at the end
+ * of the UART's input; a pseudo-terminal that nobody has open is a cable with nothing at its end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -143,7 +145,8 @@ void ow_hal_idle(void)
     struct pollfd wait = {.fd = uart_in, .events = POLLIN};
     flush();
     if (rx_at == rx_end && poll(&wait, 1, 1) > 0 && wait.revents & POLLHUP) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* nobody there: poll does not wait */
+        /* nobody there: poll does not wait */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 }
 
@@ -155,7 +158,8 @@ static void open_eeprom(const char *path)
     }
     memset(eeprom, 0xFF, sizeof eeprom);
     ssize_t count = pread(eeprom_fd, eeprom, sizeof eeprom, 0);
-    if (count < (ssize_t)sizeof eeprom && pwrite(eeprom_fd, eeprom, sizeof eeprom, 0) != (ssize_t)sizeof eeprom) {
+    if (count < (ssize_t)sizeof eeprom &&
+        pwrite(eeprom_fd, eeprom, sizeof eeprom, 0) != (ssize_t)sizeof eeprom) {
         fail("cannot write", path);
     }
 }
@@ -207,7 +211,8 @@ int main(int argc, char **argv)
         }
     }
     if (eeprom_fd < 0 || argc % 2 == 0) {
-        fprintf(stderr, "usage: %s --eeprom FILE [--identity FILE] [--uart FD|PATH] [--seed N]\n", argv[0]);
+        fprintf(stderr, "usage: %s --eeprom FILE [--identity FILE] [--uart FD|PATH] [--seed N]\n",
+            argv[0]);
         return 2;
     }
     prepare_uart();

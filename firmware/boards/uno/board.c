@@ -1,8 +1,10 @@
 /*
- * Arduino Uno and its kin with ATmega328P or ATmega2560: UART0, 8N1, on the USB serial chip, 1 ms tick on timer 0, sleep. The rest is
- * src/ow_avr.c. The Makefile knows the boards and says what they differ in: F_CPU, OW_BAUD, OW_IDENTITY_PAGE, OW_WATCHDOG.
+ * Arduino Uno and its kin with ATmega328P or ATmega2560: UART0, 8N1, on the USB serial chip, 1 ms
+ * tick on timer 0, sleep. The rest is src/ow_avr.c. The Makefile knows the boards and says what
+ * they differ in: F_CPU, OW_BAUD, OW_IDENTITY_PAGE, OW_WATCHDOG.
  *
- * The receive ring holds a full window of the gateway's frames (two of 61 bytes), so nothing is lost while an EEPROM byte is written.
+ * The receive ring holds a full window of the gateway's frames (two of 61 bytes), so nothing is
+ * lost while an EEPROM byte is written.
  */
 #include <avr/interrupt.h>
 #include <avr/io.h>

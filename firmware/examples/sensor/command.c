@@ -31,7 +31,8 @@ enum command command_read(const uint8_t *text, uint8_t length, uint16_t *number)
     static const char interval[] = "interval ";
     enum { HEAD = sizeof interval - 1 };
     if (length > HEAD && memcmp(text, interval, HEAD) == 0) {
-        return read_number(text + HEAD, (uint8_t)(length - HEAD), number) ? COMMAND_INTERVAL : COMMAND_UNKNOWN;
+        return read_number(text + HEAD, (uint8_t)(length - HEAD), number) ? COMMAND_INTERVAL
+                                                                          : COMMAND_UNKNOWN;
     }
     if (is(text, length, "identify")) {
         return COMMAND_IDENTIFY;

@@ -1,5 +1,6 @@
 /*
- * Commands, as text, one per message:   interval N   milliseconds between samples, 1…65535; 65535: none
+ * Commands, as text, one per message:   interval N   milliseconds between samples, 1…65535; 65535:
+ *                                       none
  *                                       identify     blink the LED for ten seconds
  *                                       reboot
  */

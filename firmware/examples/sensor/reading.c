@@ -5,7 +5,8 @@
 #include "ow_senml.h"
 
 _Static_assert(READING_SIZE <= OW_SCRATCH, "a payload fits where the client wants it");
-_Static_assert(SENSOR_READINGS == 1 || (SENSOR_READINGS == 3 && SENSOR_INTERVAL_MS % 1000 == 0), "see reading.h");
+_Static_assert(SENSOR_READINGS == 1 || (SENSOR_READINGS == 3 && SENSOR_INTERVAL_MS % 1000 == 0),
+    "see reading.h");
 
 enum { TIME_AT = 0, VALUE_AT = 4, KIND_AT = 6, DETAIL_AT = 7 };
 enum { REFERENCE_VOLTS = 5, ADC_BITS = 10, ADC_MASK = 0x3FF };
@@ -22,7 +23,8 @@ void reading_put(uint8_t *source, uint32_t time, uint16_t value, uint8_t kind, u
 void reading_put_three(uint8_t *source, uint32_t time, const uint16_t *values)
 {
     ow_put_u32(source + TIME_AT, time);
-    ow_put_u32(source + VALUE_AT, THREE | (uint32_t)values[0] << 20 | (uint32_t)values[1] << 10 | values[2]);
+    ow_put_u32(source + VALUE_AT,
+        THREE | (uint32_t)values[0] << 20 | (uint32_t)values[1] << 10 | values[2]);
 }
 
 static bool is_three(const uint8_t *source)
@@ -40,12 +42,14 @@ static struct ow_senml_value volts(uint16_t raw)
     return (struct ow_senml_value){(uint32_t)raw * REFERENCE_VOLTS, ADC_BITS};
 }
 
-static uint8_t *encode_status(uint8_t *at, struct ow_senml_record *record, const uint8_t *source, const struct ow_link_counts *counts)
+static uint8_t *encode_status(uint8_t *at, struct ow_senml_record *record, const uint8_t *source,
+    const struct ow_link_counts *counts)
 {
     const struct {
         const char *name;
         uint16_t value;
-    } others[] = {{"cause", source[DETAIL_AT]}, {"bad", counts->broken}, {"again", counts->repeats}};
+    } others[] = {
+        {"cause", source[DETAIL_AT]}, {"bad", counts->broken}, {"again", counts->repeats}};
     at = ow_senml_pack(at, 4);
     record->name = "boot";
     record->value.numerator = ow_get_u16(source + VALUE_AT);
@@ -99,7 +103,8 @@ static uint32_t utc(uint32_t time, uint32_t utc_at_start)
 
 uint8_t reading_encode(uint8_t *out, const uint8_t *source, const struct reading_context *context)
 {
-    struct ow_senml_record record = {.device = context->device, .base_time = utc(ow_get_u32(source + TIME_AT), context->utc_at_start)};
+    struct ow_senml_record record = {.device = context->device,
+        .base_time = utc(ow_get_u32(source + TIME_AT), context->utc_at_start)};
     uint8_t *end;
     if (is_three(source)) {
         end = encode_three(out, &record, source);

@@ -1,14 +1,18 @@
 /*
  * Readings: their 8 bytes in the journal, and their payload.
  *
- *     source = time:u32 value:u16 kind:u8 detail:u8       time: UTC seconds, or uptime seconds with the top bit set
- *     kind 0…7: an ADC channel, value 0…1023, detail = samples not taken before this one because the journal was full (255: or more)
- *     kind 0xFF: status after a start, value = number of the start modulo 2^14, detail = reset cause
+ *     source = time:u32 value:u16 kind:u8 detail:u8       time: UTC seconds, or uptime seconds with
+ *                                                         the top bit set
+ *     kind 0…7: an ADC channel, value 0…1023, detail = samples not taken before this one because
+ *     the journal was full (255: or more)
+ *     kind 0xFF: status after a start, value = number of the start modulo 2^14, detail = reset
+ *     cause
  *
- * Three readings in one, when SENSOR_READINGS is 3: time:u32, then 11 and three values of 10 bits each; time is that of the first, the others
- * follow SENSOR_INTERVAL_MS apart.
+ * Three readings in one, when SENSOR_READINGS is 3: time:u32, then 11 and three values of 10 bits
+ * each; time is that of the first, the others follow SENSOR_INTERVAL_MS apart.
  *
- * Payload: SenML-CBOR. A reading has a time unless UTC was unknown when it was taken and the board has started again since.
+ * Payload: SenML-CBOR. A reading has a time unless UTC was unknown when it was taken and the board
+ * has started again since.
  */
 #ifndef READING_H
 #define READING_H
@@ -22,12 +26,14 @@
 #endif
 
 #ifndef SENSOR_READINGS
-#define SENSOR_READINGS 1 /* in a packet: 1, or 3 at an interval that is fixed and in whole seconds */
+/* in a packet: 1, or 3 at an interval that is fixed and in whole seconds */
+#define SENSOR_READINGS 1
 #endif
 
 enum { READING_STATUS = 0xFF, READING_BOOT_MASK = 0x3FFF };
 
-/* The longest payload: a reading of a device whose name has 23 characters, three at once, and a status. */
+/* The longest payload: a reading of a device whose name has 23 characters, three at once, and a
+ * status. */
 #define READING_SIZE 80
 
 void reading_put(uint8_t *source, uint32_t time, uint16_t value, uint8_t kind, uint8_t detail);

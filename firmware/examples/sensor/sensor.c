@@ -1,9 +1,11 @@
 /*
- * Samples ADC channel 0 on a timer and publishes each reading at QoS 2 on `sensors/NAME/adc0`; after each start a status on
- * `sensors/NAME/status`. Takes commands at QoS 2 on `commands/NAME` (command.h) and obeys each once.
+ * Samples ADC channel 0 on a timer and publishes each reading at QoS 2 on `sensors/NAME/adc0`;
+ * after each start a status on `sensors/NAME/status`. Takes commands at QoS 2 on `commands/NAME`
+ * (command.h) and obeys each once.
  *
- * A reading goes into the journal first (reading.h); the journal is also the queue while the gateway is away. When it is full, no sample is
- * taken, and the next reading tells how many. The interval is kept in the application's EEPROM area: interval:u16 crc:u16 at 0x020.
+ * A reading goes into the journal first (reading.h); the journal is also the queue while the
+ * gateway is away. When it is full, no sample is taken, and the next reading tells how many. The
+ * interval is kept in the application's EEPROM area: interval:u16 crc:u16 at 0x020.
  */
 #include <string.h>
 
@@ -40,7 +42,8 @@ static uint8_t make_topic(const char *head, const char *tail)
 
 /* --- what the client asks for --- */
 
-static void recall_packet(const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+static void recall_packet(
+    const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
 {
     bool status = reading_kind(entry->source) == READING_STATUS;
     message->topic_length = make_topic("sensors/", status ? "/status" : "/adc0");
@@ -56,7 +59,8 @@ static void recall_packet(const struct ow_entry *entry, struct ow_message *messa
     message->size = reading_encode(scratch, entry->source, &context);
 }
 
-/* Each time: the last SUBSCRIBE may not have got through. A retained command is not taken: it would be obeyed at each start. */
+/* Each time: the last SUBSCRIBE may not have got through. A retained command is not taken: it would
+ * be obeyed at each start. */
 static void connected(bool session_present)
 {
     (void)session_present;
@@ -64,8 +68,8 @@ static void connected(bool session_present)
     ow_mqtt_subscribe(&client, topic, 2 | OW_NO_RETAINED);
 }
 
-/* What a command changes is done, or on its way into the EEPROM, before the client writes down that it came: a power cut between the two
- * makes it come again. */
+/* What a command changes is done, or on its way into the EEPROM, before the client writes down that
+ * it came: a power cut between the two makes it come again. */
 static void message_received(const struct ow_message *message)
 {
     uint16_t number;
@@ -104,7 +108,9 @@ static uint16_t stored_interval(void)
         stored[i] = ow_hal_eeprom_read(OW_JOURNAL_APPLICATION + i);
     }
     uint16_t value = ow_get_u16(stored);
-    return SENSOR_READINGS == 1 && ow_crc(OW_CRC_INITIAL, stored, sizeof stored) == 0 && value ? value : SENSOR_INTERVAL_MS;
+    return SENSOR_READINGS == 1 && ow_crc(OW_CRC_INITIAL, stored, sizeof stored) == 0 && value
+               ? value
+               : SENSOR_INTERVAL_MS;
 }
 
 /* Takes a sample; returns whether `source` has become a reading. */
@@ -138,7 +144,8 @@ static void sample(void)
         return;
     }
     if (!told_status) {
-        reading_put(source, ow_mqtt_time(&client), client.journal.boot & READING_BOOT_MASK, READING_STATUS, ow_hal_reset_cause());
+        reading_put(source, ow_mqtt_time(&client), client.journal.boot & READING_BOOT_MASK,
+            READING_STATUS, ow_hal_reset_cause());
         told_status = ow_mqtt_publish_source(&client, source) == OW_ACCEPTED;
         return;
     }

@@ -1,6 +1,8 @@
-"""Landing places: where batches go. One interface, and one file per kind of place (folder, SFTP, S3, anything else of fsspec).
+"""Landing places: where batches go. One interface, and one file per kind of place (folder, SFTP,
+S3, anything else of fsspec).
 
-In: names below the landing URL and bytes. Out: whole files under these names, or an error; never half a file under a final name.
+In: names below the landing URL and bytes. Out: whole files under these names, or an error; never
+half a file under a final name.
 """
 
 from gateway.uplink.landing.base import Landing, Unreachable, open_landing, without_password

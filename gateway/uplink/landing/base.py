@@ -27,7 +27,9 @@ class Unreachable(OncewayError):
 
 
 class Landing(ABC):
-    """A place below one URL. Names are relative, with `/`. Every method raises Unreachable when the place does not do what it should."""
+    """A place below one URL. Names are relative, with `/`. Every method raises Unreachable when the
+    place does not do what it should.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = without_password(url)
@@ -38,14 +40,18 @@ class Landing(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Put bytes under a name at once and whole, and only if nothing stands there. False: something does, and it is untouched."""
+        """Put bytes under a name at once and whole, and only if nothing stands there. False:
+        something does, and it is untouched.
+        """
 
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
         """Put bytes under a name at once and whole, whatever stands there."""
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Whether these bytes, which `create` has just put there, stand under a name, by the best proof short of sending them back."""
+        """Whether these bytes, which `create` has just put there, stand under a name, by the best
+        proof short of sending them back.
+        """
         return self.read(name) == data
 
     @abstractmethod
@@ -53,21 +59,27 @@ class Landing(ABC):
         """The epochs that stand below a gateway's folder: names of eight hex digits."""
 
     def tidy(self, folder: str) -> None:  # noqa: B027 - nothing to do where nothing is written under a hidden name
-        """Remove what earlier connections left half written in a folder. Only the owner of the folder may do so."""
+        """Remove what earlier connections left half written in a folder. Only the owner of the
+        folder may do so.
+        """
 
     def close(self) -> None:  # noqa: B027 - most places have nothing to close
         """Give connections back."""
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Turns whatever a file system throws into Unreachable: each of fsspec's raises its own kinds of errors."""
+        """Turns whatever a file system throws into Unreachable: each of fsspec's raises its own
+        kinds of errors.
+        """
         try:
             yield
         except OncewayError:
             raise
         except Exception as error:
             said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            reason = "no answer in time" if isinstance(error, TimeoutError) else without_password(said)
+            reason = (
+                "no answer in time" if isinstance(error, TimeoutError) else without_password(said)
+            )
             raise Unreachable(f"cannot {what}: {reason}", self.url, self.hint(error)) from error
 
     def hint(self, error: Exception) -> str | None:
@@ -77,24 +89,29 @@ class Landing(ABC):
 
 def only_epochs(names: Iterable[str]) -> list[str]:
     """Those of some file names or paths that can be epochs, sorted."""
-    return sorted(name for path in names if EPOCH.fullmatch(name := path.rstrip("/").rsplit("/", 1)[-1]))
+    return sorted(
+        name for path in names if EPOCH.fullmatch(name := path.rstrip("/").rsplit("/", 1)[-1])
+    )
 
 
 def without_password(url: str) -> str:
     """`sftp://user:secret@host/…` → `sftp://user@host/…`, for logs and people."""
     scheme, colon, rest = url.partition("://")
     server, slash, path = rest.partition("/")
-    if "@" in path and "@" not in server and not _HOST_AND_PORT.fullmatch(server):  # a password with a "/", which should read %2F
+    # a password with a "/", which should read %2F
+    if "@" in path and "@" not in server and not _HOST_AND_PORT.fullmatch(server):
         server, slash, path = rest, "", ""
     login, at, host = server.rpartition("@")
     return f"{scheme}{colon}{login.partition(':')[0]}{at}{host}{slash}{path}"
 
 
 def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
-    """A landing place by its URL. options: handed to the fsspec file system (credentials, endpoint).
+    """A landing place by its URL. options: handed to the fsspec file system (credentials,
+    endpoint).
 
-    Each kind is imported only when it is used: an uplink to a folder needs neither SSH nor S3. Raises Unreachable when the place cannot be
-    reached now, OncewayError when the URL can never work.
+    Each kind is imported only when it is used: an uplink to a folder needs neither SSH nor S3.
+    Raises Unreachable when the place cannot be reached now, OncewayError when the URL can never
+    work.
     """
     scheme = url.split("://")[0] if "://" in url else "file"
     try:
@@ -115,10 +132,15 @@ def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
         return GenericLanding(url, options or {})
     except Unreachable as error:
         if isinstance(error.__cause__, TypeError):
-            text = f"the landing URL or [uplink.options] has something that is not known here: {error.__cause__}"
+            text = (
+                "the landing URL or [uplink.options] has something that is not known here:"
+                f" {error.__cause__}"
+            )
             raise OncewayError(text, without_password(url)) from error
         raise
     except ImportError as error:
         extra = {"sftp": "sftp", "ssh": "sftp", "s3": "s3", "s3a": "s3"}.get(scheme)
         hint = f"It comes with: pip install 'onceway[uplink-{extra}]'" if extra else None
-        raise OncewayError(f"this landing URL needs a Python package: {error}", without_password(url), hint) from error
+        raise OncewayError(
+            f"this landing URL needs a Python package: {error}", without_password(url), hint
+        ) from error

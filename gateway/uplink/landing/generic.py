@@ -1,7 +1,8 @@
-"""A landing place on any other file system that fsspec knows: written under a hidden name, then moved to its final name.
+"""A landing place on any other file system that fsspec knows: written under a hidden name, then
+moved to its final name.
 
-Such a place need not offer "only if nothing stands there", so `create` looks first; two gateways that write one name in the same
-moment are told apart by what is read back afterwards.
+Such a place need not offer "only if nothing stands there", so `create` looks first; two gateways
+that write one name in the same moment are told apart by what is read back afterwards.
 """
 
 import secrets
@@ -24,7 +25,14 @@ class GenericLanding(Landing):
         except ValueError as error:
             raise OncewayError(f"this landing URL cannot be used: {error}", self.url) from error
         with self.attempt("connect"):
-            self._fs = kind(**{**kind._get_kwargs_from_urls(url), **options, "skip_instance_cache": True, "use_listings_cache": False})
+            self._fs = kind(
+                **{
+                    **kind._get_kwargs_from_urls(url),
+                    **options,
+                    "skip_instance_cache": True,
+                    "use_listings_cache": False,
+                }
+            )
             self._root = self._fs._strip_protocol(url).rstrip("/")
 
     def read(self, name: str) -> bytes | None:

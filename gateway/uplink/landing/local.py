@@ -1,7 +1,7 @@
 """A landing place in a folder: of this machine, or mounted (NFS, SMB, USB).
 
-A file is written under a hidden name, synced, and linked to its final name, which fails when the name is taken. Where the file system has
-no links (FAT on a USB stick), it is renamed after a look.
+A file is written under a hidden name, synced, and linked to its final name, which fails when the
+name is taken. Where the file system has no links (FAT on a USB stick), it is renamed after a look.
 """
 
 import errno
@@ -67,7 +67,10 @@ class LocalLanding(Landing):
 
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
-            return "May this account write there? Under systemd the folder stands in ReadWritePaths= of onceway-uplink.service"
+            return (
+                "May this account write there? Under systemd the folder stands in ReadWritePaths="
+                " of onceway-uplink.service"
+            )
         return None
 
     def _hide(self, name: str, data: bytes) -> Path:

@@ -1,7 +1,8 @@
 """A landing place in an S3 bucket (AWS or a server of one's own that knows conditional writes).
 
-An object appears at once and whole, so there are no hidden names. `create` is a put with If-None-Match: the store itself refuses a second
-object of the name. The store checks the SHA-256 sent with the body, keeps it, and says it again when asked; so nothing is fetched back.
+An object appears at once and whole, so there are no hidden names. `create` is a put with
+If-None-Match: the store itself refuses a second object of the name. The store checks the SHA-256
+sent with the body, keeps it, and says it again when asked; so nothing is fetched back.
 """
 
 import base64
@@ -20,22 +21,37 @@ _SERVICES = ("s3", "sts", "oidc", "portal.sso")
 
 
 def _small_loader() -> Any:
-    """Botocore keeps a list of all endpoints of all services, 13 MB, as long as a client lives. A loader keeps what it has read."""
+    """Botocore keeps a list of all endpoints of all services, 13 MB, as long as a client lives. A
+    loader keeps what it has read.
+    """
     loader = Loader()
     for partition in loader.load_data("endpoints")["partitions"]:
-        partition["services"] = {name: partition["services"][name] for name in _SERVICES if name in partition["services"]}
+        partition["services"] = {
+            name: partition["services"][name] for name in _SERVICES if name in partition["services"]
+        }
     return loader
 
 
 class S3Landing(Landing):
-    """`s3://bucket/folder`. options: as of s3fs.S3FileSystem; without key and secret, the usual places of AWS credentials are used."""
+    """`s3://bucket/folder`. options: as of s3fs.S3FileSystem; without key and secret, the usual
+    places of AWS credentials are used.
+    """
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         super().__init__(url)
-        config = {"connect_timeout": 10, "read_timeout": patience(), "retries": {"total_max_attempts": 1}, "user_agent": "onceway"}
+        config = {
+            "connect_timeout": 10,
+            "read_timeout": patience(),
+            "retries": {"total_max_attempts": 1},
+            "user_agent": "onceway",
+        }
         session = AioSession(profile=options.get("profile"))
         session.register_component("data_loader", _small_loader())
-        ours = {"session": session, "skip_instance_cache": True, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
+        ours = {
+            "session": session,
+            "skip_instance_cache": True,
+            "config_kwargs": {**config, **options.get("config_kwargs", {})},
+        }
         with self.attempt("connect"):
             self._fs = s3fs.S3FileSystem(**{**options, **ours})
             self._fs.retries = 1  # the uplink itself waits and tries again
@@ -66,7 +82,9 @@ class S3Landing(Landing):
         with self.attempt(f"look at {name}"):
             found = self._call("head_object", name, ChecksumMode="ENABLED")
         if "ChecksumSHA256" in found:
-            return bool(found["ContentLength"] == len(data) and found["ChecksumSHA256"] == _sha256(data))
+            return bool(
+                found["ContentLength"] == len(data) and found["ChecksumSHA256"] == _sha256(data)
+            )
         return self.read(name) == data
 
     def epochs(self, gateway: str) -> list[str]:
@@ -78,7 +96,10 @@ class S3Landing(Landing):
 
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, PermissionError | NoCredentialsError):
-            return "Look at the key, its secret, what they may do in this bucket, and at this machine's clock"
+            return (
+                "Look at the key, its secret, what they may do in this bucket, and at this"
+                " machine's clock"
+            )
         return "Make the bucket first" if _code(error) == "NoSuchBucket" else None
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:

@@ -1,10 +1,12 @@
 """A landing place on an SFTP server.
 
-A file is written under a hidden name, synced where the server can (fsync@openssh.com), and renamed. SFTP's own rename
-(draft-ietf-secsh-filexfer-02, section 6.5) fails when the new name is taken; only the extension posix-rename@openssh.com overwrites.
-SSH protects each byte on its way (RFC 4253, section 6.4), so the size is all that is asked back.
+A file is written under a hidden name, synced where the server can (fsync@openssh.com), and renamed.
+SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails when the new name is taken; only
+the extension posix-rename@openssh.com overwrites. SSH protects each byte on its way (RFC 4253,
+section 6.4), so the size is all that is asked back.
 
-The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file that the option `known_hosts` names.
+The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file that the option
+`known_hosts` names.
 """
 
 import secrets
@@ -22,14 +24,26 @@ T = TypeVar("T")
 
 
 class SftpLanding(Landing):
-    """`sftp://user@host:port/folder`. options: as of asyncssh.connect, such as client_keys = ["/etc/onceway/id_ed25519"]."""
+    """`sftp://user@host:port/folder`. options: as of asyncssh.connect, such as client_keys =
+    ["/etc/onceway/id_ed25519"].
+    """
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         super().__init__(url)
         self._token = secrets.token_hex(4)
-        defaults = {"known_hosts": (), "keepalive_interval": 15, "connect_timeout": patience(), "login_timeout": patience()}
+        defaults = {
+            "known_hosts": (),
+            "keepalive_interval": 15,
+            "connect_timeout": patience(),
+            "login_timeout": patience(),
+        }
         with self.attempt("connect"):
-            arguments = {**defaults, **SSHFileSystem._get_kwargs_from_urls(url), **options, "skip_instance_cache": True}
+            arguments = {
+                **defaults,
+                **SSHFileSystem._get_kwargs_from_urls(url),
+                **options,
+                "skip_instance_cache": True,
+            }
             self._fs = SSHFileSystem(**arguments)
             self._root = SSHFileSystem._strip_protocol(url).rstrip("/")
             self._sftp = self._wait(self._fs.client.start_sftp_client)
@@ -103,7 +117,10 @@ class SftpLanding(Landing):
 
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, asyncssh.HostKeyNotVerifiable):
-            return "If it is the right server, put its key into the known_hosts file (ssh-keyscan shows it)"
+            return (
+                "If it is the right server, put its key into the known_hosts file (ssh-keyscan"
+                " shows it)"
+            )
         if isinstance(error, PermissionError):
             return "Does the server know the key that client_keys in [uplink.options] names?"
         return None
@@ -112,7 +129,9 @@ class SftpLanding(Landing):
         self._fs.loop.call_soon_threadsafe(self._fs.client.abort)
 
     async def _hide(self, name: str, data: bytes) -> str:
-        """Write and sync under a hidden name beside the final one. Folders are made when they turn out to be missing, not looked for."""
+        """Write and sync under a hidden name beside the final one. Folders are made when they turn
+        out to be missing, not looked for.
+        """
         folder, _, stem = self._path(name).rpartition("/")
         hidden = f"{folder}/{INCOMING}/{stem}-{self._token}"
         try:
@@ -130,6 +149,8 @@ class SftpLanding(Landing):
         return f"{self._root}/{name}"
 
     def _wait(self, function: Callable[[], Awaitable[T]], size: int = 0) -> T:
-        """Run a coroutine that carries `size` bytes on the file system's event loop, in its thread."""
+        """Run a coroutine that carries `size` bytes on the file system's event loop, in its
+        thread.
+        """
         result: T = sync(self._fs.loop, function, timeout=patience(size))
         return result

@@ -1,8 +1,21 @@
-"""CONNECT and the first moments of a connection, where tests/broker/test_connect.py does not look."""
+"""CONNECT and the first moments of a connection, where tests/broker/test_connect.py does not
+look.
+"""
 
 import pytest
 
-from gateway.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Puback, Publish, Subscribe, Subscription, Version, Will
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Puback,
+    Publish,
+    Subscribe,
+    Subscription,
+    Version,
+    Will,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, World
@@ -14,7 +27,9 @@ VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
 @pytest.mark.mqtt("MQTT-3.14.0-1", "MQTT-3.2.0-1", "311:MQTT-3.2.0-1")
 @VERSIONS
 @pytest.mark.parametrize("then", ["protocol error", "taken over", "shutting down", "keep alive"])
-def test_whatever_ends_the_connection_before_connack_ends_it_in_silence(version: Version, then: str) -> None:
+def test_whatever_ends_the_connection_before_connack_ends_it_in_silence(
+    version: Version, then: str
+) -> None:
     """CONNACK waits for the disk; a DISCONNECT must not pass it."""
     world = World()
     properties = FOREVER if version == V5 else None
@@ -50,7 +65,13 @@ def test_what_comes_together_with_connect_is_answered_behind_connack(version: Ve
     )
     assert client.raw == b""
     world.commit()
-    assert [type(packet).__name__ for packet in client.received] == ["Connack", "Suback", "Publish", "Puback", "Pingresp"]
+    assert [type(packet).__name__ for packet in client.received] == [
+        "Connack",
+        "Suback",
+        "Publish",
+        "Puback",
+        "Pingresp",
+    ]
 
 
 @pytest.mark.mqtt("MQTT-3.14.4-1", "MQTT-3.14.4-2")
@@ -70,7 +91,9 @@ def test_nothing_follows_our_own_disconnect(kept: bool, qos: int) -> None:
 
 @VERSIONS
 @pytest.mark.parametrize("piece", [b"\x10", b"\x10\xff", b"\x10\x20\0\4MQ"])
-def test_a_client_that_sends_its_connect_byte_by_byte_has_no_more_time_for_that(version: Version, piece: bytes) -> None:
+def test_a_client_that_sends_its_connect_byte_by_byte_has_no_more_time_for_that(
+    version: Version, piece: bytes
+) -> None:
     world = World(connect_timeout_s=10)
     client = world.open(version)
     client.send_bytes(piece[:1])
@@ -83,8 +106,12 @@ def test_a_client_that_sends_its_connect_byte_by_byte_has_no_more_time_for_that(
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-21", "MQTT-3.2.2-21", "MQTT-3.2.2-22", "MQTT-3.1.2-22")
-@pytest.mark.parametrize(("asked", "told", "silence"), [(0, 100, 150), (200, 100, 150), (100, None, 150), (10, None, 15)])
-def test_a_server_keep_alive_replaces_one_that_is_longer_or_none(asked: int, told: int | None, silence: int) -> None:
+@pytest.mark.parametrize(
+    ("asked", "told", "silence"), [(0, 100, 150), (200, 100, 150), (100, None, 150), (10, None, 15)]
+)
+def test_a_server_keep_alive_replaces_one_that_is_longer_or_none(
+    asked: int, told: int | None, silence: int
+) -> None:
     world = World(keep_alive_s=100)
     client = world.connect("c", keep_alive=asked)
     assert client.take(Connack).properties.get(P.SERVER_KEEP_ALIVE) == told
@@ -99,7 +126,10 @@ def test_a_server_keep_alive_replaces_one_that_is_longer_or_none(asked: int, tol
 def test_an_older_client_keeps_the_keep_alive_that_it_asked_for(version: Version) -> None:
     """There is no way to tell it another one."""
     world = World(keep_alive_s=100)
-    patient, silent = (world.accepted(name, version=version, keep_alive=seconds) for name, seconds in (("a", 1000), ("b", 0)))
+    patient, silent = (
+        world.accepted(name, version=version, keep_alive=seconds)
+        for name, seconds in (("a", 1000), ("b", 0))
+    )
     world.sleep(1500)
     assert not patient.closed
     world.sleep(1)
@@ -149,13 +179,21 @@ def test_an_assigned_client_identifier_can_be_used_again() -> None:
     assert not connack.session_present
     first.subscribe("t")
     first.drop()
-    assert world.connect(connack.properties[P.ASSIGNED_CLIENT_IDENTIFIER], clean=False, properties=FOREVER).take(Connack).session_present
+    assert (
+        world.connect(
+            connack.properties[P.ASSIGNED_CLIENT_IDENTIFIER], clean=False, properties=FOREVER
+        )
+        .take(Connack)
+        .session_present
+    )
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-4", "MQTT-3.1.4-4", "311:MQTT-3.1.2-6")
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_clean_start_forgets_everything_of_the_former_session(version: Version, power_cut: bool) -> None:
+def test_a_clean_start_forgets_everything_of_the_former_session(
+    version: Version, power_cut: bool
+) -> None:
     """Subscriptions, queued and unacknowledged messages, and identifiers of QoS 2 messages."""
     world = World()
     options = {"version": version, "properties": FOREVER if version == V5 else None}
@@ -175,7 +213,11 @@ def test_a_clean_start_forgets_everything_of_the_former_session(version: Version
     assert hearer.payloads == [b"3"]
     assert all(not isinstance(packet, Publish) for packet in client.received)
     world.commit()
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM subscription") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM subscription")
+        == [(0,)]
+    )
 
 
 @pytest.mark.mqtt("MQTT-3.1.4-3", "MQTT-3.1.4-2", "MQTT-3.1.4-1")

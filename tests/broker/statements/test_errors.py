@@ -1,7 +1,8 @@
-"""What breaks the protocol closes the connection, with the standard's reason code and without any other effect (MQTT 5, section 4.13).
+"""What breaks the protocol closes the connection, with the standard's reason code and without any
+other effect (MQTT 5, section 4.13).
 
-Every case is sent behind a good packet and before another one: the first is answered, the second is not, whether the bytes come at once
-or one by one.
+Every case is sent behind a good packet and before another one: the first is answered, the second is
+not, whether the bytes come at once or one by one.
 """
 
 import pytest
@@ -50,7 +51,10 @@ def closed_with(world: World, client: Client, code: R) -> None:
     if client.version == V5:
         assert client.take(Disconnect).reason == code
     assert client.received == []
-    assert [packet.payload for packet in world.clients[world.broker.sessions["hearer"].connection].take_all()] == [b"before"]
+    assert [
+        packet.payload
+        for packet in world.clients[world.broker.sessions["hearer"].connection].take_all()
+    ] == [b"before"]
 
 
 def stage(version: Version) -> tuple[World, Client]:
@@ -124,23 +128,51 @@ HEADERS = {
 
 CASES_5 = {
     "AUTH with flags": (0xF1, b"\x19" + properties(b"\x15" + text("x")), MALFORMED),
-    "AUTH though no method was agreed on": (0xF0, b"\x19" + properties(b"\x15" + text("x")), PROTOCOL),
+    "AUTH though no method was agreed on": (
+        0xF0,
+        b"\x19" + properties(b"\x15" + text("x")),
+        PROTOCOL,
+    ),
     "AUTH with success": (0xF0, b"\0\0", PROTOCOL),
     "AUTH with success left out": (0xF0, b"", PROTOCOL),
     "AUTH with a reason that does not exist": (0xF0, b"\x7f\0", PROTOCOL),
     "QoS 3 in the options": (0x82, b"\0\1\0" + text("a") + b"\3", PROTOCOL),
     "retain handling 3": (0x82, b"\0\1\0" + text("a") + b"\x30", PROTOCOL),
     "no local on a shared subscription": (0x82, b"\0\1\0" + text("$share/g/a") + b"\4", PROTOCOL),
-    "a shared subscription without a name": (0x82, b"\0\1\0" + text("$share//a") + b"\0", MALFORMED),
-    "a shared subscription without a filter": (0x82, b"\0\1\0" + text("$share/g") + b"\0", MALFORMED),
-    "a shared subscription of an empty filter": (0x82, b"\0\1\0" + text("$share/g/") + b"\0", MALFORMED),
+    "a shared subscription without a name": (
+        0x82,
+        b"\0\1\0" + text("$share//a") + b"\0",
+        MALFORMED,
+    ),
+    "a shared subscription without a filter": (
+        0x82,
+        b"\0\1\0" + text("$share/g") + b"\0",
+        MALFORMED,
+    ),
+    "a shared subscription of an empty filter": (
+        0x82,
+        b"\0\1\0" + text("$share/g/") + b"\0",
+        MALFORMED,
+    ),
     "a share name with +": (0x82, b"\0\1\0" + text("$share/g+/a") + b"\0", MALFORMED),
     "a share name with #": (0xA2, b"\0\1\0" + text("$share/#/a"), MALFORMED),
-    "subscription identifier 0": (0x82, b"\0\1" + properties(b"\x0b\0") + text("a") + b"\0", PROTOCOL),
-    "two subscription identifiers": (0x82, b"\0\1" + properties(b"\x0b\1\x0b\2") + text("a") + b"\0", PROTOCOL),
+    "subscription identifier 0": (
+        0x82,
+        b"\0\1" + properties(b"\x0b\0") + text("a") + b"\0",
+        PROTOCOL,
+    ),
+    "two subscription identifiers": (
+        0x82,
+        b"\0\1" + properties(b"\x0b\1\x0b\2") + text("a") + b"\0",
+        PROTOCOL,
+    ),
     "a subscription identifier on PUBLISH": (0x30, text("a") + properties(b"\x0b\1"), PROTOCOL),
     "topic alias 0": (0x30, text("a") + properties(b"\x23\0\0"), R.TOPIC_ALIAS_INVALID),
-    "a topic alias above our maximum": (0x30, text("a") + properties(b"\x23\0\x41"), R.TOPIC_ALIAS_INVALID),
+    "a topic alias above our maximum": (
+        0x30,
+        text("a") + properties(b"\x23\0\x41"),
+        R.TOPIC_ALIAS_INVALID,
+    ),
     "a topic alias that stands for nothing": (0x30, text("") + properties(b"\x23\0\1"), PROTOCOL),
     "neither topic nor alias": (0x30, text("") + b"\0", PROTOCOL),
     "a property given twice": (0x30, text("a") + properties(b"\2\0\0\0\1\2\0\0\0\1"), PROTOCOL),
@@ -149,29 +181,108 @@ CASES_5 = {
     "a property of another packet": (0x30, text("a") + properties(b"\x11\0\0\0\1"), MALFORMED),
     "properties longer than the packet": (0x30, text("a") + b"\x09\1\1", MALFORMED),
     "a property length that is too long for its value": (0x30, text("a") + b"\x80\0", MALFORMED),
-    "a response topic with a wildcard": (0x30, text("a") + properties(b"\x08" + text("b/#")), MALFORMED),
-    "a response topic that is not UTF-8": (0x30, text("a") + properties(b"\x08" + raw(b"\xff")), MALFORMED),
-    "a content type that is not UTF-8": (0x30, text("a") + properties(b"\x03" + raw(b"\xff")), MALFORMED),
-    "a name of a user property with U+0000": (0x30, text("a") + properties(b"\x26" + raw(b"\0") + text("v")), MALFORMED),
-    "a value of a user property that is not UTF-8": (0x30, text("a") + properties(b"\x26" + text("n") + raw(b"\xff")), MALFORMED),
+    "a response topic with a wildcard": (
+        0x30,
+        text("a") + properties(b"\x08" + text("b/#")),
+        MALFORMED,
+    ),
+    "a response topic that is not UTF-8": (
+        0x30,
+        text("a") + properties(b"\x08" + raw(b"\xff")),
+        MALFORMED,
+    ),
+    "a content type that is not UTF-8": (
+        0x30,
+        text("a") + properties(b"\x03" + raw(b"\xff")),
+        MALFORMED,
+    ),
+    "a name of a user property with U+0000": (
+        0x30,
+        text("a") + properties(b"\x26" + raw(b"\0") + text("v")),
+        MALFORMED,
+    ),
+    "a value of a user property that is not UTF-8": (
+        0x30,
+        text("a") + properties(b"\x26" + text("n") + raw(b"\xff")),
+        MALFORMED,
+    ),
     "PUBACK with a reason that does not exist": (0x40, b"\0\1\x55", PROTOCOL),
     "PUBREC with a reason of another packet": (0x50, b"\0\1\x8e", PROTOCOL),
     "PUBREL with a reason of another packet": (0x62, b"\0\1\x80", PROTOCOL),
     "PUBCOMP with a reason of another packet": (0x70, b"\0\1\x97", PROTOCOL),
     "DISCONNECT with a reason of a server": (0xE0, b"\x8e", PROTOCOL),
     "DISCONNECT with a server reference": (0xE0, b"\0" + properties(b"\x1c" + text("x")), PROTOCOL),
-    "a session expiry at DISCONNECT after none at CONNECT": (0xE0, b"\0" + properties(b"\x11\0\0\0\1"), PROTOCOL),
+    "a session expiry at DISCONNECT after none at CONNECT": (
+        0xE0,
+        b"\0" + properties(b"\x11\0\0\0\1"),
+        PROTOCOL,
+    ),
 }
 
 
 @pytest.mark.mqtt(
-    *("MQTT-4.13.1-1", "MQTT-4.13.2-1", "MQTT-1.5.4-1", "MQTT-1.5.4-2", "MQTT-1.5.5-1", "MQTT-2.1.3-1", "MQTT-3.3.1-2", "MQTT-3.3.1-4"),
-    *("MQTT-3.3.2-1", "MQTT-3.3.2-2", "MQTT-3.6.1-1", "MQTT-3.8.1-1", "MQTT-3.8.3-1", "MQTT-3.8.3-2", "MQTT-3.8.3-5", "MQTT-3.10.1-1"),
-    *("MQTT-3.10.3-1", "MQTT-3.10.3-2", "MQTT-3.14.1-1", "MQTT-4.7.0-1", "MQTT-4.7.1-1", "MQTT-4.7.1-2", "MQTT-4.7.3-1", "MQTT-4.7.3-2"),
-    *("311:MQTT-4.8.0-1", "311:MQTT-1.5.3-1", "311:MQTT-1.5.3-2", "311:MQTT-2.2.2-1", "311:MQTT-2.2.2-2", "311:MQTT-2.3.1-1"),
-    *("311:MQTT-3.3.1-2", "311:MQTT-3.3.1-4", "311:MQTT-3.3.2-1", "311:MQTT-3.3.2-2", "311:MQTT-3.6.1-1", "311:MQTT-3.8.1-1"),
-    *("311:MQTT-3.8.3-1", "311:MQTT-3.8.3-3", "311:MQTT-3.8.3-4", "311:MQTT-3.10.1-1", "311:MQTT-3.10.3-1", "311:MQTT-3.10.3-2"),
-    *("311:MQTT-3.14.1-1", "311:MQTT-4.7.1-1", "311:MQTT-4.7.1-2", "311:MQTT-4.7.1-3", "311:MQTT-4.7.3-1", "311:MQTT-4.7.3-2"),
+    *(
+        "MQTT-4.13.1-1",
+        "MQTT-4.13.2-1",
+        "MQTT-1.5.4-1",
+        "MQTT-1.5.4-2",
+        "MQTT-1.5.5-1",
+        "MQTT-2.1.3-1",
+        "MQTT-3.3.1-2",
+        "MQTT-3.3.1-4",
+    ),
+    *(
+        "MQTT-3.3.2-1",
+        "MQTT-3.3.2-2",
+        "MQTT-3.6.1-1",
+        "MQTT-3.8.1-1",
+        "MQTT-3.8.3-1",
+        "MQTT-3.8.3-2",
+        "MQTT-3.8.3-5",
+        "MQTT-3.10.1-1",
+    ),
+    *(
+        "MQTT-3.10.3-1",
+        "MQTT-3.10.3-2",
+        "MQTT-3.14.1-1",
+        "MQTT-4.7.0-1",
+        "MQTT-4.7.1-1",
+        "MQTT-4.7.1-2",
+        "MQTT-4.7.3-1",
+        "MQTT-4.7.3-2",
+    ),
+    *(
+        "311:MQTT-4.8.0-1",
+        "311:MQTT-1.5.3-1",
+        "311:MQTT-1.5.3-2",
+        "311:MQTT-2.2.2-1",
+        "311:MQTT-2.2.2-2",
+        "311:MQTT-2.3.1-1",
+    ),
+    *(
+        "311:MQTT-3.3.1-2",
+        "311:MQTT-3.3.1-4",
+        "311:MQTT-3.3.2-1",
+        "311:MQTT-3.3.2-2",
+        "311:MQTT-3.6.1-1",
+        "311:MQTT-3.8.1-1",
+    ),
+    *(
+        "311:MQTT-3.8.3-1",
+        "311:MQTT-3.8.3-3",
+        "311:MQTT-3.8.3-4",
+        "311:MQTT-3.10.1-1",
+        "311:MQTT-3.10.3-1",
+        "311:MQTT-3.10.3-2",
+    ),
+    *(
+        "311:MQTT-3.14.1-1",
+        "311:MQTT-4.7.1-1",
+        "311:MQTT-4.7.1-2",
+        "311:MQTT-4.7.1-3",
+        "311:MQTT-4.7.3-1",
+        "311:MQTT-4.7.3-2",
+    ),
 )
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("version", [V4, V5])
@@ -179,14 +290,36 @@ CASES_5 = {
 def test_in_every_version(case: str, version: Version, byte_by_byte: bool) -> None:
     world, client = stage(version)
     first, body, code = CASES[case]
-    data = HEADERS[case] if body is None else frame(first, body.replace(NONE, b"\0" if version == V5 else b""))
+    data = (
+        HEADERS[case]
+        if body is None
+        else frame(first, body.replace(NONE, b"\0" if version == V5 else b""))
+    )
     breaks(client, data, byte_by_byte)
     closed_with(world, client, code)
 
 
 @pytest.mark.mqtt(
-    *("MQTT-4.13.1-1", "MQTT-1.5.7-1", "MQTT-3.3.2-8", "MQTT-3.3.2-9", "MQTT-3.3.2-13", "MQTT-3.3.2-14", "MQTT-3.3.2-19", "MQTT-3.3.4-6"),
-    *("MQTT-3.4.2-1", "MQTT-3.5.2-1", "MQTT-3.6.2-1", "MQTT-3.7.2-1", "MQTT-3.8.3-4", "MQTT-3.14.2-1", "MQTT-3.15.1-1", "MQTT-3.15.2-1"),
+    *(
+        "MQTT-4.13.1-1",
+        "MQTT-1.5.7-1",
+        "MQTT-3.3.2-8",
+        "MQTT-3.3.2-9",
+        "MQTT-3.3.2-13",
+        "MQTT-3.3.2-14",
+        "MQTT-3.3.2-19",
+        "MQTT-3.3.4-6",
+    ),
+    *(
+        "MQTT-3.4.2-1",
+        "MQTT-3.5.2-1",
+        "MQTT-3.6.2-1",
+        "MQTT-3.7.2-1",
+        "MQTT-3.8.3-4",
+        "MQTT-3.14.2-1",
+        "MQTT-3.15.1-1",
+        "MQTT-3.15.2-1",
+    ),
     *("MQTT-4.8.2-1", "MQTT-4.8.2-2", "MQTT-4.12.0-7"),
 )
 @pytest.mark.parametrize("case", CASES_5)
@@ -199,7 +332,9 @@ def test_in_mqtt_5(case: str, byte_by_byte: bool) -> None:
 
 
 @pytest.mark.mqtt("311:MQTT-4.8.0-1", "311:MQTT-2.2.2-2")
-@pytest.mark.parametrize("data", ["F000", "E00100", "4003000100", "82060001000161FF", "820600010001610C"])
+@pytest.mark.parametrize(
+    "data", ["F000", "E00100", "4003000100", "82060001000161FF", "820600010001610C"]
+)
 def test_what_only_mqtt_5_knows_closes_an_older_connection(data: str) -> None:
     world, client = stage(V4)
     breaks(client, bytes.fromhex(data), False)
@@ -209,7 +344,9 @@ def test_what_only_mqtt_5_knows_closes_an_older_connection(data: str) -> None:
 @pytest.mark.mqtt("MQTT-3.1.0-2", "311:MQTT-3.1.0-2", "MQTT-3.1.2-7", "311:MQTT-3.1.2-8")
 @pytest.mark.parametrize("version", [V3, V4, V5])
 @pytest.mark.parametrize("second", [V3, V4, V5])
-def test_a_second_connect_is_never_a_way_into_another_session(version: Version, second: Version) -> None:
+def test_a_second_connect_is_never_a_way_into_another_session(
+    version: Version, second: Version
+) -> None:
     world = World()
     victim = world.accepted("victim", clean=False, properties=FOREVER)
     client = world.accepted("c", version=version)
@@ -219,7 +356,8 @@ def test_a_second_connect_is_never_a_way_into_another_session(version: Version, 
     assert client.take_all(Connack) == []
 
 
-# CONNECT: protocol name, level, flags, body behind the keep alive; reason of CONNACK in MQTT 5 and return code before, None: silence.
+# CONNECT: protocol name, level, flags, body behind the keep alive; reason of CONNACK in MQTT 5 and
+# return code before, None: silence.
 OK_5, OK_4, OK_3 = (b"MQTT", 5), (b"MQTT", 4), (b"MQIsdp", 3)
 CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
     "reserved flag, 5": (OK_5, 0x03, b"\0" + text("c"), MALFORMED),
@@ -230,13 +368,28 @@ CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
     "will retain without a will, 3.1.1": (OK_4, 0x22, text("c"), None),
     "a will that is announced and missing": (OK_5, 0x06, b"\0" + text("c"), MALFORMED),
     "a will that is announced and missing, 3.1.1": (OK_4, 0x06, text("c"), None),
-    "a will topic with a wildcard": (OK_5, 0x06, b"\0" + text("c") + b"\0" + text("w/#") + text("m"), MALFORMED),
-    "a will topic that is not UTF-8, 3.1.1": (OK_4, 0x06, text("c") + raw(b"\xff") + text("m"), None),
+    "a will topic with a wildcard": (
+        OK_5,
+        0x06,
+        b"\0" + text("c") + b"\0" + text("w/#") + text("m"),
+        MALFORMED,
+    ),
+    "a will topic that is not UTF-8, 3.1.1": (
+        OK_4,
+        0x06,
+        text("c") + raw(b"\xff") + text("m"),
+        None,
+    ),
     "an empty will topic, 3.1.1": (OK_4, 0x06, text("c") + text("") + text("m"), None),
     "a user name that is announced and missing": (OK_5, 0x82, b"\0" + text("c"), MALFORMED),
     "a user name that is not announced": (OK_4, 0x02, text("c") + text("user"), None),
     "a user name that is not UTF-8": (OK_5, 0x82, b"\0" + text("c") + raw(b"\xff"), MALFORMED),
-    "a password that is announced and missing": (OK_5, 0xC2, b"\0" + text("c") + text("user"), MALFORMED),
+    "a password that is announced and missing": (
+        OK_5,
+        0xC2,
+        b"\0" + text("c") + text("user"),
+        MALFORMED,
+    ),
     "a password without a user name, 3.1.1": (OK_4, 0x42, text("c") + text("secret"), None),
     "no client identifier": (OK_5, 0x02, b"\0", MALFORMED),
     "no client identifier, 3.1.1": (OK_4, 0x02, b"", None),
@@ -248,10 +401,25 @@ CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
     "maximum packet size 0": (OK_5, 0x02, properties(b"\x27\0\0\0\0") + text("c"), PROTOCOL),
     "receive maximum twice": (OK_5, 0x02, properties(b"\x21\0\1\x21\0\1") + text("c"), PROTOCOL),
     "request problem information 2": (OK_5, 0x02, properties(b"\x17\2") + text("c"), PROTOCOL),
-    "authentication data without a method": (OK_5, 0x02, properties(b"\x16\0\1x") + text("c"), PROTOCOL),
-    "an authentication method": (OK_5, 0x02, properties(b"\x15" + text("x")) + text("c"), R.BAD_AUTHENTICATION_METHOD),
+    "authentication data without a method": (
+        OK_5,
+        0x02,
+        properties(b"\x16\0\1x") + text("c"),
+        PROTOCOL,
+    ),
+    "an authentication method": (
+        OK_5,
+        0x02,
+        properties(b"\x15" + text("x")) + text("c"),
+        R.BAD_AUTHENTICATION_METHOD,
+    ),
     "a topic alias": (OK_5, 0x02, properties(b"\x23\0\1") + text("c"), MALFORMED),
-    "a will delay outside the will": (OK_5, 0x02, properties(b"\x18\0\0\0\1") + text("c"), MALFORMED),
+    "a will delay outside the will": (
+        OK_5,
+        0x02,
+        properties(b"\x18\0\0\0\1") + text("c"),
+        MALFORMED,
+    ),
     "level 6": ((b"MQTT", 6), 0x02, b"\0" + text("c"), R.UNSUPPORTED_PROTOCOL_VERSION),
     "level 2": ((b"MQTT", 2), 0x02, text("c"), 1),
     "level 0": ((b"MQTT", 0), 0x02, text("c"), 1),
@@ -262,12 +430,58 @@ CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.1.4-1", "MQTT-3.1.4-6", "MQTT-3.2.2-6", "MQTT-3.2.2-7", "MQTT-3.2.2-8", "MQTT-3.1.2-1", "MQTT-3.1.2-2", "MQTT-3.1.2-3"),
-    *("MQTT-3.1.2-9", "MQTT-3.1.2-11", "MQTT-3.1.2-12", "MQTT-3.1.2-13", "MQTT-3.1.2-17", "MQTT-3.1.2-19", "MQTT-3.1.3-3", "MQTT-3.1.3-4"),
-    *("MQTT-3.1.3-8", "MQTT-3.1.3-11", "MQTT-3.1.3-12", "MQTT-4.12.0-1", "MQTT-4.12.0-6", "MQTT-4.13.2-1"),
-    *("311:MQTT-3.1.2-1", "311:MQTT-3.1.2-2", "311:MQTT-3.1.2-3", "311:MQTT-3.1.2-9", "311:MQTT-3.1.2-11", "311:MQTT-3.1.2-14"),
-    *("311:MQTT-3.1.2-15", "311:MQTT-3.1.2-18", "311:MQTT-3.1.2-22", "311:MQTT-3.1.3-3", "311:MQTT-3.1.3-4", "311:MQTT-3.1.3-8"),
-    *("311:MQTT-3.1.3-9", "311:MQTT-3.1.3-10", "311:MQTT-3.1.4-1", "311:MQTT-3.1.4-5", "311:MQTT-3.2.2-4", "311:MQTT-3.2.2-5"),
+    *(
+        "MQTT-3.1.4-1",
+        "MQTT-3.1.4-6",
+        "MQTT-3.2.2-6",
+        "MQTT-3.2.2-7",
+        "MQTT-3.2.2-8",
+        "MQTT-3.1.2-1",
+        "MQTT-3.1.2-2",
+        "MQTT-3.1.2-3",
+    ),
+    *(
+        "MQTT-3.1.2-9",
+        "MQTT-3.1.2-11",
+        "MQTT-3.1.2-12",
+        "MQTT-3.1.2-13",
+        "MQTT-3.1.2-17",
+        "MQTT-3.1.2-19",
+        "MQTT-3.1.3-3",
+        "MQTT-3.1.3-4",
+    ),
+    *(
+        "MQTT-3.1.3-8",
+        "MQTT-3.1.3-11",
+        "MQTT-3.1.3-12",
+        "MQTT-4.12.0-1",
+        "MQTT-4.12.0-6",
+        "MQTT-4.13.2-1",
+    ),
+    *(
+        "311:MQTT-3.1.2-1",
+        "311:MQTT-3.1.2-2",
+        "311:MQTT-3.1.2-3",
+        "311:MQTT-3.1.2-9",
+        "311:MQTT-3.1.2-11",
+        "311:MQTT-3.1.2-14",
+    ),
+    *(
+        "311:MQTT-3.1.2-15",
+        "311:MQTT-3.1.2-18",
+        "311:MQTT-3.1.2-22",
+        "311:MQTT-3.1.3-3",
+        "311:MQTT-3.1.3-4",
+        "311:MQTT-3.1.3-8",
+    ),
+    *(
+        "311:MQTT-3.1.3-9",
+        "311:MQTT-3.1.3-10",
+        "311:MQTT-3.1.4-1",
+        "311:MQTT-3.1.4-5",
+        "311:MQTT-3.2.2-4",
+        "311:MQTT-3.2.2-5",
+    ),
     *("311:MQTT-3.2.2-6", "311:MQTT-3.1.3-6"),
 )
 @pytest.mark.parametrize("case", CONNECTS)
@@ -276,7 +490,9 @@ def test_a_connect_that_cannot_be_accepted(case: str, byte_by_byte: bool) -> Non
     (name, level), flags, body, code = CONNECTS[case]
     world = World()
     client = world.open()
-    data = frame(0x10, raw(name) + bytes((level, flags, 0, 0)) + body) + encode(Publish("spool/t", b"x"), V5)
+    data = frame(0x10, raw(name) + bytes((level, flags, 0, 0)) + body) + encode(
+        Publish("spool/t", b"x"), V5
+    )
     for piece in [bytes((byte,)) for byte in data] if byte_by_byte else [data]:
         client.connection.receive(piece)
     sent = client.connection.take()
@@ -299,5 +515,7 @@ def test_what_went_wrong_is_said_in_words_only_to_those_who_want_them(wanted: in
         client = World().accepted("c", properties={P.REQUEST_PROBLEM_INFORMATION: wanted})
         client.send_bytes(data)
         assert (P.REASON_STRING in (client.take(Disconnect).properties or {})) == bool(wanted)
-    refused = World().connect("c", properties={P.REQUEST_PROBLEM_INFORMATION: wanted, P.AUTHENTICATION_METHOD: "x"})
+    refused = World().connect(
+        "c", properties={P.REQUEST_PROBLEM_INFORMATION: wanted, P.AUTHENTICATION_METHOD: "x"}
+    )
     assert (P.REASON_STRING in (refused.take(Connack).properties or {})) == bool(wanted)

@@ -2,7 +2,19 @@
 
 import pytest
 
-from gateway.mqtt.packets import Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import World
@@ -52,8 +64,9 @@ def test_a_repeated_publish_takes_no_quota() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_our_receive_maximum_begins_anew_with_each_connection(power_cut: bool) -> None:
-    """MQTT 5, section 4.9: quotas are no part of the session. A client that owes PUBREL from an earlier connection may send a new PUBLISH
-    beside it; one that it repeats counts again."""
+    """MQTT 5, section 4.9: quotas are no part of the session. A client that owes PUBREL from an
+    earlier connection may send a new PUBLISH beside it; one that it repeats counts again.
+    """
     world = World(receive_maximum=2)
     publisher = world.durable("p")
     publisher.send(Publish("t", b"1", 2, 1), Publish("t", b"2", 2, 2))
@@ -71,8 +84,12 @@ def test_our_receive_maximum_begins_anew_with_each_connection(power_cut: bool) -
 @pytest.mark.parametrize("version", [V3, V4])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("together", [False, True])
-def test_before_mqtt_5_there_is_no_receive_maximum(version: Version, qos: int, together: bool) -> None:
-    """An older client does not know the number and keeps to all rules when it sends as much as it has identifiers for."""
+def test_before_mqtt_5_there_is_no_receive_maximum(
+    version: Version, qos: int, together: bool
+) -> None:
+    """An older client does not know the number and keeps to all rules when it sends as much as it
+    has identifiers for.
+    """
     world = World(receive_maximum=2)
     world.durable("s").subscribe("t")
     publisher = world.accepted("p", version=version, clean=False)
@@ -85,7 +102,9 @@ def test_before_mqtt_5_there_is_no_receive_maximum(version: Version, qos: int, t
             publisher.send(packet)
     world.slow_disk = False
     world.commit()
-    assert publisher.take_all() == [(Puback if qos == 1 else Pubrec)(number) for number in range(1, 101)]
+    assert publisher.take_all() == [
+        (Puback if qos == 1 else Pubrec)(number) for number in range(1, 101)
+    ]
     assert world.durable("s", answers=True).payloads == [packet.payload for packet in packets]
 
 
@@ -96,7 +115,9 @@ def test_all_qos_1_and_2_messages_share_one_quota(maximum: int | None) -> None:
     client = world.durable("c", properties={} if maximum is None else {P.RECEIVE_MAXIMUM: maximum})
     client.subscribe("t")
     publisher = world.accepted(answers=True)
-    publisher.send(*(Publish("t", b"%d" % number, 1 + number % 2, number) for number in range(1, 9)))
+    publisher.send(
+        *(Publish("t", b"%d" % number, 1 + number % 2, number) for number in range(1, 9))
+    )
     unacknowledged: list[Publish | Pubrel] = []
     seen = 0
     while client.received or unacknowledged:
@@ -135,7 +156,9 @@ def test_a_used_up_quota_holds_up_nothing_but_publish_at_qos_1_and_2() -> None:
 
 @pytest.mark.mqtt("MQTT-4.4.0-1", "MQTT-4.3.3-5", "MQTT-4.9.0-2")
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_pubrel_of_an_earlier_connection_comes_before_publish_and_all_keep_the_new_quota(power_cut: bool) -> None:
+def test_pubrel_of_an_earlier_connection_comes_before_publish_and_all_keep_the_new_quota(
+    power_cut: bool,
+) -> None:
     world = World()
     client = world.durable("c")
     client.subscribe("t")

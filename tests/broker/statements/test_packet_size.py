@@ -1,9 +1,22 @@
-"""Maximum Packet Size (MQTT 5, section 3.1.2.11.4): nothing larger is sent, and nothing that fits is left out."""
+"""Maximum Packet Size (MQTT 5, section 3.1.2.11.4): nothing larger is sent, and nothing that fits
+is left out.
+"""
 
 import pytest
 
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Disconnect, Puback, Publish, Pubrec, Suback, Subscribe, Subscription, Unsubscribe, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Puback,
+    Publish,
+    Pubrec,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import World
@@ -13,14 +26,19 @@ ENOUGH = 60
 
 
 def limited(maximum: int, **more: int) -> dict[str, dict[P, int]]:
-    return {"properties": {P.MAXIMUM_PACKET_SIZE: maximum} | {P[name.upper()]: value for name, value in more.items()}}
+    return {
+        "properties": {P.MAXIMUM_PACKET_SIZE: maximum}
+        | {P[name.upper()]: value for name, value in more.items()}
+    }
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-24", "MQTT-3.1.2-25")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("alias", [0, 9])
 @pytest.mark.parametrize("identifier", [0, 5])
-def test_a_publish_that_just_fits_is_sent_and_one_byte_more_is_not(qos: int, alias: int, identifier: int) -> None:
+def test_a_publish_that_just_fits_is_sent_and_one_byte_more_is_not(
+    qos: int, alias: int, identifier: int
+) -> None:
     world = World()
     client = world.accepted("c", **limited(ENOUGH, topic_alias_maximum=alias), answers=True)
     if identifier:
@@ -28,12 +46,16 @@ def test_a_publish_that_just_fits_is_sent_and_one_byte_more_is_not(qos: int, ali
     else:
         client.subscribe("topic")
     expected = {P.SUBSCRIPTION_IDENTIFIER: [identifier]} if identifier else None
-    largest = ENOUGH - len(encode(Publish("topic", b"", qos, 1 if qos else 0, properties=expected), V5))
+    largest = ENOUGH - len(
+        encode(Publish("topic", b"", qos, 1 if qos else 0, properties=expected), V5)
+    )
     publisher = world.accepted(answers=True)
     for size in (largest + 1, largest, 1000, 0):
         publisher.publish("topic", bytes(size), qos)
     assert [len(payload) for payload in client.payloads] == [largest, 0]
-    assert [packet.topic for packet in client.take_all(Publish)] == ["topic", "topic"], "the first is too large to bring an alias along"
+    assert [packet.topic for packet in client.take_all(Publish)] == ["topic", "topic"], (
+        "the first is too large to bring an alias along"
+    )
     if alias:
         publisher.publish("topic", b"", qos)
         assert [packet.topic for packet in client.take_all(Publish)] == [""]
@@ -41,18 +63,29 @@ def test_a_publish_that_just_fits_is_sent_and_one_byte_more_is_not(qos: int, ali
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-25")
-def test_a_message_too_large_for_one_member_is_not_kept_for_it_nor_does_it_block_the_others() -> None:
+def test_a_message_too_large_for_one_member_is_not_kept_for_it_nor_does_it_block_the_others() -> (
+    None
+):
     world = World()
     small = world.durable("small", answers=True, **limited(ENOUGH, receive_maximum=1))
     large = world.durable("large", answers=True)
     for client in (small, large):
         client.subscribe("t")
     publisher = world.accepted(answers=True)
-    publisher.send(*(Publish("t", b"%03d" % number * (1 + 99 * (number % 2)), 2, number + 1) for number in range(10)))
+    publisher.send(
+        *(
+            Publish("t", b"%03d" % number * (1 + 99 * (number % 2)), 2, number + 1)
+            for number in range(10)
+        )
+    )
     assert small.payloads == [b"%03d" % number for number in range(0, 10, 2)]
     assert len(large.payloads) == 10
     world.commit()
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-24", "MQTT-3.14.2-3")
@@ -70,11 +103,17 @@ def test_disconnect_leaves_out_its_reason_string_rather_than_be_too_large(maximu
 
 @pytest.mark.mqtt("MQTT-3.2.2-19", "MQTT-3.1.2-24")
 @pytest.mark.parametrize("maximum", range(1, 100, 3))
-def test_a_refusing_connack_leaves_out_its_reason_string_rather_than_be_too_large(maximum: int) -> None:
-    client = World().connect("c", properties={P.MAXIMUM_PACKET_SIZE: maximum, P.AUTHENTICATION_METHOD: "none"})
+def test_a_refusing_connack_leaves_out_its_reason_string_rather_than_be_too_large(
+    maximum: int,
+) -> None:
+    client = World().connect(
+        "c", properties={P.MAXIMUM_PACKET_SIZE: maximum, P.AUTHENTICATION_METHOD: "none"}
+    )
     assert client.closed
     assert len(client.raw) <= maximum
-    assert [packet.reason for packet in client.take_all(Connack)] == [R.BAD_AUTHENTICATION_METHOD] * (maximum >= 5)
+    assert [packet.reason for packet in client.take_all(Connack)] == [
+        R.BAD_AUTHENTICATION_METHOD
+    ] * (maximum >= 5)
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-24", "MQTT-3.14.0-1", "MQTT-3.2.0-1")
@@ -115,11 +154,22 @@ def test_an_answer_that_cannot_be_made_smaller_ends_the_connection(count: int) -
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.4.2-2", "MQTT-3.5.2-2", "MQTT-3.6.2-2", "MQTT-3.7.2-2", "MQTT-3.4.2-3", "MQTT-3.5.2-3", "MQTT-3.6.2-3", "MQTT-3.7.2-3"),
+    *(
+        "MQTT-3.4.2-2",
+        "MQTT-3.5.2-2",
+        "MQTT-3.6.2-2",
+        "MQTT-3.7.2-2",
+        "MQTT-3.4.2-3",
+        "MQTT-3.5.2-3",
+        "MQTT-3.6.2-3",
+        "MQTT-3.7.2-3",
+    ),
     *("MQTT-3.9.2-2", "MQTT-3.11.2-2", "MQTT-3.1.2-29"),
 )
 def test_acknowledgements_are_bare() -> None:
-    """No Reason String and no User Property, so nothing that could make them too large, and nothing to leave out on request."""
+    """No Reason String and no User Property, so nothing that could make them too large, and nothing
+    to leave out on request.
+    """
     world = World(spool_bytes=1, subscriptions=1)
     client = world.accepted("c")
     client.subscribe("t", "too/many")

@@ -1,4 +1,6 @@
-"""PUBLISH and its acknowledgements (MQTT 5, sections 3.3, 4.3 and 4.6; MQTT 3.1.1, the same and 3.3.5)."""
+"""PUBLISH and its acknowledgements (MQTT 5, sections 3.3, 4.3 and 4.6; MQTT 3.1.1, the same and
+3.3.5).
+"""
 
 import pytest
 
@@ -23,11 +25,22 @@ class ReadOnly(Anonymous):
 
 
 def kept(world: World, name: str, version: Version) -> Client:
-    return world.accepted(name, version=version, clean=False, properties=FOREVER if version == V5 else None)
+    return world.accepted(
+        name, version=version, clean=False, properties=FOREVER if version == V5 else None
+    )
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.3.4-1", "MQTT-2.2.1-5", "MQTT-4.3.2-4", "MQTT-4.3.3-8", "MQTT-4.3.3-11", "MQTT-3.4.2-1", "MQTT-3.5.2-1", "MQTT-3.7.2-1"),
+    *(
+        "MQTT-3.3.4-1",
+        "MQTT-2.2.1-5",
+        "MQTT-4.3.2-4",
+        "MQTT-4.3.3-8",
+        "MQTT-4.3.3-11",
+        "MQTT-3.4.2-1",
+        "MQTT-3.5.2-1",
+        "MQTT-3.7.2-1",
+    ),
     *("311:MQTT-3.3.4-1", "311:MQTT-2.3.1-6", "311:MQTT-4.3.2-2", "311:MQTT-4.3.3-2"),
 )
 @VERSIONS
@@ -50,14 +63,23 @@ def test_each_qos_has_its_answer_with_the_same_identifier(version: Version, pack
 )
 @VERSIONS
 @pytest.mark.parametrize("together", [False, True])
-def test_acknowledgements_come_in_the_order_of_the_messages(version: Version, together: bool) -> None:
-    """Though some of them wait for the disk and others do not, and whether they come as one burst or each on its own."""
+def test_acknowledgements_come_in_the_order_of_the_messages(
+    version: Version, together: bool
+) -> None:
+    """Though some of them wait for the disk and others do not, and whether they come as one burst
+    or each on its own.
+    """
     world = World()
     world.durable("s").subscribe("kept")
     client = world.accepted("c", version=version)
     world.slow_disk = True
     packets = [
-        Publish("kept" if number % 3 else "loose", b"x" * (number // 7), 1 + number // 4 % 2, number * 97 % 65536)
+        Publish(
+            "kept" if number % 3 else "loose",
+            b"x" * (number // 7),
+            1 + number // 4 % 2,
+            number * 97 % 65536,
+        )
         for number in range(1, 30)
     ]
     if together:
@@ -67,13 +89,17 @@ def test_acknowledgements_come_in_the_order_of_the_messages(version: Version, to
             client.send(packet)
     world.slow_disk = False
     world.commit()
-    assert client.take_all() == [(Puback if packet.qos == 1 else Pubrec)(packet.packet_id) for packet in packets]
+    assert client.take_all() == [
+        (Puback if packet.qos == 1 else Pubrec)(packet.packet_id) for packet in packets
+    ]
 
 
 @pytest.mark.mqtt("MQTT-4.3.3-4", "MQTT-4.6.0-4", "311:MQTT-4.6.0-4", "MQTT-3.6.2-1")
 @VERSIONS
 @pytest.mark.parametrize("together", [False, True])
-def test_pubrel_comes_in_the_order_of_pubrec_whatever_they_name(version: Version, together: bool) -> None:
+def test_pubrel_comes_in_the_order_of_pubrec_whatever_they_name(
+    version: Version, together: bool
+) -> None:
     world = World()
     client = kept(world, "c", version)
     client.subscribe("t")
@@ -86,13 +112,17 @@ def test_pubrel_comes_in_the_order_of_pubrec_whatever_they_name(version: Version
         for number in order:
             client.send(Pubrec(number))
     unknown = R.PACKET_IDENTIFIER_NOT_FOUND if version == V5 else R.SUCCESS
-    assert client.take_all() == [Pubrel(number, unknown if number == 9 else R.SUCCESS) for number in order]
+    assert client.take_all() == [
+        Pubrel(number, unknown if number == 9 else R.SUCCESS) for number in order
+    ]
 
 
 @pytest.mark.mqtt("MQTT-4.3.3-6", "MQTT-4.3.3-3", "311:MQTT-4.3.3-1")
 @VERSIONS
 @POWER_CUT
-def test_pubrel_order_survives_and_no_publish_comes_again(version: Version, power_cut: bool) -> None:
+def test_pubrel_order_survives_and_no_publish_comes_again(
+    version: Version, power_cut: bool
+) -> None:
     world = World()
     client = kept(world, "c", version)
     client.subscribe("t")
@@ -127,7 +157,9 @@ def test_after_a_refusal_or_completion_the_identifier_means_a_new_message(power_
 @pytest.mark.mqtt("MQTT-4.3.3-10", "MQTT-4.3.3-11", "311:MQTT-4.3.3-2")
 @VERSIONS
 @POWER_CUT
-def test_a_repeated_exchange_is_answered_from_where_it_was(version: Version, power_cut: bool) -> None:
+def test_a_repeated_exchange_is_answered_from_where_it_was(
+    version: Version, power_cut: bool
+) -> None:
     world = World()
     world.durable("s").subscribe("t")
     publisher = kept(world, "p", version)
@@ -139,7 +171,9 @@ def test_a_repeated_exchange_is_answered_from_where_it_was(version: Version, pow
     publisher.send(Pubrel(5))
     assert publisher.take(Pubcomp) == Pubcomp(5)
     publisher.send(Pubrel(5))
-    assert publisher.take(Pubcomp) == Pubcomp(5, R.PACKET_IDENTIFIER_NOT_FOUND if version == V5 else R.SUCCESS)
+    assert publisher.take(Pubcomp) == Pubcomp(
+        5, R.PACKET_IDENTIFIER_NOT_FOUND if version == V5 else R.SUCCESS
+    )
     assert world.durable("s", answers=True).payloads == [b"x"]
 
 
@@ -159,7 +193,9 @@ def test_an_identifier_of_qos_1_is_free_after_puback_whatever_dup_says(version: 
 @pytest.mark.mqtt("311:MQTT-3.3.5-2", "311:MQTT-4.8.0-2")
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_message_that_is_not_allowed_is_answered_so_or_closes_an_older_connection(version: Version, qos: int) -> None:
+def test_a_message_that_is_not_allowed_is_answered_so_or_closes_an_older_connection(
+    version: Version, qos: int
+) -> None:
     world = World()
     hearer = world.accepted(answers=True)
     hearer.subscribe("#")
@@ -179,16 +215,32 @@ def test_a_message_that_is_not_allowed_is_answered_so_or_closes_an_older_connect
 @VERSIONS
 def test_a_will_that_its_client_may_not_publish_is_refused_at_connect(version: Version) -> None:
     world = World()
-    client = world.connect("c", version=version, will=Will("forbidden", b"x"), policy=Policy(ReadOnly()))
+    client = world.connect(
+        "c", version=version, will=Will("forbidden", b"x"), policy=Policy(ReadOnly())
+    )
     assert client.take(Connack).reason == R.NOT_AUTHORIZED
     assert client.closed
-    assert world.connect("c", version=version, will=Will("allowed"), policy=Policy(ReadOnly())).take(Connack).reason == R.SUCCESS
+    assert (
+        world.connect("c", version=version, will=Will("allowed"), policy=Policy(ReadOnly()))
+        .take(Connack)
+        .reason
+        == R.SUCCESS
+    )
 
 
-@pytest.mark.mqtt("MQTT-3.3.1-1", "MQTT-3.3.1-2", "MQTT-4.3.1-1", "MQTT-4.4.0-1", "311:MQTT-3.3.1-1", "311:MQTT-3.3.1-2")
+@pytest.mark.mqtt(
+    "MQTT-3.3.1-1",
+    "MQTT-3.3.1-2",
+    "MQTT-4.3.1-1",
+    "MQTT-4.4.0-1",
+    "311:MQTT-3.3.1-1",
+    "311:MQTT-3.3.1-2",
+)
 @VERSIONS
 @POWER_CUT
-def test_what_is_sent_for_the_first_time_after_a_reconnect_has_no_dup(version: Version, power_cut: bool) -> None:
+def test_what_is_sent_for_the_first_time_after_a_reconnect_has_no_dup(
+    version: Version, power_cut: bool
+) -> None:
     world = World(inflight=2)
     client = kept(world, "c", version)
     client.subscribe("t")
@@ -205,7 +257,9 @@ def test_what_is_sent_for_the_first_time_after_a_reconnect_has_no_dup(version: V
     client = kept(world, "c", version)
     seen = client.take_all()
     client.send(Puback(1), Pubrec(2))
-    client.take(Publish if not client.received or isinstance(client.received[0], Publish) else Pubrel)
+    client.take(
+        Publish if not client.received or isinstance(client.received[0], Publish) else Pubrel
+    )
     client.send(Pubcomp(2))
     seen += client.take_all(Publish)
     assert [(packet.packet_id, packet.dup) for packet in seen][:2] == [(1, True), (2, True)]
@@ -214,8 +268,13 @@ def test_what_is_sent_for_the_first_time_after_a_reconnect_has_no_dup(version: V
 
 @pytest.mark.mqtt("MQTT-3.3.2-5", "MQTT-3.3.2-6")
 @pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize(("expiry", "waited", "told"), [(10, 0, 10), (10, 4, 6), (10, 9, 1), (10, 10, None), (0xFFFF_FFFF, 5, 0xFFFF_FFFA)])
-def test_the_expiry_interval_that_is_left_is_told(qos: int, expiry: int, waited: int, told: int | None) -> None:
+@pytest.mark.parametrize(
+    ("expiry", "waited", "told"),
+    [(10, 0, 10), (10, 4, 6), (10, 9, 1), (10, 10, None), (0xFFFF_FFFF, 5, 0xFFFF_FFFA)],
+)
+def test_the_expiry_interval_that_is_left_is_told(
+    qos: int, expiry: int, waited: int, told: int | None
+) -> None:
     world = World()
     client = world.durable("c", properties={P.RECEIVE_MAXIMUM: 1})
     client.subscribe("t")
@@ -228,7 +287,9 @@ def test_the_expiry_interval_that_is_left_is_told(qos: int, expiry: int, waited:
         client.send(Puback(1))
     else:
         told = expiry
-    assert [packet.properties for packet in client.take_all(Publish)] == [{P.MESSAGE_EXPIRY_INTERVAL: told}] * (told is not None)
+    assert [packet.properties for packet in client.take_all(Publish)] == [
+        {P.MESSAGE_EXPIRY_INTERVAL: told}
+    ] * (told is not None)
 
 
 @pytest.mark.mqtt("MQTT-3.3.2-3", "311:MQTT-3.3.2-3", "MQTT-4.7.3-4", "311:MQTT-4.7.3-4")
@@ -238,7 +299,20 @@ def test_topic_names_and_payloads_arrive_as_they_were_sent(version: Version) -> 
     client = world.accepted("c", version=version)
     client.subscribe("#", "$x/#")
     publisher = world.accepted("p", version=version)
-    names = ["a", "/", "//", "a//b", "A", "ä", "a\u0308", "\ufeffa", "a b", "$x/y", "\U0010ffff", "x" * 65535]
+    names = [
+        "a",
+        "/",
+        "//",
+        "a//b",
+        "A",
+        "ä",
+        "a\u0308",
+        "\ufeffa",
+        "a b",
+        "$x/y",
+        "\U0010ffff",
+        "x" * 65535,
+    ]
     for name in names:
         publisher.publish(name, name.encode()[::-1])
     received = client.take_all()

@@ -14,18 +14,24 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 def retained(world: World, topic_filter: str = "#", version: Version = V5) -> list[Publish]:
     """What a new subscription gets."""
-    client = world.accepted(version=version) if version > V3 else world.accepted("new", version=version)
+    client = (
+        world.accepted(version=version) if version > V3 else world.accepted("new", version=version)
+    )
     client.subscribe(topic_filter)
     packets = client.take_all(Publish)
     client.disconnect()
     return packets
 
 
-@pytest.mark.mqtt("MQTT-3.3.1-5", "311:MQTT-3.3.1-5", "311:MQTT-3.3.1-6", "311:MQTT-3.3.1-7", "311:MQTT-3.3.1-8")
+@pytest.mark.mqtt(
+    "MQTT-3.3.1-5", "311:MQTT-3.3.1-5", "311:MQTT-3.3.1-6", "311:MQTT-3.3.1-7", "311:MQTT-3.3.1-8"
+)
 @VERSIONS
 @POWER_CUT
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_the_last_retained_message_of_each_topic_awaits_new_subscriptions(version: Version, power_cut: bool, qos: int) -> None:
+def test_the_last_retained_message_of_each_topic_awaits_new_subscriptions(
+    version: Version, power_cut: bool, qos: int
+) -> None:
     world = World()
     publisher = world.accepted("p", version=version, answers=True)
     for topic, payload in (("a", "old"), ("b", "b"), ("a", "new")):
@@ -33,7 +39,10 @@ def test_the_last_retained_message_of_each_topic_awaits_new_subscriptions(versio
     if power_cut:
         world.sleep(1)
         world.power_cut()
-    assert sorted((packet.topic, packet.payload, packet.qos, packet.retain, packet.dup) for packet in retained(world, version=version)) == [
+    assert sorted(
+        (packet.topic, packet.payload, packet.qos, packet.retain, packet.dup)
+        for packet in retained(world, version=version)
+    ) == [
         ("a", b"new", qos, True, False),
         ("b", b"b", qos, True, False),
     ]
@@ -43,7 +52,9 @@ def test_the_last_retained_message_of_each_topic_awaits_new_subscriptions(versio
 @VERSIONS
 @POWER_CUT
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_an_empty_retained_message_removes_the_old_one_and_is_passed_on(version: Version, power_cut: bool, qos: int) -> None:
+def test_an_empty_retained_message_removes_the_old_one_and_is_passed_on(
+    version: Version, power_cut: bool, qos: int
+) -> None:
     world = World()
     hearer = world.accepted("hearer", answers=True)
     hearer.subscribe("t")
@@ -75,10 +86,16 @@ def test_a_message_that_is_not_retained_leaves_the_retained_one_alone(version: V
 
 
 @pytest.mark.mqtt("MQTT-3.3.1-9", "MQTT-3.3.1-10", "MQTT-3.3.1-11")
-@pytest.mark.parametrize(("handling", "first", "again", "after_end"), [(0, 1, 1, 1), (1, 1, 0, 1), (2, 0, 0, 0)])
+@pytest.mark.parametrize(
+    ("handling", "first", "again", "after_end"), [(0, 1, 1, 1), (1, 1, 0, 1), (2, 0, 0, 0)]
+)
 @POWER_CUT
-def test_retain_handling(handling: int, first: int, again: int, after_end: int, power_cut: bool) -> None:
-    """How many retained messages come for a new subscription, for the same filter again, and for one that had ended."""
+def test_retain_handling(
+    handling: int, first: int, again: int, after_end: int, power_cut: bool
+) -> None:
+    """How many retained messages come for a new subscription, for the same filter again, and for
+    one that had ended.
+    """
     world = World()
     world.accepted(answers=True).publish("t", "kept", 1, retain=True)
     client = world.durable("c")
@@ -103,7 +120,9 @@ def test_retain_handling(handling: int, first: int, again: int, after_end: int, 
 @POWER_CUT
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True])
-def test_an_existing_subscription_sees_retain_only_if_it_asked_for_it(retain: bool, qos: int, power_cut: bool) -> None:
+def test_an_existing_subscription_sees_retain_only_if_it_asked_for_it(
+    retain: bool, qos: int, power_cut: bool
+) -> None:
     world = World()
     plain, published = world.durable("plain"), world.durable("as published")
     plain.subscribe(Subscription("t", 2), "$share/g/t")
@@ -146,7 +165,9 @@ def test_retained_messages_outlive_the_session_of_their_publisher(version: Versi
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 @pytest.mark.parametrize("published", [0, 1, 2])
-def test_a_retained_message_goes_out_at_the_lower_of_both_qos(version: Version, granted: int, published: int) -> None:
+def test_a_retained_message_goes_out_at_the_lower_of_both_qos(
+    version: Version, granted: int, published: int
+) -> None:
     world = World()
     world.accepted(answers=True).publish("t", "x", published, retain=True)
     client = world.accepted("c", version=version)
@@ -167,7 +188,9 @@ def test_a_refused_filter_gets_no_retained_messages(version: Version) -> None:
 
 @pytest.mark.mqtt("MQTT-3.3.4-3", "MQTT-3.3.2-17", "MQTT-3.3.2-20")
 @POWER_CUT
-def test_a_retained_message_has_its_properties_and_the_identifier_of_the_subscription(power_cut: bool) -> None:
+def test_a_retained_message_has_its_properties_and_the_identifier_of_the_subscription(
+    power_cut: bool,
+) -> None:
     world = World()
     passed = {P.CONTENT_TYPE: "text/plain", P.USER_PROPERTY: [("b", "1"), ("a", "2")]}
     world.accepted(answers=True).publish("t", "x", 1, retain=True, properties=passed)
@@ -201,7 +224,12 @@ def test_a_wildcard_in_first_place_gets_no_retained_message_of_a_dollar_topic() 
     publisher = world.accepted()
     for topic in ("$x/a", "y/a"):
         publisher.publish(topic, topic, retain=True)
-    for topic_filter, expected in (("#", [b"y/a"]), ("+/a", [b"y/a"]), ("$x/#", [b"$x/a"]), ("$x/+", [b"$x/a"])):
+    for topic_filter, expected in (
+        ("#", [b"y/a"]),
+        ("+/a", [b"y/a"]),
+        ("$x/#", [b"$x/a"]),
+        ("$x/+", [b"$x/a"]),
+    ):
         assert [packet.payload for packet in retained(world, topic_filter)] == expected
 
 
@@ -210,9 +238,16 @@ def test_filters_of_one_packet_act_like_packets_of_their_own() -> None:
     world = World()
     world.accepted().publish("a/b", "kept", retain=True)
     together, alone = world.accepted(), world.accepted()
-    wanted = [Subscription("a/#", 1), Subscription("a/b", 0), Subscription("a/#", 0, retain_handling=1), Subscription("a/#", 2)]
+    wanted = [
+        Subscription("a/#", 1),
+        Subscription("a/b", 0),
+        Subscription("a/#", 0, retain_handling=1),
+        Subscription("a/#", 2),
+    ]
     together.send(Subscribe(5, wanted))
-    assert together.take(Suback) == Suback(5, [R.GRANTED_QOS_1, R.GRANTED_QOS_0, R.GRANTED_QOS_0, R.GRANTED_QOS_2])
+    assert together.take(Suback) == Suback(
+        5, [R.GRANTED_QOS_1, R.GRANTED_QOS_0, R.GRANTED_QOS_0, R.GRANTED_QOS_2]
+    )
     for item in wanted:
         alone.send(Subscribe(5, [item]))
     assert together.take_all() == alone.take_all(Publish)
@@ -221,7 +256,9 @@ def test_filters_of_one_packet_act_like_packets_of_their_own() -> None:
 @pytest.mark.mqtt("MQTT-3.8.3-3")
 @POWER_CUT
 def test_no_local_keeps_a_clients_own_retained_messages_away_too(power_cut: bool) -> None:
-    """The client identifier of the publishing connection counts, also when that connection is gone."""
+    """The client identifier of the publishing connection counts, also when that connection is
+    gone.
+    """
     world = World()
     publisher = world.durable("c", answers=True)
     publisher.publish("own", "x", 1, retain=True)

@@ -1,8 +1,22 @@
-"""Sessions: what belongs to them, how long they last, and the versions of MQTT side by side (MQTT 5, sections 3.1.2, 4.1 and 4.5)."""
+"""Sessions: what belongs to them, how long they last, and the versions of MQTT side by side (MQTT
+5, sections 3.1.2, 4.1 and 4.5).
+"""
 
 import pytest
 
-from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
@@ -13,7 +27,9 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
 def kept(world: World, name: str, version: Version) -> Client:
-    return world.accepted(name, version=version, clean=False, properties=FOREVER if version == V5 else None)
+    return world.accepted(
+        name, version=version, clean=False, properties=FOREVER if version == V5 else None
+    )
 
 
 def leave(world: World, client: Client, power_cut: bool) -> None:
@@ -22,15 +38,32 @@ def leave(world: World, client: Client, power_cut: bool) -> None:
 
 
 @pytest.mark.mqtt(
-    *("MQTT-4.1.0-1", "MQTT-3.1.2-5", "MQTT-3.1.2-23", "MQTT-4.5.0-1", "MQTT-4.4.0-1", "MQTT-4.3.3-5", "MQTT-4.3.3-10"),
-    *("311:MQTT-4.1.0-1", "311:MQTT-3.1.2-4", "311:MQTT-3.1.2-5", "311:MQTT-4.5.0-1", "311:MQTT-4.4.0-1"),
+    *(
+        "MQTT-4.1.0-1",
+        "MQTT-3.1.2-5",
+        "MQTT-3.1.2-23",
+        "MQTT-4.5.0-1",
+        "MQTT-4.4.0-1",
+        "MQTT-4.3.3-5",
+        "MQTT-4.3.3-10",
+    ),
+    *(
+        "311:MQTT-4.1.0-1",
+        "311:MQTT-3.1.2-4",
+        "311:MQTT-3.1.2-5",
+        "311:MQTT-4.5.0-1",
+        "311:MQTT-4.4.0-1",
+    ),
 )
 @pytest.mark.parametrize("before", [V4, V5])
 @pytest.mark.parametrize("after", [V4, V5])
 @POWER_CUT
-def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(before: Version, after: Version, power_cut: bool) -> None:
-    """Subscriptions; QoS 1 and 2 messages sent, released and not sent; QoS 2 messages received. After a power cut of ours DUP stands also
-    on what may have been sent."""
+def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(
+    before: Version, after: Version, power_cut: bool
+) -> None:
+    """Subscriptions; QoS 1 and 2 messages sent, released and not sent; QoS 2 messages received.
+    After a power cut of ours DUP stands also on what may have been sent.
+    """
     world = World(inflight=3)
     client = kept(world, "c", before)
     client.subscribe("t")
@@ -46,7 +79,11 @@ def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(before:
     publisher = world.accepted("p", answers=True)
     publisher.publish("t", "5", 2)
     client = kept(world, "c", after)
-    assert client.take_all() == [Pubrel(2), Publish("t", b"1", 1, 1, dup=True), Publish("t", b"3", 2, 3, dup=True)]
+    assert client.take_all() == [
+        Pubrel(2),
+        Publish("t", b"1", 1, 1, dup=True),
+        Publish("t", b"3", 2, 3, dup=True),
+    ]
     client.send(Puback(1), Pubcomp(2))
     assert client.take_all() == [Publish("t", b"4", 1, 4, dup=power_cut), Publish("t", b"5", 2, 5)]
     client.publish("elsewhere", "x", 2, packet_id=77, dup=True)
@@ -57,7 +94,9 @@ def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(before:
 @pytest.mark.mqtt("MQTT-4.1.0-2", "311:MQTT-3.1.2-6", "311:MQTT-4.1.0-2")
 @VERSIONS
 @pytest.mark.parametrize("end", ["disconnect", "drop", "power cut"])
-def test_a_session_that_is_not_to_be_kept_ends_with_its_connection(version: Version, end: str) -> None:
+def test_a_session_that_is_not_to_be_kept_ends_with_its_connection(
+    version: Version, end: str
+) -> None:
     world = World()
     client = world.accepted("c", version=version)
     client.subscribe("t")
@@ -79,9 +118,14 @@ def test_a_session_that_is_not_to_be_kept_ends_with_its_connection(version: Vers
 
 
 @pytest.mark.mqtt("MQTT-4.1.0-2", "MQTT-3.1.2-23")
-@pytest.mark.parametrize(("expiry", "away", "present"), [(1, 0.5, True), (1, 1, False), (100, 99, True), (100, 100, False)])
+@pytest.mark.parametrize(
+    ("expiry", "away", "present"),
+    [(1, 0.5, True), (1, 1, False), (100, 99, True), (100, 100, False)],
+)
 @POWER_CUT
-def test_the_session_lasts_exactly_as_long_as_was_asked_for(expiry: int, away: float, present: bool, power_cut: bool) -> None:
+def test_the_session_lasts_exactly_as_long_as_was_asked_for(
+    expiry: int, away: float, present: bool, power_cut: bool
+) -> None:
     world = World()
     client = world.accepted("c", clean=False, properties={P.SESSION_EXPIRY_INTERVAL: expiry})
     world.sleep(10 * expiry)
@@ -103,7 +147,9 @@ def test_the_expiry_interval_of_disconnect_counts() -> None:
 
 
 @pytest.mark.mqtt("MQTT-3.14.2-2")
-@pytest.mark.parametrize("reason", [R.SESSION_TAKEN_OVER, R.SERVER_SHUTTING_DOWN, R.KEEP_ALIVE_TIMEOUT, R.PROTOCOL_ERROR])
+@pytest.mark.parametrize(
+    "reason", [R.SESSION_TAKEN_OVER, R.SERVER_SHUTTING_DOWN, R.KEEP_ALIVE_TIMEOUT, R.PROTOCOL_ERROR]
+)
 def test_our_disconnect_has_no_expiry_interval(reason: R) -> None:
     world = World()
     client = world.durable("c", keep_alive=10)
@@ -127,7 +173,9 @@ def test_our_disconnect_has_no_expiry_interval(reason: R) -> None:
 @pytest.mark.mqtt("MQTT-3.1.4-3", "311:MQTT-3.1.4-2")
 @pytest.mark.parametrize("before", [V3, V4, V5])
 @pytest.mark.parametrize("after", [V3, V4, V5])
-def test_a_session_is_taken_over_whatever_versions_are_spoken(before: Version, after: Version) -> None:
+def test_a_session_is_taken_over_whatever_versions_are_spoken(
+    before: Version, after: Version
+) -> None:
     world = World()
     old = kept(world, "c", before)
     old.subscribe("t")
@@ -135,31 +183,54 @@ def test_a_session_is_taken_over_whatever_versions_are_spoken(before: Version, a
     assert old.take(Publish) == Publish("t", b"x", 1, 1)
     new = kept(world, "c", after)
     assert old.closed
-    assert [packet.reason for packet in old.take_all()] == ([R.SESSION_TAKEN_OVER] if before == V5 else [])
+    assert [packet.reason for packet in old.take_all()] == (
+        [R.SESSION_TAKEN_OVER] if before == V5 else []
+    )
     assert new.take_all() == [Publish("t", b"x", 1, 1, dup=True)]
     old.connection.receive(b"\xc0\0")
     world.turn()
     assert old.received == []
 
 
-@pytest.mark.mqtt("MQTT-3.2.2-2", "MQTT-3.2.2-3", "311:MQTT-3.2.2-1", "311:MQTT-3.2.2-2", "311:MQTT-3.2.2-3")
+@pytest.mark.mqtt(
+    "MQTT-3.2.2-2", "MQTT-3.2.2-3", "311:MQTT-3.2.2-1", "311:MQTT-3.2.2-2", "311:MQTT-3.2.2-3"
+)
 @pytest.mark.parametrize("version", [V4, V5])
 @POWER_CUT
 def test_session_present_for_every_way_to_come_back(version: Version, power_cut: bool) -> None:
     world = World()
     present = []
-    for keep, clean in ((True, False), (True, False), (True, True), (True, False), (False, False), (True, False), (False, True)):
+    for keep, clean in (
+        (True, False),
+        (True, False),
+        (True, True),
+        (True, False),
+        (False, False),
+        (True, False),
+        (False, True),
+    ):
         if version == V5:
             client = world.connect("c", clean=clean, properties=FOREVER if keep else None)
         else:
             client = world.connect("c", version=V4, clean=clean)
         present.append(client.take(Connack).session_present)
         leave(world, client, power_cut)
-    expected = [False, True, False, True, True, False, False] if version == V5 else [False, True, False, False, True, True, False]
+    expected = (
+        [False, True, False, True, True, False, False]
+        if version == V5
+        else [False, True, False, False, True, True, False]
+    )
     assert present == expected
 
 
-@pytest.mark.mqtt("MQTT-4.6.0-5", "MQTT-4.6.0-6", "311:MQTT-4.6.0-5", "311:MQTT-4.6.0-6", "MQTT-4.6.0-1", "311:MQTT-4.6.0-1")
+@pytest.mark.mqtt(
+    "MQTT-4.6.0-5",
+    "MQTT-4.6.0-6",
+    "311:MQTT-4.6.0-5",
+    "311:MQTT-4.6.0-6",
+    "MQTT-4.6.0-1",
+    "311:MQTT-4.6.0-1",
+)
 @pytest.mark.parametrize("version", [V4, V5])
 @POWER_CUT
 def test_order_is_kept_across_absence_and_repetition(version: Version, power_cut: bool) -> None:
@@ -177,7 +248,13 @@ def test_order_is_kept_across_absence_and_repetition(version: Version, power_cut
             seen.setdefault(packet.payload, len(seen))
             client.send(Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id))
         leave(world, client, power_cut)
-    client = world.connect("c", version=version, clean=False, properties=FOREVER if version == V5 else None, answers=True)
+    client = world.connect(
+        "c",
+        version=version,
+        clean=False,
+        properties=FOREVER if version == V5 else None,
+        answers=True,
+    )
     for payload in client.payloads:
         seen.setdefault(payload, len(seen))
     assert list(seen) == sorted(seen) == [b"%02d" % number for number in range(20)]
@@ -188,7 +265,16 @@ def test_properties_of_mqtt_5_stay_behind_for_older_clients_and_come_from_them_e
     old, new = world.accepted("old", version=V4, answers=True), world.accepted("new", answers=True)
     for client in (old, new):
         client.subscribe("t")
-    new.publish("t", "1", 1, properties={P.CONTENT_TYPE: "x", P.MESSAGE_EXPIRY_INTERVAL: 10, P.USER_PROPERTY: [("a", "b")]})
+    new.publish(
+        "t",
+        "1",
+        1,
+        properties={
+            P.CONTENT_TYPE: "x",
+            P.MESSAGE_EXPIRY_INTERVAL: 10,
+            P.USER_PROPERTY: [("a", "b")],
+        },
+    )
     old.publish("t", "2", 1)
     assert [packet.properties for packet in old.take_all(Publish)] == [None, None]
     assert [packet.properties for packet in new.take_all(Publish)][1] is None

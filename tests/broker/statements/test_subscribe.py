@@ -4,7 +4,18 @@ import pytest
 
 from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
-from gateway.mqtt.packets import Puback, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription, Unsuback, Unsubscribe, Version
+from gateway.mqtt.packets import (
+    Puback,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Anonymous, Client, World
@@ -22,8 +33,25 @@ class Secretive(Anonymous):
 
 
 @pytest.mark.mqtt(
-    *("MQTT-3.8.4-1", "MQTT-3.8.4-2", "MQTT-3.8.4-6", "MQTT-3.8.4-7", "MQTT-3.9.3-1", "MQTT-3.9.3-2", "MQTT-3.10.4-4", "MQTT-3.10.4-5"),
-    *("MQTT-3.11.3-1", "MQTT-3.11.3-2", "MQTT-2.2.1-6", "311:MQTT-3.8.4-1", "311:MQTT-3.8.4-2", "311:MQTT-3.8.4-5", "311:MQTT-3.9.3-1"),
+    *(
+        "MQTT-3.8.4-1",
+        "MQTT-3.8.4-2",
+        "MQTT-3.8.4-6",
+        "MQTT-3.8.4-7",
+        "MQTT-3.9.3-1",
+        "MQTT-3.9.3-2",
+        "MQTT-3.10.4-4",
+        "MQTT-3.10.4-5",
+    ),
+    *(
+        "MQTT-3.11.3-1",
+        "MQTT-3.11.3-2",
+        "MQTT-2.2.1-6",
+        "311:MQTT-3.8.4-1",
+        "311:MQTT-3.8.4-2",
+        "311:MQTT-3.8.4-5",
+        "311:MQTT-3.9.3-1",
+    ),
     *("311:MQTT-3.9.3-2", "311:MQTT-3.10.4-4", "311:MQTT-3.10.4-5", "311:MQTT-2.3.1-7"),
 )
 @pytest.mark.parametrize("version", [V4, V5])
@@ -31,12 +59,22 @@ class Secretive(Anonymous):
 def test_each_request_has_its_answer_byte_by_byte(version: Version, packet_id: int) -> None:
     client = World().accepted("c", version=version, policy=Policy(Secretive()))
     before = len(client.raw)
-    wanted = [Subscription(name, qos) for name, qos in (("a", 1), ("secret", 2), ("b", 2), ("a", 0), ("secret/#", 0))]
+    wanted = [
+        Subscription(name, qos)
+        for name, qos in (("a", 1), ("secret", 2), ("b", 2), ("a", 0), ("secret/#", 0))
+    ]
     client.send(Subscribe(packet_id, wanted))
     client.send(Unsubscribe(packet_id, ["b", "nothing", "secret", "a"]))
     identifier = packet_id.to_bytes(2, "big")
     if version == V5:
-        expected = b"\x90\x08" + identifier + b"\0\1\x87\2\0\x87" + b"\xb0\x07" + identifier + b"\0\0\x11\x11\0"
+        expected = (
+            b"\x90\x08"
+            + identifier
+            + b"\0\1\x87\2\0\x87"
+            + b"\xb0\x07"
+            + identifier
+            + b"\0\0\x11\x11\0"
+        )
     else:
         expected = b"\x90\x07" + identifier + b"\1\x80\2\0\x80" + b"\xb0\x02" + identifier
     assert client.raw[before:] == expected
@@ -44,7 +82,9 @@ def test_each_request_has_its_answer_byte_by_byte(version: Version, packet_id: i
 
 @pytest.mark.mqtt("MQTT-3.8.4-7", "311:MQTT-3.8.4-5")
 @pytest.mark.parametrize("version", [V4, V5])
-def test_a_filter_that_is_refused_subscribes_to_nothing_and_harms_no_other(version: Version) -> None:
+def test_a_filter_that_is_refused_subscribes_to_nothing_and_harms_no_other(
+    version: Version,
+) -> None:
     world = World()
     client = world.accepted("c", version=version, policy=Policy(Secretive()))
     client.subscribe("secret", "open")
@@ -93,11 +133,15 @@ def test_replacing_a_subscription_interrupts_no_delivery(version: Version, qos: 
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("qos", [1, 2])
 @POWER_CUT
-def test_what_was_sent_before_unsubscribe_is_completed_even_on_another_connection(version: Version, qos: int, power_cut: bool) -> None:
+def test_what_was_sent_before_unsubscribe_is_completed_even_on_another_connection(
+    version: Version, qos: int, power_cut: bool
+) -> None:
     world = World()
 
     def connect() -> Client:
-        return world.accepted("c", version=version, clean=False, properties=FOREVER if version == V5 else None)
+        return world.accepted(
+            "c", version=version, clean=False, properties=FOREVER if version == V5 else None
+        )
 
     client = connect()
     client.subscribe("t")
@@ -120,7 +164,21 @@ def test_what_was_sent_before_unsubscribe_is_completed_even_on_another_connectio
 def test_filters_are_compared_character_by_character(version: Version) -> None:
     world = World()
     client = world.accepted("c", version=version)
-    filters = ["a", "A", "a/", "/a", "a/b", "a//b", "a/+", "a/#", "ä", "a\u0308", "\ufeffa", "$share/g/a", "$SHARE/g/a"]
+    filters = [
+        "a",
+        "A",
+        "a/",
+        "/a",
+        "a/b",
+        "a//b",
+        "a/+",
+        "a/#",
+        "ä",
+        "a\u0308",
+        "\ufeffa",
+        "$share/g/a",
+        "$SHARE/g/a",
+    ]
     client.subscribe(*filters)
     assert world.broker.router.count == len(filters)
     for topic_filter in filters:
@@ -130,9 +188,13 @@ def test_filters_are_compared_character_by_character(version: Version) -> None:
 
 @pytest.mark.mqtt("MQTT-3.3.4-2", "MQTT-3.3.4-4", "311:MQTT-3.3.5-1")
 @pytest.mark.parametrize("version", [V4, V5])
-@pytest.mark.parametrize("order", [("a/#", "a/b", "+/b"), ("+/b", "a/#", "a/b"), ("a/b", "+/b", "a/#")])
+@pytest.mark.parametrize(
+    "order", [("a/#", "a/b", "+/b"), ("+/b", "a/#", "a/b"), ("a/b", "+/b", "a/#")]
+)
 @POWER_CUT
-def test_overlapping_subscriptions_have_the_highest_of_their_qos(version: Version, order: tuple[str, ...], power_cut: bool) -> None:
+def test_overlapping_subscriptions_have_the_highest_of_their_qos(
+    version: Version, order: tuple[str, ...], power_cut: bool
+) -> None:
     world = World()
     options = {"version": version, "clean": False, "properties": FOREVER if version == V5 else None}
     client = world.accepted("c", **options)
@@ -156,7 +218,10 @@ def test_every_copy_names_the_subscriptions_that_caused_it(largest: int) -> None
     client.subscribe("$share/h/t")
     client.subscribe("other", subscription_identifier=[4])
     world.accepted(answers=True).publish("t", "x", 1)
-    copies = [sorted((packet.properties or {}).get(P.SUBSCRIPTION_IDENTIFIER, [])) for packet in client.take_all(Publish)]
+    copies = [
+        sorted((packet.properties or {}).get(P.SUBSCRIPTION_IDENTIFIER, []))
+        for packet in client.take_all(Publish)
+    ]
     assert sorted(copies) == [[], [2, largest], [3]]
 
 
@@ -174,12 +239,23 @@ def test_no_local_is_about_the_client_identifier_not_the_connection(qos: int) ->
     assert [packet.payload for packet in client.take_all(Publish)] == [b"foreign"]
 
 
-@pytest.mark.mqtt("MQTT-4.7.1-1", "MQTT-4.7.1-2", "MQTT-4.7.2-1", "311:MQTT-4.7.1-2", "311:MQTT-4.7.1-3", "311:MQTT-4.7.2-1")
+@pytest.mark.mqtt(
+    "MQTT-4.7.1-1",
+    "MQTT-4.7.1-2",
+    "MQTT-4.7.2-1",
+    "311:MQTT-4.7.1-2",
+    "311:MQTT-4.7.1-3",
+    "311:MQTT-4.7.2-1",
+)
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(
     ("topic_filter", "matches", "others"),
     [
-        ("sport/tennis/+", ["sport/tennis/a", "sport/tennis/"], ["sport/tennis", "sport/tennis/a/b"]),
+        (
+            "sport/tennis/+",
+            ["sport/tennis/a", "sport/tennis/"],
+            ["sport/tennis", "sport/tennis/a/b"],
+        ),
         ("sport/+", ["sport/"], ["sport", "/sport"]),
         ("sport/#", ["sport", "sport/", "sport/a/b/c"], ["sports", "Sport/a", "/sport"]),
         ("+/+", ["/finance", "a/b", "/"], ["finance", "a/b/c", "$BUS/b"]),
@@ -208,7 +284,9 @@ def test_wildcards(topic_filter: str, matches: list[str], others: list[str], sha
 @POWER_CUT
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("end", ["expiry", "clean start", "disconnect"])
-def test_a_shared_qos_2_delivery_that_has_begun_is_nobody_elses(power_cut: bool, released: bool, end: str) -> None:
+def test_a_shared_qos_2_delivery_that_has_begun_is_nobody_elses(
+    power_cut: bool, released: bool, end: str
+) -> None:
     world = World()
     first = world.accepted("first", clean=False, properties={P.SESSION_EXPIRY_INTERVAL: 100})
     first.subscribe("$share/g/t")
@@ -237,10 +315,14 @@ def test_a_shared_qos_2_delivery_that_has_begun_is_nobody_elses(power_cut: bool,
 
 @POWER_CUT
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_a_member_leaves_behind_reaches_the_others_once_and_survives_power_cuts(power_cut: bool, qos: int) -> None:
+def test_what_a_member_leaves_behind_reaches_the_others_once_and_survives_power_cuts(
+    power_cut: bool, qos: int
+) -> None:
     """MQTT 5, section 4.8.2: what was not sent, and QoS 1 that was not acknowledged."""
     world = World()
-    first = world.accepted("first", clean=False, properties={P.SESSION_EXPIRY_INTERVAL: 100, P.RECEIVE_MAXIMUM: 2})
+    first = world.accepted(
+        "first", clean=False, properties={P.SESSION_EXPIRY_INTERVAL: 100, P.RECEIVE_MAXIMUM: 2}
+    )
     first.subscribe("$share/g/t")
     publisher = world.accepted(answers=True)
     publisher.send(*(Publish("t", b"%d" % number, qos, number) for number in range(1, 8)))
@@ -262,7 +344,11 @@ def test_what_a_member_leaves_behind_reaches_the_others_once_and_survives_power_
     second = world.durable("second", answers=True)
     assert sorted(second.payloads) == [b"%d" % number for number in range(2 if qos == 1 else 3, 8)]
     world.commit()
-    assert world.rows("SELECT count(*) FROM queue") == world.rows("SELECT count(*) FROM message") == [(0,)]
+    assert (
+        world.rows("SELECT count(*) FROM queue")
+        == world.rows("SELECT count(*) FROM message")
+        == [(0,)]
+    )
 
 
 @pytest.mark.mqtt("MQTT-4.8.2-6")
@@ -291,7 +377,9 @@ def test_members_may_have_different_qos_and_each_keeps_its_own(power_cut: bool) 
     publisher = world.accepted(answers=True)
     for _ in range(9):
         publisher.publish("t", "x", 2)
-    assert [[packet.qos for packet in member.take_all(Publish)] for member in members] == [[qos] * 3 for qos in (0, 1, 2)]
+    assert [[packet.qos for packet in member.take_all(Publish)] for member in members] == [
+        [qos] * 3 for qos in (0, 1, 2)
+    ]
 
 
 def test_groups_and_filters_make_shared_subscriptions_of_their_own() -> None:

@@ -1,4 +1,6 @@
-"""Wills: when they are said, when they are not, and what they look like (MQTT 5, sections 3.1.2.5 and 3.14.4)."""
+"""Wills: when they are said, when they are not, and what they look like (MQTT 5, sections 3.1.2.5
+and 3.14.4).
+"""
 
 import pytest
 
@@ -32,8 +34,12 @@ def with_will(world: World, will: Will = WILL, expiry: int = 0, **more: object) 
 
 @pytest.mark.mqtt("MQTT-3.1.2-7", "MQTT-3.1.2-8", "311:MQTT-3.1.2-8")
 @VERSIONS
-@pytest.mark.parametrize("end", ["network failure", "keep alive", "protocol error", "reserved packet type"])
-def test_a_will_is_said_when_the_connection_ends_without_disconnect(version: Version, end: str) -> None:
+@pytest.mark.parametrize(
+    "end", ["network failure", "keep alive", "protocol error", "reserved packet type"]
+)
+def test_a_will_is_said_when_the_connection_ends_without_disconnect(
+    version: Version, end: str
+) -> None:
     world = World()
     hearer = watcher(world)
     client = with_will(world, version=version, keep_alive=10)
@@ -57,13 +63,17 @@ def hearer_stays_awake(world: World, hearer: Client, seconds: int) -> None:
     hearer.received = [packet for packet in hearer.received if isinstance(packet, Publish)]
 
 
-@pytest.mark.mqtt("MQTT-3.1.2-8", "MQTT-3.1.2-10", "MQTT-3.14.4-3", "311:MQTT-3.1.2-10", "311:MQTT-3.14.4-3")
+@pytest.mark.mqtt(
+    "MQTT-3.1.2-8", "MQTT-3.1.2-10", "MQTT-3.14.4-3", "311:MQTT-3.1.2-10", "311:MQTT-3.14.4-3"
+)
 @VERSIONS
 @pytest.mark.parametrize("expiry", [0, 100])
 def test_disconnect_discards_the_will(version: Version, expiry: int) -> None:
     world = World()
     hearer = watcher(world)
-    client = with_will(world, expiry=expiry if version == V5 else 0, version=version, clean=not expiry)
+    client = with_will(
+        world, expiry=expiry if version == V5 else 0, version=version, clean=not expiry
+    )
     client.disconnect()
     world.sleep(1000)
     world.power_cut()
@@ -86,14 +96,20 @@ def test_a_disconnect_that_says_more_than_goodbye_lets_the_will_be_said(reason: 
 @VERSIONS
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_will_is_published_with_its_qos_and_retained_if_it_says_so(version: Version, retain: bool, qos: int) -> None:
+def test_a_will_is_published_with_its_qos_and_retained_if_it_says_so(
+    version: Version, retain: bool, qos: int
+) -> None:
     world = World()
     hearer = watcher(world)
     with_will(world, Will("will", b"gone", qos, retain), version=version).drop()
-    assert [(packet.payload, packet.qos, packet.retain) for packet in hearer.take_all(Publish)] == [(b"gone", qos, False)]
+    assert [(packet.payload, packet.qos, packet.retain) for packet in hearer.take_all(Publish)] == [
+        (b"gone", qos, False)
+    ]
     later = world.accepted()
     later.subscribe("will")
-    assert [(packet.payload, packet.qos, packet.retain) for packet in later.received] == [(b"gone", qos, True)] * retain
+    assert [(packet.payload, packet.qos, packet.retain) for packet in later.received] == [
+        (b"gone", qos, True)
+    ] * retain
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-10", "311:MQTT-3.1.2-10")
@@ -111,9 +127,14 @@ def test_a_will_is_said_once(version: Version) -> None:
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-8")
-@pytest.mark.parametrize(("delay", "expiry", "due"), [(60, 1000, 60), (1000, 60, 60), (60, 0, 0), (0, 1000, 0), (60, 0xFFFF_FFFF, 60)])
+@pytest.mark.parametrize(
+    ("delay", "expiry", "due"),
+    [(60, 1000, 60), (1000, 60, 60), (60, 0, 0), (0, 1000, 0), (60, 0xFFFF_FFFF, 60)],
+)
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_will_waits_for_its_delay_or_for_the_end_of_the_session(delay: int, expiry: int, due: int, power_cut: bool) -> None:
+def test_a_will_waits_for_its_delay_or_for_the_end_of_the_session(
+    delay: int, expiry: int, due: int, power_cut: bool
+) -> None:
     world = World()
     watch = world.durable("watcher")
     watch.subscribe("will")
@@ -131,7 +152,9 @@ def test_a_will_waits_for_its_delay_or_for_the_end_of_the_session(delay: int, ex
 @pytest.mark.mqtt("MQTT-3.1.3-9", "MQTT-3.1.2-8", "MQTT-3.1.2-10")
 @pytest.mark.parametrize("taken_over", [False, True])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_who_comes_back_within_the_delay_has_no_will_said(taken_over: bool, power_cut: bool) -> None:
+def test_who_comes_back_within_the_delay_has_no_will_said(
+    taken_over: bool, power_cut: bool
+) -> None:
     world = World()
     world.durable("watcher").subscribe("will")
     client = with_will(world, delayed(60), 1000, clean=False)
@@ -150,7 +173,9 @@ def test_who_comes_back_within_the_delay_has_no_will_said(taken_over: bool, powe
 
 @pytest.mark.mqtt("MQTT-3.1.2-8")
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_clean_start_ends_the_session_and_the_will_of_its_former_connection_is_said(dropped: bool) -> None:
+def test_a_clean_start_ends_the_session_and_the_will_of_its_former_connection_is_said(
+    dropped: bool,
+) -> None:
     world = World()
     hearer = watcher(world)
     client = with_will(world, delayed(60), 1000)
@@ -176,7 +201,9 @@ def test_a_will_without_delay_is_said_when_the_session_is_taken_over(version: Ve
 def test_a_new_connection_replaces_the_will() -> None:
     world = World()
     hearer = watcher(world)
-    with_will(world, Will("will", b"first", 1, properties={P.WILL_DELAY_INTERVAL: 9}), 100, clean=False)
+    with_will(
+        world, Will("will", b"first", 1, properties={P.WILL_DELAY_INTERVAL: 9}), 100, clean=False
+    )
     with_will(world, Will("will", b"second", 1), 100, clean=False).drop()
     world.sleep(1000)
     assert hearer.payloads == [b"second"]
@@ -208,9 +235,13 @@ def test_a_will_that_finds_the_spool_full_is_said_when_there_is_room() -> None:
 
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_will_on_a_topic_that_is_not_accepted_is_refused_at_once(version: Version) -> None:
-    """Rather than never said: MQTT 5, section 3.2.2.2, code 0x90; 3.1.1 has no return code for it."""
+    """Rather than never said: MQTT 5, section 3.2.2.2, code 0x90; 3.1.1 has no return code for
+    it.
+    """
     world = World(topic_levels=3)
     client = world.connect("mortal", version=version, will=Will("a/b/c/d"))
-    assert [packet.reason for packet in client.take_all(Connack)] == ([R.TOPIC_NAME_INVALID] if version == V5 else [])
+    assert [packet.reason for packet in client.take_all(Connack)] == (
+        [R.TOPIC_NAME_INVALID] if version == V5 else []
+    )
     assert client.take_all(Disconnect) == []
     assert client.closed

@@ -1,7 +1,9 @@
-/* A program for testing the simulated board: it does one thing to the hardware per command and reports what the hardware did.
+/* A program for testing the simulated board: it does one thing to the hardware per command and
+ * reports what the hardware did.
  *
- * After each start: 'B', MCUSR, and a byte of RAM that no start-up code clears (set to 0x5A by 'N'). 115200 baud. Times are counts of
- * timer 1 at clk/64 (4 us). Commands and answers stand beside their functions. */
+ * After each start: 'B', MCUSR, and a byte of RAM that no start-up code clears (set to 0x5A by
+ * 'N'). 115200 baud. Times are counts of timer 1 at clk/64 (4 us). Commands and answers stand
+ * beside their functions. */
 #include <avr/eeprom.h>
 #include <avr/interrupt.h>
 #include <avr/io.h>
@@ -37,7 +39,8 @@ static uint16_t get16(void)
     return high << 8 | get();
 }
 
-/* 'E' MODE ADDRESS16 VALUE -> 'e' TIME16: program one EEPROM cell; mode is the EEPM bits 0, 1 (erase only) or 2 (write only). */
+/* 'E' MODE ADDRESS16 VALUE -> 'e' TIME16: program one EEPROM cell; mode is the EEPM bits 0, 1
+ * (erase only) or 2 (write only). */
 static void program_cell(void)
 {
     uint8_t mode = get() << EEPM0;
@@ -80,7 +83,8 @@ ISR(WDT_vect)
 {
 }
 
-/* 'P' MODE -> 'p' TIME16: sleep in this mode until the watchdog's interrupt after 250 ms; how long timer 1 has run meanwhile. */
+/* 'P' MODE -> 'p' TIME16: sleep in this mode until the watchdog's interrupt after 250 ms; how long
+ * timer 1 has run meanwhile. */
 static void sleep_until_watchdog(void)
 {
     uint8_t mode = get() << SM0;
@@ -97,7 +101,8 @@ static void sleep_until_watchdog(void)
     put16(time);
 }
 
-/* 'D' TENTHS -> 'd' COUNT OVERRUN BYTES: do not read for so many 100 us, then tell what the receiver still had. */
+/* 'D' TENTHS -> 'd' COUNT OVERRUN BYTES: do not read for so many 100 us, then tell what the
+ * receiver still had. */
 static void read_late(void)
 {
     uint8_t bytes[8], count = 0, overrun = 0;
@@ -184,7 +189,14 @@ int main(void)
         case 'K': dig(); break;
         case 'N': kept = 0x5A; put('n'); break;
         case 'W': wdt_enable(WDTO_60MS); for (;;) { } break; /* hang until the watchdog bites */
-        case 'Z': cli(); set_sleep_mode(SLEEP_MODE_IDLE); sleep_enable(); UCSR0B |= _BV(RXCIE0); sleep_cpu(); put('z'); break;
+        case 'Z':
+            cli();
+            set_sleep_mode(SLEEP_MODE_IDLE);
+            sleep_enable();
+            UCSR0B |= _BV(RXCIE0);
+            sleep_cpu();
+            put('z');
+            break;
         }
     }
 }
