@@ -15,7 +15,7 @@ row size-volatile '  without persistence'
 row size-qos0 '  QoS 0 outward only, without subscribe'
 row sensor 'sensor example'
 
-measured=$(cd .. && "$python" -m hil.board.measure "${folder#../}/size.hex" --readings "$readings")
+measured=$(cd .. && "$python" -m hil.boards.measure "${folder#../}/size.hex" --readings "$readings")
 avr-size "$folder/size.elf" | awk 'NR == 2 {print $1 + $2, $2 + $3}' | "$python" -c '
 import json, pathlib, sys
 flash, ram = map(int, sys.stdin.read().split())

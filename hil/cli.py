@@ -14,23 +14,23 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.errors import OncewayError
-from hil import bench as benches
-from hil.bench import Bench
-from hil.campaign import Campaign, Item, labels
-from hil.checker import Verdict
-from hil.device import HEX
-from hil.display import Display
+from hil.bench import bench as benches
+from hil.bench.bench import Bench
+from hil.bench.plan import Plan, plan, recorded
+from hil.devices.simulated import HEX
 from hil.faults import Fault
 from hil.glue.run import GlueRun
-from hil.plan import Plan, plan, recorded
+from hil.judge.checker import Verdict
+from hil.programs.site import Folder, fresh
 from hil.report.compare import rows
 from hil.report.files import HTML, JSON, read_json, write
 from hil.report.findings import Findings, find
 from hil.report.sums import show, side_by_side
 from hil.report.text import tell
-from hil.run import STAGES, Run
-from hil.shrink import part, shrink
-from hil.site import Folder, fresh
+from hil.run.campaign import Campaign, Item, labels
+from hil.run.display import Display
+from hil.run.run import STAGES, Run
+from hil.run.shrink import part, shrink
 from hil.traces.cli import app as trace_app
 
 app = typer.Typer(

@@ -113,13 +113,13 @@ def run_bench(tmp_path: Path) -> RunBench:
 def execute(name: str, folder: Path, **changes: object) -> "Findings":
     """Run a bench in an empty folder. Raises OncewayError for a bad bench."""
     # Not at the top: every pytest run that only loads the plugin would pay for Arrow and Delta.
-    from hil import bench as benches
-    from hil.display import Display
-    from hil.plan import plan
+    from hil.bench import bench as benches
+    from hil.bench.plan import plan
+    from hil.programs.site import Folder
     from hil.report.files import write
     from hil.report.findings import find
-    from hil.run import STAGES, Run
-    from hil.site import Folder
+    from hil.run.display import Display
+    from hil.run.run import STAGES, Run
 
     bench = benches.load(name, **changes)
     made = plan(bench)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
-    from hil.rig import Rig
+    from hil.run.system import Rig
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Kind(BaseModel, ABC):
     """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself.
     """
     machine_of: ClassVar[str | None] = None
-    """The program under which it needs a machine that misbehaves (hil/machine.py)."""
+    """The program under which it needs a machine that misbehaves (hil/faults/preload.py)."""
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)

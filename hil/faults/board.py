@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.board.ledger import CHECKED, SLOT_SIZE, SLOTS, SLOTS_AT
-from hil.board.simulator import OFF_S, Event, SimulatedBoard
-from hil.counters import LOOK_EVERY, wait_until
+from hil.boards.ledger import CHECKED, SLOT_SIZE, SLOTS, SLOTS_AT
+from hil.boards.simulator import OFF_S, Event, SimulatedBoard
 from hil.faults.base import Evidence, Fault, Kind
+from hil.observe.counters import LOOK_EVERY, wait_until
 
 if TYPE_CHECKING:
-    from hil.device import Device
-    from hil.rig import Rig
+    from hil.devices.simulated import Device
+    from hil.run.system import Rig
 
 # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
 SLOT_WRITES = 20

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.counters import wait_until
-from hil.disk import missing
 from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.loop_disk import missing
+from hil.observe.counters import wait_until
 
 if TYPE_CHECKING:
-    from hil.rig import Rig
+    from hil.run.system import Rig
 
 DOWN_S = 0.5  # from a kill to the next start; systemd waits a second
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hil.checkpoint import IngestProgress
-from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
 from hil.faults.gateway import restart
+from hil.observe.counters import wait_until
+from hil.observe.ingest_progress import IngestProgress
 
 if TYPE_CHECKING:
-    from hil.rig import Rig
+    from hil.run.system import Rig
 
 STEPS = {
     "its offset is noted": "*/checkpoint/offsets/[0-9]*",

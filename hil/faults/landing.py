@@ -6,19 +6,18 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
-from hil.hops import TableHop
+from hil.observe.counters import wait_until
+from hil.observe.hops import TableHop
 
 if TYPE_CHECKING:
-    from hil.rig import Rig
+    from hil.run.system import Rig
 
 STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
 QUARANTINED_WITHIN = 180.0  # s in which the ingest must have come up and found a damaged batch
 QUARANTINE_EVERY = 1.0  # s between looks at the quarantine
-STUCK_S = (
-    4.0  # for which nothing must land then: twice the age at which a batch is cut (hil/site.py)
-)
+# for which nothing must land then: twice the age at which a batch is cut (hil/programs/site.py)
+STUCK_S = 4.0
 
 
 class LandingUnwritable(Kind):

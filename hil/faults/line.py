@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
+from hil.observe.counters import wait_until
 from hil.wire.noise import KINDS
 
 if TYPE_CHECKING:
-    from hil.rig import Rig
+    from hil.run.system import Rig
 
 # a strike falls within so many bytes after its reading: anywhere in an exchange, or between two
 AFTER_BYTES = 200

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.counters import wait_until
 from hil.faults.base import Evidence, Fault, Kind
+from hil.observe.counters import wait_until
 
 if TYPE_CHECKING:
-    from hil.rig import Rig
+    from hil.run.system import Rig
 
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its machine
@@ -21,7 +21,7 @@ MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its
 
 class MachineFault(Kind):
     """Something is wrong with the machine for some seconds, beginning at a place. It happened when
-    the program met it (hil/machine.py).
+    the program met it (hil/faults/preload.py).
     """
 
     part: ClassVar[str] = "gateway"

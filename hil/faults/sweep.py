@@ -12,14 +12,14 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from hil.counters import LOOK_EVERY, wait_until
 from hil.faults.base import Evidence, Fault, Kind
 from hil.faults.board import cut_power
 from hil.faults.gateway import restart
+from hil.observe.counters import LOOK_EVERY, wait_until
 
 if TYPE_CHECKING:
-    from hil.device import Device
-    from hil.rig import Rig
+    from hil.devices.simulated import Device
+    from hil.run.system import Rig
 
 QUIET_WITHIN = 60.0  # s in which an exchange must have ended with nothing more under way
 MET_WITHIN = 60.0  # s in which a step of the gateway must come

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from hil.board.simulator import OFF_S
+from hil.boards.simulator import OFF_S
 
 
 def main(

@@ -23,17 +23,17 @@ from deltalake import DeltaTable
 from gateway import __version__
 from gateway.errors import OncewayError
 from gateway.ingest.command import build
-from hil.bench import Bench
-from hil.checker import Result, check
-from hil.checkpoint import IngestProgress
-from hil.commander import free_port
-from hil.counters import wait_until
+from hil.bench.bench import Bench
+from hil.bench.plan import Plan
+from hil.devices.commander import free_port
 from hil.faults import Fault
 from hil.faults.line import LineWeather
-from hil.history import History, read
-from hil.plan import Plan
-from hil.process import Child, Children, children
-from hil.site import SHORT_LIVED_JAVA
+from hil.judge.checker import Result, check
+from hil.observe.counters import wait_until
+from hil.observe.history import History, read
+from hil.observe.ingest_progress import IngestProgress
+from hil.programs.process import Child, Children, children
+from hil.programs.site import SHORT_LIVED_JAVA
 
 CAN = {
     "line-noise",

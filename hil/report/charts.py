@@ -5,7 +5,7 @@ findings. Out: SVG elements.
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hil.history import HOPS
+from hil.observe.history import HOPS
 from hil.report.findings import Findings
 from hil.svg import Chart
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hil.checker import COMMAND, Outcome, Publication, Result, Verdict, check
-from hil.history import HOPS, Event, read, taking
+from hil.judge.checker import COMMAND, Outcome, Publication, Result, Verdict, check
+from hil.observe.history import HOPS, Event, read, taking
 
 PERCENTILES = (50, 90, 99, 100)
 AT_LEAST = ("readings_per_s", "goodput")
@@ -59,7 +59,7 @@ class Findings:
     seconds: float = 0.0
     bench: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
-    """Of the bench, by name (`hil.bench.Limits`)."""
+    """Of the bench, by name (`hil.bench.bench.Limits`)."""
     faults: dict[str, PlannedFault] = field(default_factory=dict)
     usage: dict[str, list[Usage]] = field(default_factory=lambda: defaultdict(list))
     links: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))

@@ -5,7 +5,7 @@ phone, in light and in dark.
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from hil.history import HOPS
+from hil.observe.history import HOPS
 from hil.report.charts import charts
 from hil.report.findings import PERCENTILES, Findings
 from hil.report.text import offender, way

@@ -8,7 +8,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 
-from hil.checker import Verdict
+from hil.judge.checker import Verdict
 from hil.report.findings import Findings
 from hil.report.text import offender, way
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hil.checker import Outcome, Result
+from hil.judge.checker import Outcome, Result
 
 BOARD_CUTS = (
     "power cut",

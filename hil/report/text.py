@@ -4,8 +4,8 @@ verdict; the summary comes last.
 
 from rich.console import Console
 
-from hil.checker import Outcome, Publication, Verdict
-from hil.history import HOPS
+from hil.judge.checker import Outcome, Publication, Verdict
+from hil.observe.history import HOPS
 from hil.report.findings import Findings
 
 OFFENDERS_SHOWN = 20

@@ -18,7 +18,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from hil.disk import LoopDisk, missing
+from hil.faults.loop_disk import LoopDisk, missing
 from tests.durability.site import Site
 
 PART = 12

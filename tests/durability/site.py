@@ -18,7 +18,7 @@ from pathlib import Path
 from gateway.mqtt.packets import Version
 from gateway.store.check import check
 from gateway.store.schema import FILE, connect
-from hil.disk import LoopDisk
+from hil.faults.loop_disk import LoopDisk
 from tests.durability.clients import Client, Publisher, Subscriber, label
 from tests.durability.ledger import Faults, Ledger
 from tests.service.process import GatewayProcess, start

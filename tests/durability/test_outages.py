@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.disk import LoopDisk, missing
+from hil.faults.loop_disk import LoopDisk, missing
 from tests.durability.site import Site
 
 SEED = 4

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from intelhex import IntelHex
 
-from hil.board.exchange import Gateway
-from hil.board.simulator import BUILD
+from hil.boards.exchange import Gateway
+from hil.boards.simulator import BUILD
 from provisioning.boards import board
 from provisioning.identity import Identity
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hil.board.exchange import Gateway
-from hil.board.measure import measure
-from hil.senml import decode
+from hil.boards.exchange import Gateway
+from hil.boards.measure import measure
+from hil.judge.senml import decode
 from provisioning.boards import board, catalogue
 from tests.firmware.bare import build, named, run
 

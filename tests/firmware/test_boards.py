@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from intelhex import IntelHex
 
-from hil.board.exchange import Gateway, converse
-from hil.board.simulator import BUILD, SimulatedBoard
-from hil.senml import decode
+from hil.boards.exchange import Gateway, converse
+from hil.boards.simulator import BUILD, SimulatedBoard
+from hil.judge.senml import decode
 from provisioning.boards import board, catalogue
 from tests.firmware.bare import build, named, run
 

@@ -18,8 +18,8 @@ from random import Random
 import aiomqtt
 import pytest
 
-from hil.board.ledger import Ledger
-from hil.senml import decode, expected, is_status, says
+from hil.boards.ledger import Ledger
+from hil.judge.senml import decode, expected, is_status, says
 from provisioning.identity import Identity
 from tests.service.process import GatewayProcess, start
 

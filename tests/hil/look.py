@@ -15,7 +15,7 @@ from hil.report.findings import findings
 from hil.report.html import page
 from hil.traces.plot import plot
 from hil.traces.recording import load, shipped
-from tests.hil.test_report import run
+from tests.hil.report.test_report import run
 
 LOOK = """
 const inside = document.querySelector("iframe").contentDocument;

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from hil.board.simulator import SimulatedBoard
-from hil.history import read
-from hil.site import onceway
+from hil.boards.simulator import SimulatedBoard
+from hil.observe.history import read
+from hil.programs.site import onceway
 
 LABGRID = Path(__file__).parents[2] / "build" / "labgrid"
 SWITCH = """\

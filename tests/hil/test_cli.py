@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from hil import cli
-from hil.bench import Bench, load, shipped
-from hil.checker import Result
-from hil.display import Display
+from hil.bench.bench import Bench, load, shipped
+from hil.bench.plan import Plan
+from hil.bench.plan import plan as make_plan
 from hil.glue.run import GlueRun
-from hil.plan import Plan
-from hil.plan import plan as make_plan
+from hil.judge.checker import Result
+from hil.programs.site import Folder
 from hil.report.findings import Findings, find
-from hil.site import Folder
+from hil.run.display import Display
 
 runner = CliRunner()
 

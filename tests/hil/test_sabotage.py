@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hil.bench import load
-from hil.plan import plan
+from hil.bench.bench import load
+from hil.bench.plan import plan
 
 ROOT = Path(__file__).parents[2]
 READINGS = 40

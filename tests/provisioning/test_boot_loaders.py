@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from intelhex import IntelHex
 
-from hil.board.simulator import BUILD, SimulatedBoard
+from hil.boards.simulator import BUILD, SimulatedBoard
 from provisioning.boards import board
 from provisioning.registry import Registry
 from tests.firmware.bare import build

@@ -16,7 +16,7 @@ import pytest_asyncio
 from intelhex import IntelHex
 
 from gateway.links.holders import holders
-from hil.board.simulator import BUILD, SimulatedBoard
+from hil.boards.simulator import BUILD, SimulatedBoard
 from provisioning.boards import board
 from provisioning.identity import SIZE, Identity
 from provisioning.registry import Registry

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.board.simulator import SimulatedBoard
+from hil.boards.simulator import SimulatedBoard
 from tests.sim.monitor import START_UP, build, listen
 
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from hil.board.simulator import HZ, SimulatedBoard, Stats
+from hil.boards.simulator import HZ, SimulatedBoard, Stats
 
 MS = HZ // 1000
 START_UP = 70 * MS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hil.board.simulator import SimulatedBoard
+from hil.boards.simulator import SimulatedBoard
 from tests.sim.monitor import MS, ask, listen
 
 pytestmark = pytest.mark.sim

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from hil.board.simulator import HZ, BoardError, SimulatedBoard
+from hil.boards.simulator import HZ, BoardError, SimulatedBoard
 from tests.sim.monitor import MS, eventually
 
 pytestmark = pytest.mark.sim

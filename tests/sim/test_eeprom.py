@@ -4,8 +4,8 @@ do.
 
 import pytest
 
-from hil.board.ledger import Write, read_log
-from hil.board.simulator import HZ, SimulatedBoard
+from hil.boards.ledger import Write, read_log
+from hil.boards.simulator import HZ, SimulatedBoard
 from tests.sim.monitor import MS, START_UP, ask, listen, write_cell
 
 pytestmark = pytest.mark.sim

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import OncewayError
-from hil.board.ledger import EEPROM_SIZE, Ledger, Start, Write, read_log
+from hil.boards.ledger import EEPROM_SIZE, Ledger, Start, Write, read_log
 
 SLOTS_AT, SLOTS, SLOT_SIZE = 0x040, 60, 16
 

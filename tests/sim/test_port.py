@@ -17,8 +17,8 @@ import serial
 from intelhex import IntelHex
 
 from gateway.errors import OncewayError
-from hil.board.images import write_flash
-from hil.board.simulator import BUILD, BoardError, SimulatedBoard
+from hil.boards.images import write_flash
+from hil.boards.simulator import BUILD, BoardError, SimulatedBoard
 from tests.sim.monitor import eventually
 
 pytestmark = pytest.mark.sim
@@ -238,7 +238,7 @@ async def test_a_stopped_board_leaves_no_port_and_no_socket(uno: SimulatedBoard)
 async def test_a_board_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = """
 import asyncio, os, pathlib, sys
-from hil.board.simulator import SimulatedBoard
+from hil.boards.simulator import SimulatedBoard
 async def main():
     board = SimulatedBoard(pathlib.Path(sys.argv[1]))
     await board.start()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hil.board.simulator import BoardError, SimulatedBoard
+from hil.boards.simulator import BoardError, SimulatedBoard
 from tests.sim.monitor import MS, START_UP, ask, listen, write_cell
 
 pytestmark = pytest.mark.sim

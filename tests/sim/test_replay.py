@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import serial
 
-from hil.board.simulator import BUILD, BoardError, SimulatedBoard, Stats
+from hil.boards.simulator import BUILD, BoardError, SimulatedBoard, Stats
 from tests.sim.monitor import eventually
 
 pytestmark = pytest.mark.sim

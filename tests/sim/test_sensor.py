@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hil.board.exchange import INCARNATION, Delivery, Gateway, converse
-from hil.board.ledger import EEPROM_SIZE, Ledger
-from hil.board.measure import measure
-from hil.board.simulator import BUILD, SimulatedBoard
-from hil.senml import decode, expected, says
+from hil.boards.exchange import INCARNATION, Delivery, Gateway, converse
+from hil.boards.ledger import EEPROM_SIZE, Ledger
+from hil.boards.measure import measure
+from hil.boards.simulator import BUILD, SimulatedBoard
+from hil.judge.senml import decode, expected, says
 
 pytestmark = pytest.mark.sim
 

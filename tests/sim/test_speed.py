@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.board.simulator import BUILD, HZ, SimulatedBoard
+from hil.boards.simulator import BUILD, HZ, SimulatedBoard
 from tests.sim.monitor import listen
 
 pytestmark = pytest.mark.sim

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from hil.board.simulator import HZ, SimulatedBoard
+from hil.boards.simulator import HZ, SimulatedBoard
 from tests.sim.monitor import MS, ask, listen
 
 pytestmark = pytest.mark.sim

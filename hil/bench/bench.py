@@ -1,0 +1,261 @@
+"""A bench: what a run is made of, in one TOML file.
+
+In: a file, or the name of one that ships with the project (hil/benches). Out: a checked `Bench`.
+A bad file is refused with key, value and reason.
+"""
+
+import tomllib
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from gateway.errors import OncewayError
+from hil.bench.mistakes import explain
+from hil.devices.client import ClientTable
+from hil.devices.commander import Commands
+from hil.faults import AnyKind, Kind
+from hil.faults.line import LineTrace
+from hil.traces import recording
+from provisioning.boards import catalogue
+
+LEAST_READINGS = 4  # of a board
+
+
+class Limits(BaseModel):
+    """What a run must keep to. delay_*: at most, seconds from sample to claim; memory_mb,
+    growth_mb: at most, of the gateway and of the uplink each, and by how much they may grow in the
+    second half of the run; written_per_reading: at most, bytes to disk by both; readings_per_s,
+    goodput: at least, of all boards together, and bytes of payload per second. What is not named is
+    not limited.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delay_p99_s: float | None = Field(default=None, gt=0)
+    delay_max_s: float | None = Field(default=None, gt=0)
+    memory_mb: float | None = Field(default=None, gt=0)
+    growth_mb: float | None = Field(default=None, gt=0)
+    written_per_reading: float | None = Field(default=None, gt=0)
+    readings_per_s: float | None = Field(default=None, gt=0)
+    goodput: float | None = Field(default=None, gt=0)
+
+
+class Power(BaseModel):
+    """labgrid: an environment file; target: the one in it whose power is the board's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    labgrid: str
+    target: str = "main"
+
+
+class BoardTable(BaseModel):
+    """A real board. port: best its name under /dev/serial/by-id. kind: as in `onceway board list`.
+    power: its switch, if it has one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    port: str
+    kind: str = "uno"
+    power: Power | None = None
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind not in catalogue():
+            raise ValueError(
+                f"there is no kind of board {kind!r}; there are {', '.join(catalogue())}"
+            )
+        return kind
+
+
+class Bench(BaseModel):
+    """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
+    two if there is no real one; board: real ones. firmware: a HEX file for all of them in place of
+    the sensor example's, with the same journal and payload. readings: of all boards together.
+    interval_ms: between samples of a board. stall_s: for how long nothing may move. commands: to
+    the boards, through the gateway. client: programs that publish over TCP beside the boards.
+    config: settings of gateway and uplink that differ from the rig's own, by section of
+    gateway.toml.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str
+    until: Literal["batch", "table"] = "table"
+    boards: int = Field(default=2, ge=0, le=20)
+    board: list[BoardTable] = []
+    firmware: str | None = None
+    readings: int = Field(default=400, ge=1)
+    interval_ms: int = Field(default=200, ge=20, le=60_000)
+    seed: int = 1
+    stall_s: float = Field(default=180, gt=0)
+    commands: Commands | None = None
+    client: list[ClientTable] = []
+    config: dict[str, dict[str, str | int | float | bool | list[str]]] = {}
+    fault: list[AnyKind] = []
+    limits: Limits = Limits()
+
+    @field_validator("board", mode="before")
+    @classmethod
+    def _tables(cls, board: Any) -> Any:
+        if not isinstance(board, list):
+            raise ValueError(
+                "real boards are tables, [[board]]; `boards` says how many simulated ones there are"
+            )
+        return board
+
+    @model_validator(mode="before")
+    @classmethod
+    def _real_ones_alone(cls, data: Any) -> Any:
+        return {"boards": 0, **data} if isinstance(data, dict) and data.get("board") else data
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Bench":
+        devices = len(self.devices)
+        if not devices:
+            raise ValueError("there is no board: boards is 0, and there is no table [[board]]")
+        if self.readings < LEAST_READINGS * devices:
+            raise ValueError(
+                f"{devices} boards need at least {LEAST_READINGS * devices} readings to break, not"
+                f" {self.readings}"
+            )
+        if self.board:
+            self._possible_with_real_boards()
+        kinds = [kind.kind for kind in self.fault]
+        if doubled := [kind for kind in kinds if kinds.count(kind) > 1]:
+            raise ValueError(
+                f"there are two tables [[fault]] of the kind {doubled[0]}; one with a count will do"
+            )
+        if self.commands and "board-swapped" in kinds:
+            raise ValueError(
+                "a board that is swapped has not obeyed what was sent to the one before; leave out"
+                " commands or board-swapped"
+            )
+        if "gateway-kill-at-each-step" in kinds and self.boards > 1:
+            raise ValueError(
+                "gateway-kill-at-each-step counts the steps of one board's exchange, so boards must"
+                " be 1"
+            )
+        if "gateway-kill-at-each-step" in kinds and self.client:
+            raise ValueError(
+                "gateway-kill-at-each-step counts the steps of one board's exchange, and a"
+                " [[client]] makes others"
+            )
+        others = [kind.kind for kind in self.fault if kind.part == "gateway"]
+        if "gateway-kill-at-each-step" in kinds and others:
+            raise ValueError(
+                "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"
+                f" leave out {others[0]}"
+            )
+        if self.until == "batch" and (
+            behind := [kind.kind for kind in self.fault if kind.needs_ingest]
+        ):
+            raise ValueError(
+                f"a bench that ends at the landing place has no ingest, which {behind[0]} needs"
+            )
+        return self
+
+    def _possible_with_real_boards(self) -> None:
+        if self.commands:
+            raise ValueError(
+                "whether a real board has obeyed is in its EEPROM, which nobody reads; leave out"
+                " [commands] or [[board]]"
+            )
+        if blind := [kind.kind for kind in self.fault if kind.part == "board" and not kind.on_real]:
+            raise ValueError(
+                f"{blind[0]} needs a simulated board; a real one knows board-reset and, with a"
+                " switch, board-switched-off"
+            )
+        without = [name for name, table in self.real.items() if table.power is None]
+        if without and any(kind.kind == "board-switched-off" for kind in self.fault):
+            raise ValueError(
+                f"board-switched-off needs a power switch, and {without[0]} has none: its [[board]]"
+                " names no power"
+            )
+
+    @property
+    def real(self) -> dict[str, BoardTable]:
+        """Real boards by name."""
+        return {f"real-{number}": table for number, table in enumerate(self.board, 1)}
+
+    @property
+    def devices(self) -> list[str]:
+        """The names of all boards."""
+        return [*(f"uno-{number + 1}" for number in range(self.boards)), *self.real]
+
+    @property
+    def clients(self) -> dict[str, ClientTable]:
+        """By name."""
+        return {f"client-{number}": table for number, table in enumerate(self.client, 1)}
+
+    @property
+    def listens(self) -> bool:
+        """Whether anybody comes to the gateway over TCP."""
+        return bool(self.commands or self.client or self.board)
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """All that stands in the plan."""
+        return [*self.fault, *([self.commands] if self.commands else [])]
+
+    @property
+    def replays(self) -> bool:
+        """Whether a recorded link is replayed."""
+        return any(isinstance(kind, LineTrace) for kind in self.fault)
+
+    def replaying(self, trace: str) -> "Bench":
+        """The same with another recorded link, if it replays one."""
+        faults = [
+            kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind
+            for kind in self.fault
+        ]
+        changed = self.model_copy(update={"fault": faults})
+        changed.check_trace()
+        return changed
+
+    def check_trace(self) -> None:
+        """Raises OncewayError if a recorded link to replay cannot be read."""
+        for kind in self.fault:
+            if isinstance(kind, LineTrace):
+                recording.load(kind.trace)
+
+
+def shipped() -> dict[str, Traversable]:
+    """Benches that come with the project, by name."""
+    return {
+        item.name.removesuffix(".toml"): item
+        for item in files("hil").joinpath("benches").iterdir()
+        if item.name.endswith(".toml")
+    }
+
+
+def load(name: str, **changes: object) -> Bench:
+    """A shipped bench by its name, or any by its path; `changes` replace top-level keys. Raises
+    OncewayError.
+    """
+    source = shipped().get(name) or Path(name)
+    try:
+        text = source.read_text(encoding="utf-8")
+        bench = Bench.model_validate({**tomllib.loads(text), **changes})
+    except OSError as error:
+        known = ", ".join(sorted(shipped()))
+        raise OncewayError(
+            f"cannot read the bench ({error.strerror})",
+            name,
+            f"Benches that come with the project: {known}",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OncewayError(f"the bench is not TOML ({error})", name) from error
+    except ValidationError as error:
+        raise OncewayError(
+            explain(error, Bench, text, changes),
+            name,
+            "Kinds of faults and their keys are in hil/README.md",
+        ) from error
+    bench.check_trace()
+    return bench

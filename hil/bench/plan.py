@@ -1,0 +1,81 @@
+"""The plan of a run, the same for the same bench and seed. In: a bench. Out: how many readings each
+device takes, and every fault.
+
+A place is a count at a hop (readings sampled, publications committed, appends), never a time, so
+that a replay hits the same place.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.errors import OncewayError
+from hil.bench.bench import Bench
+from hil.faults import Fault
+from hil.judge.checker import COMMAND
+from hil.observe.history import read
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """readings: to be sampled, by device. faults: in order of their ids, and commands to the boards
+    among them.
+    """
+
+    seed: int
+    readings: dict[str, int]
+    faults: tuple[Fault, ...]
+
+    def commands(self, device: str) -> int:
+        """How many commands this device is sent."""
+        return sum(fault.text == COMMAND and fault.target == device for fault in self.faults)
+
+    @property
+    def breaks(self) -> int:
+        """How many faults there are."""
+        return len(self.faults) - sum(map(self.commands, self.readings))
+
+    def lanes(self) -> dict[str, list[Fault]]:
+        """The faults by what they break, in order of their places."""
+        lanes: dict[str, list[Fault]] = {}
+        for fault in sorted(self.faults, key=lambda fault: fault.at):
+            lanes.setdefault(fault.lane, []).append(fault)
+        return lanes
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan(bench: Bench) -> Plan:
+    """Draw the faults of a bench from its seed."""
+    share, rest = divmod(bench.readings, len(bench.devices))
+    readings = {device: share + (number < rest) for number, device in enumerate(bench.devices)}
+    # those that will be in the store
+    of_all = readings | {name: table.messages for name, table in bench.clients.items() if table.qos}
+    faults = [
+        fault
+        for kind in bench.kinds
+        for fault in kind.faults(bench.seed, readings if kind.of_device else of_all)
+    ]
+    return Plan(bench.seed, readings, tuple(sorted(faults, key=lambda fault: fault.id)))
+
+
+def recorded(history: Path) -> tuple[Bench, Plan]:
+    """Bench and plan of a run, from its history. Raises OncewayError if it does not begin with
+    them.
+    """
+    first = next(read(history), None)
+    if first is None or (first.hop, first.event) != ("rig", "run"):
+        raise OncewayError("this history does not begin with a run", str(history))
+    try:
+        made = first.data["plan"]
+        faults = tuple(Fault(**fault) for fault in made["faults"])
+        return Bench.model_validate(first.data["bench"]), Plan(
+            made["seed"], made["readings"], faults
+        )
+    except (KeyError, TypeError, ValidationError) as error:
+        raise OncewayError(
+            f"the run was recorded by another version ({error})", str(history)
+        ) from error

@@ -1,0 +1,75 @@
+"""What a firmware needs that only running it shows: stack, and the life of the EEPROM.
+
+In: a HEX file for the Uno that publishes readings, and how many to let it publish. Out: one JSON
+object on standard output.
+
+    python -m hil.boards.measure build/firmware/uno/sensor.hex --readings 20000
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hil.boards.exchange import Gateway, converse
+from hil.boards.ledger import ERASED
+from hil.boards.simulator import HZ, SimulatedBoard
+
+CELL_LIFE = 100_000
+"""Writes of an EEPROM cell (ATmega328P data sheet, features)."""
+MINUTES_A_YEAR = 365.25 * 24 * 60
+_SECONDS_A_READING = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """readings: published at QoS 2 and complete. seconds: of board time. stack: most bytes of it in
+    use. wear: writes of the cell written most. eeprom_years: until that cell has had its 100,000
+    writes, at a reading a minute.
+    """
+
+    readings: int
+    seconds: float
+    stack: int
+    wear: int
+    eeprom_years: float
+
+
+async def measure(firmware: Path, readings: int, eeprom: bytes = ERASED) -> Measurement:
+    """Run until `readings` publications are complete. eeprom: what the board finds at its first
+    start. Raises TimeoutError if it stalls.
+    """
+    gateway = Gateway()
+    with tempfile.TemporaryDirectory() as folder:
+        board = SimulatedBoard(Path(folder), firmware=firmware, speed="step")
+        board.eeprom_image.write_bytes(eeprom)
+        async with board:
+            await converse(
+                board, gateway, completed=readings, seconds=_SECONDS_A_READING * readings + 10
+            )
+            if gateway.completed < readings:
+                raise TimeoutError(
+                    f"{gateway.completed} of {readings} readings in {board.cycle / HZ:.0f} s of"
+                    " board time"
+                )
+            stats, wear = await board.stats(), max(await board.wear())
+    years = CELL_LIFE / (wear / readings) / MINUTES_A_YEAR if wear else float("inf")
+    return Measurement(readings, round(board.cycle / HZ, 1), stats.stack, wear, round(years, 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m hil.boards.measure", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("firmware", type=Path, help="Intel HEX file")
+    parser.add_argument(
+        "--readings", type=int, default=1200, help="how many to publish (default 1200)"
+    )
+    arguments = parser.parse_args()
+    print(json.dumps(asdict(asyncio.run(measure(arguments.firmware, arguments.readings)))))
+
+
+if __name__ == "__main__":
+    main()

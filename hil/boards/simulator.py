@@ -1,0 +1,360 @@
+"""A simulated Arduino Uno (`firmware/sim`) as an object.
+
+In: a folder, in which its serial port, memory images and logs live, and commands (power, reset,
+cut, ADC). Out: its answers and its events. The process is separate because libsimavr is GPL-3; it
+ends when this one does. EEPROM and flash stay in the folder, so a board can be stopped and started
+again.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from gateway.errors import OncewayError
+from hil.boards.images import write_flash
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "firmware"
+HZ = 16_000_000
+"""Board time is counted in cycles of this clock."""
+OFF_S = 0.5
+"""For so long the rig leaves a board without power."""
+
+_START_SECONDS = 20.0
+_ANSWER_SECONDS = 20.0
+_STOP_SECONDS = 2.0
+
+
+class BoardError(OncewayError):
+    """The simulated board could not be started or refused a command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened on the board. name: boot, reset, power or cut; cycle: board time;
+    details: see firmware/sim/README.md.
+    """
+
+    name: str
+    cycle: int
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counters since the process started, and the state now.
+
+    tx, rx: bytes on the wire; overruns: bytes the receiver lost; writes: EEPROM cells programmed,
+    whole or torn; stuck_writes: those of them whose value worn-out bits changed; stack: most bytes
+    of stack since power-on; left: what an armed cut still waits for; slipped: cycles by which the
+    board has fallen behind real time.
+    """
+
+    cycle: int
+    power: bool
+    asleep: bool
+    cause: str
+    boots: int
+    tx: int
+    rx: int
+    overruns: int
+    writes: int
+    torn_writes: int
+    stuck_writes: int
+    armed: str
+    left: int
+    cuts: dict[str, int]
+    stack: int
+    open: bool
+    slipped: int
+
+
+class EventStream:
+    """Events from the moment of subscription on. Ends when the board's process ends."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while line := await self._reader.readline():
+            details = json.loads(line)
+            yield Event(details.pop("event"), details.pop("cycle"), details)
+
+    async def wait_for(self, name: str, seconds: float = 10.0) -> Event:
+        """The next event of this name; earlier others are passed over. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            async for event in self:
+                if event.name == name:
+                    return event
+        raise BoardError(f"the board's process ended before the event `{name}`")
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _peer(writer: asyncio.StreamWriter) -> int:
+    """Process id at the far end of a Unix socket."""
+    pid, _, _ = struct.unpack(
+        "3i", writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    )
+    return int(pid)
+
+
+class SimulatedBoard:
+    """One board in one folder. Use `start` and `stop`, or `async with`.
+
+    firmware: an Intel HEX file put into the flash before the first start, as a programmer would;
+    without it the flash keeps what it has. speed: `real`, `max` (as fast as it goes) or `step`
+    (time passes in `run` only). seed: of torn cells and RAM noise. off: start without power.
+    record: keep all inputs, and each byte the board sends, with their time (`inputs`, `tx_log`).
+    bootloader: a HEX file; True is Optiboot, as a real Uno comes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        firmware: Path | None = None,
+        speed: Literal["real", "max", "step"] = "real",
+        seed: int = 1,
+        off: bool = False,
+        record: bool = False,
+        bootloader: bool | Path = True,
+    ) -> None:
+        self.directory = directory
+        self.port = directory / "tty"
+        self.eeprom_image = directory / "eeprom.bin"
+        self.flash_image = directory / "flash.bin"
+        self.eeprom_log = directory / "eeprom.log"
+        self.tx_log = directory / "tx.log"
+        self.inputs = directory / "inputs"
+        self.cycle, self.powered = 0, False
+        self._messages = directory / "simboard.log"
+        self._firmware = firmware
+        self._options = ["--speed", speed, "--seed", str(seed)]
+        loader = BUILD / "sim" / "optiboot.hex" if bootloader is True else bootloader
+        self._options += ["--bootloader", str(loader)] if loader else []
+        self._options += ["--off"] if off else []
+        self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running process."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start the process and connect to it. Raises BoardError when it is not built or does not
+        come up.
+        """
+        program = BUILD / "sim" / "simboard"
+        if not program.exists():
+            raise BoardError(
+                "the simulated board is not built", str(program), "Run `make firmware`"
+            )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self._firmware:
+            write_flash(self.flash_image, self._firmware)
+            self._firmware = None
+        images = ["--flash=flash.bin", "--eeprom=eeprom.bin", "--eeprom-log=eeprom.log"]
+        command = [
+            str(program),
+            "--with-parent",
+            "--control=control",
+            "--pty-link=tty",
+            *images,
+            *self._options,
+        ]
+        with self._messages.open("ab") as messages:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=self.directory,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
+            )
+        try:
+            self._reader, self._writer = await self._connect()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Through /proc, because a socket's name may have 107 bytes only."""
+        folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while self.pid is not None:
+                    try:
+                        reader, writer = await asyncio.open_unix_connection(
+                            f"/proc/self/fd/{folder}/control"
+                        )
+                    except (FileNotFoundError, ConnectionRefusedError):
+                        pass
+                    else:
+                        if _peer(writer) == self.pid:
+                            return reader, writer
+                        writer.close()  # a board that was started here before
+                    await asyncio.sleep(0.002)
+        except TimeoutError:
+            pass
+        finally:
+            os.close(folder)
+        last = self._last_words()
+        raise BoardError(
+            "the simulated board did not start" + (f" ({last})" if last else ""),
+            str(self.directory),
+        )
+
+    def _last_words(self) -> str:
+        """The last line that the process said."""
+        return "".join(self._messages.read_text(errors="replace").strip().splitlines()[-1:])
+
+    async def stop(self) -> None:
+        """End the process; images and logs stay. Does nothing when it is not running."""
+        process, self._process = self._process, None
+        if self._writer:
+            self._writer.close()
+            self._reader = self._writer = None
+        if process is None:
+            return
+        for end in (process.terminate, process.kill):
+            try:
+                if process.returncode is None:
+                    end()
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await process.wait()
+                return
+            except TimeoutError:
+                continue
+
+    async def kill(self) -> None:
+        """End the process with SIGKILL, as a crash would."""
+        if self._process and self._process.returncode is None:
+            self._process.kill()
+        await self.stop()
+
+    async def command(self, line: str) -> dict[str, Any]:
+        """Send one command line and return its answer. Raises BoardError when it is refused."""
+        async with self._turn:
+            if self._reader is None or self._writer is None:
+                raise BoardError("the simulated board is not running", str(self.directory))
+            self._writer.write(line.encode() + b"\n")
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    answer = await self._reader.readline()
+            except ConnectionError:
+                answer = b""
+        if not answer:
+            raise BoardError(
+                "the simulated board has died",
+                str(self.directory),
+                f"Its last words: {self._last_words() or 'none'}",
+            )
+        fields: dict[str, Any] = json.loads(answer)
+        if not fields.pop("ok"):
+            raise BoardError(
+                f"the simulated board refused `{line[:60]}`: {fields['error']}", str(self.directory)
+            )
+        return fields
+
+    async def subscribe(self) -> EventStream:
+        """Events from now on."""
+        reader, writer = await self._connect()
+        writer.write(b"events\n")
+        await reader.readline()
+        return EventStream(reader, writer)
+
+    async def power(self, on: bool) -> None:
+        await self.command("power on" if on else "power off")
+
+    async def reset(self) -> None:
+        """Press the reset button."""
+        await self.command("reset")
+
+    async def brownout(self) -> None:
+        """A dip of the supply: a reset that keeps RAM and tears the EEPROM write under way."""
+        await self.command("brownout")
+
+    async def hang(self) -> None:
+        """Stop the crystal until the next reset; the watchdog has an oscillator of its own."""
+        await self.command("hang")
+
+    async def stick(self, address: int, bits: int, value: int) -> None:
+        """Wear bits of an EEPROM cell out: from its next write on they read as those of `value`. It
+        lasts until `stop`.
+        """
+        await self.command(f"stick {address} {bits} {value}")
+
+    async def cut(
+        self, kind: Literal["cycles", "tx", "eeprom"], count: int, *, torn: bool = False
+    ) -> None:
+        """Cut the power `count` cycles, TX bytes or EEPROM writes from now. torn: in the middle of
+        that write. The board stays off.
+        """
+        await self.command(f"cut {kind} {count}" + (" torn" if torn else ""))
+
+    async def cancel(self) -> None:
+        """Take back an armed cut."""
+        await self.command("cancel")
+
+    async def adc(self, channel: int, millivolts: int) -> None:
+        await self.command(f"adc {channel} {millivolts}")
+
+    async def unplug(self) -> None:
+        """Take the serial port away; programs that have it open get a hang-up."""
+        await self.command("unplug")
+
+    async def plug(self) -> None:
+        await self.command("plug")
+
+    async def stats(self) -> Stats:
+        return Stats(**await self.command("stats"))
+
+    async def eeprom(self) -> bytes:
+        """The 1024 bytes of the EEPROM."""
+        return bytes.fromhex((await self.command("eeprom"))["eeprom"])
+
+    async def wear(self) -> list[int]:
+        """Writes of each EEPROM cell since the process started."""
+        return list((await self.command("wear"))["wear"])
+
+    async def speed(self, speed: Literal["real", "max", "step"]) -> None:
+        await self.command(f"speed {speed}")
+
+    async def send(self, data: bytes) -> None:
+        """Put bytes on the wire to the board without its port; at most 1024 at once."""
+        await self.command(f"rx {data.hex()}")
+
+    async def run(self, cycles: int, *, burst: bool = False) -> bytes:
+        """At speed `step`: let `cycles` pass and return what the board has sent since the last call
+        (at most 4096 bytes).
+
+        burst: return earlier, when it has sent something and fallen silent, or has lost its power.
+        `cycle` and `powered` tell the board time and whether it has power afterwards.
+        """
+        answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
+        self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])
+        return bytes.fromhex(answer["tx"])

@@ -1,0 +1,139 @@
+"""`python -m hil.clients.publisher`: a program that publishes over MQTT 5, one message after the
+other, with paho. SIGTERM ends it.
+
+In: where the broker is, how many messages, of which size, at which QoS and rate. Out: JSON Lines on
+standard output: `publication` before a message goes to paho, `acknowledged` when the gateway has it
+(not at QoS 0), `again` when it goes out once more: it was refused, or the gateway does not know its
+PUBREL (0x92), which after a lost PUBCOMP means that it has it, and after a refusal that it has not.
+paho (2.2.0) also publishes a message anew that was answered by PUBREC already, where it should send
+PUBREL, if it fails to connect before it succeeds: its second reset of what is under way takes back
+the first. Its log tells.
+
+Each message names its identity (user properties `incarnation` and `seq`). Only one is under way at
+a time, so order is kept also when one is refused; the session outlives the connection, and what was
+not acknowledged paho sends again when it is connected again.
+"""
+
+import json
+import queue
+import random
+import sys
+import threading
+import time
+from typing import Annotated, Any
+
+import paho.mqtt.client as mqtt
+import typer
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from hil.devices.client import INCARNATION
+
+REFUSED_WAIT = 1.0  # s until a refused message is published again
+SESSION_EXPIRY = 86_400  # s
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
+    name: Annotated[
+        str, typer.Option(help="Client identifier, and the device of the publications.")
+    ],
+    messages: Annotated[int, typer.Option(min=1)],
+    payload_bytes: Annotated[int, typer.Option(min=0)],
+    qos: Annotated[int, typer.Option(min=0, max=2)],
+    per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
+    seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
+) -> None:
+    """Publish."""
+    answers: queue.Queue[ReasonCode] = queue.Queue()
+    under_way = UnderWay()
+    client = _connected(port, name, answers, under_way)
+    rng = random.Random(seed)
+    start = time.monotonic()
+    for sequence in range(1, messages + 1):
+        time.sleep(max(0.0, start + sequence / per_s - time.monotonic()))
+        payload = payload_of(name, sequence, payload_bytes, rng)
+        tell("publication", sequence, payload=payload.hex())
+        under_way.begin(sequence)
+        client.publish(f"sensors/{name}/data", payload, qos, properties=_identity(sequence))
+        if qos == 0:
+            continue
+        # paho tells PUBACK's, or PUBCOMP's: it answers any PUBREC with PUBREL
+        while answers.get().is_failure:
+            tell("again", sequence)
+            time.sleep(REFUSED_WAIT)
+            under_way.begin(sequence)
+            client.publish(f"sensors/{name}/data", payload, qos, properties=_identity(sequence))
+        tell("acknowledged", sequence)
+    client.disconnect()
+    client.loop_stop()
+
+
+class UnderWay:
+    """The message under way, as paho's log tells of it."""
+
+    def begin(self, sequence: int) -> None:
+        self._sequence, self._received = sequence, False
+
+    def follow(self, _client: mqtt.Client, _data: Any, _level: int, text: str) -> None:
+        if text.startswith("Received PUBREC"):
+            self._received = True
+        elif text.startswith("Sending PUBLISH") and self._received:
+            tell("again", self._sequence)
+            self._received = False
+
+
+def payload_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
+    """Text that says whose it is, filled up with random digits."""
+    head = f"{name} {sequence} ".encode()
+    return (head + rng.randbytes(size).hex().encode())[:size]
+
+
+def _connected(
+    port: int, name: str, answers: queue.Queue[ReasonCode], under_way: UnderWay
+) -> mqtt.Client:
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
+    client.reconnect_delay_set(1, 2)
+    connected = threading.Event()
+
+    def on_connect(*_: Any) -> None:
+        connected.set()
+
+    def on_publish(
+        _client: mqtt.Client, _data: Any, _id: int, reason: ReasonCode, _properties: Properties
+    ) -> None:
+        answers.put(reason)
+
+    client.on_connect = on_connect
+    client.on_publish = on_publish
+    client.on_log = under_way.follow
+    session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    session.SessionExpiryInterval = SESSION_EXPIRY
+    client.connect_async(
+        "127.0.0.1", port, clean_start=mqtt.MQTT_CLEAN_START_FIRST_ONLY, properties=session
+    )
+    client.loop_start()
+    connected.wait()
+    return client
+
+
+def _identity(sequence: int) -> Properties:
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    properties.UserProperty = [("incarnation", str(INCARNATION)), ("seq", str(sequence))]
+    return properties
+
+
+def tell(event: str, sequence: int, **data: str) -> None:
+    sys.stdout.write(
+        json.dumps({"t": time.monotonic_ns(), "event": event, "sequence": sequence, **data}) + "\n"
+    )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,1 @@
+"""What publishes in a run: simulated boards, real boards and clients over TCP."""

@@ -1,0 +1,153 @@
+"""What a real board is seen to say, from which its truth is told: nobody reads its EEPROM.
+
+In: what the wire tells of the board's side (`hil/wire/tap.py`): greetings, publications,
+acknowledgements. Out: events of hop `board` in the history, and what the board still owes. A HELLO
+carries the next sequence, from the EEPROM: what the board has produced is 1 up to the one before.
+What a publication must say is what the board sent first; another start may put it in other words,
+but not with other values.
+"""
+
+from typing import Any
+
+from gateway.broker.numbers import sequence_of
+from hil.judge import senml
+from hil.observe.history import History
+
+STATUS = "/status"  # what the topic of a board's publication about itself ends with
+
+
+class Sent:
+    """incarnation, next, boot: as the board said last; 0 before. readings: publications seen that
+    are no status. obeyed: commands that the board has acknowledged, in order. contradictions: what
+    no correct firmware does.
+    """
+
+    def __init__(self, device: str, history: History) -> None:
+        self.incarnation = self.next = self.boot = self.readings = 0
+        self.obeyed: list[str] = []
+        self.contradictions: list[str] = []
+        self._device = device
+        self._history = history
+        self._payloads: dict[int, list[bytes]] = {}  # by sequence, in order
+        self._open: set[int] = set()
+        self._released: set[int] = set()
+        self._told: dict[int, str] = {}  # commands under way, by packet identifier
+
+    @property
+    def waiting(self) -> int:
+        """Publications that the board holds, as far as it is known: not sent yet, or sent and not
+        completed.
+        """
+        return len(self._open) + max(0, self.next - 1 - len(self._payloads))
+
+    @property
+    def journalled(self) -> int:
+        return max(self.next - 1, len(self._payloads))
+
+    def published(self, sequence: int) -> bool:
+        """Whether it was seen, and completed."""
+        return sequence in self._payloads and sequence not in self._open
+
+    def take(self, event: str, data: dict[str, Any]) -> None:
+        match event, data.get("direction"):
+            case "hello", _:
+                self._greeted(data["incarnation"], data["next_sequence"], data["boot"])
+            case "welcome", _:
+                self.incarnation = self.incarnation or data["incarnation"]
+            case "publish", "up" if data["id"]:
+                self._published(
+                    self._sequence(data["id"]), data["topic"], bytes.fromhex(data["payload"])
+                )
+            case "pubrel", "up":
+                self._released.add(self._sequence(data["id"]))
+            case "pubcomp", "down":
+                self._open.discard(self._sequence(data["id"]))
+            case "publish", "down":
+                self._told[data["id"]] = bytes.fromhex(data["payload"]).decode(errors="replace")
+            case "pubcomp", "up" if data["id"] in self._told:
+                self.obeyed.append(self._told.pop(data["id"]))
+
+    def close(self, next_sequence: int) -> None:
+        """next_sequence: what the board says at the end. Enter what it has journalled and was not
+        seen to send, and what it holds.
+        """
+        self._greeted(self.incarnation, next_sequence, self.boot)
+        unseen = [
+            sequence
+            for sequence in range(1, self.next)
+            if sequence not in self._payloads and sequence & 0xFFFF
+        ]
+        for sequence in unseen:
+            self._enter("publication", sequence, kind="reading", records=[])
+        for sequence in sorted({*unseen, *self._open}):
+            self._enter("waiting", sequence)
+
+    def _sequence(self, identifier: int) -> int:
+        return sequence_of(identifier, max(self._payloads, default=1))
+
+    def _greeted(self, incarnation: int, next_sequence: int, boot: int) -> None:
+        if incarnation and self.incarnation not in (0, incarnation):
+            self._contradict(
+                f"its incarnation was {self.incarnation:08x} and became {incarnation:08x}"
+            )
+        newest = max(self.next - 1, *self._payloads, 0)
+        if next_sequence <= newest:
+            self._contradict(f"it says that {next_sequence} is next, after {newest}")
+        self.incarnation = incarnation or self.incarnation
+        self.next = max(next_sequence, newest + 1)
+        self.boot = boot
+
+    def _published(self, sequence: int, topic: str, payload: bytes) -> None:
+        # it had been told that the gateway has it; since then that the gateway does not (0x92)
+        if sequence in self._released:
+            self._released.discard(sequence)
+            self._enter("again", sequence)
+        self._open.add(sequence)
+        if sequence not in self._payloads:
+            self._payloads[sequence] = [payload]
+            status = topic.endswith(STATUS)
+            self.readings += not status
+            self._enter(
+                "publication",
+                sequence,
+                kind="status" if status else "reading",
+                payload=payload.hex(),
+            )
+        elif payload not in self._payloads[sequence]:
+            self._reworded(sequence, payload)
+
+    def _reworded(self, sequence: int, payload: bytes) -> None:
+        first = self._payloads[sequence][0]
+        self._payloads[sequence].append(payload)
+        if _values(first) == _values(payload):
+            self._enter("sent", sequence, payload=payload.hex())
+        else:
+            self._contradict(
+                f"sequence {sequence} was sent as {first.hex()} and as {payload.hex()}"
+            )
+
+    def _contradict(self, text: str) -> None:
+        self.contradictions.append(text)
+        self._history.add("board", "contradiction", device=self._device, text=text)
+
+    def _enter(self, event: str, sequence: int, **data: Any) -> None:
+        self._history.add(
+            "board",
+            event,
+            device=self._device,
+            incarnation=self.incarnation,
+            sequence=sequence,
+            **data,
+        )
+
+
+def _values(payload: bytes) -> list[tuple[str, float]] | bytes:
+    """What may not change from one sending to the next: neither when it was sampled, if the time
+    was not known, nor how the link is.
+    """
+    records = senml.decode(payload)
+    return (
+        payload
+        if records is None
+        else [(one.name, one.value) for one in records if not senml.of_link(one)]
+    )

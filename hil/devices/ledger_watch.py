@@ -1,0 +1,147 @@
+"""What one board says of itself: its ledger, read from its EEPROM log while it runs, entered in the
+history.
+
+In: a simulated board's files. Out: events of hop `board`, and how many readings it has taken.
+"""
+
+from binascii import crc_hqx
+from typing import Any
+
+from hil.boards.ledger import (
+    RELEASED_AT,
+    RELEASED_MASK,
+    SLOT_SIZE,
+    SLOTS_AT,
+    Ledger,
+    Start,
+    Write,
+    parse_entry,
+)
+from hil.boards.simulator import SimulatedBoard
+from hil.judge import senml
+from hil.observe.history import History
+
+APPLICATION_AT = 0x020  # see firmware/examples/sensor
+
+
+class Witness:
+    """ledger: as far as `look` has read. device: the name under which the board publishes.
+    application: what the application's area in the EEPROM begins with before the first start,
+    interval:u16 crc:u16. obeyed: how often the board has changed that.
+    """
+
+    def __init__(
+        self, device: str, board: SimulatedBoard, history: History, application: bytes
+    ) -> None:
+        self.ledger = Ledger()
+        self._device = device
+        self._board = board
+        self._history = history
+        self._application = bytearray(application)
+        self._interval = int.from_bytes(application[:2])
+        self.obeyed = 0
+        self._offset = 0
+        self._entered = 0
+
+    @property
+    def waiting(self) -> int:
+        """Publications that are journalled and not done."""
+        return len(self.ledger.waiting())
+
+    @property
+    def reports(self) -> int:
+        """Status messages that the board has journalled: one after each start."""
+        return sum(senml.is_status(publication.source) for publication in self.ledger.publications)
+
+    def look(self) -> int:
+        """Enter publications that became complete since the last look. Returns how many of all are
+        readings.
+        """
+        if self._board.eeprom_log.exists():
+            with self._board.eeprom_log.open("rb") as log:
+                log.seek(self._offset)
+                whole = log.read().rpartition(b"\n")[0]
+            if whole:
+                self._offset += len(whole) + 1
+                for line in whole.decode().splitlines():
+                    self._note_release_taken_back(entry := parse_entry(line))
+                    self.ledger.apply(entry)
+                    self._note_interval(entry)
+            else:
+                self.ledger.settle()
+        if self.ledger.incarnation:  # until the gateway has given one, nothing has left the board
+            self._enter()
+        return len(self.ledger.publications) - self.reports
+
+    def close(self, *, swapped: bool = False) -> None:
+        """Read the ledger once more and whole, from log and image, and enter what is missing,
+        contradicts itself, or is held.
+
+        swapped: another board has taken this one's name, so what it holds will not come any more,
+        and is there to be read from it.
+        """
+        self.look()
+        self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image)
+        if self.ledger.incarnation or swapped:
+            self._enter()
+        for text in self.ledger.contradictions:
+            self._history.add("board", "contradiction", device=self._device, text=text)
+        for sequence in self.ledger.waiting():
+            released, _ = self.ledger.state(sequence)
+            if (
+                self.ledger.incarnation or swapped
+            ) and not released:  # a released one is the gateway's
+                self._tell("left" if swapped else "waiting", sequence)
+
+    def _note_release_taken_back(self, entry: Write | Start) -> None:
+        """The gateway has said that it does not know a PUBREL (0x92); the board clears the mark of
+        it and publishes again.
+        """
+        if (
+            not isinstance(entry, Write)
+            or (entry.address - SLOTS_AT) % SLOT_SIZE != RELEASED_AT
+            or not self.ledger.incarnation
+        ):
+            return
+        slot = entry.address - RELEASED_AT
+        mark, sequence = (
+            self.ledger.image[entry.address],
+            int.from_bytes(self.ledger.image[slot : slot + 4]),
+        )
+        if mark == (sequence & 0xFF) ^ RELEASED_MASK and entry.value == mark ^ 0xFF:
+            self._tell("again", sequence)
+
+    def _note_interval(self, entry: Write | Start) -> None:
+        """The board has obeyed a command when its interval is another one, and whole."""
+        offset = entry.address - APPLICATION_AT if isinstance(entry, Write) else -1
+        if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
+            return
+        self._application[offset] = entry.value
+        interval = int.from_bytes(self._application[:2])
+        if crc_hqx(self._application, 0xFFFF) == 0 and interval != self._interval:
+            self._interval = interval
+            self.obeyed += 1
+            self._history.add("board", "obeyed", device=self._device, interval=interval)
+
+    def _enter(self) -> None:
+        for publication in self.ledger.publications[self._entered :]:
+            kind = "status" if senml.is_status(publication.source) else "reading"
+            records = senml.expected(self._device, publication.source)
+            self._tell(
+                "publication",
+                publication.sequence,
+                kind=kind,
+                records=records,
+                cycle=publication.cycle,
+            )
+        self._entered = len(self.ledger.publications)
+
+    def _tell(self, event: str, sequence: int, **data: Any) -> None:
+        self._history.add(
+            "board",
+            event,
+            device=self._device,
+            incarnation=self.ledger.incarnation,
+            sequence=sequence,
+            **data,
+        )

@@ -1,0 +1,251 @@
+"""A real board of a run, at a serial port: flashed and provisioned by the user's command, and then
+known only by what it says.
+
+In: its table in a bench. Out: what it was seen to say, in the history; hands on its wire, on DTR
+and, where there is a switch, its power.
+"""
+
+import asyncio
+import os
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from gateway.errors import OncewayError
+from gateway.links.handshake import Who
+from hil.bench.bench import Bench
+from hil.devices.commander import Commander
+from hil.devices.heard import Sent
+from hil.devices.power_switch import Switch
+from hil.devices.wired_device import Wired
+from hil.faults.base import Evidence
+from hil.faults.board import RESTART_WITHIN
+from hil.observe.counters import wait_until
+from hil.observe.history import History
+from hil.programs.process import Children
+from hil.programs.site import COMMAND_WITHIN, Folder, onceway
+from hil.wire.ports import open_board
+from hil.wire.tap import Tap
+from provisioning import boards, ports
+
+SAMPLING_OFF = 0xFFFF
+GREETING_WITHIN = 30.0  # s
+ASK_EVERY = 1.0  # s
+SETTLE_S = 1.0  # s after which a board without power has nothing more to say
+
+
+def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
+    """The first HELLO that comes from a port within so many seconds, as `hil.wire.tap` tells it.
+    The board is asked for it, and not answered, so it begins no session. Raises OncewayError if the
+    port cannot be opened.
+    """
+    heard: list[dict[str, Any]] = []
+    tap = Tap(heard.append)
+    fd = open_board(port, baud)
+    try:
+        end, ask_at = time.monotonic() + within, 0.0
+        while not heard and (now := time.monotonic()) < end:
+            with suppress(BlockingIOError):
+                if now >= ask_at:
+                    ask_at = now + ASK_EVERY
+                    os.write(fd, Who(0).to_bytes())
+                if select.select([fd], [], [], ASK_EVERY)[0]:
+                    tap.feed("up", os.read(fd, 4096))
+    except OSError as error:
+        raise OncewayError(f"the board's port has failed ({error.strerror})", str(port)) from error
+    finally:
+        os.close(fd)
+    return heard[0] if heard else None
+
+
+class RealBoard(Wired):
+    """contradictions: what no correct firmware does."""
+
+    obeyed = (
+        0  # of the bench's commands: it gets none, since nobody could see what it makes of them
+    )
+
+    def __init__(
+        self,
+        name: str,
+        folder: Folder,
+        bench: Bench,
+        children: Children,
+        history: History,
+        commander: Commander,
+    ) -> None:
+        """commander: who gives it its interval, and tells it to sample no more."""
+        super().__init__(name, folder, bench, children, history)
+        self._commander = commander
+        self._table = bench.real[name]
+        self._board = boards.board(self._table.kind)
+        self._switch: Switch | None = None
+        self._sent = Sent(name, history)
+        self._bytes = 0
+        self._interval_told = False
+        self._next: int | None = None
+
+    @property
+    def port(self) -> Path:
+        return Path(self._table.port)
+
+    @property
+    def contradictions(self) -> list[str]:
+        return self._sent.contradictions
+
+    @property
+    def waiting(self) -> int:
+        return self._sent.waiting
+
+    @property
+    def journalled(self) -> int:
+        return self._sent.journalled
+
+    def look(self) -> int:
+        """Readings that it was seen to send."""
+        return self._sent.readings
+
+    def wire_options(self) -> list[str]:
+        return ["--real", "--baud", str(self._board.link_baud)]
+
+    def heard(self, event: str, data: dict[str, Any]) -> None:
+        super().heard(event, data)
+        self._sent.take(event, data)
+        if event == "count":
+            self._bytes = data["up"]["sent"]
+        # it has subscribed before it published
+        if self._sent.journalled > self._sent.waiting and not self._interval_told:
+            self._interval_told = True
+            self._commander.send(self.name, f"interval {self._bench.interval_ms}")
+
+    async def start(self) -> None:
+        if power := self._table.power:
+            self._switch = await asyncio.to_thread(Switch, Path(power.labgrid), power.target)
+            await asyncio.to_thread(self._switch.turn, True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RESTART_WITHIN):
+                    await wait_until(self.port.exists)  # that of a board with its power from USB
+        ports.check(str(self.port))
+
+    async def stop(self) -> None:
+        """It stays as it is."""
+
+    async def provision(self) -> None:
+        """Firmware and identity, and an empty EEPROM: what an earlier life has left in it would be
+        taken for this one's. Raises OncewayError.
+        """
+        await self._provision("provision")
+        if (await self._greeted())["incarnation"]:
+            await self._provision("replace")  # another key, so the EEPROM is emptied
+            if (await self._greeted())["incarnation"]:
+                raise OncewayError(
+                    "the board has been provisioned, and still has a life from before in its"
+                    " EEPROM",
+                    str(self.port),
+                )
+
+    async def _provision(self, command: Literal["provision", "replace"]) -> None:
+        argv = [
+            onceway(),
+            "device",
+            command,
+            self.name,
+            "--port",
+            str(self.port),
+            "--board",
+            self._board.name,
+        ]
+        argv += [
+            "--registry",
+            str(self._folder.registry),
+            *(["--hex", self._bench.firmware] if self._bench.firmware else []),
+        ]
+        await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
+
+    async def _greeted(self) -> dict[str, Any]:
+        """How it greets, at its own port. Raises OncewayError if it does not, or is another
+        board.
+        """
+        hello = await asyncio.to_thread(
+            hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
+        )
+        if hello is None or hello["name"] != self.name:
+            said = f"greets as {hello['name']!r}" if hello else "does not greet"
+            raise OncewayError(
+                f"the board on this port should be {self.name}, and {said}", str(self.port)
+            )
+        return hello
+
+    async def disconnect(self) -> None:
+        """Take the wire away, and ask the board itself for the truth. Raises OncewayError if it
+        does not answer.
+        """
+        await super().disconnect()
+        self._next = int((await self._greeted())["next_sequence"])
+
+    def close_ledgers(self) -> bool:
+        """Enter what is missing or held. Returns whether the board has told how much it has
+        produced.
+        """
+        if self._next is None:
+            return False
+        self._sent.close(self._next)
+        return True
+
+    async def weather(self) -> None:
+        """What it measures is what there is to measure."""
+
+    async def stop_sampling(self) -> None:
+        """Tell it to sample no more, and start it anew; return when it has sent everything, its
+        report of that start too.
+        """
+        told = f"interval {SAMPLING_OFF}"
+        self._commander.send(self.name, told)
+        await wait_until(lambda: told in self._sent.obeyed)
+        if await self.reset(f"{self.name}/end"):
+            report = self._sent.next
+            await wait_until(lambda: self._sent.published(report))
+        await wait_until(lambda: not self._sent.waiting)
+
+    async def reset(self, fault: str) -> Evidence | None:
+        """An edge of DTR."""
+        before = self._sent.boot
+        try:
+            await self.strike(fault, [{"do": "reset"}], RESTART_WITHIN)
+        except TimeoutError:
+            return None
+        return await self._started(before, lambda: True)
+
+    async def switched_off(self, seconds: float) -> Evidence | None:
+        """Its power is off for so long, and it says nothing meanwhile. Who interrupts the run does
+        not leave it without power.
+        """
+        assert self._switch is not None  # noqa: S101 - the bench was checked
+        before = self._sent.boot
+        try:
+            await asyncio.to_thread(self._switch.turn, False)
+            await asyncio.sleep(SETTLE_S)
+            said = self._bytes
+            await asyncio.sleep(seconds)
+            silent = self._bytes == said
+        finally:
+            await asyncio.to_thread(self._switch.turn, True)
+        return await self._started(before, lambda: silent)
+
+    async def _started(self, before: int, really: Callable[[], bool]) -> Evidence | None:
+        try:
+            async with asyncio.timeout(RESTART_WITHIN):
+                await wait_until(lambda: self._sent.boot not in (0, before))
+        except TimeoutError:
+            return None
+        boot = self._sent.boot
+        return (
+            Evidence(
+                f"the board has started, for the {boot}th time", {"boot": boot, "before": before}
+            )
+            if really()
+            else None
+        )

@@ -1,0 +1,219 @@
+"""One simulated device of a run: a board, or one after the other under one name.
+
+In: a name, a folder, a bench. Out: what the boards' ledgers say in the history; hands on board,
+power and interval.
+"""
+
+import asyncio
+import random
+from binascii import crc_hqx
+from pathlib import Path
+from typing import Literal
+
+from gateway.errors import OncewayError
+from hil.bench.bench import Bench
+from hil.boards.ledger import ERASED, Ledger
+from hil.boards.simulator import BUILD, OFF_S, SimulatedBoard
+from hil.devices.ledger_watch import APPLICATION_AT, Witness
+from hil.devices.wired_device import Wired
+from hil.faults.base import Evidence
+from hil.faults.board import RESTART_WITHIN, restart
+from hil.observe.counters import wait_until
+from hil.observe.history import History
+from hil.programs.process import Children
+from hil.programs.site import COMMAND_WITHIN, Folder, onceway
+
+HEX = BUILD / "uno" / "sensor.hex"
+SAMPLING_OFF = 0xFFFF
+FULL_SCALE_MV = 5000
+WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
+PROVISION_TRIES = 10
+
+
+class Device(Wired):
+    """The board at the end of its wire."""
+
+    def __init__(
+        self, name: str, folder: Folder, bench: Bench, children: Children, history: History
+    ) -> None:
+        super().__init__(name, folder, bench, children, history)
+        self._boards = [self._new_board(name)]
+        self._commanded = 0
+
+    def _new_board(self, folder: str) -> tuple[SimulatedBoard, Witness]:
+        board = SimulatedBoard(self._folder.board(folder), seed=self._bench.seed)
+        return board, Witness(
+            self.name, board, self._history, interval_record(self._bench.interval_ms)
+        )
+
+    @property
+    def board(self) -> SimulatedBoard:
+        """The one that bears the name now."""
+        return self._boards[-1][0]
+
+    @property
+    def port(self) -> Path:
+        return self.board.port
+
+    @property
+    def ledger(self) -> Ledger:
+        """That of the board, as far as `look` has read."""
+        return self._boards[-1][1].ledger
+
+    async def start(self) -> None:
+        await self._plug_in(self.board)
+
+    async def _plug_in(self, board: SimulatedBoard) -> None:
+        """An Uno with nothing but its boot loader, whose application area asks for the bench's
+        interval.
+        """
+        write_interval(board, self._bench.interval_ms)
+        await board.start()
+
+    async def stop(self) -> None:
+        for board, _ in self._boards:
+            await board.stop()
+
+    async def swap(self, fault: str, within: float) -> None:
+        """Put a new board in the place of this one, which has lost its power, by the user's
+        command. The old EEPROM stays as it is.
+
+        within: seconds in which the wire must have changed over. Raises TimeoutError.
+        """
+        board, witness = self._new_board(f"{self.name}.{len(self._boards) + 1}")
+        try:
+            await self._plug_in(board)
+            await self._provision("replace", board)
+        except BaseException:
+            await board.stop()  # nobody else knows it yet
+            raise
+        self._boards.append((board, witness))
+        await self.strike(fault, [{"do": "swap", "board": str(self.board.port)}], within)
+
+    async def provision(self) -> None:
+        await self._provision("provision", self.board)
+
+    async def _provision(
+        self, command: Literal["provision", "replace"], board: SimulatedBoard
+    ) -> None:
+        """Firmware and identity, by the user's command. On a busy machine the boot loader's second
+        may pass before it is spoken to, so it is tried again, as a user would.
+        """
+        argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
+        argv += [
+            "--hex",
+            self._bench.firmware or str(HEX),
+            "--registry",
+            str(self._folder.registry),
+        ]
+        for left in reversed(range(PROVISION_TRIES)):
+            try:
+                await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
+                return
+            except OncewayError:
+                if not left:
+                    raise
+
+    @property
+    def contradictions(self) -> list[str]:
+        """Of the board's ledger: such a board may never come to the end."""
+        return self.ledger.contradictions
+
+    async def reset(self, fault: str) -> Evidence | None:
+        """An edge of DTR."""
+        return await restart(
+            self.board, self.strike(fault, [{"do": "reset"}], RESTART_WITHIN), "external"
+        )
+
+    async def switched_off(self, seconds: float) -> Evidence | None:
+        """Its power is off for so long."""
+        await self.board.power(False)
+        await asyncio.sleep(seconds)
+        return await restart(self.board, self.board.power(True), "power-on")
+
+    async def weather(self) -> None:
+        """Change the voltage at the board's input for ever, so that neighbouring readings
+        differ.
+        """
+        rng = random.Random(f"{self._bench.seed}/{self.name}/weather")
+        while True:
+            await self.board.adc(0, rng.randrange(FULL_SCALE_MV))
+            await asyncio.sleep(WEATHER_EVERY)
+
+    async def stop_sampling(self) -> None:
+        """Take the power away, tell the application to sample no more, and give the power back:
+        what is journalled still goes out.
+
+        Returns when the board has journalled that it has started, which is the last that it has to
+        say.
+        """
+        await self.board.power(False)
+        write_interval(self.board, SAMPLING_OFF)
+        await asyncio.sleep(OFF_S)
+        witness = self._boards[-1][1]
+        witness.look()
+        witness.look()  # settles what the first found last
+        before = witness.reports
+        await self.board.power(True)
+
+        def started() -> bool:
+            witness.look()
+            return witness.reports > before or bool(witness.ledger.contradictions)
+
+        await wait_until(started)
+
+    def next_interval(self) -> int:
+        """Of the next command: each tells another one, so that it can be seen in the EEPROM that it
+        was obeyed.
+        """
+        self._commanded += 1
+        return self._bench.interval_ms + self._commanded
+
+    @property
+    def obeyed(self) -> int:
+        """Commands that the board has obeyed."""
+        return self._boards[-1][1].obeyed
+
+    def look(self) -> int:
+        """Enter publications that became complete since the last look. Returns how many readings
+        all boards of this name have taken.
+        """
+        return sum(witness.look() for _, witness in self._boards)
+
+    def close_ledgers(self) -> bool:
+        """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or
+        is held. Returns whether that is all.
+        """
+        for board, witness in self._boards:
+            witness.close(swapped=board is not self.board)
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """Publications that the board has journalled and that are not done."""
+        return self._boards[-1][1].waiting
+
+    @property
+    def journalled(self) -> int:
+        """Publications of all boards of this name."""
+        return sum(len(witness.ledger.publications) for _, witness in self._boards)
+
+
+def write_interval(board: SimulatedBoard, interval: int) -> None:
+    """Into the EEPROM image; the board must be off or not there yet."""
+    if not board.eeprom_image.exists():
+        make_erased(board.eeprom_image)
+    with board.eeprom_image.open("r+b") as file:
+        file.seek(APPLICATION_AT)
+        file.write(interval_record(interval))
+
+
+def interval_record(interval: int) -> bytes:
+    """interval:u16 crc:u16, see firmware/examples/sensor"""
+    record = interval.to_bytes(2)
+    return record + crc_hqx(record, 0xFFFF).to_bytes(2)
+
+
+def make_erased(image: Path) -> None:
+    image.parent.mkdir(parents=True, exist_ok=True)
+    image.write_bytes(ERASED)

@@ -1,0 +1,107 @@
+"""A device's end of its wire: what lies between a board's port and the gateway's, whatever board it
+is.
+
+In: a name, a folder, a bench, and the board's port. Out: what the wire says in the history; hands
+on it.
+"""
+
+import asyncio
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hil.bench.bench import Bench
+from hil.faults.line import LineWeather
+from hil.observe.history import History
+from hil.programs.process import Child, Children
+from hil.programs.site import Folder
+
+
+class Wired(ABC):
+    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its
+    port.
+    """
+
+    def __init__(
+        self, name: str, folder: Folder, bench: Bench, children: Children, history: History
+    ) -> None:
+        self.name = name
+        self.harmed: Counter[str] = Counter()
+        self.opened = 0
+        self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self._folder = folder
+        self._bench = bench
+        self._children = children
+        self._history = history
+
+    @property
+    @abstractmethod
+    def port(self) -> Path:
+        """The board's."""
+
+    def wire_options(self) -> list[str]:
+        """Of `python -m hil.wire`, beside the weather."""
+        return []
+
+    def heard(self, event: str, data: dict[str, Any]) -> None:
+        """The wire has said something, which stands in the history now."""
+        match event:
+            case "count":
+                self.harmed = Counter(data["up"]) + Counter(data["down"])
+            case "open":
+                self.opened += 1
+            case "struck":
+                self._struck[data["fault"]].put_nowait(data)
+
+    async def connect(self) -> None:
+        """Lay the wire to the gateway's port."""
+        ends = ["--board", str(self.port), "--port", str(self._folder.port(self.name))]
+        weather = [
+            option
+            for kind in self._bench.fault
+            if isinstance(kind, LineWeather)
+            for option in kind.options()
+        ]
+        argv = [
+            sys.executable,
+            "-m",
+            "hil.wire",
+            *ends,
+            "--seed",
+            f"{self._bench.seed}/{self.name}",
+            *weather,
+            *self.wire_options(),
+        ]
+        self._wire: Child = await self._children.start(
+            f"wire-{self.name}", argv, pipe=True, orders=True
+        )
+
+    async def disconnect(self) -> None:
+        await self._wire.stop()
+
+    async def follow_wire(self) -> None:
+        """Enter what the wire says in the history, until it ends."""
+        async for line in self._wire.lines():
+            data = json.loads(line)
+            event = data.pop("event")
+            self._history.add("wire", event, data.pop("t"), line=self.name, **data)
+            self.heard(event, data)
+        await self._wire.process.wait()
+        self._wire.check()
+
+    async def strike(
+        self, fault: str, orders: Sequence[dict[str, Any]], within: float
+    ) -> list[dict[str, Any]]:
+        """Give the wire orders for a fault, and return what it says when each has been carried out.
+        Raises TimeoutError.
+        """
+        done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._struck[fault] = done
+        for order in orders:
+            self._wire.order(json.dumps({**order, "fault": fault}).encode())
+        async with asyncio.timeout(within):
+            return [await done.get() for _ in orders]

@@ -1,0 +1,103 @@
+"""A machine that misbehaves under one program: disk full, writes cut, slow fsync, a clock of the
+day that jumps, and a power switch that is thrown just before a certain file appears. The program is
+the shipped one.
+
+In: what shall be wrong, from now on. Out: an environment to start the program in, and counts of how
+often it met what was wrong. `machine.c` is loaded into the program and shares a small file with
+this object.
+"""
+
+import mmap
+import struct
+import subprocess
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+SOURCE = Path(__file__).with_name("preload.c")
+FIELDS = (
+    "full",
+    "cut",
+    "slow_ms",
+    "clock_ns",
+    "steps",
+    "hold",
+    "refused",
+    "halved",
+    "slowed",
+    "shifted",
+    "held",
+)
+WORD = struct.Struct("=q")
+PATTERN_SIZE = 256
+
+
+class Machine:
+    """folder: below which the disk misbehaves. Files are made in `work`. Raises OncewayError if the
+    C part cannot be built.
+    """
+
+    def __init__(self, work: Path, folder: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self._library = work / "machine.so"
+        self._shared = work / "machine"
+        self._folder = folder
+        _build(self._library)
+        self._shared.write_bytes(bytes(WORD.size * len(FIELDS) + PATTERN_SIZE))
+        with self._shared.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "LD_PRELOAD": str(self._library),
+            "ONCEWAY_RIG_MACHINE": str(self._shared),
+            "ONCEWAY_RIG_FOLDER": str(self._folder.resolve()),
+        }
+
+    def __getitem__(self, name: str) -> int:
+        """What a switch is set to, or how often what it does was met so far (refused, halved,
+        slowed, shifted, held).
+        """
+        return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
+
+    def __setitem__(self, name: str, value: int) -> None:
+        """full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (machine.c says what each does)."""
+        WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
+
+    def hold_before(self, pattern: str) -> None:
+        """Stop (SIGSTOP) the process that is about to make a file whose path matches this shell
+        pattern, until `self["hold"] = 0`.
+        """
+        data = pattern.encode() + b"\0"
+        if len(data) > PATTERN_SIZE:
+            raise ValueError(f"the pattern is longer than {PATTERN_SIZE - 1} bytes: {pattern}")
+        start = WORD.size * len(FIELDS)
+        self["hold"] = 0
+        self._map[start : start + len(data)] = data
+        self["hold"] = 1
+
+
+def _build(library: Path) -> None:
+    argv = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(library),
+        str(SOURCE),
+        "-ldl",
+    ]
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", None) or error
+        raise OncewayError(
+            f"cannot build the machine that misbehaves ({reason})",
+            str(SOURCE),
+            "Install a C compiler",
+        ) from error

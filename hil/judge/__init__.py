@@ -1,0 +1,1 @@
+"""History → verdict. Nothing here looks at anything but the history."""

@@ -1,0 +1,430 @@
+"""The checker. In: a history, and nothing else. Out: a verdict per publication and one for the run.
+
+The truth is what the boards' ledgers and the clients' journals say was published (hop `board`); the
+claim is what stands in the table (hop `table`; `batch` for a bench that ends at the landing place).
+The hops between are looked at only to name the first one at which a publication went wrong. The run
+*fails* if one went wrong, a ledger contradicts itself, a command was not obeyed once and in order,
+or a program under test ended by itself; it is *unknown* if nothing went wrong but the history
+cannot show that: a planned fault did not happen, a hop was not read to its end, a publication was
+still under way when the run gave up waiting for it, the rig itself broke. Else it *holds*: every
+publication is ok, or can be read from a board that was swapped, or was published at QoS 0 and did
+not reach the gateway.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hil.judge.senml import Record, decode, says
+from hil.observe.history import HOPS, Event, taking
+
+CLAIMS = {"table": "in the table", "batch": "landed"}
+COMMAND = "command"
+"""What stands in the plan beside the faults: it has a place like them, but breaks nothing."""
+BREAKS_OFF = "the history breaks off"
+"""The doubt about a run that was interrupted."""
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    LOST = "lost"
+    DUPLICATE = "duplicate"
+    PHANTOM = "phantom"
+    ALTERED = "altered"
+    OUT_OF_ORDER = "out of order"
+    LEFT = "left behind"
+    """In the EEPROM of a board that was swapped before it could send it, and there to be read: no
+    harm, but not in the claim either.
+    """
+    UNDELIVERED = "not delivered"
+    """Published at QoS 0, and not in the gateway's store: QoS 0 promises no more."""
+    UNKNOWN = "unknown"
+    """Still under way: the hop where it was seen last holds it, and owes it to the next one."""
+
+
+HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED)
+
+
+class Verdict(StrEnum):
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Publication identity."""
+
+    device: str
+    incarnation: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.device} {self.incarnation:08x} {self.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A publication seen at a hop. records: what it says, None if it does not decode; payload: its
+    bytes, None where only the records are known, as in a board's ledger. status: told by the board
+    about itself, no reading. qos: at which it was published. origin, position: the gateway's store
+    and the order of arrival in it; the board has neither.
+    """
+
+    t: int
+    records: tuple[Record, ...] | None
+    payload: bytes | None = None
+    status: bool = False
+    qos: int = 2
+    origin: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """hop: the first at which it went wrong, or the one that holds an unknown one; None if ok. way:
+    what was seen at each hop.
+    """
+
+    key: Key
+    outcome: Outcome
+    hop: str | None
+    way: dict[str, list[Sighting]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    verdict: Verdict
+    reasons: list[str]
+    """Why the verdict is not `holds`."""
+    publications: list[Publication]
+    """In order of their key."""
+    produced: int
+    rows: int
+    """Readings sampled, and rows at the claim's hop that hold none of the statuses below."""
+    claim: str
+    statuses: int
+    """Publications of the boards about themselves; they are judged like readings and counted apart.
+    """
+    commands: int
+    """Sent to the boards."""
+    faults: Counter[str]
+    """Faults that happened, by kind."""
+    last_words: dict[str, list[str]]
+    """Of what ended by itself: the last lines of its log, by its name; of what broke in the rig by
+    why.
+    """
+
+    @property
+    def offenders(self) -> list[Publication]:
+        """Publications that are neither ok nor left behind nor undelivered at QoS 0."""
+        return [
+            publication for publication in self.publications if publication.outcome not in HARMLESS
+        ]
+
+    @property
+    def start(self) -> int:
+        """When the first publication was sampled, in monotonic nanoseconds; 0 if none was."""
+        return min(
+            (seen.t for publication in self.publications for seen in publication.way["board"]),
+            default=0,
+        )
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(publication.outcome is outcome for publication in self.publications)
+
+    def summary(self) -> str:
+        """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; others are named
+        when there are any.
+        """
+        parts = [
+            f"{self.produced} produced",
+            f"{self.rows} {CLAIMS[self.claim]}",
+            f"{self.count(Outcome.LOST)} lost",
+        ]
+        parts += [
+            f"{self.count(Outcome.DUPLICATE)} doubled",
+            f"{self.count(Outcome.ALTERED)} altered",
+        ]
+        rare = (
+            Outcome.PHANTOM,
+            Outcome.OUT_OF_ORDER,
+            Outcome.LEFT,
+            Outcome.UNDELIVERED,
+            Outcome.UNKNOWN,
+        )
+        parts += [f"{self.count(outcome)} {outcome}" for outcome in rare if self.count(outcome)]
+        return " · ".join(parts)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A history, sorted into what the verdict needs."""
+
+    ways: dict[Key, dict[str, list[Sighting]]] = field(
+        default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
+    )
+    waiting: set[tuple[str, Key]] = field(default_factory=set)
+    left: set[Key] = field(default_factory=set)
+    again: Counter[Key] = field(default_factory=Counter)
+    sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """Payloads as they left a client, or a real board, which may put a publication in other words
+    when it sends it again.
+    """
+    complete: set[str] = field(default_factory=set)
+    planned: dict[str, str] = field(default_factory=dict)
+    impossible: dict[str, str] = field(default_factory=dict)
+    happened: Counter[str] = field(default_factory=Counter)
+    fired: set[str] = field(default_factory=set)
+    contradictions: list[str] = field(default_factory=list)
+    commands: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By device: when, and which interval."""
+    deaths: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    last_words: dict[str, list[str]] = field(default_factory=dict)
+    claim: str = "table"
+    begun: bool = False
+    ended: bool = False
+
+    def take(self, event: Event) -> None:
+        data = event.data
+        match event.hop, event.event:
+            case hop, "publication" if hop in HOPS:
+                self.ways[_key(data)][hop].append(
+                    self._at_board(event) if hop == "board" else _at_hop(event)
+                )
+            case hop, "waiting":
+                self.waiting.add((hop, _key(data)))
+            case "board", "left":
+                self.left.add(_key(data))
+            case "board", "again":
+                self.again[_key(data)] += 1
+            case "board", "sent":
+                self.sent[_key(data)].add(bytes.fromhex(data["payload"]))
+            case "rig", "command":
+                self.commands[data["device"]].append((event.t, data["interval"]))
+            case "board", "obeyed":
+                self.obeyed[data["device"]].append((event.t, data["interval"]))
+            case "board", "contradiction":
+                self.contradictions.append(
+                    f"the ledger of {data['device']} contradicts itself: {data['text']}"
+                )
+            case hop, "complete":
+                self.complete.add(hop)
+            case _, "planned":
+                self.planned[data["fault"]] = data["kind"]
+            case "rig", "impossible":
+                self.impossible[data["fault"]] = f": {data['why']}"
+            case _, "happened":
+                self.fired.add(data["fault"])
+                self.happened[data["kind"]] += data["kind"] != COMMAND
+            case "rig", "broken":
+                self.broken.append(f"the rig broke: {data['why']}")
+                self.last_words[data["why"]] = data["last_words"]
+            case program, "ended":
+                self.deaths.append(f"{program} ended by itself ({data['how']})")
+                self.last_words[program] = data["last_words"]
+            case "rig", "run":
+                self.claim = HOPS[HOPS.index(data["bench"]["until"])]
+                self.begun = True
+            case "rig", "end":
+                self.ended = True
+
+    def _at_board(self, event: Event) -> Sighting:
+        data = event.data
+        if data.get("payload") is None:
+            records, payload = tuple(Record(*record) for record in data["records"]), None
+        else:
+            payload = bytes.fromhex(data["payload"])
+            records = decode(payload) or ()
+            self.sent[_key(data)].add(payload)
+        return Sighting(event.t, records, payload, data["kind"] == "status", data.get("qos", 2))
+
+    def held(self, hop: str, key: Key) -> bool:
+        """Whether a hop holds a publication still, or the claim was not read to its end, so that
+        what is missing there proves nothing.
+        """
+        return self.claim not in self.complete or (hop, key) in self.waiting
+
+    def allowed(self, key: Key, qos: int) -> float:
+        """How often a publication may stand in the claim. What comes to the landing place twice,
+        the ingest takes once.
+        """
+        if self.claim == "table":
+            return 1
+        return math.inf if qos == 1 else 1 + self.again[key]
+
+    def says(self, key: Key, found: Sighting) -> bool:
+        """Whether what was found says what was published."""
+        if key in self.sent:
+            return found.payload in self.sent[key]
+        return says(found.records, self.ways[key]["board"][0].records or ())
+
+
+def _key(data: dict[str, Any]) -> Key:
+    """A row without identity has its place in the store for one: nobody has published it under
+    that.
+    """
+    if data["device"] is None:
+        return Key("", 0, int(data["position"]))
+    return Key(str(data["device"]), int(data["incarnation"]), int(data["sequence"]))
+
+
+def _at_hop(event: Event) -> Sighting:
+    payload = bytes.fromhex(event.data["payload"])
+    return Sighting(
+        event.t,
+        decode(payload),
+        payload,
+        origin=event.data["origin"],
+        position=event.data["position"],
+    )
+
+
+def check(events: Iterable[Event]) -> Result:
+    """Judge a history. Its events may stand in any order. Raises OncewayError for one that is not
+    as it should be.
+    """
+    seen = _Seen()
+    for event in events:
+        with taking(event):
+            seen.take(event)
+    hops = HOPS[: HOPS.index(seen.claim) + 1]
+    disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
+    publications = [_judge(key, hops, disordered, seen) for key in sorted(seen.ways)]
+    outcomes = Counter(
+        publication.outcome for publication in publications if publication.outcome not in HARMLESS
+    )
+    under_way = outcomes.pop(Outcome.UNKNOWN, 0)
+    readings = [
+        way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])
+    ]
+    doubts = (
+        seen.broken
+        + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way)
+        + _doubts(seen)
+    )
+    disobeyed = _disobeyed(seen)
+    wrong = (
+        seen.deaths
+        + [f"{count} {outcome}" for outcome, count in outcomes.items()]
+        + seen.contradictions
+        + disobeyed
+    )
+    return Result(
+        verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
+        reasons=wrong + doubts,
+        publications=publications,
+        produced=sum(len(way["board"]) for way in readings),
+        rows=sum(len(way[seen.claim]) for way in readings),
+        claim=seen.claim,
+        statuses=len(seen.ways) - len(readings),
+        commands=sum(map(len, seen.commands.values())),
+        faults=+seen.happened,
+        last_words={program: lines for program, lines in seen.last_words.items() if lines},
+    )
+
+
+def _judge(
+    key: Key, hops: tuple[str, ...], disordered: dict[str, set[Key]], seen: _Seen
+) -> Publication:
+    def first(hops: Iterable[str]) -> str:
+        return next(iter(hops))
+
+    def altered(hop: str) -> bool:
+        return not all(seen.says(key, sighting) for sighting in way[hop])
+
+    way = seen.ways[key]
+    board, claim = way["board"], way[hops[-1]]
+    outcome, hop = Outcome.OK, None
+    if not board:
+        outcome, hop = Outcome.PHANTOM, first(hop for hop in hops if way[hop])
+    elif len(board) > 1:  # one key for two samples: the board's counter went back
+        outcome, hop = Outcome.DUPLICATE, "board"
+    elif key in seen.left and not any(way[hop] for hop in hops[1:]):
+        outcome, hop = Outcome.LEFT, "board"
+    elif not claim:
+        last = max(index for index, hop in enumerate(hops) if way[hop])
+        if seen.held(hops[last], key):
+            outcome, hop = Outcome.UNKNOWN, hops[last]
+        else:
+            outcome, hop = (
+                Outcome.UNDELIVERED if board[0].qos == 0 and last == 0 else Outcome.LOST,
+                hops[last + 1],
+            )
+    elif len(claim) > seen.allowed(key, board[0].qos):
+        outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
+    elif altered(hops[-1]):
+        outcome, hop = Outcome.ALTERED, first(hop for hop in hops[1:] if altered(hop))
+    elif key in disordered[hops[-1]]:
+        outcome, hop = (
+            Outcome.OUT_OF_ORDER,
+            first(hop for hop in hops[1:] if key in disordered[hop]),
+        )
+    return Publication(key, outcome, hop, way)
+
+
+def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key]:
+    """Publications that arrived at a gateway's store for the first time after a later one of the
+    same board.
+    """
+    arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
+    for key, way in ways.items():
+        first: dict[str, int] = {}
+        for seen in way[hop]:
+            first[seen.origin] = min(seen.position, first.get(seen.origin, seen.position))
+        for origin, position in first.items():
+            arrivals[origin, key.device, key.incarnation].append((position, key))
+    late = set()
+    for arrived in arrivals.values():
+        newest = 0
+        for _, key in sorted(arrived):
+            if key.sequence < newest:
+                late.add(key)
+            newest = max(newest, key.sequence)
+    return late
+
+
+def _disobeyed(seen: _Seen) -> list[str]:
+    """Boards that have not obeyed each command once and in order, told; a run that broke off proves
+    nothing of what is missing.
+    """
+    whole = seen.ended and not seen.deaths and not seen.broken
+    told = []
+    for device in sorted(seen.commands.keys() | seen.obeyed.keys()):
+        sent, obeyed = (
+            [interval for _, interval in sorted(events[device])]
+            for events in (seen.commands, seen.obeyed)
+        )
+        if obeyed != sent and (whole or obeyed != sent[: len(obeyed)]):
+            told.append(
+                f"{device} was told the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}"
+            )
+    return told
+
+
+def _numbers(values: list[int]) -> str:
+    return ", ".join(map(str, values)) or "none"
+
+
+def _doubts(seen: _Seen) -> list[str]:
+    missing = sorted(seen.planned.keys() - seen.fired)
+    doubts = [
+        f"planned fault did not happen: {fault}"
+        f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
+        for fault in missing
+    ]
+    doubts += [
+        f"not read to the end: {hop}" for hop in ("board", seen.claim) if hop not in seen.complete
+    ]
+    if not seen.ways:
+        doubts.append("nothing was produced")
+    if not seen.begun:
+        doubts.append("the history has no beginning")
+    if not seen.ended:
+        doubts.append(BREAKS_OFF)
+    return doubts

@@ -1,0 +1,27 @@
+"""What a service uses, seen from outside: CPU, memory and bytes written to disk, from /proc (man 5
+proc).
+
+In: a process id. Out: an event `usage` in the history.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from hil.observe.history import History
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+UTIME, STIME, RSS = 11, 12, 21  # fields of /proc/PID/stat behind the name
+
+
+def note_usage(history: History, service: str, pid: int) -> None:
+    """A process that has just ended leaves no event."""
+    with suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+        cpu = (int(fields[UTIME]) + int(fields[STIME])) / TICKS
+        memory = int(fields[RSS]) * PAGE
+        history.add(
+            service, "usage", pid=pid, cpu=cpu, memory=memory, written=int(io["write_bytes"])
+        )

@@ -1,0 +1,51 @@
+"""Knowing when a service is ready, the way systemd does (man 3 sd_notify).
+
+In: the name of a service. Out: an environment to start it in, and its READY=1.
+"""
+
+import asyncio
+import os
+import socket
+import time
+
+from gateway.errors import OncewayError
+from hil.programs.process import Child
+
+LOOK_EVERY = 0.02  # s
+
+
+class Readiness:
+    """A NOTIFY_SOCKET for one start of one service; keep it as long as the service runs. It has no
+    path: it goes with this object.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._address = f"onceway-hil-{os.getpid()}-{name}-{time.monotonic_ns()}"
+        self._socket = socket.socket(
+            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
+        self._socket.bind("\0" + self._address)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"NOTIFY_SOCKET": "@" + self._address}
+
+    async def wait(self, child: Child, within: float) -> None:
+        """Return at READY=1. Raises OncewayError if the service ends before, or takes longer than
+        `within` seconds.
+        """
+        deadline = time.monotonic() + within
+        while not self._said_ready():
+            if not child.running:
+                raise child.failure()
+            if time.monotonic() > deadline:
+                raise OncewayError(
+                    f"{child.name} was not ready within {within:.0f} s", str(child.log)
+                )
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _said_ready(self) -> bool:
+        try:
+            return "READY=1" in self._socket.recv(4096).decode().splitlines()
+        except BlockingIOError:
+            return False

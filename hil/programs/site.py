@@ -1,0 +1,248 @@
+"""The site of a run: the shipped programs, started by the command lines that a user types, in one
+folder.
+
+In: a folder, devices with their ports, a bench. Out: configuration, running gateway, uplink and
+ingest, and hands to kill them.
+"""
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.config import ConfigError
+from gateway.config import load as load_config
+from gateway.errors import OncewayError
+from hil.bench.bench import Bench
+from hil.faults.ingest import SECOND
+from hil.faults.landing_place import LandingPlace
+from hil.faults.loop_disk import LoopDisk
+from hil.faults.preload import Machine
+from hil.programs.process import Child, Children
+from hil.programs.sd_notify import Readiness
+
+SERVICES = ("gateway", "uplink", "ingest", SECOND)
+"""The programs under test. One that ends by itself fails the run."""
+READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
+COMMAND_WITHIN = 60.0  # s
+SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""For a Spark that lives for a minute: the second compiler takes a third of the time to the first
+micro-batch, and never gives it back.
+"""
+
+
+def onceway() -> str:
+    """The console script of this installation."""
+    return str(Path(sys.executable).with_name("onceway"))
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where everything of a run is. mount: the uplink's way to the landing place, a symbolic link
+    that an outage replaces by a file.
+    """
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "gateway.toml"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "gateway"
+
+    @property
+    def database(self) -> Path:
+        return self.data / "gateway.db"
+
+    @property
+    def registry(self) -> Path:
+        return self.data / "registry.db"
+
+    @property
+    def mount(self) -> Path:
+        return self.root / "mount"
+
+    @property
+    def landing(self) -> Path:
+        return self.root / "landing"
+
+    @property
+    def table(self) -> Path:
+        return self.root / "table" / "publications"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.table.with_name("publications_quarantine")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "table" / "checkpoint"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def ports(self) -> Path:
+        return self.root / "ports"
+
+    def port(self, device: str) -> Path:
+        """Where the gateway finds the device."""
+        return self.ports / device
+
+    def board(self, device: str) -> Path:
+        """Memories and sockets of a simulated board."""
+        return self.root / "boards" / device
+
+
+def fresh(root: Path) -> Folder:
+    """An empty folder; what an earlier run left there is removed, and nothing else. Raises
+    OncewayError.
+    """
+    root = root.absolute()
+    try:
+        if root.exists() and any(root.iterdir()):
+            if not any((root / left).is_file() for left in ("history.jsonl", "report.json")):
+                raise OncewayError(
+                    "this folder holds something else than an earlier run",
+                    str(root),
+                    "Name another one with --dir",
+                )
+            shutil.rmtree(root)
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OncewayError(
+            f"cannot make the folder of the run ({error.strerror})", str(root)
+        ) from error
+    return Folder(root)
+
+
+def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
+    """Small batches, so that a run has many of them to break, and short waits in an outage; what
+    the bench wants otherwise, it says itself. port: where commands come in. Raises ConfigError if
+    it is none of a gateway.
+    """
+    sections: dict[str, dict[str, Any]] = {
+        "gateway": {"name": "site", "data": str(folder.data), "trust_clock": True},
+        "uplink": {
+            "landing": f"file://{folder.mount}",
+            "batch_count": max(2, bench.readings // 20),
+            "batch_age_s": 2,
+            "retry_s": 2,
+        },
+    }
+    if port:
+        sections["spool"] = {"topics": ["sensors/#"]}
+    for name, settings in bench.config.items():
+        sections[name] = sections.get(name, {}) | settings
+    lines = []
+    for name, settings in sections.items():
+        lines += [
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
+            "",
+        ]
+    for device in devices:
+        lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
+    if port:
+        lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]
+    folder.config.write_text("\n".join(lines))
+    try:
+        load_config(folder.config)
+    except ConfigError as error:
+        raise ConfigError(error.what, error.where, "Look at [config] of the bench") from error
+
+
+def make_folders(folder: Folder) -> None:
+    for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
+        made.mkdir(parents=True, exist_ok=True)
+
+
+class Site:
+    """Gateway, uplink and ingest as processes. disk: under the gateway's data, if its power can be
+    cut. hands: held by who takes processes down and brings them up again, or works on the gateway's
+    disk, since there is one pair of them.
+    """
+
+    def __init__(
+        self, folder: Folder, bench: Bench, children: Children, disk: LoopDisk | None = None
+    ) -> None:
+        self.folder = folder
+        self.disk = disk
+        self.hands = asyncio.Lock()
+        self._bench = bench
+        self._children = children
+        self.running: dict[str, Child] = {}
+        self._readiness: dict[str, Readiness] = {}
+        self._machines: dict[str, Machine] = {}
+        self.landing = LandingPlace(folder.landing, folder.mount)
+
+    def machine(self, program: str) -> Machine:
+        """The one that misbehaves under a program, and that below what it writes."""
+        if program not in self._machines:
+            below = {
+                "gateway": self.folder.data,
+                "uplink": self.folder.landing,
+                "ingest": self.folder.table.parent,
+            }[program]
+            self._machines[program] = Machine(self.folder.root / "machines" / program, below)
+        return self._machines[program]
+
+    def _env(self, program: str) -> Mapping[str, str]:
+        """Of a program, if a fault of the bench wants a machine under it."""
+        return (
+            self.machine(program).env
+            if any(kind.machine_of == program for kind in self._bench.fault)
+            else {}
+        )
+
+    async def start_gateway(self) -> None:
+        await self._start_service(
+            "gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)]
+        )
+
+    async def start_uplink(self) -> None:
+        await self._start_service(
+            "uplink", [onceway(), "uplink", "run", "--config", str(self.folder.config)]
+        )
+
+    async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
+        """By the very line that `onceway ingest command` prints for the user, as a stream.
+        checkpoint: not the site's own.
+        """
+        place = ["--landing", str(self.folder.landing), "--table", str(self.folder.table)]
+        place += ["--checkpoint", str(checkpoint or self.folder.checkpoint)]
+        pace = ["--every", "1s", "--rows", str(max(2, self._bench.readings // 3)), "--memory", "1g"]
+        line = await self._children.run(
+            f"{name}-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN
+        )
+        env = {**SHORT_LIVED_JAVA, **self._env(name)}
+        self.running[name] = await self._children.start(
+            name, ["/bin/sh", "-c", f"exec env {line}"], env=env
+        )
+
+    def check(self) -> None:
+        """Raise EndedError if one of them has ended and nobody here ended it."""
+        for child in self.running.values():
+            child.check()
+
+    async def stop(self) -> None:
+        for child in self.running.values():
+            await child.stop()
+
+    async def _start_service(self, name: str, argv: list[str]) -> None:
+        self._readiness[name] = readiness = Readiness(name)
+        self.running[name] = child = await self._children.start(
+            name, argv, env={**readiness.env, **self._env(name)}
+        )
+        await readiness.wait(child, READY_WITHIN)

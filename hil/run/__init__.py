@@ -1,0 +1,1 @@
+"""One run, many runs, and what a person sees of them."""

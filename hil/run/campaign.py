@@ -1,0 +1,320 @@
+"""Many runs: each in a process of its own, some at once, with a line for each and sums at the end.
+
+In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `.md`, and
+`junit.xml`. A run that holds leaves its report only. A campaign that was interrupted, or in which a
+run did not come up, goes on with what is missing when it is begun again in the same folder; a run
+that is there counts if it was of the very same bench, with the same readings and recorded link.
+"""
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from gateway import __version__
+from gateway.errors import OncewayError
+from hil.bench import bench as benches
+from hil.bench.bench import Bench
+from hil.judge.checker import BREAKS_OFF, Verdict
+from hil.programs.process import descendants
+from hil.programs.site import fresh, onceway
+from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
+from hil.report.sums import Sums, markdown, show, sums
+
+KEPT = (HTML, JSON, JUNIT)
+SUMS = "campaign.json"
+TABLE = "campaign.md"
+END_WITHIN = 60.0  # s in which an interrupted run has written its report
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """bench: a name or a path. label: what its runs are called. readings, trace: None for the
+    bench's own.
+    """
+
+    bench: str
+    label: str
+    seed: int
+    readings: int | None = None
+    trace: str | None = None
+
+    def load(self) -> Bench:
+        """Raises OncewayError."""
+        bench = benches.load(
+            self.bench, seed=self.seed, **({"readings": self.readings} if self.readings else {})
+        )
+        return bench.replaying(self.trace) if self.trace else bench
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}-{self.seed}"
+
+    @property
+    def row(self) -> str:
+        """What its sums are told under."""
+        return self.label + (f" on {Path(self.trace).name.partition('.')[0]}" if self.trace else "")
+
+
+def labels(names: Sequence[str]) -> dict[str, str]:
+    """What the runs of each bench are called: after its file, and as many of the folders above as
+    tell it from the others.
+    """
+    shipped = benches.shipped()
+    paths = {name: (name,) if name in shipped else Path(name).absolute().parts for name in names}
+    told = {name: _label(parts, 1) for name, parts in paths.items()}
+    for depth in range(2, max(map(len, paths.values()), default=0) + 1):
+        told = {
+            name: label if [*told.values()].count(label) == 1 else _label(paths[name], depth)
+            for name, label in told.items()
+        }
+    return told
+
+
+def _label(parts: Sequence[str], depth: int) -> str:
+    return "-".join(parts[-depth:]).removesuffix(".toml")
+
+
+class Campaign:
+    """keep: also what a run that holds has left."""
+
+    def __init__(self, items: Sequence[Item], folder: Path, keep: bool, console: Console) -> None:
+        self._items = items
+        self._folder = folder
+        self._keep = keep
+        self._console = console
+        self.reports: dict[str, dict[str, Any]] = {}
+
+    def run(self, jobs: int) -> bool:
+        """Return whether every run holds. On Ctrl-C what has begun writes its report, then
+        KeyboardInterrupt is raised.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._finished():
+            for item in self._items:
+                with suppress(OncewayError):  # which is said when the run's turn comes
+                    fresh(self._folder / item.name)
+        (self._folder / SUMS).write_text(json.dumps({"finished": False}) + "\n")
+        done = False
+        try:
+            asyncio.run(self._all(jobs))
+            done = len(self.reports) == len(self._items)
+        finally:
+            self._sum_up(done)
+        return len(self.reports) == len(self._items) and all(
+            _passed(one) for one in self.reports.values()
+        )
+
+    def _finished(self) -> bool:
+        """Whether an earlier campaign in this folder came to its end; then nothing of it counts for
+        this one.
+        """
+        return (self._folder / SUMS).exists() and bool(
+            read_json(self._folder / SUMS).get("finished")
+        )
+
+    async def _all(self, jobs: int) -> None:
+        """The first job begins with the runs that start Spark, which need a core; the others begin
+        with the rest, which mostly wait.
+        """
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+        )
+        left = deque(sorted(self._items, key=lambda item: item.load().until != "table"))
+        with Progress(*columns, TimeRemainingColumn(), console=self._console) as progress:
+            task = progress.add_task("runs", total=len(self._items))
+
+            async def work(take: Callable[[], Item]) -> None:
+                while left:
+                    await self._one(take())
+                    progress.advance(task)
+
+            async with asyncio.TaskGroup() as workers:
+                for number in range(jobs):
+                    workers.create_task(work(left.pop if number else left.popleft))
+
+    async def _one(self, item: Item) -> None:
+        place = self._folder / item.name
+        report = _report(place)
+        if report is None or not self._counts(item, report):
+            try:
+                fresh(place)
+            except OncewayError as error:
+                self._say("error", item.name, error.what)
+                return
+            report = await self._start(item, place)
+        if report:
+            self._say(report["verdict"], item.name, _told(report))
+            self.reports[item.name] = report
+            if _passed(report) and not self._keep:
+                _thin(place)
+        else:
+            log = _log(place).read_text(errors="replace").strip().splitlines()
+            said = next(
+                (line.removeprefix("error: ") for line in log if line.startswith("error:")),
+                f"no report; see {_log(place)}",
+            )
+            self._say("error", item.name, said)
+
+    def _counts(self, item: Item, report: dict[str, Any]) -> bool:
+        """Whether a run that is there is the one that is asked for, and whole."""
+        if BREAKS_OFF in report["reasons"]:
+            self._say("again", item.name, "it was interrupted")
+        elif report.get("bench") != item.load().model_dump(mode="json"):
+            self._say(
+                "again",
+                item.name,
+                "what is there is of another bench, or had other readings or another recorded link",
+            )
+        else:
+            return True
+        return False
+
+    def _say(self, word: str, name: str, text: str) -> None:
+        self._console.print(f"{word:7}  {name}: {text}", soft_wrap=True, markup=False)
+
+    async def _start(self, item: Item, place: Path) -> dict[str, Any] | None:
+        """Its report, if it comes to one."""
+        argv = [
+            onceway(),
+            "hil",
+            "run",
+            item.bench,
+            "--seed",
+            str(item.seed),
+            "--keep",
+            "--dir",
+            str(place),
+        ]
+        argv += ["--readings", str(item.readings)] if item.readings else []
+        argv += ["--trace", item.trace] if item.trace else []
+        with _log(place).open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            await process.wait()
+        except asyncio.CancelledError:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), END_WITHIN)
+            raise
+        finally:
+            if process.returncode is None:  # and with it what it would have ended
+                for pid in (*descendants(process.pid), process.pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        return _report(place)
+
+    def _sum_up(self, finished: bool) -> None:
+        found = sums(
+            (item.row, self.reports[item.name]) for item in self._items if item.name in self.reports
+        )
+        show(self._console, found)
+        for name, report in self.reports.items():
+            if not _passed(report):
+                self._say(
+                    report["verdict"], name, next(iter([*report["reasons"], *report["exceeded"]]))
+                )
+        data = {
+            "finished": finished,
+            "sums": found,
+            "runs": {name: report["verdict"] for name, report in self.reports.items()},
+        }
+        (self._folder / SUMS).write_text(json.dumps(data, indent=1) + "\n")
+        (self._folder / TABLE).write_text(self._told(found))
+        (self._folder / JUNIT).write_text(
+            merge_junit(self._folder / item.name / JUNIT for item in self._items)
+        )
+
+    def _told(self, found: Sums) -> str:
+        seeds = sorted({item.seed for item in self._items})
+        ran = [
+            f"Onceway {__version__}{_commit()}",
+            f"seeds {seeds[0]} to {seeds[-1]}",
+            f"{os.cpu_count()} cores ({platform.machine()})",
+        ]
+        return f"{markdown(found)}\n{', '.join(ran)}.\n"
+
+
+def _commit() -> str:
+    """From which commit the rig runs; nothing if that is not known."""
+    git = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--exclude=*",
+    ]
+    with suppress(OSError):
+        said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+        return f" at commit {said}" if said else ""
+    return ""
+
+
+def _report(place: Path) -> dict[str, Any] | None:
+    """Of a run that is there; None if it left none, or a damaged one."""
+    try:
+        return read_json(place / JSON)
+    except OncewayError:
+        return None
+
+
+def _log(place: Path) -> Path:
+    """What a run has said, beside its folder."""
+    return place.with_name(place.name + ".log")
+
+
+def _passed(report: dict[str, Any]) -> bool:
+    return report["verdict"] == Verdict.HOLDS and not report["exceeded"]
+
+
+def _told(report: dict[str, Any]) -> str:
+    """In one line."""
+    readings, outcomes = report["readings"], report["outcomes"]
+    wrong = ", ".join(
+        f"{count} {name}" for name, count in outcomes.items() if count and name != "ok"
+    )
+    reasons = "; ".join([*report["reasons"], *report["exceeded"]])
+    faults = sum(report["faults"]["happened"].values())
+    return (
+        f"{readings['produced']} produced, {readings['arrived']} arrived, {faults} faults"
+        + "".join(f" · {text}" for text in (wrong, reasons) if text)
+    )
+
+
+def _thin(place: Path) -> None:
+    """Leave the report only."""
+    for path in place.iterdir():
+        if path.name not in KEPT:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

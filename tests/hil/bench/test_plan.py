@@ -1,0 +1,334 @@
+"""Bench and plan: what a seed decides, it decides the same way every time; what cannot work is
+refused with its reason.
+"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gateway.config import load as load_config
+from gateway.errors import OncewayError
+from hil.bench.bench import Bench, load, shipped
+from hil.bench.plan import plan, recorded
+from hil.observe.history import History
+from hil.programs.site import Folder, write_config
+
+SEEDS = st.integers(0, 2**32)
+
+
+def demo(seed: int, readings: int = 400) -> Bench:
+    return load("demo", seed=seed, readings=readings)
+
+
+@given(seed=SEEDS, readings=st.integers(40, 1000))
+def test_the_demo_breaks_everything_it_promises(seed: int, readings: int) -> None:
+    made = plan(demo(seed, readings))
+    lanes = {lane: [fault.kind for fault in faults] for lane, faults in made.lanes().items()}
+    for device in ("uno-1", "uno-2"):
+        assert sorted(lanes[f"{device} board"]) == [
+            "board-power-cut",
+            "board-power-cut",
+            "board-power-cut-in-exchange",
+        ]
+        assert lanes[f"{device} noise"] == ["line-noise"]
+        assert all(
+            1 <= fault.at <= made.readings[device] - 2 for fault in made.lanes()[f"{device} board"]
+        )
+    assert lanes["gateway"] == ["gateway-kill"] * 3
+    assert lanes["uplink"] == ["uplink-kill"]
+    assert lanes["ingest"] == ["ingest-kill"]
+    assert lanes["landing copies"] == ["batch-twice"]
+    [outage] = made.lanes()["landing"]
+    assert outage.at < outage.detail["until"] <= readings
+    assert sum(made.readings.values()) == readings
+    assert len({fault.id for fault in made.faults}) == len(made.faults)
+
+
+@given(seed=SEEDS)
+def test_same_seed_same_plan(seed: int) -> None:
+    assert plan(demo(seed)) == plan(demo(seed))
+    assert plan(demo(seed)) != plan(demo(seed + 1))
+
+
+def test_readings_that_do_not_divide() -> None:
+    assert plan(Bench(title="t", boards=3, readings=14)).readings == {
+        "uno-1": 5,
+        "uno-2": 5,
+        "uno-3": 4,
+    }
+
+
+def test_a_bench_without_faults_plans_none() -> None:
+    assert plan(Bench(title="t")).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("every-byte", 1), ("every-write", 2), ("every-step", 1)]
+)
+def test_a_sweep_has_every_point_once_shared_out_among_the_boards(name: str, steps: int) -> None:
+    made = plan(load(name))
+    count = len(made.faults)
+    assert sorted(fault.detail["steps"] for fault in made.faults) == sorted(
+        1 + point // steps for point in range(count)
+    )
+    boards = [faults for lane, faults in made.lanes().items() if lane.endswith(" board")]
+    assert sum(map(len, boards)) == count
+    assert {len(faults) for faults in boards} == {count // len(made.readings)}
+
+
+def test_commands_have_places_of_their_own() -> None:
+    made = plan(load("commands"))
+    lanes = made.lanes()
+    assert [len(lanes[f"{device} commands"]) for device in made.readings] == [6, 6]
+    with pytest.raises(ValidationError, match="leave out commands or board-swapped"):
+        Bench.model_validate(
+            {"title": "t", "commands": {"count": 1}, "fault": [{"kind": "board-swapped"}]}
+        )
+
+
+def test_all_shipped_benches_load() -> None:
+    assert "demo" in shipped()
+    for name in shipped():
+        plan(load(name))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('title = "t"\nseeed = 2', "line 2: there is no key 'seeed' (was 'seed' meant?)"),
+        (
+            'title = "t"\nboard = 2',
+            (
+                "line 2: board = 2: real boards are tables, [[board]]; `boards` says how many"
+                " simulated ones there are"
+            ),
+        ),
+        ("boards = 2", "title is missing"),
+        (
+            'title = "t"\nboards = 0',
+            "there is no board: boards is 0, and there is no table [[board]]",
+        ),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\nkind = "una"',
+            "line 4: [[board]] number 1: there is no kind of board 'una'; there are uno, nano, ",
+        ),
+        (
+            'title = "t"\n[[board]]\nprot = "/dev/a"',
+            "line 3: [[board]] number 1: there is no key 'prot' (was 'port' meant?)",
+        ),
+        (
+            'title = "t"\nboards = 1\n[[client]]\n[[fault]]\nkind = "gateway-kill-at-each-step"',
+            (
+                "gateway-kill-at-each-step counts the steps of one board's exchange, and a"
+                " [[client]] makes others"
+            ),
+        ),
+        ('title = "t"\n[[board]]\nkind = "uno"', "line 2: [[board]] number 1: port is missing"),
+        (
+            'title = "t"\n[[client]]\nqos = 2\n[[client]]\nqos = 3',
+            "line 5: [[client]] number 2: qos = 3: input should be 0, 1 or 2",
+        ),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\n[commands]',
+            "whether a real board has obeyed is in its EEPROM",
+        ),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',
+            (
+                "board-power-cut needs a simulated board; a real one knows board-reset and, with a"
+                " switch, board-switched-off"
+            ),
+        ),
+        (
+            (
+                'title = "t"\n[[board]]\nport = "/dev/a"\npower = { labgrid = "lab.yaml"'
+                ' }\n[[board]]\nport = "/dev/b"\n[[fault]]\nkind = "board-switched-off"'
+            ),
+            "board-switched-off needs a power switch, and real-2 has none",
+        ),
+        ('title = "t"\nreadings = 4', "2 boards need at least 8 readings to break, not 4"),
+        ('title = "t"\nfault = "noise"', "line 2: fault = 'noise': input should be a valid list"),
+        (
+            'title = "t"\n[limits]\ndelay = 3',
+            "line 3: [limits]: there is no key 'delay' (was 'delay_p99_s' meant?)",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "gateway-kil"',
+            "there is no kind 'gateway-kil' (was 'gateway-kill' meant?)",
+        ),
+        ('title = "t"\n[[fault]]\ncount = 2', "line 2: [[fault]] number 1: it has no kind"),
+        (
+            (
+                'title = "t"\n[[fault]]\nkind = "uplink-kill"\n[[fault]]\nkind ='
+                ' "gateway-kill"\ncont = 2'
+            ),
+            (
+                "line 6: [[fault]] number 2 (gateway-kill): there is no key 'cont' (was 'count'"
+                " meant?)"
+            ),
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "line-trace"\ntrace = "none"',
+            "cannot read the recording",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "gateway-kill"\nbetween = [0.5, 0.1]',
+            "between must be two shares of the run",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "line-noise"\nrate = 2',
+            (
+                "line 4: [[fault]] number 1 (line-noise): rate = 2: input should be less than or"
+                " equal to 0.1"
+            ),
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "uplink-kill"\n[[fault]]\nkind = "uplink-kill"',
+            "two tables [[fault]] of the kind uplink-kill",
+        ),
+        ('title = "t"\n[[fault]]\nkind = "gateway-kill-at-each-step"', "boards must be 1"),
+        (
+            (
+                'title = "t"\nboards = 1\n[[fault]]\nkind ='
+                ' "gateway-kill-at-each-step"\n[[fault]]\nkind = "disk-full"'
+            ),
+            "counts the steps of a gateway that nothing else breaks; leave out disk-full",
+        ),
+        (
+            'title = "t"\n[commands]\ncout = 2',
+            "line 3: [commands]: there is no key 'cout' (was 'count' meant?)",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "gateway-kill"\ncount = 0',
+            "count = 0: input should be greater than or equal to 1",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "gateway-kill"\ncount = 1000000',
+            "count = 1000000: input should be less than or equal to 10000",
+        ),
+        (
+            'title = "t"\n[commands]\ncount = 70000',
+            "[commands]: count = 70000: input should be less than or equal to 1000",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "clock-jump"\nhours = inf',
+            "hours = inf: input should be less than or equal to 876000",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "line-trace"\ntrace = "bursts"\npace = 0',
+            "line 5: [[fault]] number 1 (line-trace): pace = 0: input should be greater than 0",
+        ),
+        ('title = "t"\n[commands]\nkind = "command"', "line 3: [commands]: there is no key 'kind'"),
+        ("title = ", "the bench is not TOML"),
+    ],
+)
+def test_a_bad_bench_names_key_value_and_reason(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text(text)
+    with pytest.raises(OncewayError) as caught:
+        load(str(path))
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value) or "recording" in message
+
+
+def test_a_bench_of_real_boards_has_no_simulated_ones_unless_it_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    real = '[[board]]\nport = "/dev/a"\n[[board]]\nport = "/dev/b"\nkind = "nano"\n'
+    path.write_text('title = "t"\n' + real)
+    assert plan(load(str(path))).readings == {"real-1": 200, "real-2": 200}
+    path.write_text('title = "t"\nboards = 1\nreadings = 20\n' + real)
+    assert plan(load(str(path))).readings == {"uno-1": 7, "real-1": 7, "real-2": 6}
+    assert plan(load("resets")).readings.keys() == {"uno-1", "uno-2"}
+
+
+def test_what_clients_bring_to_the_store_is_part_of_the_run_for_faults_of_the_site(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "bench.toml"
+    clients = "".join(f"[[client]]\nqos = {qos}\nmessages = 500\n" for qos in (0, 1))
+    path.write_text(
+        'title = "t"\nreadings = 100\n[[fault]]\nkind = "gateway-kill"\ncount = 50\n[[fault]]\nkind'
+        ' = "line-cut"\n' + clients
+    )
+    faults = plan(load(str(path))).faults
+    # what is published at QoS 0 may never come there
+    assert 500 < max(fault.at for fault in faults if fault.target == "gateway") <= 600
+    assert max(fault.at for fault in faults if fault.target != "gateway") <= 50
+
+
+def test_no_such_bench() -> None:
+    with pytest.raises(
+        OncewayError, match=r"cannot read the bench.*Benches that come with the project: .*demo"
+    ):
+        load("no-such-bench")
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_recorded_run_is_planned_as_it_was(tmp_path: Path, name: str) -> None:
+    bench = load(name, seed=7)
+    history = History(tmp_path / "history.jsonl")
+    history.add("rig", "run", version="1", bench=bench.model_dump(), plan=plan(bench).to_json())
+    history.close()
+    assert recorded(tmp_path / "history.jsonl") == (bench, plan(bench))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"t":1,"hop":"rig","event":"end"}', "does not begin with a run"),
+        (
+            '{"t":1,"hop":"rig","event":"run","bench":{"faults":{}},"plan":{}}',
+            "recorded by another version",
+        ),
+    ],
+)
+def test_a_history_that_cannot_be_replayed(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "history.jsonl").write_text(line + "\n")
+    with pytest.raises(OncewayError, match=message):
+        recorded(tmp_path / "history.jsonl")
+
+
+def test_a_bench_without_an_ingest_has_none_to_break() -> None:
+    with pytest.raises(ValidationError, match="has no ingest, which batch-twice needs"):
+        Bench.model_validate({"title": "t", "until": "batch", "fault": [{"kind": "batch-twice"}]})
+
+
+def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
+    bench = load("recorded-outages").replaying("bursts")
+    assert [kind.model_dump().get("trace") for kind in bench.fault] == ["bursts", None]
+    assert load("demo").replaying("bursts") == load("demo")
+    with pytest.raises(OncewayError, match="cannot read the recording"):
+        load("recorded-outages").replaying("none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"uplink": {"batch_cont": 7}}, "batch_cont"),
+        ({"uplink": {"batch_count": -7}}, "batch_count"),
+        ({"uplnk": {"batch_count": 7}}, "uplnk"),
+    ],
+)
+def test_settings_that_the_gateway_refuses_are_refused_before_a_run(
+    tmp_path: Path, config: dict[str, dict[str, int]], message: str
+) -> None:
+    with pytest.raises(OncewayError, match=rf"{message}.*Look at \[config\] of the bench"):
+        write_config(
+            Folder(tmp_path), ["uno-1"], Bench.model_validate({"title": "t", "config": config})
+        )
+
+
+def test_a_bench_has_its_own_settings_of_gateway_and_uplink(tmp_path: Path) -> None:
+    bench = Bench(title="t", config={"uplink": {"batch_count": 7}, "limits": {"sessions": 5}})
+    folder = Folder(tmp_path)
+    write_config(folder, ["uno-1", "uno-2"], bench, 1883)
+    made = load_config(folder.config)
+    assert (made.uplink.batch_count, made.uplink.batch_age_s, made.limits.sessions) == (7, 2, 5)
+    assert [section.port for section in made.serial] == [
+        str(folder.port("uno-1")),
+        str(folder.port("uno-2")),
+    ]
+    assert made.spool.topics == ["sensors/#"]

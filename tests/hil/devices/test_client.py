@@ -1,0 +1,180 @@
+"""A program that publishes over TCP: its journal is the truth, whatever becomes of the gateway and
+of its messages.
+"""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hil.clients.publisher import UnderWay, payload_of
+from hil.devices.client import Client, ClientTable
+from hil.devices.commander import free_port
+from hil.observe.counters import wait_until
+from hil.observe.history import Event, History, read
+from hil.programs.process import Child, Children, children
+from hil.programs.sd_notify import Readiness
+from hil.programs.site import onceway
+
+Start = Callable[..., Awaitable[Child]]
+
+
+@pytest.fixture
+async def programs(tmp_path: Path) -> AsyncIterator[Children]:
+    async with children(tmp_path / "logs") as made:
+        yield made
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, programs: Children, port: int) -> Start:
+    """Starts a gateway; again, with what the one before has left."""
+
+    async def start(spool: str = "") -> Child:
+        config = tmp_path / "gateway.toml"
+        config.write_text(
+            f'[gateway]\nname = "g"\ndata = "{tmp_path / "data"}"\n[[listener]]\nbind ='
+            f' "127.0.0.1:{port}"\nanonymous = true\n[spool]\ntopics = ["sensors/#"]\n{spool}'
+        )
+        readiness = Readiness("gateway")
+        child = await programs.start(
+            "gateway", [onceway(), "gateway", "run", "--config", str(config)], env=readiness.env
+        )
+        await readiness.wait(child, 30)
+        return child
+
+    return start
+
+
+def events(folder: Path, name: str) -> list[Event]:
+    return [event for event in read(folder / "history.jsonl") if event.event == name]
+
+
+def stored(folder: Path) -> list[tuple[str, int, int, bytes]]:
+    with closing(sqlite3.connect(folder / "data" / "gateway.db")) as database:
+        return list(
+            database.execute("SELECT device, incarnation, sequence, payload FROM spool ORDER BY id")
+        )
+
+
+async def test_what_is_acknowledged_is_stored_though_the_gateway_is_killed(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
+    running = await gateway()
+    history = History(tmp_path / "history.jsonl")
+    client = Client(
+        "client-1", ClientTable(messages=40, payload_bytes=300, per_s=100), 1, programs, history
+    )
+    await client.start(port)
+    following = asyncio.create_task(client.follow())
+    await wait_until(lambda: client.journalled >= 10)
+    await running.kill()
+    await gateway()
+    await asyncio.wait_for(following, 60)
+    client.close()
+    journal = [
+        (event.data["device"], 1, event.data["sequence"], bytes.fromhex(event.data["payload"]))
+        for event in events(tmp_path, "publication")
+    ]
+    assert [sequence for _, _, sequence, _ in journal] == list(range(1, 41))
+    assert {event.data["qos"] for event in events(tmp_path, "publication")} == {2}
+    assert events(tmp_path, "waiting") == []
+    rows = stored(tmp_path)
+    assert sorted(set(rows)) == journal
+    assert len(rows) <= 40 + len(events(tmp_path, "again"))
+
+
+async def test_a_message_that_is_refused_is_told_and_sent_again_until_it_is_taken(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
+    running = await gateway("max_bytes = 3000\n")
+    history = History(tmp_path / "history.jsonl")
+    client = Client(
+        "client-1", ClientTable(messages=12, payload_bytes=500, per_s=1000), 1, programs, history
+    )
+    await client.start(port)
+    following = asyncio.create_task(client.follow())
+    await wait_until(lambda: events(tmp_path, "again"))
+    assert client.waiting == 1
+    await running.stop()
+    await gateway()  # with room for all
+    await asyncio.wait_for(following, 60)
+    assert [sequence for _, _, sequence, _ in stored(tmp_path)] == list(range(1, 13))
+
+
+async def test_what_is_not_acknowledged_waits(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
+    running = await gateway()
+    history = History(tmp_path / "history.jsonl")
+    client = Client("client-1", ClientTable(messages=10_000, per_s=1000), 1, programs, history)
+    await client.start(port)
+    following = asyncio.create_task(client.follow())
+    await wait_until(lambda: client.journalled >= 5)
+    await running.kill()
+    await client.disconnect()
+    await following
+    client.close()
+    assert len(events(tmp_path, "waiting")) <= 1
+    assert len(events(tmp_path, "publication")) - len(events(tmp_path, "waiting")) <= len(
+        stored(tmp_path)
+    )
+
+
+async def test_the_longest_message_is_told_whole(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
+    await gateway()
+    history = History(tmp_path / "history.jsonl")
+    client = Client(
+        "client-1", ClientTable(messages=2, payload_bytes=100_000, per_s=1000), 1, programs, history
+    )
+    await client.start(port)
+    await asyncio.wait_for(client.follow(), 60)
+    assert [bytes.fromhex(event.data["payload"]) for event in events(tmp_path, "publication")] == [
+        row[3] for row in stored(tmp_path)
+    ]
+    assert [len(row[3]) for row in stored(tmp_path)] == [100_000, 100_000]
+
+
+def test_a_payload_has_its_size_and_says_whose_it_is() -> None:
+    for size in (0, 1, 11, 100, 100_000):
+        payload = payload_of("client-1", 7, size, random.Random(1))
+        assert len(payload) == size
+        assert payload == b"client-1 7 "[:size] + payload[11:]
+    assert payload_of("client-1", 7, 50, random.Random(1)) == payload_of(
+        "client-1", 7, 50, random.Random(1)
+    )
+
+
+def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    under_way = UnderWay()
+
+    def log(*texts: str) -> None:
+        for text in texts:
+            under_way.follow(None, None, 0, text)  # type: ignore[arg-type]
+
+    under_way.begin(7)
+    log(
+        "Sending PUBLISH (d0, q2, r0, m7)",
+        "Sending PUBLISH (d1, q2, r0, m7)",
+        "Received PUBREC (Mid: 7)",
+        "Sending PUBREL (Mid: 7)",
+    )
+    assert capsys.readouterr().out == ""
+    log("Sending PUBLISH (d1, q2, r0, m7)", "Sending PUBLISH (d1, q2, r0, m7)")
+    [said] = capsys.readouterr().out.splitlines()
+    assert '"event": "again", "sequence": 7' in said
+    under_way.begin(8)
+    log("Sending PUBLISH (d0, q2, r0, m8)")
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,105 @@
+"""What a board's own EEPROM log enters in the history."""
+
+from binascii import crc_hqx
+from pathlib import Path
+
+import pytest
+
+from hil.boards.ledger import ERASED, RELEASED_AT, RELEASED_MASK, SLOT_SIZE, SLOTS_AT
+from hil.boards.simulator import SimulatedBoard
+from hil.devices.ledger_watch import Witness
+from hil.devices.simulated import interval_record
+from hil.observe.history import Event, History, read
+
+INCARNATION = 0xC0FFEE
+SOURCE = bytes(6) + b"\0\0"
+DONE_AT = 15
+Writes = list[tuple[int, int]]
+
+
+def sealed(record: bytes) -> bytes:
+    return record + crc_hqx(record, 0xFFFF).to_bytes(2)
+
+
+def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tuple[str, int, int]]:
+    """Event, incarnation and sequence, in order: what is entered of a board that writes these cells
+    one by one.
+    """
+    events = witnessed(folder, writes, swapped=swapped)
+    return [(event.event, event.data["incarnation"], event.data["sequence"]) for event in events]
+
+
+def witnessed(folder: Path, writes: Writes, *, swapped: bool = False) -> list[Event]:
+    history = History(folder / "history.jsonl")
+    board = SimulatedBoard(folder / "board")
+    board.directory.mkdir()
+    board.eeprom_image.write_bytes(ERASED)
+    witness = Witness("uno-1", board, history, interval_record(200))
+    with board.eeprom_log.open("w") as log:
+        for cycle, (address, value) in enumerate(writes):
+            log.write(f"{cycle} {address:03x} {value:02x} 0\n")
+            log.flush()
+            witness.look()
+    image = bytearray(ERASED)
+    for address, value in writes:
+        image[address] = value
+    board.eeprom_image.write_bytes(image)
+    witness.close(swapped=swapped)
+    history.close()
+    return list(read(history.path))
+
+
+def incarnation() -> Writes:
+    return list(enumerate(sealed(INCARNATION.to_bytes(4)), 0x008))
+
+
+def slot(sequence: int) -> Writes:
+    return list(enumerate(sealed(sequence.to_bytes(4) + SOURCE), SLOTS_AT + SLOT_SIZE * sequence))
+
+
+def mark(sequence: int, at: int, value: int) -> Writes:
+    return [(SLOTS_AT + SLOT_SIZE * sequence + at, value)]
+
+
+def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
+    released = 3 ^ RELEASED_MASK
+    writes = incarnation() + slot(3)
+    for value in (released, released ^ 0xFF, released):  # released, 0x92, released
+        writes += mark(3, RELEASED_AT, value)
+    writes += mark(3, DONE_AT, 3 ^ 0xAA)
+    assert entered(tmp_path, writes) == [("publication", INCARNATION, 3), ("again", INCARNATION, 3)]
+
+
+@pytest.mark.parametrize(("swapped", "held"), [(False, "waiting"), (True, "left")])
+def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
+    tmp_path: Path, swapped: bool, held: str
+) -> None:
+    """A released publication is the gateway's already."""
+    writes = incarnation() + slot(1) + slot(2) + mark(2, RELEASED_AT, 2 ^ RELEASED_MASK)
+    seen = [
+        ("publication", INCARNATION, 1),
+        ("publication", INCARNATION, 2),
+        (held, INCARNATION, 1),
+    ]
+    assert entered(tmp_path, writes, swapped=swapped) == seen
+
+
+def test_a_board_that_never_met_a_gateway_counts_only_when_it_was_swapped(tmp_path: Path) -> None:
+    """Its publications have no identity yet, and get one when it meets a gateway; a swapped one
+    does not.
+    """
+    (tmp_path / "swapped").mkdir()
+    assert entered(tmp_path, slot(1)) == []
+    assert entered(tmp_path / "swapped", slot(1), swapped=True) == [
+        ("publication", 0, 1),
+        ("left", 0, 1),
+    ]
+
+
+def test_a_command_is_obeyed_when_the_interval_is_another_one_and_whole(tmp_path: Path) -> None:
+    cells: Writes = []
+    for interval in (201, 202):
+        # from the last byte to the first, as the board does
+        cells += reversed(list(enumerate(interval_record(interval), 0x020)))
+    events = witnessed(tmp_path, incarnation() + cells)
+    assert [event.data["interval"] for event in events if event.event == "obeyed"] == [201, 202]

@@ -1,0 +1,454 @@
+"""Faults, without a run: what is drawn for them, and that one which did not happen is never said to
+have happened.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.bench.bench import Bench
+from hil.bench.plan import Plan
+from hil.boards.ledger import SLOT_SIZE, SLOTS_AT
+from hil.boards.simulator import Event, SimulatedBoard
+from hil.devices.simulated import Device
+from hil.faults import Evidence, Fault
+from hil.faults.board import BoardEepromWorn, BoardPowerCutInExchange, BoardSwapped, BoardWatchdog
+from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
+from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
+from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
+from hil.faults.sweep import BoardPowerCutAtEachByte
+from hil.judge.checker import Verdict, check
+from hil.observe.history import History, read
+from hil.programs.process import Children, EndedError, children
+from hil.programs.site import Folder
+from hil.run.injector import Injector
+
+READINGS = {"uno-1": 50, "uno-2": 50}
+
+
+def fault(kind: str, **detail: object) -> Fault:
+    return Fault(f"uno-1/{kind}-1", kind, "lane", kind, "spooled", 1, detail)
+
+
+class Machine(dict[str, int]):
+    """One whose program meets what is wrong `times` times."""
+
+    def __init__(self, met: str, times: int) -> None:
+        super().__init__({met: 5})
+        self._met, self._times = met, times
+        self.set_to: list[int] = []
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.set_to.append(value)
+        super().__setitem__(self._met, self[self._met] + (self._times if value else 0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "value"),
+    [
+        (DiskFull(kind="disk-full", seconds=0.01), "gateway", 1),
+        (LandingSlow(kind="landing-slow", seconds=0.01, ms=700), "uplink", 700),
+        (LandingRefuses(kind="landing-refuses", seconds=0.01), "uplink", 1),
+        (UploadCut(kind="upload-cut", seconds=0.01), "uplink", 1),
+    ],
+)
+async def test_a_machine_misbehaves_under_its_program_until_it_was_met(
+    kind: MachineFault, program: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hil.faults.machine.MET_WITHIN", 0.05)
+    for times in (0, 3):
+        machine = Machine(kind.met, times)
+        rig: Any = SimpleNamespace(site=SimpleNamespace(machine={program: machine}.__getitem__))
+        evidence = await kind.inject(fault(kind.kind), rig)
+        assert machine.set_to == [value, 0]
+        assert (evidence.data["times"] if evidence else 0) == times
+
+
+@given(seed=st.integers(0, 2**32))
+def test_as_many_kills_as_steps_of_the_ingest_hit_each_of_them(seed: int) -> None:
+    made = list(IngestKill(kind="ingest-kill", count=len(STEPS)).faults(seed, READINGS))
+    assert {one.detail["before"] for one in made} == set(STEPS)
+    assert {one.at for one in made} == {1}
+
+
+@pytest.mark.parametrize(
+    ("made", "step"),
+    [
+        ("checkpoint/offsets/12", "its offset is noted"),
+        ("checkpoint/offsets/.12.0c61.tmp", None),
+        ("checkpoint/offsets/.12.crc", None),
+        ("publications/part-00ff.parquet", "its rows are written"),
+        ("publications_readings/part-00ff.parquet", "its readings are written"),
+        ("publications/_delta_log/00000000000000000002.json", "its rows are appended"),
+        ("publications/_delta_log/.00000000000000000002.json.0c61.tmp", None),
+        ("publications/_delta_log/.00000000000000000002.json.crc", None),
+        ("publications_readings/_delta_log/00000000000000000002.json", "its readings are appended"),
+        ("publications_quarantine/_delta_log/00000000000000000002.json", None),
+        ("publications/_onceway/report.json", "its counts are saved"),
+        ("publications/_onceway/.report.json.new", None),
+        ("checkpoint/commits/12", "its end is noted"),
+        ("checkpoint/metadata", None),
+    ],
+)
+def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_after(
+    made: str, step: str | None
+) -> None:
+    assert [name for name, pattern in STEPS.items() if fnmatch(f"/run/table/{made}", pattern)] == (
+        [step] if step else []
+    )
+
+
+class Stream:
+    """Events of a board, and then silence."""
+
+    def __init__(self, *events: Event) -> None:
+        self._events = list(events)
+
+    async def __aiter__(self) -> Any:
+        for event in self._events:
+            yield event
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        pass
+
+
+def rig_of(**device: Any) -> Any:
+    return SimpleNamespace(
+        device=lambda _: SimpleNamespace(**device), site=SimpleNamespace(hands=asyncio.Lock())
+    )
+
+
+async def nothing(*_: object, **__: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(("cause", "happened"), [("watchdog", True), ("external", False)])
+async def test_a_watchdog_must_have_been_the_cause_of_the_start(
+    cause: str, happened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hil.faults.board.RESTART_WITHIN", 0.05)
+
+    async def subscribe() -> Stream:
+        return Stream(Event("reset", 1, {"cause": cause}), Event("boot", 2, {"cause": cause}))
+
+    sent = iter(range(1000))
+    resets: list[int] = []
+
+    async def stats() -> Any:
+        return SimpleNamespace(tx=next(sent) // 2)
+
+    async def reset() -> None:
+        resets.append(1)
+
+    board = SimpleNamespace(subscribe=subscribe, hang=nothing, stats=stats, reset=reset)
+    evidence = await BoardWatchdog(kind="board-watchdog").inject(
+        fault("board-watchdog"), rig_of(board=board)
+    )
+    assert (evidence is not None) is happened
+    assert len(resets) == (0 if happened else 3)  # none is left hanging
+
+
+@pytest.mark.parametrize("counts", [[4, 4, 4, 5], [4, 4]])
+async def test_a_worn_slot_must_have_changed_what_was_written(
+    counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happens = counts[-1] > counts[0]
+    monkeypatch.setattr("hil.faults.board.WORN_WITHIN", 60 if happens else 0.1)
+    left = iter(counts)
+    stuck: list[tuple[int, int, int]] = []
+
+    async def stats() -> Any:
+        return SimpleNamespace(stuck_writes=next(left, counts[-1]))
+
+    async def stick(*cell: int) -> None:
+        stuck.append(cell)  # type: ignore[arg-type]
+
+    board = SimpleNamespace(stats=stats, stick=stick)
+    rig = rig_of(board=board, ledger=SimpleNamespace(newest_slot=58))
+    evidence = await BoardEepromWorn(kind="board-eeprom-worn").inject(
+        fault("board-eeprom-worn", ahead=3, bit=2), rig
+    )
+    # the slots are used in turn
+    assert stuck == [(SLOTS_AT + 1 * SLOT_SIZE + cell, 4, 0xFF) for cell in range(14)]
+    assert (evidence is not None) is happens
+
+
+@pytest.mark.parametrize(
+    ("new", "happened"), [(0xBEEF, True), (0xC0FFEE, False), (0, False), (None, False)]
+)
+async def test_a_new_board_must_have_met_the_gateway_as_another_one(
+    new: int | None, happened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: the wire did not even change over to it."""
+    monkeypatch.setattr("hil.faults.board.MET_WITHIN", 0.1)
+    ledger = SimpleNamespace(incarnation=0xC0FFEE)
+    swapped: list[str] = []
+
+    async def subscribe() -> Any:
+        async def wait_for(*_: object) -> Event:
+            return Event("cut", 7, {"writing": None, "tx": 1, "writes": 1})
+
+        return SimpleNamespace(wait_for=wait_for, close=lambda: None)
+
+    async def swap(name: str, within: float) -> None:
+        swapped.append(name)
+        if new is None:
+            raise TimeoutError
+        ledger.incarnation = new
+
+    rig = rig_of(
+        board=SimpleNamespace(subscribe=subscribe, cut=nothing),
+        swap=swap,
+        look=lambda: 1,
+        waiting=2,
+        ledger=ledger,
+    )
+    evidence = await BoardSwapped(kind="board-swapped").inject(
+        fault("board-swapped", after_tx=3), rig
+    )
+    assert swapped == ["uno-1/board-swapped-1"]
+    assert (evidence is not None) is happened
+    if evidence:
+        assert evidence.data == {"old": 0xC0FFEE, "new": 0xBEEF, "held": 2}
+
+
+async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
+    tmp_path: Path, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+
+    async def stop(board: SimulatedBoard) -> None:
+        stopped.append(board.directory.name)
+
+    async def provision(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(SimulatedBoard, "start", nothing)
+    monkeypatch.setattr(SimulatedBoard, "stop", stop)
+    monkeypatch.setattr(Device, "_provision", provision)
+    device = Device(
+        "uno-1", Folder(tmp_path), Bench(title="t", readings=20), Children(tmp_path), history
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await device.swap("uno-1/board-swapped-1", 1)
+    assert stopped == ["uno-1.2"]
+    assert device.board.directory.name == "uno-1"
+
+
+async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_each_greeting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A board greets with more bytes than it may send before the cut; it publishes a moment after
+    it was let go on.
+    """
+    monkeypatch.setattr("hil.faults.board.OFF_S", 0)
+
+    class Device:
+        def __init__(self) -> None:
+            self.board, self.waiting, self.cuts, self.looks = self, 0, 0, 0
+
+        async def subscribe(self) -> Any:
+            async def wait_for(*_: object) -> Event:
+                self.cuts += 1
+                return Event("cut", self.cuts, {"writing": None, "tx": 1, "writes": 1})
+
+            return SimpleNamespace(wait_for=wait_for, close=lambda: None)
+
+        cut = power = nothing
+
+        def look(self) -> int:
+            self.looks += 1
+            self.waiting = int(self.looks > 5)
+            return 9
+
+    device = Device()
+    kind = BoardPowerCutInExchange(kind="board-power-cut-in-exchange")
+    rig: Any = SimpleNamespace(device=lambda _: device)
+    async with asyncio.timeout(30):
+        evidence = await kind.inject(fault("board-power-cut-in-exchange", after_tx=9), rig)
+    assert evidence is not None
+    assert (device.cuts, evidence.data["cycle"]) == (2, 2)
+
+
+async def test_a_sweep_counts_from_the_end_of_an_exchange_not_from_a_start() -> None:
+    class Device:
+        """Nothing is under way until its first publication after the start, which takes two
+        looks.
+        """
+
+        def __init__(self) -> None:
+            self.board, self.looks, self.armed_after = self, 0, 0
+
+        def look(self) -> int:
+            self.looks += 1
+            return 9
+
+        @property
+        def journalled(self) -> int:
+            return 1 + (self.looks > 3)
+
+        @property
+        def waiting(self) -> int:
+            return int(3 < self.looks <= 5)
+
+        async def subscribe(self) -> Any:
+            async def wait_for(*_: object) -> Event:
+                return Event("cut", 1, {"writing": None, "tx": 1, "writes": 1})
+
+            return SimpleNamespace(wait_for=wait_for, close=lambda: None)
+
+        async def cut(self, *_: object, **__: object) -> None:
+            self.armed_after = self.looks
+
+        power = nothing
+
+    device = Device()
+    kind = BoardPowerCutAtEachByte(kind="board-power-cut-at-each-byte", count=9)
+    rig: Any = SimpleNamespace(device=lambda _: device)
+    assert (
+        await kind.inject(fault("board-power-cut-at-each-byte", steps=4, torn=False), rig)
+        is not None
+    )
+    assert device.armed_after > 5
+
+
+async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
+    """Else a power cut could start an uplink that a kill has started already."""
+    order: list[str] = []
+
+    def child(name: str) -> Any:
+        async def kill() -> None:
+            order.append(f"{name} down")
+
+        return SimpleNamespace(pid=1, kill=kill, check=lambda: None)
+
+    def start(name: str) -> Callable[[], Any]:
+        async def started() -> None:
+            order.append(f"{name} up")
+
+        return started
+
+    site = SimpleNamespace(
+        hands=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")}
+    )
+    rig: Any = SimpleNamespace(site=site, counters={"spooled": 9})
+    await asyncio.gather(*(restart(rig, name, start(name)) for name in ("gateway", "uplink")))
+    assert order == ["gateway down", "gateway up", "uplink down", "uplink up"]
+
+
+async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_path: Path) -> None:
+    """Else the fault would hide that it died."""
+    async with children(tmp_path) as programs:
+        child = await programs.start("gateway", ["false"])
+        await child.process.wait()
+        rig: Any = SimpleNamespace(
+            site=SimpleNamespace(hands=asyncio.Lock(), running={"gateway": child}),
+            counters={"spooled": 9},
+        )
+        with pytest.raises(EndedError, match="gateway ended by itself"):
+            await restart(rig, "gateway", nothing)
+
+
+async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> None:
+    """The append that the fault waits for may have been another ingest's."""
+    (tmp_path / "checkpoint").mkdir()
+    ended = iter([-1, -1, 3, 3])
+
+    class Progress:
+        @property
+        def ended(self) -> int:
+            return next(ended)
+
+    async def start_ingest() -> None:
+        assert not (tmp_path / "checkpoint").exists()
+
+    child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
+    folder = SimpleNamespace(checkpoint=tmp_path / "checkpoint")
+    site = SimpleNamespace(
+        hands=asyncio.Lock(), running={"ingest": child}, folder=folder, start_ingest=start_ingest
+    )
+    rig: Any = SimpleNamespace(site=site, counters={"spooled": 9}, progress=Progress())
+    evidence = await CheckpointLost(kind="checkpoint-lost").inject(fault("checkpoint-lost"), rig)
+    assert evidence is not None
+    assert evidence.data == {"micro_batches": 4}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    made = History(tmp_path / "history.jsonl")
+    yield made
+    made.close()
+
+
+async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hil.faults.gateway.missing", lambda: "mounting a loop device needs root")
+    monkeypatch.setattr("hil.faults.gateway.restart", lambda *_: done())
+
+    async def done() -> Evidence:
+        return Evidence("done")
+
+    async def reach(*_: object) -> None:
+        pass
+
+    kinds = [GatewayPowerCut(kind="gateway-power-cut"), GatewayKill(kind="gateway-kill")]
+    plan = Plan(1, READINGS, tuple(one for kind in kinds for one in kind.faults(1, READINGS)))
+    said: list[str] = []
+    display = SimpleNamespace(say=lambda text, style: said.append(text), fault=lambda text: None)
+    site = SimpleNamespace(start_gateway=None)
+    rig: Any = SimpleNamespace(
+        history=history, display=display, counters=SimpleNamespace(reach=reach), site=site
+    )
+    injector = Injector(plan, kinds, rig)
+    injector.announce()
+    await injector.run("gateway")
+    result = check(read(history.path))
+    assert result.verdict is Verdict.UNKNOWN
+    cannot = "gateway/gateway-power-cut-1 (power cut of the gateway)"
+    assert (
+        f"planned fault did not happen: {cannot}: mounting a loop device needs root"
+        in result.reasons
+    )
+    assert said == [f"  {cannot} cannot happen here: mounting a loop device needs root"]
+    assert result.faults == {"kill -9 of the gateway": 1}
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+async def test_the_run_waits_for_what_ends_by_itself(
+    history: History, bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second ingest takes long to come up, and nothing else may move meanwhile."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def take_long(*_: object) -> Evidence:
+        begun.set()
+        await end.wait()
+        return Evidence("done")
+
+    monkeypatch.setattr(GatewayKill, "bounded", bounded)
+    monkeypatch.setattr("hil.faults.gateway.restart", take_long)
+    kind = GatewayKill(kind="gateway-kill")
+    plan = Plan(1, READINGS, tuple(kind.faults(1, READINGS)))
+    display = SimpleNamespace(fault=lambda text: None)
+    rig: Any = SimpleNamespace(
+        history=history,
+        display=display,
+        counters=SimpleNamespace(reach=nothing),
+        site=SimpleNamespace(start_gateway=None),
+    )
+    injector = Injector(plan, [kind], rig)
+    running = asyncio.create_task(injector.run("gateway"))
+    await begun.wait()
+    assert injector.awaited == int(bounded)
+    end.set()
+    await running
+    assert injector.awaited == 0

@@ -1,0 +1,647 @@
+"""The checker: believes the ledger and the table, names the first hop that went wrong, never says
+`holds` unseen.
+"""
+
+import random
+from collections.abc import Callable
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import OncewayError
+from hil.judge.checker import Outcome, Result, Verdict, check
+from hil.observe.history import HOPS, Event
+
+DEVICES = ("uno-1", "uno-2")
+INCARNATION = 0xC0FFEE
+
+
+def payload(device: str, raw: int) -> str:
+    return cbor2.dumps(
+        [{-2: f"{device}:", -3: 1_700_000_000, 0: "adc0", 1: "V", 2: raw * 5 / 1024}]
+    ).hex()
+
+
+def at_board(device: str, sequence: int, raw: int) -> Event:
+    data = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
+    records = [[f"{device}:adc0", raw * 5 / 1024, 1_700_000_000]]
+    return Event(sequence, "board", "publication", {**data, "kind": "reading", "records": records})
+
+
+def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
+    data = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
+    return Event(
+        sequence,
+        hop,
+        "publication",
+        {**data, "origin": "site/e", "position": position, "payload": payload(device, raw)},
+    )
+
+
+def run_of(count: int, fault: bool = True) -> list[Event]:
+    """A run in which nothing went wrong: `count` readings of each device, and one planned fault
+    that happened.
+    """
+    events = [Event(0, "rig", "run", {"bench": {"until": "table"}})]
+    events.append(Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"}))
+    if fault:
+        events.append(Event(1, "gateway", "happened", {"fault": "gateway/kill-1", "kind": "kill"}))
+    position = 0
+    for sequence in range(1, count + 1):
+        for device in DEVICES:
+            position += 1
+            raw = sequence * 7 % 1024
+            events.append(at_board(device, sequence, raw))
+            events += [at(hop, device, sequence, raw, position) for hop in HOPS[1:]]
+    return [
+        *events,
+        Event(9, "board", "complete"),
+        Event(9, "table", "complete"),
+        Event(10, "rig", "end"),
+    ]
+
+
+def without(
+    events: list[Event], hops: tuple[str, ...], sequence: int, device: str = "uno-1"
+) -> list[Event]:
+    return [event for event in events if not (event.hop in hops and is_of(event, sequence, device))]
+
+
+def is_of(event: Event, sequence: int, device: str = "uno-1") -> bool:
+    return (
+        event.event == "publication"
+        and event.data["sequence"] == sequence
+        and event.data["device"] == device
+    )
+
+
+def wrong(result: Result) -> list[tuple[str, int, Outcome, str | None]]:
+    return [
+        (p.key.device, p.key.sequence, p.outcome, p.hop)
+        for p in result.publications
+        if p.outcome is not Outcome.OK
+    ]
+
+
+@given(count=st.integers(1, 30), seed=st.integers())
+def test_a_good_run_holds_in_any_order_of_its_events(count: int, seed: int) -> None:
+    events = run_of(count)
+    random.Random(seed).shuffle(events)
+    result = check(events)
+    assert result.verdict is Verdict.HOLDS
+    assert result.reasons == []
+    assert (
+        result.summary()
+        == f"{2 * count} produced · {2 * count} in the table · 0 lost · 0 doubled · 0 altered"
+    )
+    assert result.faults == {"kill": 1}
+
+
+@given(count=st.integers(1, 10), data=st.data())
+def test_no_event_of_ledger_or_table_can_be_missing_or_doubled_unnoticed(
+    count: int, data: st.DataObject
+) -> None:
+    events = run_of(count)
+    matter = [
+        event
+        for event in events
+        if event.hop in ("board", "table") or event.event in ("happened", "end")
+    ]
+    victim = data.draw(st.sampled_from(matter))
+    assert check(event for event in events if event is not victim).verdict is not Verdict.HOLDS
+    if victim.event == "publication":
+        assert check([*events, victim]).verdict is Verdict.FAILS
+
+
+HARMS: dict[str, Callable[[list[Event], int, int], tuple[list[Event], Outcome, str]]] = {}
+
+
+def harm(
+    f: Callable[[list[Event], int, int], tuple[list[Event], Outcome, str]],
+) -> Callable[[list[Event], int, int], object]:
+    HARMS[f.__name__] = f
+    return f
+
+
+@harm
+def lose(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    return without(events, HOPS[hop:], sequence), Outcome.LOST, HOPS[hop]
+
+
+@harm
+def double(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    again = [
+        Event(e.t + 1, e.hop, e.event, {**e.data, "position": e.data["position"] + 10_000})
+        for e in events
+        if is_of(e, sequence) and e.hop in HOPS[hop:]
+    ]
+    last = [e for e in events if e.event == "publication" and e.data["sequence"] > sequence]
+    return ([e for e in events if e not in last] + again), Outcome.DUPLICATE, HOPS[hop]
+
+
+@harm
+def alter(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    def change(event: Event) -> Event:
+        if not (is_of(event, sequence) and event.hop in HOPS[hop:]):
+            return event
+        return Event(
+            event.t, event.hop, event.event, {**event.data, "payload": payload("uno-1", 1000)}
+        )
+
+    return [change(event) for event in events], Outcome.ALTERED, HOPS[hop]
+
+
+@harm
+def forge(events: list[Event], sequence: int, hop: int) -> tuple[list[Event], Outcome, str]:
+    return without(events, HOPS[:hop], sequence), Outcome.PHANTOM, HOPS[hop]
+
+
+@given(
+    name=st.sampled_from(sorted(HARMS)),
+    count=st.integers(2, 12),
+    hop=st.integers(1, 3),
+    data=st.data(),
+)
+def test_every_harm_is_found_at_its_first_hop(
+    name: str, count: int, hop: int, data: st.DataObject
+) -> None:
+    sequence = data.draw(st.integers(1, count))
+    events, outcome, where = HARMS[name](run_of(count), sequence, hop)
+    result = check(events)
+    assert result.verdict is Verdict.FAILS
+    assert wrong(result) == [("uno-1", sequence, outcome, where)]
+
+
+@given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
+def test_disorder_is_found_at_its_first_hop(count: int, hop: int, data: st.DataObject) -> None:
+    sequence = data.draw(st.integers(1, count - 1))
+
+    def late(event: Event) -> Event:
+        if not (is_of(event, sequence) and event.hop in HOPS[hop:]):
+            return event
+        return Event(event.t, event.hop, event.event, {**event.data, "position": 10_000})
+
+    result = check(map(late, run_of(count)))
+    assert wrong(result) == [("uno-1", sequence, Outcome.OUT_OF_ORDER, HOPS[hop])]
+    assert result.summary().endswith("1 out of order")
+
+
+@given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
+def test_what_a_hop_still_holds_is_unknown_and_not_lost(
+    count: int, hop: int, data: st.DataObject
+) -> None:
+    late, lost = data.draw(st.lists(st.integers(1, count), min_size=2, max_size=2, unique=True))
+    held = Event(
+        9,
+        HOPS[hop - 1],
+        "waiting",
+        {"device": "uno-1", "incarnation": INCARNATION, "sequence": late},
+    )
+    events = without([*run_of(count), Event(9, "rig", "stalled"), held], HOPS[hop:], late)
+    result = check(events)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons == ["1 still under way when the run gave up waiting"]
+    assert wrong(result) == [("uno-1", late, Outcome.UNKNOWN, HOPS[hop - 1])]
+    assert result.summary().endswith("0 lost · 0 doubled · 0 altered · 1 unknown")
+    both = check(without(events, HOPS[hop:], lost))
+    assert both.verdict is Verdict.FAILS
+    assert sorted(outcome for _, _, outcome, _ in wrong(both)) == [Outcome.LOST, Outcome.UNKNOWN]
+
+
+def test_an_interrupted_run_has_lost_nothing_that_is_known() -> None:
+    events = [
+        event
+        for event in without(run_of(3), ("batch", "table"), 2)
+        if event.event not in ("complete", "end")
+    ]
+    result = check(events)
+    assert result.verdict is Verdict.UNKNOWN
+    assert wrong(result) == [("uno-1", 2, Outcome.UNKNOWN, "spool")]
+
+
+def test_a_hop_that_held_one_once_owes_nothing_that_has_gone_on() -> None:
+    held = [
+        Event(9, hop, "waiting", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 1})
+        for hop in HOPS[:3]
+    ]
+    assert check([*run_of(2), *held]).verdict is Verdict.HOLDS
+    assert wrong(check(without([*run_of(2), held[0]], ("table",), 1))) == [
+        ("uno-1", 1, Outcome.LOST, "table")
+    ]
+
+
+def test_a_double_that_the_ingest_healed_is_no_failure() -> None:
+    events = run_of(3)
+    twice = [
+        Event(e.t, e.hop, e.event, {**e.data, "position": 99})
+        for e in events
+        if is_of(e, 3) and e.hop in ("spool", "batch")
+    ]
+    assert check(events + twice).verdict is Verdict.HOLDS
+
+
+def test_a_sequence_used_for_two_samples_is_the_boards_fault() -> None:
+    result = check([*run_of(3), at_board("uno-1", 2, 500)])
+    assert wrong(result) == [("uno-1", 2, Outcome.DUPLICATE, "board")]
+
+
+def test_a_ledger_that_contradicts_itself_fails_the_run() -> None:
+    event = Event(
+        5,
+        "board",
+        "contradiction",
+        {"device": "uno-1", "text": "sequence 2 became complete after 3"},
+    )
+    result = check([*run_of(3), event])
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons == [
+        "the ledger of uno-1 contradicts itself: sequence 2 became complete after 3"
+    ]
+
+
+def test_a_status_is_judged_alike_and_counted_apart() -> None:
+    events = run_of(2)
+    board = at_board("uno-1", 3, 0)
+    board.data.update(kind="status", records=[["uno-1:boot", 4, None], ["uno-1:cause", 1, None]])
+    told = cbor2.dumps(
+        [{-2: "uno-1:", 0: "boot", 2: 4}, {0: "cause", 2: 1}, {0: "bad", 2: 17}, {0: "again", 2: 3}]
+    ).hex()
+    rows = [at(hop, "uno-1", 3, 0, 9) for hop in HOPS[1:]]
+    for row in rows:
+        row.data["payload"] = told
+    result = check([*events, board, *rows])
+    assert result.verdict is Verdict.HOLDS
+    assert (result.produced, result.rows, result.statuses) == (4, 4, 1)
+    assert wrong(check([*events, board, *rows[:-1]])) == [("uno-1", 3, Outcome.LOST, "table")]
+    rows[-1].data["payload"] = told.replace("616204", "616205")
+    board.data["records"][0][1] = 5
+    assert wrong(check([*events, board, *rows])) == [("uno-1", 3, Outcome.ALTERED, "spool")]
+
+
+def test_a_payload_that_does_not_decode_is_altered() -> None:
+    events = [
+        Event(e.t, e.hop, e.event, {**e.data, "payload": "ff00"})
+        if is_of(e, 2) and e.hop == "table"
+        else e
+        for e in run_of(2)
+    ]
+    assert wrong(check(events)) == [("uno-1", 2, Outcome.ALTERED, "table")]
+
+
+def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
+    start, *others = [event for event in run_of(2) if event.hop != "table"]
+    start.data["bench"]["until"] = "batch"
+    events = others
+    landed = [start, *events, Event(9, "batch", "complete")]
+    assert check(landed).verdict is Verdict.HOLDS
+    assert check(landed).summary() == "4 produced · 4 landed · 0 lost · 0 doubled · 0 altered"
+    assert check([start, *events]).reasons == ["not read to the end: batch"]
+    assert wrong(check(without(landed, ("batch",), 1))) == [("uno-1", 1, Outcome.LOST, "batch")]
+
+
+def test_what_a_board_had_to_publish_again_may_land_again() -> None:
+    start = Event(0, "rig", "run", {"bench": {"until": "batch"}})
+    landed = [
+        start,
+        *(event for event in run_of(3)[1:] if event.hop != "table"),
+        Event(9, "batch", "complete"),
+    ]
+    copies = [
+        Event(e.t, e.hop, e.event, {**e.data, "position": 99})
+        for e in landed
+        if is_of(e, 2) and e.hop in ("spool", "batch")
+    ]
+    again = Event(
+        5, "board", "again", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
+    )
+    assert wrong(check([*landed, *copies])) == [("uno-1", 2, Outcome.DUPLICATE, "spool")]
+    assert check([*landed, *copies, again]).verdict is Verdict.HOLDS
+    assert wrong(check([*landed, *copies, *copies, again])) == [
+        ("uno-1", 2, Outcome.DUPLICATE, "spool")
+    ]
+    altered = [
+        Event(e.t, e.hop, e.event, {**e.data, "payload": payload("uno-1", 1000)}) for e in copies
+    ]
+    assert wrong(check([*landed, *altered, again])) == [("uno-1", 2, Outcome.ALTERED, "spool")]
+    at_the_table = [
+        again,
+        *(e for e in run_of(3)),
+        *(e for e in run_of(3) if is_of(e, 2) and e.hop == "table"),
+    ]
+    assert wrong(check(at_the_table)) == [("uno-1", 2, Outcome.DUPLICATE, "table")]
+
+
+def test_two_gateways_have_no_common_order() -> None:
+    events = [
+        Event(e.t, e.hop, e.event, {**e.data, "origin": "other/f", "position": 1})
+        if is_of(e, 3) and e.hop != "board"
+        else e
+        for e in run_of(3)
+    ]
+    assert check(events).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        (run_of(3, fault=False), "planned fault did not happen: gateway/kill-1 (kill)"),
+        (
+            [e for e in run_of(3) if (e.hop, e.event) != ("table", "complete")],
+            "not read to the end: table",
+        ),
+        (
+            [e for e in run_of(3) if (e.hop, e.event) != ("board", "complete")],
+            "not read to the end: board",
+        ),
+        ([e for e in run_of(3) if e.event != "end"], "the history breaks off"),
+        (run_of(0), "nothing was produced"),
+    ],
+)
+def test_what_was_not_seen_is_unknown(events: list[Event], reason: str) -> None:
+    result = check(events)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons == [reason]
+
+
+def test_a_failure_outweighs_a_doubt() -> None:
+    result = check(without(run_of(3, fault=False), ("table",), 1))
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons == ["1 lost", "planned fault did not happen: gateway/kill-1 (kill)"]
+
+
+def test_what_a_swapped_board_never_sent_is_left_behind_and_not_lost() -> None:
+    left = Event(9, "board", "left", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2})
+    unsent = check([*without(run_of(3), HOPS[1:], 2), left])
+    assert (unsent.verdict, unsent.offenders) == (Verdict.HOLDS, [])
+    assert wrong(unsent) == [("uno-1", 2, Outcome.LEFT, "board")]
+    assert (
+        unsent.summary()
+        == "6 produced · 5 in the table · 0 lost · 0 doubled · 0 altered · 1 left behind"
+    )
+    assert wrong(check([*without(run_of(3), HOPS[2:], 2), left])) == [
+        ("uno-1", 2, Outcome.LOST, "batch")
+    ]
+    assert check([*run_of(3), left]).verdict is Verdict.HOLDS
+
+
+def test_a_fault_that_cannot_happen_on_this_machine_says_why() -> None:
+    result = check(
+        [
+            *run_of(2, fault=False),
+            Event(1, "rig", "impossible", {"fault": "gateway/kill-1", "why": "it needs root"}),
+        ]
+    )
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons == ["planned fault did not happen: gateway/kill-1 (kill): it needs root"]
+
+
+def commanded(*sent: int, obeyed: list[int]) -> list[Event]:
+    events = [
+        Event(10 * at, "rig", "command", {"device": "uno-1", "interval": interval})
+        for at, interval in enumerate(sent)
+    ]
+    return events + [
+        Event(10 * at + 5, "board", "obeyed", {"device": "uno-1", "interval": interval})
+        for at, interval in enumerate(obeyed)
+    ]
+
+
+@pytest.mark.parametrize(
+    "obeyed", [[], [201], [202, 201], [201, 202, 201], [201, 202, 203], [201, 201, 202]]
+)
+def test_a_command_that_is_not_obeyed_once_and_in_order_fails_the_run(obeyed: list[int]) -> None:
+    result = check(run_of(3) + commanded(201, 202, obeyed=obeyed))
+    told = ", ".join(map(str, obeyed)) or "none"
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAILS,
+        [f"uno-1 was told the intervals 201, 202 and obeyed {told}"],
+    )
+
+
+def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_rest() -> None:
+    good = run_of(3) + commanded(201, 202, obeyed=[201, 202])
+    random.Random(1).shuffle(good)
+    result = check(good)
+    assert (result.verdict, result.commands) == (Verdict.HOLDS, 2)
+    broken_off = [event for event in run_of(3) if event.event != "end"] + commanded(
+        201, 202, obeyed=[201]
+    )
+    assert check(broken_off).verdict is Verdict.UNKNOWN
+
+
+BROKEN = Event(5, "rig", "broken", {"why": "no more memory", "last_words": ["killed"]})
+DIED = Event(5, "gateway", "ended", {"how": "exit code 1", "last_words": ["a traceback"]})
+
+
+def test_a_program_that_ended_by_itself_fails_the_run_whatever_arrived() -> None:
+    result = check([*run_of(3), DIED])
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAILS,
+        ["gateway ended by itself (exit code 1)"],
+    )
+    assert result.last_words == {"gateway": ["a traceback"]}
+
+
+def test_a_rig_that_broke_proves_nothing() -> None:
+    result = check([*run_of(3), BROKEN])
+    assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the rig broke: no more memory"])
+    assert result.last_words == {"no more memory": ["killed"]}
+    # but what is lost is lost
+    assert check([*without(run_of(3), HOPS[2:], 2), BROKEN]).verdict is Verdict.FAILS
+
+
+def test_commands_that_were_under_way_when_the_rig_broke_are_not_disobeyed() -> None:
+    sent = [
+        Event(1, "rig", "command", {"device": "uno-1", "interval": interval})
+        for interval in (201, 202)
+    ]
+    obeyed = Event(2, "board", "obeyed", {"device": "uno-1", "interval": 201})
+    assert check([*run_of(3), *sent, obeyed]).verdict is Verdict.FAILS
+    assert check([*run_of(3), *sent, obeyed, BROKEN]).verdict is Verdict.UNKNOWN
+
+
+def test_commands_are_counted_apart_from_faults() -> None:
+    planned = Event(0, "rig", "planned", {"fault": "uno-1/command-1", "kind": "command"})
+    sent = Event(1, "uno-1", "happened", {"fault": "uno-1/command-1", "kind": "command"})
+    assert check([*run_of(3), planned, sent]).faults == {"kill": 1}
+    assert check([*run_of(3), planned]).verdict is Verdict.UNKNOWN  # but they must have been sent
+
+
+def message(
+    hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None
+) -> Event:
+    """Of a client, which tells its bytes; they are no SenML."""
+    data = {
+        "device": "client-1",
+        "incarnation": 1,
+        "sequence": sequence,
+        "payload": f"{text}{sequence}".encode().hex(),
+    }
+    if hop == "board":
+        return Event(sequence, hop, "publication", {**data, "kind": "message", "qos": qos})
+    return Event(
+        sequence,
+        hop,
+        "publication",
+        {**data, "origin": "site/e", "position": 100 + (position or sequence)},
+    )
+
+
+def of_client(qos: int, until: str = "batch", count: int = 3) -> list[Event]:
+    start = Event(0, "rig", "run", {"bench": {"until": until}})
+    hops = HOPS[: HOPS.index(until) + 1]
+    sent = [message(hop, sequence, qos) for sequence in range(1, count + 1) for hop in hops]
+    return [
+        start,
+        *sent,
+        *(Event(9, hop, "complete") for hop in ("board", until)),
+        Event(10, "rig", "end"),
+    ]
+
+
+@pytest.mark.parametrize("until", ["batch", "table"])
+@pytest.mark.parametrize(
+    ("qos", "lost", "doubled"),
+    [
+        (0, Outcome.UNDELIVERED, Outcome.DUPLICATE),
+        (1, Outcome.LOST, Outcome.OK),
+        (2, Outcome.LOST, Outcome.DUPLICATE),
+    ],
+)
+def test_a_message_is_judged_by_its_qos(
+    until: str, qos: int, lost: Outcome, doubled: Outcome
+) -> None:
+    events = of_client(qos, until)
+    assert check(events).verdict is Verdict.HOLDS
+    gone = check(
+        [event for event in events if event.hop == "board" or not is_of(event, 2, "client-1")]
+    )
+    assert wrong(gone) == [("client-1", 2, lost, "spool")]
+    assert gone.verdict is (Verdict.HOLDS if qos == 0 else Verdict.FAILS)
+    later = check(
+        [event for event in events if event.hop != until or not is_of(event, 2, "client-1")]
+    )
+    # the gateway had it: no QoS lets it lose it then
+    assert wrong(later) == [("client-1", 2, Outcome.LOST, until)]
+    twice = check(
+        [*events, *(message(hop, 2, qos, position=9) for hop in HOPS[1 : HOPS.index(until) + 1])]
+    )
+    if until == "table":
+        doubled = Outcome.DUPLICATE  # its identity is in the table once, at any QoS
+    assert [outcome for _, _, outcome, _ in wrong(twice)] == [doubled] * (doubled is not Outcome.OK)
+    other = check(
+        [
+            message("batch", 2, qos, text="y")
+            if event.hop == until and is_of(event, 2, "client-1")
+            else event
+            for event in events
+        ]
+    )
+    assert [outcome for _, _, outcome, _ in wrong(other)] == [
+        Outcome.ALTERED if until == "batch" else Outcome.LOST
+    ]
+
+
+def test_what_qos_0_did_not_deliver_is_told_and_is_no_offence() -> None:
+    result = check(
+        [event for event in of_client(0) if event.hop == "board" or not is_of(event, 2, "client-1")]
+    )
+    assert (
+        result.summary()
+        == "3 produced · 2 landed · 0 lost · 0 doubled · 0 altered · 1 not delivered"
+    )
+    assert result.offenders == []
+    broken_off = [
+        event for event in of_client(0) if event.hop == "board" and event.event != "complete"
+    ]
+    assert {outcome for _, _, outcome, _ in wrong(check(broken_off))} == {Outcome.UNKNOWN}
+
+
+def test_a_refused_message_may_land_once_more() -> None:
+    copy = message("batch", 2, 2, position=9)
+    again = Event(5, "board", "again", {"device": "client-1", "incarnation": 1, "sequence": 2})
+    assert check([*of_client(2), copy, again]).verdict is Verdict.HOLDS
+    assert check([*of_client(2), copy, copy, again]).verdict is Verdict.FAILS
+
+
+def test_what_a_client_was_not_acknowledged_is_under_way() -> None:
+    held = Event(9, "board", "waiting", {"device": "client-1", "incarnation": 1, "sequence": 2})
+    events = [
+        event for event in of_client(1) if event.hop == "board" or not is_of(event, 2, "client-1")
+    ]
+    assert wrong(check([*events, held])) == [("client-1", 2, Outcome.UNKNOWN, "board")]
+
+
+def test_a_real_board_may_put_a_publication_in_other_words_and_only_in_those_that_it_sent() -> None:
+    events = of_client(2)
+    landed = [
+        message("batch", 2, 2, text="y")
+        if event.hop == "batch" and is_of(event, 2, "client-1")
+        else event
+        for event in events
+    ]
+    key = {"device": "client-1", "incarnation": 1, "sequence": 2}
+    assert wrong(check(landed)) == [("client-1", 2, Outcome.ALTERED, "batch")]
+    assert (
+        check([*landed, Event(3, "board", "sent", {**key, "payload": b"y2".hex()})]).verdict
+        is Verdict.HOLDS
+    )
+
+
+def test_a_row_that_has_lost_its_identity_is_nobodys() -> None:
+    rows = [event for event in run_of(3) if is_of(event, 2) and event.hop != "board"]
+    bare = [
+        Event(
+            e.t, e.hop, e.event, {**e.data, "device": None, "incarnation": None, "sequence": None}
+        )
+        for e in rows
+    ]
+    assert wrong(check([*run_of(3), bare[0]])) == [("", 3, Outcome.PHANTOM, "spool")]
+    lost = check([*(event for event in run_of(3) if event not in rows), *bare])
+    assert {(outcome, hop) for _, _, outcome, hop in wrong(lost)} == {
+        (Outcome.LOST, "spool"),
+        (Outcome.PHANTOM, "spool"),
+    }
+
+
+def test_a_history_without_its_beginning_proves_nothing() -> None:
+    result = check(run_of(3)[1:])
+    assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the history has no beginning"])
+
+
+def test_a_clock_that_goes_back_changes_no_verdict() -> None:
+    assert (
+        check(
+            Event(10_000 - event.t, event.hop, event.event, event.data) for event in run_of(3)
+        ).verdict
+        is Verdict.HOLDS
+    )
+
+
+@pytest.mark.parametrize(
+    ("hop", "event", "harm"),
+    [
+        ("board", "publication", {"records": None}),
+        ("board", "publication", {"records": [["uno-1:adc0", 1]]}),
+        ("spool", "publication", {"payload": "zz"}),
+        ("spool", "publication", {"sequence": "two"}),
+        ("rig", "planned", {"kind": None, "fault": []}),
+        ("rig", "run", {"bench": {"until": "the moon"}}),
+        ("rig", "run", {"bench": None}),
+    ],
+)
+def test_an_event_that_is_not_as_it_should_be_is_named(
+    hop: str, event: str, harm: dict[str, object]
+) -> None:
+    events = run_of(1)
+    victim = next(one for one in events if (one.hop, one.event) == (hop, event))
+    victim.data.update(harm)
+    with pytest.raises(
+        OncewayError, match=f"an event `{event}` of hop `{hop}` is not as it should be"
+    ):
+        check(events)
+    victim.data.clear()
+    with pytest.raises(OncewayError, match="is not as it should be"):
+        check(events)

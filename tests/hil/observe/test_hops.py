@@ -1,0 +1,175 @@
+"""Looking at spool, landing place and table: each publication is entered once, and a hop that is
+not there yet is no error.
+"""
+
+import hashlib
+import sqlite3
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from gateway.uplink.batch import Manifest, Origin, encode
+from hil.observe.history import Event, History, read
+from hil.observe.hops import LandingHop, SpoolHop, TableHop
+
+ORIGIN = Origin("site", "0a1b2c3d")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path / "history.jsonl")
+
+
+def seen(history: History, hop: str) -> list[tuple[int, str, int, str]]:
+    return [
+        (e.data["sequence"], e.data["origin"], e.data["position"], e.data["payload"])
+        for e in read(history.path)
+        if e.hop == hop
+    ]
+
+
+def make_database(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None)
+    database.executescript("""
+        PRAGMA journal_mode = WAL;
+        CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
+        INSERT INTO meta VALUES ('gateway', 'site'), ('epoch', '0a1b2c3d');
+        CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER,
+            sequence INTEGER, payload BLOB);
+        CREATE TABLE batch (number INTEGER PRIMARY KEY, rows INTEGER, landed INTEGER);
+        """)
+    return database
+
+
+def put(database: sqlite3.Connection, sequence: int) -> None:
+    database.execute(
+        "INSERT INTO spool (device, incarnation, sequence, payload) VALUES ('uno-1', 7, ?, ?)",
+        (sequence, bytes([sequence])),
+    )
+
+
+def test_spool_rows_are_entered_once_and_counted_after_they_left(
+    tmp_path: Path, history: History
+) -> None:
+    hop = SpoolHop(tmp_path / "gateway.db", history)
+    hop.look()
+    assert hop.committed == 0
+    database = make_database(tmp_path / "gateway.db")
+    put(database, 1)
+    put(database, 2)
+    hop.look()
+    hop.look()
+    put(database, 3)
+    database.execute("INSERT INTO batch VALUES (1, 3, 99), (2, 1, NULL)")
+    database.execute("DELETE FROM spool")
+    hop.look()
+    assert seen(history, "spool") == [(1, "site/0a1b2c3d", 1, "01"), (2, "site/0a1b2c3d", 2, "02")]
+    assert (hop.committed, hop.landed) == (3, 3)
+    database.close()
+
+
+def test_spool_without_a_commit(tmp_path: Path, history: History) -> None:
+    database = make_database(tmp_path / "gateway.db")
+    hop = SpoolHop(tmp_path / "gateway.db", history)
+    hop.look()
+    assert (hop.committed, hop.landed) == (0, 0)
+    database.close()
+
+
+def land(folder: Path, number: int, sequences: list[int], manifest: bool = True) -> None:
+    rows = [
+        ("uno-1", 7, sequence, None, "t", bytes([sequence]), None, 1, 5, sequence)
+        for sequence in sequences
+    ]
+    data = encode(rows, ORIGIN, number)
+    made = Manifest(ORIGIN, number, len(rows), len(data), hashlib.sha256(data).hexdigest())
+    (folder / made.data_name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / made.data_name).write_bytes(data)
+    if manifest:
+        (folder / made.name).write_bytes(made.to_json())
+
+
+def test_a_batch_counts_once_its_manifest_is_there(tmp_path: Path, history: History) -> None:
+    hop = LandingHop(tmp_path / "landing", history)
+    hop.look()
+    land(tmp_path / "landing", 1, [1, 2])
+    land(tmp_path / "landing", 2, [3], manifest=False)
+    hop.look()
+    hop.look()
+    assert hop.newest == {"site/0a1b2c3d": 1}
+    land(tmp_path / "landing", 2, [3])
+    hop.look()
+    assert hop.newest == {"site/0a1b2c3d": 2}
+    assert seen(history, "batch") == [
+        (sequence, "site/0a1b2c3d", sequence, f"{sequence:02x}") for sequence in (1, 2, 3)
+    ]
+
+
+def test_a_damaged_batch_holds_nothing(tmp_path: Path, history: History) -> None:
+    land(tmp_path / "landing", 1, [1, 2])
+    data = tmp_path / "landing" / f"site/0a1b2c3d/{1:012d}.parquet"
+    data.write_bytes(data.read_bytes()[:-1] + b"?")
+    hop = LandingHop(tmp_path / "landing", history)
+    hop.look()
+    assert hop.newest == {"site/0a1b2c3d": 1}
+    assert seen(history, "batch") == []
+
+
+def test_what_is_not_taken_waits(tmp_path: Path, history: History) -> None:
+    hop = LandingHop(tmp_path / "landing", history)
+    land(tmp_path / "landing", 1, [1])
+    land(tmp_path / "landing", 2, [2, 3])
+    hop.look()
+    hop.look_what_waits({"site/0a1b2c3d": 1})
+    hop.look_what_waits({"site/0a1b2c3d": 2})
+    history.close()
+    assert [event.data["sequence"] for event in read(history.path) if event.event == "waiting"] == [
+        2,
+        3,
+    ]
+
+
+def append(folder: Path, sequences: list[int]) -> None:
+    rows = [
+        {
+            "device": "uno-1",
+            "incarnation": 7,
+            "sequence": s,
+            "gateway": "site",
+            "epoch": "0a1b2c3d",
+            "batch": 1,
+            "spool_id": s,
+            "payload": bytes([s]),
+        }
+        for s in sequences
+    ]
+    write_deltalake(folder, pa.Table.from_pylist(rows), mode="append")
+
+
+def test_table_rows_doubles_included(tmp_path: Path, history: History) -> None:
+    hop = TableHop(tmp_path / "table", history)
+    assert hop.rows() == 0
+    hop.read()
+    assert seen(history, "table") == []
+    before = time.monotonic_ns()
+    append(tmp_path / "table", [1, 2])
+    append(tmp_path / "table", [2])
+    assert hop.rows() == 3
+    hop.read()
+    assert sorted(seen(history, "table")) == [
+        (s, "site/0a1b2c3d", s, f"{s:02x}") for s in (1, 2, 2)
+    ]
+    rows: list[Event] = list(read(history.path))
+    assert all(before - 1e9 < event.t < time.monotonic_ns() for event in rows)
+
+
+def test_table_rows_that_were_deleted_do_not_count(tmp_path: Path, history: History) -> None:
+    append(tmp_path / "table", [1, 2, 3])
+    DeltaTable(tmp_path / "table").delete("sequence = 2")
+    hop = TableHop(tmp_path / "table", history)
+    assert hop.rows() == 2
+    hop.read()
+    assert sorted(item[0] for item in seen(history, "table")) == [1, 3]

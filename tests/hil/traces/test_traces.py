@@ -1,0 +1,198 @@
+"""Recorded links: copies, overtaken frames, overflows and resets of the counter told apart; loss,
+bursts and outages as they were.
+"""
+
+import gzip
+import json
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from gateway.errors import OncewayError
+from hil.svg import WIDTH, Chart, ticks
+from hil.traces import cli
+from hil.traces.plot import plot
+from hil.traces.recording import load, shipped
+from hil.traces.trace import Frame, Outage, Trace
+
+RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
+"""Real recordings are large and licensed by others, so they do not stand in the tree; where there
+are none, the shipped ones are read.
+"""
+
+runner = CliRunner()
+fates = st.lists(st.booleans(), min_size=2, max_size=120).map(
+    lambda arrived: [True, *arrived, True]
+)
+
+
+def record(path: Path, rows: list[dict[str, object]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def sent(arrived: list[bool], start: int = 0, t: float = 0.0) -> list[dict[str, object]]:
+    """Rows of the frames that arrived of a sender that sends every ten seconds."""
+    return [
+        {"t": t + 10.0 * n, "fcnt": (start + n) % 65536} for n, there in enumerate(arrived) if there
+    ]
+
+
+def arrived_of(trace: Trace) -> list[bool]:
+    return [there for _, there in trace.fates()]
+
+
+@given(arrived=fates, start=st.integers(0, 65535))
+def test_losses_are_counted_over_an_overflow_of_the_counter(
+    tmp_path_factory: pytest.TempPathFactory, arrived: list[bool], start: int
+) -> None:
+    trace = load(record(tmp_path_factory.mktemp("t") / "a.jsonl", sent(arrived, start)))
+    assert arrived_of(trace) == arrived
+    assert (trace.sent, trace.lost, trace.resets, trace.repeats) == (
+        len(arrived),
+        arrived.count(False),
+        0,
+        0,
+    )
+    assert trace.bursts().total() == len(
+        re.findall("0+", "".join("01"[there] for there in arrived))
+    )
+
+
+@given(arrived=fates, data=st.data())
+def test_copies_are_left_out_and_overtaken_frames_put_in_their_place(
+    tmp_path_factory: pytest.TempPathFactory, arrived: list[bool], data: st.DataObject
+) -> None:
+    arrived = [True, True, True, *arrived]  # so that the usual interval is known
+    rows = sent(arrived)
+    number = data.draw(st.integers(1, len(rows) - 1))
+    late = {**rows[number - 1], "t": float(str(rows[number]["t"])) + 1}
+    copied = load(
+        record(
+            tmp_path_factory.mktemp("t") / "a.jsonl",
+            [*rows[: number + 1], late, *rows[number + 1 :]],
+        )
+    )
+    if int(str(rows[number]["fcnt"])) - int(str(late["fcnt"])) <= 16:
+        assert (arrived_of(copied), copied.repeats, copied.resets) == (arrived, 1, 0)
+        overtaken = [*rows[: number - 1], rows[number], late, *rows[number + 1 :]]
+        if number > 1:
+            trace = load(record(tmp_path_factory.mktemp("t") / "b.jsonl", overtaken))
+            assert (arrived_of(trace), trace.repeats, trace.resets) == (arrived, 0, 0)
+
+
+@given(before=fates, after=fates, start=st.integers(40, 30_000))
+def test_a_sender_that_begins_anew_has_lost_nothing_known(
+    tmp_path_factory: pytest.TempPathFactory, before: list[bool], after: list[bool], start: int
+) -> None:
+    rows = sent(before, start) + sent(after, 0, 10.0 * len(before) + 5)
+    trace = load(record(tmp_path_factory.mktemp("t") / "a.jsonl", rows))
+    assert (arrived_of(trace), trace.resets) == (before + after, 1)
+
+
+def test_a_counter_that_jumps_further_than_the_time_allows_has_begun_anew(tmp_path: Path) -> None:
+    trace = load(record(tmp_path / "a.jsonl", sent([True] * 20) + sent([True] * 20, 40_000, 200.0)))
+    assert (trace.lost, trace.resets) == (0, 1)
+
+
+def test_the_rigs_own_form_says_the_same(tmp_path: Path) -> None:
+    trace = load("outages")
+    trace.save(tmp_path / "outages.jsonl")
+    assert load(str(tmp_path / "outages.jsonl")) == trace
+
+
+def test_outages_are_silences(tmp_path: Path) -> None:
+    rows = sent([True] * 10 + [False] * 7 + [True] * 5)
+    assert load(record(tmp_path / "a.jsonl", rows)).outages() == [Outage(90.0, 80.0, 7)]
+
+
+def test_csv_with_iso_times_and_a_byte_order_mark(tmp_path: Path) -> None:
+    lines = [
+        "\ufeffFCnt,Time,RSSI,SNR",
+        "7,2024-05-01T00:00:00Z,-101,3.5",
+        "9,2024-05-01T02:00:10+02:00,,",
+    ]
+    with gzip.open(tmp_path / "a.csv.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    assert load(str(tmp_path / "a.csv.gz")).frames == (
+        Frame(0.0, 7, 0, -101.0, 3.5),
+        Frame(10.0, 9, 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the recording holds no frame"),
+        ('{"source":"x"}', "the recording holds no frame"),
+        (
+            '{"fcnt":1,"t":0}\n{"fcnt":2}',
+            "line 2 has no counter or no time.*Name the columns one of sequence",
+        ),
+        ('{"fcnt":1,"t":0}\n[1]', "line 2 is no JSON object"),
+        ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is no JSON"),
+        ("fcnt,t\n1,0\n-2,1", "line 3 has a value that does not fit .the counter is negative"),
+        ("fcnt,t\n1,0\n2,noon", "line 3 has a value that does not fit"),
+        ('{"onceway_trace":2}', "of version 2, this program reads 1"),
+        (
+            '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}\n{"t":0,"sequence":1,"lost":-1}',
+            "the trace is damaged",
+        ),
+    ],
+)
+def test_a_bad_recording_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(OncewayError, match=message):
+        load(str(tmp_path / "a.jsonl"))
+
+
+def test_no_such_recording() -> None:
+    with pytest.raises(
+        OncewayError,
+        match=r"cannot read the recording.*Traces that come with the project: bursts, outages",
+    ):
+        load("nothing-here.jsonl")
+
+
+@pytest.mark.parametrize("name", [*shipped(), *map(str, sorted(RECORDINGS.glob("*")))])
+def test_every_recording_is_shown_drawn_and_imported(tmp_path: Path, name: str) -> None:
+    shown = runner.invoke(cli.app, ["show", name, "--json"])
+    said = json.loads(shown.output)
+    assert 0.01 < said["lost"] / said["sent"] < 0.35
+    assert said["mean_burst"] > 1.2
+    assert sum(int(length) * times for length, times in said["bursts"].items()) == said["lost"]
+    assert "lost in a row" in runner.invoke(cli.app, ["show", name]).output
+    assert runner.invoke(cli.app, ["plot", name, "-o", str(tmp_path / "a.svg")]).exit_code == 0
+    assert ElementTree.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")
+    assert runner.invoke(cli.app, ["import", name, "-o", str(tmp_path / "a.jsonl")]).exit_code == 0
+    again = json.loads(runner.invoke(cli.app, ["show", str(tmp_path / "a.jsonl"), "--json"]).output)
+    assert again == said
+
+
+@given(start=st.integers(0, 100))
+def test_a_drawing_of_any_short_trace_is_xml(start: int) -> None:
+    for frames in (
+        (),
+        (Frame(0.0, start),),
+        (Frame(0.0, start, 0, -90.0), Frame(0.0, start + 1, 0, -90.0)),
+    ):
+        ElementTree.fromstring(plot(Trace("<&>", frames)))
+
+
+@given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6))
+def test_ticks_are_few_and_within(low: float, span: float) -> None:
+    found = ticks(low, low + span)
+    assert 1 <= len(found) <= 12
+    assert all(low - span * 1e-6 <= tick <= low + span * (1 + 1e-6) for tick in found)
+
+
+def test_the_last_number_of_an_axis_stays_inside_the_chart() -> None:
+    drawn = Chart("", (0, 10_000), (0, 1), "time (s)", "").element()
+    assert f'<text x="{WIDTH}" text-anchor="end" y="199">10000</text>' in drawn
+    assert 'text-anchor="middle" y="199">8000</text>' in drawn
