@@ -32,10 +32,11 @@ firmware: setup ## build the sensor's HEX for the Uno, the host build, the simul
 demo: firmware ## the main job, on this machine, with faults: make demo ARGS="--seed 7 --readings 50 --keep"
 	@$(BIN)/onceway hil demo $(ARGS)
 
-lint: setup ## ruff and mypy --strict
+lint: setup ## ruff, mypy --strict, and that imports go one way
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@mkdir -p build && $(BIN)/lint-imports --no-cache >build/imports.txt || { cat build/imports.txt; exit 1; }
 
 test: debian-test firmware lint size ## lint, build, and run all tests
 	@$(MAKE) --no-print-directory -s -C firmware test

@@ -21,7 +21,7 @@ from hil.devices.simulated import HEX
 from hil.faults import Fault
 from hil.glue.run import GlueRun
 from hil.judge.checker import Verdict
-from hil.programs.site import Folder, fresh
+from hil.observe.folder import Folder, fresh
 from hil.report.compare import rows
 from hil.report.files import HTML, JSON, read_json, write
 from hil.report.findings import Findings, find

@@ -115,7 +115,7 @@ def execute(name: str, folder: Path, **changes: object) -> "Findings":
     # Not at the top: every pytest run that only loads the plugin would pay for Arrow and Delta.
     from hil.bench import bench as benches
     from hil.bench.plan import plan
-    from hil.programs.site import Folder
+    from hil.observe.folder import Folder
     from hil.report.files import write
     from hil.report.findings import find
     from hil.run.display import Display

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gateway.errors import OncewayError
+from hil.bench.commands import Commands
 from hil.bench.mistakes import explain
-from hil.devices.client import ClientTable
-from hil.devices.commander import Commands
 from hil.faults import AnyKind, Kind
 from hil.faults.line import LineTrace
 from hil.traces import recording
@@ -71,6 +70,17 @@ class BoardTable(BaseModel):
                 f"there is no kind of board {kind!r}; there are {', '.join(catalogue())}"
             )
         return kind
+
+
+class ClientTable(BaseModel):
+    """messages: of payload_bytes each, at most per_s of them per second."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    qos: Literal[0, 1, 2] = 2
+    messages: int = Field(default=100, ge=1)
+    payload_bytes: int = Field(default=100, ge=0, le=100_000)
+    per_s: float = Field(default=5.0, gt=0, le=1000)
 
 
 class Bench(BaseModel):

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from gateway.errors import OncewayError
 from hil.bench.bench import Bench
 from hil.faults import Fault
-from hil.judge.checker import COMMAND
-from hil.observe.history import read
+from hil.observe.history import COMMAND, read
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from hil.devices.client import INCARNATION
-
+INCARNATION = 1
+"""Of each client."""
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 SESSION_EXPIRY = 86_400  # s
 

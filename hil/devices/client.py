@@ -6,25 +6,11 @@ history, as those of a board's ledger.
 
 import json
 import sys
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from hil.bench.bench import ClientTable
+from hil.clients.publisher import INCARNATION
 from hil.observe.history import History
 from hil.programs.process import Child, Children
-
-INCARNATION = 1
-
-
-class ClientTable(BaseModel):
-    """messages: of payload_bytes each, at most per_s of them per second."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    qos: Literal[0, 1, 2] = 2
-    messages: int = Field(default=100, ge=1)
-    payload_bytes: int = Field(default=100, ge=0, le=100_000)
-    per_s: float = Field(default=5.0, gt=0, le=1000)
 
 
 class Client:

@@ -16,7 +16,7 @@ from hil.observe.history import History
 STATUS = "/status"  # what the topic of a board's publication about itself ends with
 
 
-class Sent:
+class Heard:
     """incarnation, next, boot: as the board said last; 0 before. readings: publications seen that
     are no status. obeyed: commands that the board has acknowledged, in order. contradictions: what
     no correct firmware does.

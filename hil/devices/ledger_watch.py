@@ -24,7 +24,7 @@ from hil.observe.history import History
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 
 
-class Witness:
+class LedgerWatch:
     """ledger: as far as `look` has read. device: the name under which the board publishes.
     application: what the application's area in the EEPROM begins with before the first start,
     interval:u16 crc:u16. obeyed: how often the board has changed that.

@@ -18,15 +18,16 @@ from gateway.errors import OncewayError
 from gateway.links.handshake import Who
 from hil.bench.bench import Bench
 from hil.devices.commander import Commander
-from hil.devices.heard import Sent
+from hil.devices.heard import Heard
 from hil.devices.power_switch import Switch
-from hil.devices.wired_device import Wired
-from hil.faults.base import Evidence
+from hil.devices.wired_device import WiredDevice
 from hil.faults.board import RESTART_WITHIN
+from hil.faults.fault import Evidence
 from hil.observe.counters import wait_until
+from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Children
-from hil.programs.site import COMMAND_WITHIN, Folder, onceway
+from hil.programs.site import COMMAND_WITHIN, onceway
 from hil.wire.ports import open_board
 from hil.wire.tap import Tap
 from provisioning import boards, ports
@@ -61,7 +62,7 @@ def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
     return heard[0] if heard else None
 
 
-class RealBoard(Wired):
+class RealBoard(WiredDevice):
     """contradictions: what no correct firmware does."""
 
     obeyed = (
@@ -83,7 +84,7 @@ class RealBoard(Wired):
         self._table = bench.real[name]
         self._board = boards.board(self._table.kind)
         self._switch: Switch | None = None
-        self._sent = Sent(name, history)
+        self._sent = Heard(name, history)
         self._bytes = 0
         self._interval_told = False
         self._next: int | None = None

@@ -14,14 +14,15 @@ from gateway.errors import OncewayError
 from hil.bench.bench import Bench
 from hil.boards.ledger import ERASED, Ledger
 from hil.boards.simulator import BUILD, OFF_S, SimulatedBoard
-from hil.devices.ledger_watch import APPLICATION_AT, Witness
-from hil.devices.wired_device import Wired
-from hil.faults.base import Evidence
+from hil.devices.ledger_watch import APPLICATION_AT, LedgerWatch
+from hil.devices.wired_device import WiredDevice
 from hil.faults.board import RESTART_WITHIN, restart
+from hil.faults.fault import Evidence
 from hil.observe.counters import wait_until
+from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Children
-from hil.programs.site import COMMAND_WITHIN, Folder, onceway
+from hil.programs.site import COMMAND_WITHIN, onceway
 
 HEX = BUILD / "uno" / "sensor.hex"
 SAMPLING_OFF = 0xFFFF
@@ -30,7 +31,7 @@ WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
 PROVISION_TRIES = 10
 
 
-class Device(Wired):
+class SimulatedDevice(WiredDevice):
     """The board at the end of its wire."""
 
     def __init__(
@@ -40,9 +41,9 @@ class Device(Wired):
         self._boards = [self._new_board(name)]
         self._commanded = 0
 
-    def _new_board(self, folder: str) -> tuple[SimulatedBoard, Witness]:
+    def _new_board(self, folder: str) -> tuple[SimulatedBoard, LedgerWatch]:
         board = SimulatedBoard(self._folder.board(folder), seed=self._bench.seed)
-        return board, Witness(
+        return board, LedgerWatch(
             self.name, board, self._history, interval_record(self._bench.interval_ms)
         )
 

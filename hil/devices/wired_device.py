@@ -16,12 +16,12 @@ from typing import Any
 
 from hil.bench.bench import Bench
 from hil.faults.line import LineWeather
+from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Child, Children
-from hil.programs.site import Folder
 
 
-class Wired(ABC):
+class WiredDevice(ABC):
     """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its
     port.
     """

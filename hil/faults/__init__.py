@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
 from hil.faults.board import (
     BoardBrownOut,
     BoardEepromWorn,
@@ -17,6 +17,7 @@ from hil.faults.board import (
     BoardSwitchedOff,
     BoardWatchdog,
 )
+from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import GatewayKill, GatewayPause, GatewayPowerCut, UplinkKill
 from hil.faults.ingest import CheckpointLost, IngestKill, IngestTwice
 from hil.faults.landing import BatchDamaged, BatchTwice, LandingUnwritable

@@ -8,45 +8,12 @@ carries a fault out and returns the evidence.
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-if TYPE_CHECKING:
-    from hil.run.system import Rig
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One planned fault. id: `TARGET/KIND-NUMBER`. lane: faults of one lane come one after the
-    other. text: what a person reads. counter, at: its place, a count at a hop. detail: what was
-    drawn for it beside its place.
-    """
-
-    id: str
-    kind: str
-    lane: str
-    text: str
-    counter: str
-    at: int
-    detail: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def target(self) -> str:
-        """A device (`uno-1`), or a part of the site (`gateway`)."""
-        return self.id.partition("/")[0]
-
-    def __str__(self) -> str:
-        return f"{self.id} ({self.text})"
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """How we know that a fault happened. text: for a person; data: what was measured."""
-
-    text: str
-    data: dict[str, Any] = field(default_factory=dict)
+from hil.faults.fault import Evidence, Fault
+from hil.faults.under_test import SystemUnderTest
 
 
 class Kind(BaseModel, ABC):
@@ -154,7 +121,7 @@ class Kind(BaseModel, ABC):
         return None
 
     @abstractmethod
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         """Carry it out; what is broken works again when this returns. None: it has not happened
         within its bound.
         """

@@ -7,18 +7,16 @@ import random
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from hil.boards.ledger import CHECKED, SLOT_SIZE, SLOTS, SLOTS_AT
 from hil.boards.simulator import OFF_S, Event, SimulatedBoard
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
+from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.observe.counters import LOOK_EVERY, wait_until
-
-if TYPE_CHECKING:
-    from hil.devices.simulated import Device
-    from hil.run.system import Rig
 
 # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
 SLOT_WRITES = 20
@@ -43,9 +41,9 @@ class BoardPowerCut(Kind):
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"after_eeprom": rng.randint(1, SLOT_WRITES), "torn": rng.random() < 0.5}
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         cut = await cut_power(
-            rig.device(fault), "eeprom", fault.detail["after_eeprom"], fault.detail["torn"]
+            system.device(fault), "eeprom", fault.detail["after_eeprom"], fault.detail["torn"]
         )
         return cut.evidence if cut else None
 
@@ -62,8 +60,8 @@ class BoardPowerCutInExchange(Kind):
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"after_tx": rng.randint(1, PUBLISH_BYTES)}
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        device = rig.device(fault)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
 
         def under_way() -> int:
             device.look()
@@ -94,7 +92,7 @@ class Cut:
 
 
 async def cut_power(
-    device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False
+    device: DeviceUnderTest, unit: Literal["tx", "eeprom"], count: int, torn: bool = False
 ) -> Cut | None:
     """Cut the power after `count` of `unit`, and give it back. None if the cut did not come."""
     if cut := await power_goes(device, unit, count, torn):
@@ -104,7 +102,7 @@ async def cut_power(
 
 
 async def power_goes(
-    device: "Device", unit: Literal["tx", "eeprom"], count: int, torn: bool = False
+    device: DeviceUnderTest, unit: Literal["tx", "eeprom"], count: int, torn: bool = False
 ) -> Cut | None:
     """Cut the power after `count` of `unit`, and look at the ledger. None if the cut did not
     come.
@@ -129,8 +127,8 @@ class BoardBrownOut(Kind):
     part: ClassVar[str] = "board"
     kind: Literal["board-brown-out"]
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        board = rig.device(fault).board
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        board = system.device(fault).board
         return await restart(board, board.brownout(), "brown-out")
 
 
@@ -142,8 +140,8 @@ class BoardReset(Kind):
     on_real: ClassVar[bool] = True
     kind: Literal["board-reset"]
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        return await rig.device(fault).reset(fault.id)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        return await system.device(fault).reset(fault.id)
 
 
 class BoardSwitchedOff(Kind):
@@ -157,8 +155,8 @@ class BoardSwitchedOff(Kind):
     kind: Literal["board-switched-off"]
     seconds: float = Field(default=2.0, ge=1, le=60)
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        return await rig.device(fault).switched_off(self.seconds)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        return await system.device(fault).switched_off(self.seconds)
 
 
 class BoardWatchdog(Kind):
@@ -170,8 +168,8 @@ class BoardWatchdog(Kind):
     part: ClassVar[str] = "board"
     kind: Literal["board-watchdog"]
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        board = rig.device(fault).board
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        board = system.device(fault).board
         for _ in range(HANGS):
             await spoken(board)
             if evidence := await restart(board, board.hang(), "watchdog"):
@@ -196,8 +194,8 @@ class BoardEepromWorn(Kind):
             "bit": rng.randrange(8),
         }
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        device = rig.device(fault)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await device.board.stats()).stuck_writes
         for cell in range(CHECKED):
@@ -229,14 +227,14 @@ class BoardSwapped(Kind):
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"after_tx": rng.randint(1, PUBLISH_BYTES)}
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        device = rig.device(fault)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
         died = await power_goes(device, "tx", fault.detail["after_tx"])
         if died is None:
             return None
         old = device.ledger.incarnation
         try:
-            async with rig.site.hands:  # the registry is on the gateway's disk
+            async with system.site.hands:  # the registry is on the gateway's disk
                 await device.swap(fault.id, MET_WITHIN)
             async with asyncio.timeout(MET_WITHIN):
                 await wait_until(lambda: device.look() and device.ledger.incarnation)

@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
 from hil.faults.loop_disk import missing
+from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
-
-if TYPE_CHECKING:
-    from hil.run.system import Rig
 
 DOWN_S = 0.5  # from a kill to the next start; systemd waits a second
 
@@ -22,8 +21,8 @@ class GatewayKill(Kind):
     part: ClassVar[str] = "gateway"
     kind: Literal["gateway-kill"]
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        return await restart(rig, "gateway", rig.site.start_gateway)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        return await restart(system, "gateway", system.site.start_gateway)
 
 
 class GatewayPause(Kind):
@@ -36,15 +35,15 @@ class GatewayPause(Kind):
     kind: Literal["gateway-pause"]
     seconds: float = Field(default=3.0, gt=0, le=60)
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        child = rig.site.running["gateway"]
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        child = system.site.running["gateway"]
         child.pause()
         await asyncio.sleep(DOWN_S)  # a commit under way is through
-        rig.spool.look()
-        before = rig.spool.committed
+        system.spool.look()
+        before = system.spool.committed
         await asyncio.sleep(self.seconds)
-        rig.spool.look()
-        paused, after = child.paused, rig.spool.committed
+        system.spool.look()
+        paused, after = child.paused, system.spool.committed
         child.resume()
         return (
             Evidence(f"nothing committed for {self.seconds:g} s", {"pid": child.pid})
@@ -58,8 +57,8 @@ class UplinkKill(Kind):
     part: ClassVar[str] = "uplink"
     kind: Literal["uplink-kill"]
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        return await restart(rig, "uplink", rig.site.start_uplink)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        return await restart(system, "uplink", system.site.start_uplink)
 
 
 class GatewayPowerCut(Kind):
@@ -74,8 +73,8 @@ class GatewayPowerCut(Kind):
     def impossible(self) -> str | None:
         return missing()
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        site = rig.site
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        site = system.site
         assert site.disk is not None  # noqa: S101
         async with site.hands:
             victims = [site.running[name] for name in ("gateway", "uplink")]
@@ -93,7 +92,7 @@ class GatewayPowerCut(Kind):
                 for name, data in contents(site.folder.data).items()
                 if written.get(name) != data
             ]
-            place = rig.counters["spooled"]
+            place = system.counters["spooled"]
             await asyncio.sleep(DOWN_S)
             await site.start_gateway()
             await site.start_uplink()
@@ -108,14 +107,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def restart(rig: "Rig", name: str, start: Callable[[], Awaitable[None]]) -> Evidence:
+async def restart(
+    system: SystemUnderTest, name: str, start: Callable[[], Awaitable[None]]
+) -> Evidence:
     """kill -9, and a new start a little later."""
-    async with rig.site.hands:
-        child = rig.site.running[name]
+    async with system.site.hands:
+        child = system.site.running[name]
         child.check()  # what has died by itself is not killed by us
         await child.kill()
         evidence = Evidence(
-            f"process {child.pid} killed at {rig.counters['spooled']} publications in the store",
+            f"process {child.pid} killed at {system.counters['spooled']} publications in the store",
             {"pid": child.pid},
         )
         await asyncio.sleep(DOWN_S)

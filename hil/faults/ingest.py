@@ -5,15 +5,14 @@ import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import restart
+from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.observe.ingest_progress import IngestProgress
-
-if TYPE_CHECKING:
-    from hil.run.system import Rig
 
 STEPS = {
     "its offset is noted": "*/checkpoint/offsets/[0-9]*",
@@ -61,14 +60,14 @@ class IngestKill(IngestFault):
         for number, fault in enumerate(super().faults(seed, readings), seed):
             yield replace(fault, detail={"before": steps[number % len(steps)]})
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        machine, step = rig.site.machine("ingest"), fault.detail["before"]
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        machine, step = system.site.machine("ingest"), fault.detail["before"]
         held = machine["held"]
         machine.hold_before(STEPS[step])
         await wait_until(lambda: machine["held"] > held)
-        begun, appends = rig.progress.begun, rig.progress.appends
+        begun, appends = system.progress.begun, system.progress.appends
         machine["hold"] = 0
-        killed = await restart(rig, "ingest", rig.site.start_ingest)
+        killed = await restart(system, "ingest", system.site.start_ingest)
         measured: dict[str, Any] = {**killed.data, "micro_batch": begun, "appends": appends}
         return Evidence(
             f"process {killed.data['pid']} killed before {step}, at micro-batch {begun} and append"
@@ -84,18 +83,18 @@ class CheckpointLost(IngestFault):
     bounded: ClassVar[bool] = True
     kind: Literal["checkpoint-lost"]
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         # the first append may have been another ingest's
-        await wait_until(lambda: rig.progress.ended >= 0)
+        await wait_until(lambda: system.progress.ended >= 0)
         ended = -1
 
         async def start() -> None:
             nonlocal ended
-            ended = rig.progress.ended
-            shutil.rmtree(rig.site.folder.checkpoint)
-            await rig.site.start_ingest()
+            ended = system.progress.ended
+            shutil.rmtree(system.site.folder.checkpoint)
+            await system.site.start_ingest()
 
-        await restart(rig, "ingest", start)
+        await restart(system, "ingest", start)
         return Evidence(
             f"a checkpoint of {ended + 1} micro-batches removed", {"micro_batches": ended + 1}
         )
@@ -114,12 +113,12 @@ class IngestTwice(Kind):
     kind: Literal["ingest-twice"]
     between: tuple[float, float] = (0.05, 0.2)
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        checkpoint = rig.site.folder.checkpoint.with_name("second checkpoint")
-        await rig.site.start_ingest(SECOND, checkpoint)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        checkpoint = system.site.folder.checkpoint.with_name("second checkpoint")
+        await system.site.start_ingest(SECOND, checkpoint)
         second, progress = (
-            rig.site.running[SECOND],
-            IngestProgress(checkpoint, rig.site.folder.table),
+            system.site.running[SECOND],
+            IngestProgress(checkpoint, system.site.folder.table),
         )
         try:
             async with asyncio.timeout(SECOND_WITHIN):

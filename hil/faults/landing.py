@@ -4,14 +4,13 @@ import asyncio
 import hashlib
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
+from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
-from hil.observe.hops import TableHop
-
-if TYPE_CHECKING:
-    from hil.run.system import Rig
+from hil.observe.table import TableHop
 
 STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
 QUARANTINED_WITHIN = 180.0  # s in which the ingest must have come up and found a damaged batch
@@ -30,28 +29,27 @@ class LandingUnwritable(Kind):
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"until": min(at + max(2, round(total * rng.uniform(0.1, 0.2))), total)}
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        rig.site.landing.unmount()
-        rig.display.say(
-            f"  the landing place is unwritable from {rig.counters['spooled']} publications on",
-            "red",
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        system.site.landing.unmount()
+        system.say(
+            f"the landing place is unwritable from {system.counters['spooled']} publications on"
         )
-        await rig.counters.reach("spooled", fault.detail["until"])
+        await system.counters.reach("spooled", fault.detail["until"])
         stuck = False
         with suppress(TimeoutError):
             async with asyncio.timeout(STUCK_WITHIN):
-                await wait_until(lambda: rig.spool.committed > rig.spool.landed)
+                await wait_until(lambda: system.spool.committed > system.spool.landed)
             # a batch that was under way when the place went has landed by now
             waiting, landed = (
-                rig.spool.committed,
-                rig.spool.landed,
+                system.spool.committed,
+                system.spool.landed,
             )
             await asyncio.sleep(STUCK_S)
-            rig.spool.look()
-            stuck = waiting > landed == rig.spool.landed
-        rig.site.landing.mount()
+            system.spool.look()
+            stuck = waiting > landed == system.spool.landed
+        system.site.landing.mount()
         evidence = (
-            f"rows waited and nothing landed for {STUCK_S:g} s, until {rig.counters['spooled']}"
+            f"rows waited and nothing landed for {STUCK_S:g} s, until {system.counters['spooled']}"
             " publications"
         )
         return Evidence(evidence) if stuck else None
@@ -66,12 +64,12 @@ class BatchCopy(Kind):
     needs_ingest: ClassVar[bool] = True
     damaged: ClassVar[bool] = False
 
-    async def land(self, fault: Fault, rig: "Rig") -> tuple[int, int]:
+    async def land(self, fault: Fault, system: SystemUnderTest) -> tuple[int, int]:
         """Return the number of the batch copied, and of its rows."""
-        await wait_until(lambda: rig.landing.newest)
-        origin, newest = next(iter(rig.landing.newest.items()))
+        await wait_until(lambda: system.landing.newest)
+        origin, newest = next(iter(system.landing.newest.items()))
         epoch = hashlib.sha256(fault.id.encode()).hexdigest()[:8]
-        return newest, rig.site.landing.repeat(origin, newest, epoch, damaged=self.damaged)
+        return newest, system.site.landing.repeat(origin, newest, epoch, damaged=self.damaged)
 
 
 class BatchTwice(BatchCopy):
@@ -80,8 +78,8 @@ class BatchTwice(BatchCopy):
     text: ClassVar[str] = "batch landed twice"
     kind: Literal["batch-twice"]
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        batch, rows = await self.land(fault, rig)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        batch, rows = await self.land(fault, system)
         return Evidence(f"batch {batch} with {rows} publications", {"batch": batch, "rows": rows})
 
 
@@ -92,10 +90,10 @@ class BatchDamaged(BatchCopy):
     kind: Literal["batch-damaged"]
     damaged: ClassVar[bool] = True
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        quarantine = TableHop(rig.site.folder.quarantine, rig.history)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        quarantine = TableHop(system.site.folder.quarantine, system.history)
         before = quarantine.rows()
-        batch, rows = await self.land(fault, rig)
+        batch, rows = await self.land(fault, system)
         try:
             async with asyncio.timeout(QUARANTINED_WITHIN):
                 await wait_until(lambda: quarantine.rows() > before, QUARANTINE_EVERY)

@@ -5,16 +5,15 @@ they are placed and seen to happen.
 import asyncio
 import random
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
+from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.wire.noise import KINDS
-
-if TYPE_CHECKING:
-    from hil.run.system import Rig
 
 # a strike falls within so many bytes after its reading: anywhere in an exchange, or between two
 AFTER_BYTES = 200
@@ -33,8 +32,8 @@ class LineWeather(Kind):
     def options(self) -> list[str]:
         """Of `python -m hil.wire`."""
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        device = rig.device(fault)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
         await wait_until(lambda: all(device.harmed[harm] for harm in self.seen_as))
         return Evidence(
             f"seen on the line: {', '.join(self.seen_as)}",
@@ -106,7 +105,7 @@ class LineStrike(Kind):
         """length and seconds of the order."""
         return self.model_dump(include={"length", "seconds"})
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         order = {
             "do": "strike",
             "action": self.action,
@@ -115,7 +114,7 @@ class LineStrike(Kind):
         }
         orders = [{**order, "direction": direction} for direction in fault.detail["directions"]]
         try:
-            struck = await rig.device(fault).strike(fault.id, orders, STRUCK_WITHIN)
+            struck = await system.device(fault).strike(fault.id, orders, STRUCK_WITHIN)
         except TimeoutError:
             return None
         places = [
@@ -203,8 +202,8 @@ class PortUnplugged(Kind):
     kind: Literal["port-unplugged"]
     seconds: float = Field(default=2.0, gt=0, le=60)
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        device = rig.device(fault)
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
         opened = device.opened
         try:
             await device.strike(

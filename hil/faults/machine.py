@@ -5,15 +5,14 @@
 import asyncio
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
+from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
-
-if TYPE_CHECKING:
-    from hil.run.system import Rig
 
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its machine
@@ -34,9 +33,9 @@ class MachineFault(Kind):
         """What the switch is set to."""
         return 1
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         assert self.machine_of  # noqa: S101
-        machine = rig.site.machine(self.machine_of)
+        machine = system.site.machine(self.machine_of)
         before = machine[self.met]
         machine[self.switch] = self.value(fault)
         try:

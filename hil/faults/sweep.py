@@ -10,16 +10,14 @@ it, so that a run that holds has been cut everywhere.
 import asyncio
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from hil.faults.base import Evidence, Fault, Kind
+from hil.faults.base import Kind
 from hil.faults.board import cut_power
+from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import restart
+from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.observe.counters import LOOK_EVERY, wait_until
-
-if TYPE_CHECKING:
-    from hil.devices.simulated import Device
-    from hil.run.system import Rig
 
 QUIET_WITHIN = 60.0  # s in which an exchange must have ended with nothing more under way
 MET_WITHIN = 60.0  # s in which a step of the gateway must come
@@ -53,14 +51,14 @@ class Sweep(Kind):
         """
         return point, False
 
-    async def inject(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         try:
-            await _quiet(rig.device(fault))
-            evidence = await self.cut(fault, rig)
+            await _quiet(system.device(fault))
+            evidence = await self.cut(fault, system)
             if evidence is None or fault.detail["steps"] < self.place(self.count)[0]:
                 return evidence
-            await _quiet(rig.device(fault))
-            steps = min([await self._whole(fault, rig) for _ in range(MEASURED)])
+            await _quiet(system.device(fault))
+            steps = min([await self._whole(fault, system) for _ in range(MEASURED)])
         except TimeoutError:
             return None
         text = f"{evidence.text}; a whole exchange has {steps} steps"
@@ -70,22 +68,22 @@ class Sweep(Kind):
             else None
         )
 
-    async def _whole(self, fault: Fault, rig: "Rig") -> int:
+    async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
         """How many steps an exchange has that is not cut. Nothing is under way now."""
-        begin = await self.steps(fault, rig)
-        await _quiet(rig.device(fault))
-        return await self.steps(fault, rig) - begin
+        begin = await self.steps(fault, system)
+        await _quiet(system.device(fault))
+        return await self.steps(fault, system) - begin
 
     @abstractmethod
-    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         """Now that nothing is under way."""
 
     @abstractmethod
-    async def steps(self, fault: Fault, rig: "Rig") -> int:
+    async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
         """A count of them that only grows."""
 
 
-async def _quiet(device: "Device") -> None:
+async def _quiet(device: DeviceUnderTest) -> None:
     """Return when the next exchange has ended and nothing is under way: before it, a board that was
     just cut may have nothing under way because it has not started yet, and its start would be taken
     for steps. Raises TimeoutError.
@@ -107,12 +105,12 @@ class BoardPowerCutAtEachByte(Sweep):
     text: ClassVar[str] = "power cut at a byte of the exchange"
     kind: Literal["board-power-cut-at-each-byte"]
 
-    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        cut = await cut_power(rig.device(fault), "tx", fault.detail["steps"])
+    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        cut = await cut_power(system.device(fault), "tx", fault.detail["steps"])
         return cut.evidence if cut else None
 
-    async def steps(self, fault: Fault, rig: "Rig") -> int:
-        return (await rig.device(fault).board.stats()).tx
+    async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
+        return (await system.device(fault).board.stats()).tx
 
 
 class BoardPowerCutAtEachWrite(Sweep):
@@ -124,14 +122,14 @@ class BoardPowerCutAtEachWrite(Sweep):
     def place(self, point: int) -> tuple[int, bool]:
         return (point + 1) // 2, point % 2 == 1
 
-    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
+    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         cut = await cut_power(
-            rig.device(fault), "eeprom", fault.detail["steps"], fault.detail["torn"]
+            system.device(fault), "eeprom", fault.detail["steps"], fault.detail["torn"]
         )
         return cut.evidence if cut else None
 
-    async def steps(self, fault: Fault, rig: "Rig") -> int:
-        return (await rig.device(fault).board.stats()).writes
+    async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
+        return (await system.device(fault).board.stats()).writes
 
 
 class GatewayKillAtEachStep(Sweep):
@@ -143,8 +141,8 @@ class GatewayKillAtEachStep(Sweep):
     machine_of: ClassVar[str] = "gateway"
     kind: Literal["gateway-kill-at-each-step"]
 
-    async def cut(self, fault: Fault, rig: "Rig") -> Evidence | None:
-        machine, child = rig.site.machine("gateway"), rig.site.running["gateway"]
+    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        machine, child = system.site.machine("gateway"), system.site.running["gateway"]
         machine["steps"] = fault.detail["steps"]
         try:
             async with asyncio.timeout(MET_WITHIN):
@@ -152,12 +150,12 @@ class GatewayKillAtEachStep(Sweep):
         except TimeoutError:
             machine["steps"] = 0
             return None
-        rig.spool.look()
-        seen = await restart(rig, "gateway", rig.site.start_gateway)
+        system.spool.look()
+        seen = await restart(system, "gateway", system.site.start_gateway)
         return Evidence(f"stopped at the step, {seen.text}", seen.data)
 
-    async def steps(self, fault: Fault, rig: "Rig") -> int:
-        machine = rig.site.machine("gateway")
+    async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
+        machine = system.site.machine("gateway")
         if machine["steps"] <= 0:  # below, if two threads took the last step at once
             machine["steps"] = MANY
         return MANY - machine["steps"]

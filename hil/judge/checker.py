@@ -19,11 +19,9 @@ from enum import StrEnum
 from typing import Any
 
 from hil.judge.senml import Record, decode, says
-from hil.observe.history import HOPS, Event, taking
+from hil.observe.history import COMMAND, HOPS, Event, taking
 
 CLAIMS = {"table": "in the table", "batch": "landed"}
-COMMAND = "command"
-"""What stands in the plan beside the faults: it has a place like them, but breaks nothing."""
 BREAKS_OFF = "the history breaks off"
 """The doubt about a run that was interrupted."""
 

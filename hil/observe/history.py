@@ -19,6 +19,8 @@ from gateway.errors import OncewayError
 
 HOPS = ("board", "spool", "batch", "table")
 """Where a publication is seen on its way, in order."""
+COMMAND = "command"
+"""What stands in the plan beside the faults: it has a place like them, but breaks nothing."""
 
 
 @dataclass(frozen=True, slots=True)

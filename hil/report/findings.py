@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hil.judge.checker import COMMAND, Outcome, Publication, Result, Verdict, check
-from hil.observe.history import HOPS, Event, read, taking
+from hil.judge.checker import Outcome, Publication, Result, Verdict, check
+from hil.observe.history import COMMAND, HOPS, Event, read, taking
 
 PERCENTILES = (50, 90, 99, 100)
 AT_LEAST = ("readings_per_s", "goodput")

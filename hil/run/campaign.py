@@ -35,8 +35,9 @@ from gateway.errors import OncewayError
 from hil.bench import bench as benches
 from hil.bench.bench import Bench
 from hil.judge.checker import BREAKS_OFF, Verdict
+from hil.observe.folder import fresh
 from hil.programs.process import descendants
-from hil.programs.site import fresh, onceway
+from hil.programs.site import onceway
 from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
 from hil.report.sums import Sums, markdown, show, sums
 

@@ -19,20 +19,23 @@ from hil.bench.plan import Plan
 from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
-from hil.devices.simulated import Device
+from hil.devices.simulated import SimulatedDevice
 from hil.faults.gateway import GatewayPowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
 from hil.judge.checker import Result, check
 from hil.observe.counters import Counters, wait_until
+from hil.observe.folder import Folder
 from hil.observe.history import History, read
-from hil.observe.hops import LandingHop, SpoolHop, TableHop
 from hil.observe.ingest_progress import IngestProgress
+from hil.observe.landing import LandingHop
 from hil.observe.resources import note_usage
+from hil.observe.spool import SpoolHop
+from hil.observe.table import TableHop
 from hil.programs.process import Children, EndedError, children
-from hil.programs.site import SERVICES, Folder, Site, make_folders, write_config
+from hil.programs.site import SERVICES, Site, make_folders, write_config
 from hil.run.display import Display
 from hil.run.injector import Injector
-from hil.run.system import Rig
+from hil.run.system import Device, System
 
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
 SHOWN = {
@@ -65,7 +68,7 @@ class Run:
         self._progress = IngestProgress(folder.checkpoint, folder.table)
         self._ingest_log = folder.logs / "ingest.log"
         self._commander = Commander()
-        self._devices: list[Device | RealBoard] = []  # those that may have something to say
+        self._devices: list[Device] = []  # those that may have something to say
         self._clients: list[Client] = []
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
@@ -116,12 +119,12 @@ class Run:
                     self._commander.stop()
                     await asyncio.gather(*(device.stop() for device in devices))
 
-    def _device(self, name: str, programs: Children) -> Device | RealBoard:
+    def _device(self, name: str, programs: Children) -> Device:
         if name in self._bench.real:
             return RealBoard(
                 name, self._folder, self._bench, programs, self._history, self._commander
             )
-        return Device(name, self._folder, self._bench, programs, self._history)
+        return SimulatedDevice(name, self._folder, self._bench, programs, self._history)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -148,7 +151,7 @@ class Run:
         cut = any(isinstance(kind, GatewayPowerCut) for kind in self._bench.fault) and not missing()
         return kept(self._folder.data) if cut else nullcontext()
 
-    async def _drive(self, site: Site, devices: list[Device | RealBoard]) -> None:
+    async def _drive(self, site: Site, devices: list[Device]) -> None:
         with self._display.stage("flash and provision"):
             if self._bench.until == "table":
                 await site.start_ingest()  # Spark takes a while to come up
@@ -166,9 +169,9 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _under_faults(
-        self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device | RealBoard]
+        self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]
     ) -> None:
-        rig = Rig(
+        system = System(
             self._counters,
             self._history,
             self._display,
@@ -179,7 +182,7 @@ class Run:
             self._progress,
             self._commander,
         )
-        injector = Injector(self._plan, self._bench.kinds, rig)
+        injector = Injector(self._plan, self._bench.kinds, system)
         injector.announce()
         if self._bench.commands or self._bench.board:
             self._commander.start()
@@ -214,16 +217,16 @@ class Run:
         await asyncio.gather(*(source.disconnect() for source in self._sources(devices)))
         await asyncio.gather(*wires, *clients)
 
-    def _sources(self, devices: list[Device | RealBoard]) -> list[Device | RealBoard | Client]:
+    def _sources(self, devices: list[Device]) -> list[Device | Client]:
         """Who publishes."""
         return [*devices, *self._clients]
 
-    async def _set_up(self, device: Device | RealBoard) -> None:
+    async def _set_up(self, device: Device) -> None:
         await device.start()
         await device.provision()
         self._display.say(f"  {device.name} flashed and provisioned")
 
-    async def _sample(self, device: Device | RealBoard, injector: Injector) -> None:
+    async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, with the faults of its board, until it has the planned number of
         readings or breaks the rules of its ledger: such a board may never come to the end.
         """
@@ -254,7 +257,7 @@ class Run:
             f"  {device.name} has sampled {device.look()} readings and samples no more"
         )
 
-    async def _watch(self, site: Site, devices: list[Device | RealBoard]) -> None:
+    async def _watch(self, site: Site, devices: list[Device]) -> None:
         """Look at all hops again and again, wake the faults, and see that nothing has died by
         itself.
         """
@@ -286,7 +289,7 @@ class Run:
             self._counters.set("in the table", await asyncio.to_thread(self._table.rows))
             await asyncio.sleep(TABLE_EVERY)
 
-    def _note_movement(self, devices: list[Device | RealBoard]) -> None:
+    def _note_movement(self, devices: list[Device]) -> None:
         waiting = sum(source.waiting for source in self._sources(devices))
         counts = [self._counters[name] for name in SHOWN["table"]]
         # Spark is slow to come up, but not silent
@@ -311,7 +314,7 @@ class Run:
         """Seconds since something moved."""
         return time.monotonic() - self._moved_at
 
-    def _empty(self, devices: list[Device | RealBoard]) -> bool:
+    def _empty(self, devices: list[Device]) -> bool:
         """Whether every publication has left its board, every row has landed, and every batch has
         been taken by the ingest.
         """

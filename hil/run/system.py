@@ -5,30 +5,38 @@ from typing import cast
 
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
-from hil.devices.simulated import Device
+from hil.devices.simulated import SimulatedDevice
 from hil.faults import Fault
 from hil.observe.counters import Counters
 from hil.observe.history import History
-from hil.observe.hops import LandingHop, SpoolHop
 from hil.observe.ingest_progress import IngestProgress
+from hil.observe.landing import LandingHop
+from hil.observe.spool import SpoolHop
 from hil.programs.site import Site
 from hil.run.display import Display
 
+Device = SimulatedDevice | RealBoard
+"""A board of the run, of either kind."""
+
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class System:
     counters: Counters
     history: History
     display: Display
     site: Site
-    devices: dict[str, Device | RealBoard]
+    devices: dict[str, Device]
     spool: SpoolHop
     landing: LandingHop
     progress: IngestProgress
     commander: Commander
 
-    def device(self, fault: Fault) -> Device:
+    def device(self, fault: Fault) -> SimulatedDevice:
         """The device that a fault of a board or a line is for. A bench plans for a real one only
         what it can do, too (hil/bench/bench.py).
         """
-        return cast(Device, self.devices[fault.target])
+        return cast(SimulatedDevice, self.devices[fault.target])
+
+    def say(self, text: str) -> None:
+        """For the person who watches."""
+        self.display.say(f"  {text}", "red")

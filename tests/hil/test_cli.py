@@ -16,7 +16,7 @@ from hil.bench.plan import Plan
 from hil.bench.plan import plan as make_plan
 from hil.glue.run import GlueRun
 from hil.judge.checker import Result
-from hil.programs.site import Folder
+from hil.observe.folder import Folder
 from hil.report.findings import Findings, find
 from hil.run.display import Display
 

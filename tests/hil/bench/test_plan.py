@@ -13,8 +13,9 @@ from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from hil.bench.bench import Bench, load, shipped
 from hil.bench.plan import plan, recorded
+from hil.observe.folder import Folder
 from hil.observe.history import History
-from hil.programs.site import Folder, write_config
+from hil.programs.site import write_config
 
 SEEDS = st.integers(0, 2**32)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from hil.bench.bench import ClientTable
 from hil.clients.publisher import UnderWay, payload_of
-from hil.devices.client import Client, ClientTable
+from hil.devices.client import Client
 from hil.devices.commander import free_port
 from hil.observe.counters import wait_until
 from hil.observe.history import Event, History, read

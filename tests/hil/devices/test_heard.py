@@ -8,7 +8,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from hil.devices.heard import Sent
+from hil.devices.heard import Heard
 from hil.observe.history import Event, History, read
 
 INCARNATION = 0xC0FFEE
@@ -28,7 +28,7 @@ class Board:
 
     def __init__(self, folder: Path) -> None:
         self.history = History(folder / "history.jsonl")
-        self.sent = Sent("real-1", self.history)
+        self.sent = Heard("real-1", self.history)
 
     def hello(self, next_sequence: int, boot: int = 1, incarnation: int = INCARNATION) -> None:
         self.sent.take(

@@ -7,7 +7,7 @@ import pytest
 
 from hil.boards.ledger import ERASED, RELEASED_AT, RELEASED_MASK, SLOT_SIZE, SLOTS_AT
 from hil.boards.simulator import SimulatedBoard
-from hil.devices.ledger_watch import Witness
+from hil.devices.ledger_watch import LedgerWatch
 from hil.devices.simulated import interval_record
 from hil.observe.history import Event, History, read
 
@@ -34,7 +34,7 @@ def witnessed(folder: Path, writes: Writes, *, swapped: bool = False) -> list[Ev
     board = SimulatedBoard(folder / "board")
     board.directory.mkdir()
     board.eeprom_image.write_bytes(ERASED)
-    witness = Witness("uno-1", board, history, interval_record(200))
+    witness = LedgerWatch("uno-1", board, history, interval_record(200))
     with board.eeprom_log.open("w") as log:
         for cycle, (address, value) in enumerate(writes):
             log.write(f"{cycle} {address:03x} {value:02x} 0\n")

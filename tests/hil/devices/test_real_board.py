@@ -19,9 +19,9 @@ from gateway.links.handshake import Hello, Who
 from hil.bench.bench import Bench
 from hil.devices.real_board import RealBoard, hear_hello
 from hil.observe.counters import wait_until
+from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Children
-from hil.programs.site import Folder
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hil.bench.bench import Bench
 from hil.bench.plan import Plan
 from hil.boards.ledger import SLOT_SIZE, SLOTS_AT
 from hil.boards.simulator import Event, SimulatedBoard
-from hil.devices.simulated import Device
+from hil.devices.simulated import SimulatedDevice
 from hil.faults import Evidence, Fault
 from hil.faults.board import BoardEepromWorn, BoardPowerCutInExchange, BoardSwapped, BoardWatchdog
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
@@ -25,9 +25,9 @@ from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
 from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.judge.checker import Verdict, check
+from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.process import Children, EndedError, children
-from hil.programs.site import Folder
 from hil.run.injector import Injector
 
 READINGS = {"uno-1": 50, "uno-2": 50}
@@ -233,8 +233,8 @@ async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
 
     monkeypatch.setattr(SimulatedBoard, "start", nothing)
     monkeypatch.setattr(SimulatedBoard, "stop", stop)
-    monkeypatch.setattr(Device, "_provision", provision)
-    device = Device(
+    monkeypatch.setattr(SimulatedDevice, "_provision", provision)
+    device = SimulatedDevice(
         "uno-1", Folder(tmp_path), Bench(title="t", readings=20), Children(tmp_path), history
     )
     with pytest.raises(asyncio.CancelledError):
@@ -251,7 +251,7 @@ async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_eac
     """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 
-    class Device:
+    class SimulatedDevice:
         def __init__(self) -> None:
             self.board, self.waiting, self.cuts, self.looks = self, 0, 0, 0
 
@@ -269,7 +269,7 @@ async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_eac
             self.waiting = int(self.looks > 5)
             return 9
 
-    device = Device()
+    device = SimulatedDevice()
     kind = BoardPowerCutInExchange(kind="board-power-cut-in-exchange")
     rig: Any = SimpleNamespace(device=lambda _: device)
     async with asyncio.timeout(30):
@@ -279,7 +279,7 @@ async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_eac
 
 
 async def test_a_sweep_counts_from_the_end_of_an_exchange_not_from_a_start() -> None:
-    class Device:
+    class SimulatedDevice:
         """Nothing is under way until its first publication after the start, which takes two
         looks.
         """
@@ -310,7 +310,7 @@ async def test_a_sweep_counts_from_the_end_of_an_exchange_not_from_a_start() -> 
 
         power = nothing
 
-    device = Device()
+    device = SimulatedDevice()
     kind = BoardPowerCutAtEachByte(kind="board-power-cut-at-each-byte", count=9)
     rig: Any = SimpleNamespace(device=lambda _: device)
     assert (

@@ -13,7 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from gateway.uplink.batch import Manifest, Origin, encode
 from hil.observe.history import Event, History, read
-from hil.observe.hops import LandingHop, SpoolHop, TableHop
+from hil.observe.landing import LandingHop
+from hil.observe.spool import SpoolHop
+from hil.observe.table import TableHop
 
 ORIGIN = Origin("site", "0a1b2c3d")
 

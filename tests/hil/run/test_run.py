@@ -20,9 +20,9 @@ from hil.bench.bench import Bench
 from hil.bench.plan import plan
 from hil.judge.checker import Result, Verdict
 from hil.observe.counters import wait_until
+from hil.observe.folder import Folder
 from hil.observe.history import Event, read
 from hil.programs.process import EndedError
-from hil.programs.site import Folder
 from hil.report.files import read_json
 from hil.run.display import Display
 from hil.run.run import STAGES, Run
@@ -118,7 +118,7 @@ async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
         async def stop(self) -> None:
             said.append(f"{self.name} stopped")
 
-    monkeypatch.setattr("hil.run.run.Device", Device)
+    monkeypatch.setattr("hil.run.run.SimulatedDevice", Device)
     bench = Bench(title="t", readings=20, until="batch")
     result = await Run(bench, plan(bench), Folder(tmp_path), Display("t", STAGES, 20, 0)).go()
     assert said == ["no more setting up", "uno-1 stopped", "uno-2 stopped"]

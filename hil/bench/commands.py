@@ -1,0 +1,51 @@
+"""Commands to the boards, a workload that stands in the plan like faults.
+
+In: a `[commands]` section of a bench. Out: `interval N` to each board at places of its own, each
+with another N, so that the board's EEPROM shows what it has obeyed; events `command` in the
+history.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
+from hil.faults.under_test import SystemUnderTest
+from hil.observe.counters import wait_until
+from hil.observe.history import COMMAND
+
+
+class Commands(Kind):
+    """The workload's commands stand in the plan like faults: each has a place, and must have been
+    sent for a verdict. count: to each board.
+    """
+
+    text: ClassVar[str] = COMMAND
+    part: ClassVar[str] = "board"
+    kind: Literal["command"] = Field(default="command", exclude=True)
+    count: int = Field(default=1, ge=1, le=1000)
+    between: tuple[float, float] = (0.2, 0.9)
+
+    @field_validator("kind")
+    @classmethod
+    def _no_key(cls, _: str) -> str:
+        """There is one kind of commands; nobody names it."""
+        raise PydanticCustomError("extra_forbidden", "there is no such key")
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        for device, total in readings.items():
+            yield from self._on(
+                device, f"{device} commands", f"sampled {device}", total - 2, seed, readings
+            )
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
+        # it has met the gateway, and subscribed before it published
+        await wait_until(lambda: device.journalled > device.waiting)
+        interval = device.next_interval()
+        system.history.add("rig", "command", device=device.name, interval=interval)
+        system.commander.send(device.name, f"interval {interval}")
+        return Evidence(f"interval {interval}", {"interval": interval})

@@ -1,0 +1,36 @@
+"""One planned fault, and the evidence that it happened."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One planned fault. id: `TARGET/KIND-NUMBER`. lane: faults of one lane come one after the
+    other. text: what a person reads. counter, at: its place, a count at a hop. detail: what was
+    drawn for it beside its place.
+    """
+
+    id: str
+    kind: str
+    lane: str
+    text: str
+    counter: str
+    at: int
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        """A device (`uno-1`), or a part of the site (`gateway`)."""
+        return self.id.partition("/")[0]
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How we know that a fault happened. text: for a person; data: what was measured."""
+
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)

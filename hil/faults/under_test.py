@@ -1,0 +1,140 @@
+"""What faults reach: hands and eyes on a run, as protocols. The run fills them (hil/run/system.py).
+
+A fault knows nothing else of devices, programs and the run, so that the arrows go one way.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hil.boards.ledger import Ledger
+from hil.boards.simulator import SimulatedBoard
+from hil.faults.fault import Evidence, Fault
+from hil.faults.landing_place import LandingPlace
+from hil.faults.loop_disk import LoopDisk
+from hil.faults.preload import Machine
+from hil.observe.counters import Counters
+from hil.observe.folder import Folder
+from hil.observe.history import History
+from hil.observe.ingest_progress import IngestProgress
+from hil.observe.landing import LandingHop
+from hil.observe.spool import SpoolHop
+
+
+class ProgramUnderTest(Protocol):
+    """A process: gateway, uplink or ingest."""
+
+    name: str
+    pid: int
+
+    @property
+    def paused(self) -> bool:
+        """Whether the kernel calls it stopped."""
+        ...
+
+    def check(self) -> None:
+        """Raises OncewayError if it ended and no fault ended it."""
+        ...
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    async def kill(self) -> None: ...
+    async def stop(self) -> int: ...
+
+
+class SiteUnderTest(Protocol):
+    """Gateway, uplink, ingest and landing place."""
+
+    folder: Folder
+    disk: LoopDisk | None
+    """Under the gateway's data, if the bench cuts the gateway's power."""
+    hands: asyncio.Lock
+    """Held while a fault takes processes down and up again, or works on the gateway's disk."""
+    landing: LandingPlace
+
+    @property
+    def running(self) -> Mapping[str, ProgramUnderTest]:
+        """By name."""
+        ...
+
+    def machine(self, program: str) -> Machine:
+        """The one that misbehaves under a program."""
+        ...
+
+    async def start_gateway(self) -> None: ...
+    async def start_uplink(self) -> None: ...
+    async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None: ...
+
+
+class DeviceUnderTest(Protocol):
+    """A board at the end of its wire."""
+
+    name: str
+    harmed: Counter[str]
+    """Harms done by its wire, by kind."""
+    opened: int
+    """How often the gateway has opened its port."""
+
+    @property
+    def board(self) -> SimulatedBoard: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def waiting(self) -> int:
+        """Publications that are journalled and not done."""
+        ...
+
+    @property
+    def journalled(self) -> int:
+        """Publications so far."""
+        ...
+
+    def look(self) -> int:
+        """Read what is new in the ledger. Returns the number of readings so far."""
+        ...
+
+    def next_interval(self) -> int:
+        """Of the next command: each tells another one."""
+        ...
+
+    async def reset(self, fault: str) -> Evidence | None: ...
+    async def switched_off(self, seconds: float) -> Evidence | None: ...
+    async def swap(self, fault: str, within: float) -> None: ...
+    async def strike(
+        self, fault: str, orders: Sequence[dict[str, Any]], within: float
+    ) -> list[dict[str, Any]]: ...
+
+
+class Commander(Protocol):
+    """Sends commands to the boards through the gateway."""
+
+    def send(self, device: str, text: str) -> None: ...
+
+
+class SystemUnderTest(Protocol):
+    """The whole run, as a fault sees it."""
+
+    @property
+    def counters(self) -> Counters: ...
+    @property
+    def history(self) -> History: ...
+    @property
+    def site(self) -> SiteUnderTest: ...
+    @property
+    def spool(self) -> SpoolHop: ...
+    @property
+    def landing(self) -> LandingHop: ...
+    @property
+    def progress(self) -> IngestProgress: ...
+    @property
+    def commander(self) -> Commander: ...
+
+    def say(self, text: str) -> None:
+        """For the person who watches."""
+        ...
+
+    def device(self, fault: Fault) -> DeviceUnderTest:
+        """The device that a fault of a board or a line is for."""
+        ...

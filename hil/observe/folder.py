@@ -1,0 +1,94 @@
+"""Where everything of a run lies. In: the folder of a run. Out: the paths in it."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where everything of a run is. mount: the uplink's way to the landing place, a symbolic link
+    that an outage replaces by a file.
+    """
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "gateway.toml"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "gateway"
+
+    @property
+    def database(self) -> Path:
+        return self.data / "gateway.db"
+
+    @property
+    def registry(self) -> Path:
+        return self.data / "registry.db"
+
+    @property
+    def mount(self) -> Path:
+        return self.root / "mount"
+
+    @property
+    def landing(self) -> Path:
+        return self.root / "landing"
+
+    @property
+    def table(self) -> Path:
+        return self.root / "table" / "publications"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.table.with_name("publications_quarantine")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "table" / "checkpoint"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def ports(self) -> Path:
+        return self.root / "ports"
+
+    def port(self, device: str) -> Path:
+        """Where the gateway finds the device."""
+        return self.ports / device
+
+    def board(self, device: str) -> Path:
+        """Memories and sockets of a simulated board."""
+        return self.root / "boards" / device
+
+
+def fresh(root: Path) -> Folder:
+    """An empty folder; what an earlier run left there is removed, and nothing else. Raises
+    OncewayError.
+    """
+    root = root.absolute()
+    try:
+        if root.exists() and any(root.iterdir()):
+            if not any((root / left).is_file() for left in ("history.jsonl", "report.json")):
+                raise OncewayError(
+                    "this folder holds something else than an earlier run",
+                    str(root),
+                    "Name another one with --dir",
+                )
+            shutil.rmtree(root)
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OncewayError(
+            f"cannot make the folder of the run ({error.strerror})", str(root)
+        ) from error
+    return Folder(root)

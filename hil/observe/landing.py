@@ -1,0 +1,64 @@
+"""Looking at the landing place, read only.
+
+In: its folder. Out: publications of the batches landed since the last look, as events of the
+history.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hil.observe.history import History
+from hil.observe.sighting import KEY, sighting
+
+
+class LandingHop:
+    """Batches that a manifest has published at the landing place. One that is not what its manifest
+    says holds no publication.
+    """
+
+    def __init__(self, folder: Path, history: History) -> None:
+        self._folder = folder
+        self._history = history
+        self._seen: set[Path] = set()
+        self.newest: dict[str, int] = {}
+        """The last batch of each feed (`GATEWAY/EPOCH`)."""
+        self._keys: dict[tuple[str, int], list[list[Any]]] = {}  # of each batch of each feed
+
+    def look(self) -> None:
+        for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen):
+            origin = "/".join(manifest.parts[-3:-1])
+            number = int(manifest.stem)
+            for row in _whole_rows(manifest):
+                key = [row[name] for name in KEY]
+                self._keys.setdefault((origin, number), []).append(key)
+                self._history.add(
+                    "batch",
+                    "publication",
+                    **sighting(key, origin, row["spool_id"], row["payload"]),
+                    batch=number,
+                )
+            self.newest[origin] = max(number, self.newest.get(origin, 0))
+            self._seen.add(manifest)
+
+    def look_what_waits(self, taken: Mapping[str, int]) -> None:
+        """Enter what the ingest has not taken yet. taken: the last batch that it has, by feed."""
+        for (origin, number), keys in self._keys.items():
+            if number > taken.get(origin, 0):
+                for key in keys:
+                    self._history.add("batch", "waiting", **dict(zip(KEY, key, strict=True)))
+
+
+def _whole_rows(manifest: Path) -> list[dict[str, Any]]:
+    """Of a batch whose hash is that of its manifest; of a damaged one none."""
+    data = manifest.with_suffix(".parquet").read_bytes()
+    if hashlib.sha256(data).hexdigest() != json.loads(manifest.read_bytes())["sha256"]:
+        return []
+    return list(
+        pq.read_table(pa.BufferReader(data), columns=[*KEY, "spool_id", "payload"]).to_pylist()
+    )

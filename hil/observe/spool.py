@@ -1,0 +1,66 @@
+"""Looking at the gateway's spool, read only.
+
+In: the gateway's database. Out: publications committed since the last look, as events of the
+history, and counts.
+"""
+
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from hil.observe.history import History
+from hil.observe.sighting import KEY, sighting
+
+LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
+
+
+class SpoolHop:
+    """Rows of the table `spool` in the gateway's database, and how many were ever committed and
+    landed.
+    """
+
+    def __init__(self, database: Path, history: History) -> None:
+        self._uri = f"{database.absolute().as_uri()}?mode=ro"
+        self._history = history
+        self._last = 0
+        self.committed = 0
+        self.landed = 0
+
+    def look(self) -> None:
+        """A database that is not there yet or that recovers just now is looked at next time."""
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database,
+        ):
+            meta = dict(database.execute("SELECT key, value FROM meta"))
+            origin = f"{meta['gateway']}/{meta['epoch']}"
+            query = (
+                "SELECT id, device, incarnation, sequence, payload FROM spool WHERE id > ? ORDER"
+                " BY id"
+            )
+            for position, *key, payload in database.execute(query, (self._last,)):
+                self._history.add(
+                    "spool", "publication", **sighting(key, origin, position, payload)
+                )
+                self._last = position
+            self.committed = max(
+                self.committed,
+                self._last,
+                *_first(database, "SELECT seq FROM sqlite_sequence WHERE name = 'spool'"),
+            )
+            [self.landed] = _first(
+                database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
+            )
+
+    def look_what_waits(self) -> None:
+        """Enter what is in the spool still: the gateway owes it to the landing place."""
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database,
+        ):
+            for key in database.execute("SELECT device, incarnation, sequence FROM spool"):
+                self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
+
+
+def _first(database: sqlite3.Connection, query: str) -> list[int]:
+    return list(database.execute(query).fetchone() or [0])
