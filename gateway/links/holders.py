@@ -4,13 +4,15 @@ import os
 import stat
 from pathlib import Path
 
+from gateway.links.tty import PTY_SLAVES
+
 
 def holders(port: str) -> list[str]:
     """Processes that have this port open, as `name (pid N)`. Those of other users are seen by root
     only.
     """
     try:
-        device = os.stat(port).st_rdev
+        status = os.stat(port)
     except OSError:
         return []
     found = []
@@ -18,16 +20,22 @@ def holders(port: str) -> list[str]:
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
         try:
-            if any(_is_device(fd, device) for fd in (process / "fd").iterdir()):
+            if any(_is_open(fd, status) for fd in (process / "fd").iterdir()):
                 found.append(f"{(process / 'comm').read_text().strip()} (pid {process.name})")
         except OSError:
             continue  # gone meanwhile, or not ours to look at
     return found
 
 
-def _is_device(fd: Path, device: int) -> bool:
+def _is_open(fd: Path, port: os.stat_result) -> bool:
+    """Whether a descriptor is of this port. A number such as 136:0 stands for one terminal on the
+    whole machine only where it is real: each container numbers pseudo terminals from 0 (devpts),
+    so there the file system and the inode have to be the same, too.
+    """
     try:
         status = fd.stat()
     except OSError:
         return False
-    return stat.S_ISCHR(status.st_mode) and status.st_rdev == device
+    if not stat.S_ISCHR(status.st_mode) or status.st_rdev != port.st_rdev:
+        return False
+    return os.major(port.st_rdev) not in PTY_SLAVES or os.path.samestat(status, port)

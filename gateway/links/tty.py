@@ -17,7 +17,7 @@ import serial
 
 from gateway.errors import OncewayError
 
-_PTY_SLAVES = range(136, 144)
+PTY_SLAVES = range(136, 144)
 """Major device numbers of Unix98 pseudo terminals (Documentation/admin-guide/devices.txt of Linux).
 """
 
@@ -59,7 +59,7 @@ class Tty:
         # With VMIN 0 "nothing yet" and "unplugged" both read as no bytes.
         attributes[_CC][termios.VMIN] = 1
         termios.tcsetattr(self.fd, termios.TCSANOW, attributes)
-        if os.major(os.fstat(self.fd).st_rdev) not in _PTY_SLAVES:
+        if os.major(os.fstat(self.fd).st_rdev) not in PTY_SLAVES:
             # Keeps out programs that do not look at locks. On a pseudo terminal it would outlive
             # this process and lock out the next one.
             fcntl.ioctl(self.fd, termios.TIOCEXCL)

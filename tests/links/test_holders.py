@@ -1,0 +1,72 @@
+"""Who has a port open: programs that have this very port, and no other one of the same number."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gateway.links.holders import holders
+
+_HOLD = """
+import fcntl, os, subprocess, sys
+number, unlock = int(sys.argv[1]), 0x40045431  # TIOCSPTLCK (ioctl_tty(2))
+options = "newinstance,ptmxmode=0666"
+subprocess.run(["mount", "-t", "devpts", "-o", options, "devpts", "/mnt"], check=True)
+for _ in range(number + 1):
+    master = os.open("/mnt/ptmx", os.O_RDWR | os.O_NOCTTY)
+    fcntl.ioctl(master, unlock, bytes(4))
+held = os.open(f"/mnt/{number}", os.O_RDWR | os.O_NOCTTY)
+print(os.fstat(held).st_rdev, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def _container_that_holds(number: int) -> Iterator[int]:
+    """A process with pseudo terminals of its own, as a container has, that holds the one with this
+    number; the device number that it sees.
+    """
+    command = ["unshare", "--mount", sys.executable, "-c", _HOLD, str(number)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.communicate(timeout=20)
+
+
+def test_who_has_a_port_open_is_named() -> None:
+    master, slave = pty.openpty()
+    try:
+        path = os.ttyname(slave)
+        code = "import sys; sys.stdout.write('x'); sys.stdout.flush(); sys.stdin.read()"
+        with subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[slave],
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.read(1)
+            assert [name for name in holders(path) if f"(pid {process.pid})" in name]
+            process.communicate(timeout=20)
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+def test_a_containers_terminal_of_the_same_number_is_another_one() -> None:
+    master, slave = pty.openpty()
+    try:
+        number = os.fstat(slave).st_rdev
+        with _container_that_holds(os.minor(number)) as seen:
+            assert seen == number
+            assert holders(os.ttyname(slave)) == []
+    finally:
+        os.close(master)
+        os.close(slave)
