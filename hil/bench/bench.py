@@ -225,14 +225,20 @@ class Bench(BaseModel):
             for kind in self.fault
         ]
         changed = self.model_copy(update={"fault": faults})
-        changed.check_trace()
+        changed.check_files()
         return changed
 
-    def check_trace(self) -> None:
-        """Raises OncewayError if a recorded link to replay cannot be read."""
+    def check_files(self) -> None:
+        """Raises OncewayError if a recorded link or the firmware that it names cannot be read."""
         for kind in self.fault:
             if isinstance(kind, LineTrace):
                 recording.load(kind.trace)
+        if self.firmware and not Path(self.firmware).is_file():
+            raise OncewayError(
+                "there is no such firmware file",
+                self.firmware,
+                f"A path that does not begin with / is looked up in {Path.cwd()}",
+            )
 
 
 def shipped() -> dict[str, Traversable]:
@@ -267,5 +273,5 @@ def load(name: str, **changes: object) -> Bench:
             name,
             "Kinds of faults and their keys are in hil/README.md",
         ) from error
-    bench.check_trace()
+    bench.check_files()
     return bench

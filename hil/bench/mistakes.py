@@ -17,6 +17,15 @@ Location = tuple[int | str, ...]
 KINDS: dict[str, type[BaseModel]] = {
     get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])
 }
+TABLES = {
+    "board": "[[board]]",
+    "client": "[[client]]",
+    "commands": "[commands]",
+    "config": "[config]",
+    "fault": "[[fault]]",
+    "limits": "[limits]",
+}
+"""Keys of a bench that are tables, as a person writes them. A list has double brackets."""
 TABLE = re.compile(r"\s*\[+\s*([\w-]+)\s*\]+")
 KEY = re.compile(r"\s*([\w-]+)\s*=")
 
@@ -24,8 +33,14 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
 ) -> str:
-    """elsewhere: keys whose values do not come from this text."""
-    return "; ".join(_sentence(dict(problem), model, text, elsewhere) for problem in error.errors())
+    """One mistake in its sentence, several one a line. elsewhere: keys whose values do not come
+    from this text.
+    """
+    problems = sorted(map(dict, error.errors()), key=lambda one: line_of(text, one["loc"]) or 0)
+    found = [_sentence(problem, model, text, elsewhere) for problem in problems]
+    if len(found) == 1:
+        return found[0]
+    return "\n".join([f"the bench has {len(found)} mistakes:", *(f"    {one}" for one in found)])
 
 
 def _sentence(
@@ -64,6 +79,9 @@ def _reason(problem: dict[str, Any], key: str, known: Collection[str]) -> str:
         case "union_tag_invalid":
             kind = problem["ctx"]["tag"]
             return f"there is no kind {kind!r}{_meant(kind, known) or '; ' + _all(known)}"
+        case "list_type" | "model_type" if key in TABLES:
+            brackets = TABLES[key]
+            return f"{key} is a table of its own: write a line {brackets}, and its keys below it"
     reason = problem["msg"].removeprefix("Value error, ")
     return (
         f"{key} = {problem['input']!r}: {reason[:1].lower()}{reason[1:]}"
@@ -106,7 +124,7 @@ def line_of(text: str, loc: Location) -> int | None:
         if begins := TABLE.match(content):
             table = begins[1]
             seen[table] = seen.get(table, -1) + 1
-            if (table, seen[table]) == (wanted, number):
+            if (table, seen[table]) == (wanted, number) or (not wanted and table == key):
                 head = line
         elif (
             table == wanted

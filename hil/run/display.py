@@ -70,7 +70,7 @@ class Display:
     def fault(self, text: str) -> None:
         """A planned fault happened."""
         self._happened += 1
-        self.say(f"  ✗ {text}", "red")
+        self.say(f"  ⚡ {text}", "yellow")
 
     def say(self, text: str, style: str = "") -> None:
         line = Text(f"{self._elapsed()}  ", "dim").append(text, style)

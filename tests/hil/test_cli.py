@@ -124,7 +124,7 @@ def test_plain_lines_without_a_terminal() -> None:
         display.fault("gateway/kill-1 (kill -9 of the gateway): process 7 killed")
     assert [re.sub(r"^\d\d:\d\d  ", "", line) for line in out.getvalue().splitlines()] == [
         "build",
-        "  ✗ gateway/kill-1 (kill -9 of the gateway): process 7 killed",
+        "  ⚡ gateway/kill-1 (kill -9 of the gateway): process 7 killed",
     ]
 
 

@@ -151,7 +151,20 @@ def test_all_shipped_benches_load() -> None:
             "board-switched-off needs a power switch, and real-2 has none",
         ),
         ('title = "t"\nreadings = 4', "2 boards need at least 8 readings to break, not 4"),
-        ('title = "t"\nfault = "noise"', "line 2: fault = 'noise': input should be a valid list"),
+        (
+            'title = "t"\nfault = "noise"',
+            "line 2: fault is a table of its own: write a line [[fault]], and its keys below it",
+        ),
+        (
+            'title = "t"\n[fault]\nkind = "gateway-kill"',
+            "line 2: fault is a table of its own: write a line [[fault]], and its keys below it",
+        ),
+        ('title = "t"\nlimits = 3', "line 2: limits is a table of its own: write a line [limits]"),
+        (
+            'title = "t"\nseeed = 2\nreadings = "many"',
+            "the bench has 2 mistakes:\n    line 2: there is no key 'seeed' (was 'seed' meant?)\n"
+            "    line 3: readings = 'many': ",
+        ),
         (
             'title = "t"\n[limits]\ndelay = 3',
             "line 3: [limits]: there is no key 'delay' (was 'delay_p99_s' meant?)",
@@ -333,3 +346,10 @@ def test_a_bench_has_its_own_settings_of_gateway_and_uplink(tmp_path: Path) -> N
         str(folder.port("uno-2")),
     ]
     assert made.spool.topics == ["sensors/#"]
+
+
+def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text('title = "t"\nfirmware = "none.hex"')
+    with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
+        load(str(path))
