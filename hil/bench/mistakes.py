@@ -36,8 +36,8 @@ def explain(
     """One mistake in its sentence, several one a line. elsewhere: keys whose values do not come
     from this text.
     """
-    problems = sorted(map(dict, error.errors()), key=lambda one: line_of(text, one["loc"]) or 0)
-    found = [_sentence(problem, model, text, elsewhere) for problem in problems]
+    problems = sorted(error.errors(), key=lambda one: line_of(text, one["loc"]) or 0)
+    found = [_sentence(dict(problem), model, text, elsewhere) for problem in problems]
     if len(found) == 1:
         return found[0]
     return "\n".join([f"the bench has {len(found)} mistakes:", *(f"    {one}" for one in found)])
