@@ -11,7 +11,7 @@ import typer
 
 from gateway.errors import OncewayError
 from gateway.ingest.command import Command, build
-from gateway.ingest.interval import seconds
+from gateway.ingest.durations import seconds
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
 
@@ -79,7 +79,7 @@ def _ingest(
         damaged,
     ]
     options += ["--available-now"] if available_now else ["--every", every]
-    return build("onceway_ingest.py", options, master, memory, conf)
+    return build("jobs/stream.py", options, master, memory, conf)
 
 
 @app.command()
@@ -149,7 +149,7 @@ def release(
     _check_landing(landing)
     _execute(
         build(
-            "onceway_upkeep.py",
+            "jobs/upkeep.py",
             ["--table", table, "release", "--landing", landing],
             master,
             memory,
@@ -170,7 +170,7 @@ def compact(
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
-    _execute(build("onceway_upkeep.py", ["--table", table, "compact"], master, memory, conf))
+    _execute(build("jobs/upkeep.py", ["--table", table, "compact"], master, memory, conf))
 
 
 @app.command()
@@ -191,7 +191,7 @@ def expire(
     _check_time(older_than, "--older-than")
     _execute(
         build(
-            "onceway_upkeep.py",
+            "jobs/upkeep.py",
             ["--table", table, "expire", "--older-than", older_than],
             master,
             memory,
@@ -216,8 +216,8 @@ def report_command(
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
     try:
-        from gateway.ingest import landing as place
-        from gateway.ingest import report
+        from gateway.ingest.landing import place as place
+        from gateway.ingest.report import report
     except ModuleNotFoundError as error:
         hint = "pip install 'onceway[ingest,where]'"
         raise OncewayError(

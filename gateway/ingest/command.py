@@ -55,7 +55,7 @@ def build(
     memory: str = "2g",
     conf: list[str] | None = None,
 ) -> Command:
-    """The command that runs `script` (a file beside this one). conf: KEY=VALUE settings for Spark,
+    """The command that runs `script` (a path from this folder). conf: KEY=VALUE settings for Spark,
     which win over the ingest's own.
 
     Raises OncewayError when Spark is not installed beside this Python.

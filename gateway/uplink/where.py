@@ -144,7 +144,7 @@ def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) ->
 
 def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
     try:
-        from gateway.uplink.table import arrivals
+        from gateway.delta_reader import arrivals
     except ModuleNotFoundError as error:
         raise OncewayError(
             f"--table needs the Python package {error.name}, which is not installed",

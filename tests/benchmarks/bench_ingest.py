@@ -23,8 +23,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gateway.ingest import command
-from gateway.ingest.feeds import Feeds
-from gateway.ingest.landing import Landing
+from gateway.ingest.landing.offsets import Feeds
+from gateway.ingest.landing.place import Landing
 from gateway.uplink.batch import Manifest, Origin, encode, file_stem, sha256
 from tests.benchmarks.history import Device, make
 from tests.benchmarks.report import Figure, report
@@ -99,10 +99,10 @@ class Place:
 
     def run(self, rows: int = 500_000) -> list[float]:
         """One pass; seconds of each micro-batch that had rows."""
-        from gateway.ingest import onceway_ingest
+        from gateway.ingest.jobs import stream
 
-        query, sink = onceway_ingest.start(
-            self.spark, onceway_ingest.parse_arguments([*self.options, "--rows", str(rows)])
+        query, sink = stream.start(
+            self.spark, stream.parse_arguments([*self.options, "--rows", str(rows)])
         )
         found = finished(query)
         sink.save()
@@ -219,7 +219,7 @@ def finding(folder: Path) -> list[Figure]:
 
 def inside(folder: Path, parts: list[str], history: int) -> None:
     """What runs under spark-submit."""
-    from gateway.ingest.session import open_session
+    from gateway.ingest.jobs.session import open_session
 
     spark = open_session()
     warm = Place(spark, folder / "warm")
@@ -254,7 +254,7 @@ def restart(folder: Path) -> bool:
         log = place.table / "_delta_log"
         before = max(log.glob("*[0-9].json"))
         begun = time.time()
-        line = command.build("onceway_ingest.py", place.options)
+        line = command.build("jobs/stream.py", place.options)
         subprocess.run(
             line.arguments,
             env={**os.environ, **line.environment},

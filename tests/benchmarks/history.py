@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.ingest import snapshot
-from gateway.ingest.commits import CommitLog
-from gateway.ingest.datafile import add_action
-from gateway.ingest.microbatch import Addition
-from gateway.ingest.ranges import Ranges, SeenRanges
-from gateway.ingest.readings import READINGS
-from gateway.ingest.storage import open_folder
-from gateway.ingest.tables import PUBLICATIONS, Layout, Place, Table, beside
-from gateway.ingest.transaction import DeltaWriter
+from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.delta.commits import CommitLog
+from gateway.ingest.delta.storage import open_folder
+from gateway.ingest.delta.tables import Layout, Place, Table, beside
+from gateway.ingest.delta.transaction import Addition, DeltaWriter
+from gateway.ingest.sink.data_files import add_action
+from gateway.ingest.sink.publications import PUBLICATIONS
+from gateway.ingest.sink.readings import READINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

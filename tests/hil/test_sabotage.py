@@ -36,7 +36,7 @@ along.
 """
 
 NO_DEDUPLICATION: Sabotage = (
-    "gateway/ingest/dedup.py",
+    "gateway/ingest/dedup/claim.py",
     "in earlier.overlaps(ranges):\n",
     "in ():\n",
 )

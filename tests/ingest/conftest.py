@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     pytest.importorskip("pyspark")
     from gateway.ingest import command
-    from gateway.ingest.session import open_session
+    from gateway.ingest.jobs.session import open_session
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
     # A test is over before the second compiler, or code made for a query, pays off.

@@ -13,8 +13,8 @@ import sys
 from operator import attrgetter
 from typing import Any
 
-from gateway.ingest import onceway_ingest
-from gateway.ingest.script import run_script
+from gateway.ingest.jobs import stream
+from gateway.ingest.jobs.script import run_script
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
         return result
 
     setattr(holder, name, dying)
-    run_script(lambda: onceway_ingest.run(onceway_ingest.parse_arguments(arguments)))
+    run_script(lambda: stream.run(stream.parse_arguments(arguments)))
 
 
 main()

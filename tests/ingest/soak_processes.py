@@ -25,21 +25,29 @@ HERE = Path(__file__).parent
 INGEST = "gateway.ingest"
 
 STEPS = [
-    ("after", f"{INGEST}.microbatch:MicroBatch.__init__", 1),  # read
-    ("after", f"{INGEST}.quarantine:Quarantine.add", 2),
-    ("after", f"{INGEST}.transaction:DeltaWriter.append", 1),  # publications
-    ("before", f"{INGEST}.transaction:DeltaWriter.append", 4),  # readings of the next micro-batch
-    ("after", f"{INGEST}.transaction:DeltaWriter.append", 4),
-    ("before", f"{INGEST}.microbatch:MicroBatch.discard", 3),  # files of rows seen before
-    ("after", f"{INGEST}.counters:Counters.save", 2),
+    ("after", f"{INGEST}.sink.microbatch:MicroBatch.__init__", 1),  # read
+    ("after", f"{INGEST}.sink.quarantine:Quarantine.add", 2),
+    ("after", f"{INGEST}.delta.transaction:DeltaWriter.append", 1),  # publications
+    (
+        "before",
+        f"{INGEST}.delta.transaction:DeltaWriter.append",
+        4,
+    ),  # readings of the next micro-batch
+    ("after", f"{INGEST}.delta.transaction:DeltaWriter.append", 4),
+    ("before", f"{INGEST}.sink.microbatch:MicroBatch.discard", 3),  # files of rows seen before
+    ("after", f"{INGEST}.report.counters:Counters.save", 2),
     (
         "after",
-        f"{INGEST}.sink:Sink.__call__",
+        f"{INGEST}.sink.foreach_batch:Sink.__call__",
         2,
     ),  # before Spark notes in its checkpoint that the micro-batch is done
-    ("before", f"{INGEST}.sink:Sink.__call__", 2),  # after it has noted that of the first
-    ("before", f"{INGEST}.snapshot:save", 1),  # state
-    ("after", f"{INGEST}.snapshot:save", 1),
+    (
+        "before",
+        f"{INGEST}.sink.foreach_batch:Sink.__call__",
+        2,
+    ),  # after it has noted that of the first
+    ("before", f"{INGEST}.dedup.snapshot:save", 1),  # state
+    ("after", f"{INGEST}.dedup.snapshot:save", 1),
 ]
 
 
@@ -74,7 +82,7 @@ class Site:
             "--checkpoint",
             str(self.folder / checkpoint),
         ]
-        script = str(HERE / "die.py") if dying else "onceway_ingest.py"
+        script = str(HERE / "die.py") if dying else "jobs/stream.py"
         line = command.build(
             script,
             [*dying, *options, "--available-now", "--rows", "24"],

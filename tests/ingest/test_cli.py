@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from gateway.ingest.cli import app
-from gateway.ingest.interval import seconds
+from gateway.ingest.durations import seconds
 
 
 def _run(landing: Path, *more: str) -> OncewayError:
@@ -52,8 +52,8 @@ def test_what_is_no_time(text: str) -> None:
 
 def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
     pytest.importorskip("pyspark")
-    from gateway.ingest.counters import Counters
-    from gateway.ingest.onceway_ingest import so_far
+    from gateway.ingest.jobs.stream import so_far
+    from gateway.ingest.report.counters import Counters
 
     counters = Counters("id")
     for feed, number in (("roof/0a1b2c3d", 7), ("roof/ffffffff", 2), ("cellar/0a1b2c3d", 3)):

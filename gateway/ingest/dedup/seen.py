@@ -1,0 +1,124 @@
+"""The cache of the commit log: which sequences the table holds, as of which version.
+
+In: the table `publications` and its log. Out: `Seen`, brought up to the head of the log whenever it
+is asked.
+"""
+
+import logging
+import time
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
+from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
+from gateway.ingest.delta.storage import Folder
+from gateway.ingest.delta.tables import Table, first_line, is_file_gone
+from gateway.ingest.delta.transaction import DeltaWriter
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Seen:
+    """ranges: what the table holds at version `covers`.
+
+    Sequences of rows that were deleted for their age (`jobs/expire.py`) stay in it; those that a
+    user deleted, as long as the log or a snapshot tells of them.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        table_id: str,
+        writer: DeltaWriter,
+        commits: CommitLog,
+        snapshots: Folder,
+    ) -> None:
+        self._table = table
+        self._table_id = table_id
+        self._writer = writer
+        self._commits = commits
+        self._snapshots = snapshots
+        self.ranges = SeenRanges()
+        self.covers = -1
+
+    def load(self) -> None:
+        """Start from the newest snapshot, or without one from the table itself."""
+        found = snapshot.load(self._snapshots, self._table_id)
+        if found is None:
+            self._rebuild()
+        else:
+            self.ranges, self.covers = found.ranges, found.covers
+        self.catch_up()
+
+    def save(self) -> None:
+        snapshot.save(self._snapshots, snapshot.Snapshot(self.ranges, self.covers, self._table_id))
+
+    def catch_up(self) -> None:
+        """Fold in what others committed since."""
+        try:
+            commits = list(self._commits.after(self.covers))
+            if any(commit.operation in REWRITING for commit in commits):
+                self._rebuild()
+            elif any(commit.changes_data for commit in commits):
+                collect_ranges(self._table.inserted(self.covers, commits[-1].version), self.ranges)
+        except (HistoryGone, PySparkException, Py4JJavaError) as error:
+            if isinstance(error, Py4JJavaError) and not is_file_gone(error):
+                raise
+            log.warning(
+                "cannot read the changes since version %d (%s): reading the keys of the whole"
+                " table",
+                self.covers,
+                first_line(error),
+            )
+            self._rebuild()
+        else:
+            self.covers = max([self.covers, *(commit.version for commit in commits)])
+
+    def landed(self, added: SeenRanges, version: int) -> None:
+        """Our append of `added` is in the table, as version `version`, and nothing else has changed
+        since `covers`.
+        """
+        self.ranges.add(added.as_ranges())
+        self.covers = version
+
+    def _rebuild(self) -> None:
+        started = time.monotonic()
+        self.ranges, self.covers = (
+            snapshot.gone(self._snapshots, self._table_id),
+            self._writer.version(),
+        )
+        if not self._ever_written():
+            return
+        collect_ranges(self._table.read(versionAsOf=self.covers), self.ranges)
+        log.info(
+            "read the keys of %d devices from version %d in %.1f s",
+            self.ranges.devices,
+            self.covers,
+            time.monotonic() - started,
+        )
+
+    def _ever_written(self) -> bool:
+        try:
+            return any(commit.changes_data for commit in self._commits.after(-1))
+        except HistoryGone:
+            return True
+
+
+def collect_ranges(rows: DataFrame, into: SeenRanges) -> None:
+    """Add the keys of `rows` to `into`, as ranges that Spark makes of them."""
+    order = Window.partitionBy("device", "incarnation").orderBy("sequence")
+    numbered = rows.select(
+        "device",
+        "incarnation",
+        "sequence",
+        (F.col("sequence") - F.dense_rank().over(order)).alias("run"),
+    )
+    ranges = numbered.groupBy("device", "incarnation", "run").agg(
+        F.min("sequence").alias("first"), F.max("sequence").alias("last")
+    )
+    into.add(Ranges.of(ranges.select(*RANGES.names).toArrow()))

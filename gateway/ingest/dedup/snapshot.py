@@ -1,0 +1,117 @@
+"""A saved copy of the seen ranges, so that a start need not read the keys of the whole table; and
+the keys of rows that were deleted for their age.
+
+In: ranges and the table version that they cover. Out: Parquet files in the table's folder
+`_onceway`, named by that version: `seen-…` and `gone-…`. The first is a cache: losing it, or
+failing to write it, costs time at the next start and nothing else. The second is the only record of
+what it holds.
+"""
+
+import logging
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+
+from gateway.errors import OncewayError
+from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.delta.storage import Folder, Readable
+
+FOLDER = "_onceway"
+KEPT = 2
+
+log = logging.getLogger("onceway.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """covers: table version; table: the table's id, as a folder may get another table."""
+
+    ranges: SeenRanges
+    covers: int
+    table: str
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    labels = {"covers": str(snapshot.covers), "table": snapshot.table}
+    table = snapshot.ranges.as_ranges().table().replace_schema_metadata(labels)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def decode(data: bytes) -> Snapshot:
+    """Raises ValueError or KeyError (pyarrow's errors are among them) when it is not a whole
+    snapshot.
+    """
+    table = pq.read_table(pa.BufferReader(data))
+    labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    ranges = SeenRanges()
+    ranges.add(Ranges.of(table))
+    return Snapshot(ranges, int(labels["covers"]), labels["table"])
+
+
+def save(folder: Folder, snapshot: Snapshot) -> None:
+    """Best effort: a snapshot that fails must not stop the stream."""
+    try:
+        folder.write(f"seen-{snapshot.covers:020d}.parquet", encode(snapshot))
+        for old in _names(folder)[:-KEPT]:
+            folder.delete(old)
+    except (Py4JError, OSError) as error:
+        log.warning(
+            "the snapshot of seen ranges was not saved in %s: %s",
+            folder,
+            str(error).splitlines()[0],
+        )
+
+
+def load(folder: Readable, table: str) -> Snapshot | None:
+    """The newest whole snapshot of this table."""
+    for name in reversed(_names(folder)):
+        try:
+            found = decode(folder.read(name) or b"")
+        except (Py4JError, ValueError, KeyError, OSError) as error:
+            log.warning(
+                "the snapshot %s/%s is not used: %s", folder, name, str(error).splitlines()[0]
+            )
+            continue
+        if found.table == table:
+            return found
+    return None
+
+
+def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
+    """Add `ranges` to the keys of deleted rows. Raises what the file system raises: then the rows
+    must stay.
+    """
+    before = _names(folder, "gone-")
+    merged = gone(folder, table)
+    merged.add(ranges.as_ranges())
+    name = f"gone-{covers:020d}.parquet"
+    folder.write(name, encode(Snapshot(merged, covers, table)))
+    for old in before:
+        if old != name:
+            folder.delete(old)
+
+
+def gone(folder: Readable, table: str) -> SeenRanges:
+    """The keys of deleted rows of this table. Raises OncewayError when their file is damaged."""
+    ranges = SeenRanges()
+    for name in _names(folder, "gone-"):
+        try:
+            found = decode(folder.read(name) or b"")
+        except (Py4JError, ValueError, KeyError, OSError) as error:
+            hint = (
+                "Bring it back from a backup. Without it, rows that were deleted can come in again."
+            )
+            raise OncewayError(
+                "the keys of deleted rows cannot be read", f"{folder}/{name}", hint
+            ) from error
+        if found.table == table:
+            ranges.add(found.ranges.as_ranges())
+    return ranges
+
+
+def _names(folder: Readable, start: str = "seen-") -> list[str]:
+    return [name for name in folder.names() if name.startswith(start)]

@@ -1,0 +1,142 @@
+"""The commit log of a Delta table, read as the Delta protocol lays it down: one JSON file per
+version, one action per line.
+
+In: a table's location. Out: the commits after a version. `DESCRIBE HISTORY` says the same and costs
+a Spark job each time.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta.storage import Readable
+
+APPLICATION = "onceway"
+"""The key of what is ours in a commit's user metadata."""
+
+REWRITING = frozenset(
+    {
+        "RESTORE",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CLONE",
+    }
+)
+"""Operations after which the table is another one: rows that were in it may be wanted again."""
+
+ACTIONS = "actions"
+"""The key in our note that says how many actions follow the commit info."""
+
+_METRICS = {
+    "add": ("numAddedFiles", "numTargetFilesAdded"),
+    "remove": ("numRemovedFiles", "numTargetFilesRemoved"),
+    "cdc": ("numAddedChangeFiles", "numTargetChangeFilesAdded"),
+}
+"""Where Delta's commands say, in the commit info, how many actions of a kind there are. `numFiles`
+of a `WRITE` may be more.
+"""
+
+
+class HistoryGone(OncewayError):
+    """The log does not reach back to the version that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One version of the table.
+
+    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {}
+    when the commit is not ours. progress: versions by application id that the commit stores (`txn`
+    actions). changes_data: whether rows came or went.
+    """
+
+    version: int
+    operation: str
+    note: dict[str, Any]
+    progress: dict[str, int]
+    changes_data: bool
+
+
+class CommitLog:
+    def __init__(self, folder: Readable) -> None:
+        """folder: the table's `_delta_log`."""
+        self._folder = folder
+
+    def read(self, version: int) -> Commit | None:
+        """One commit; None when it is not there or no longer."""
+        text = self._folder.read(f"{version:020d}.json")
+        return None if text is None else parse(text, version)
+
+    def after(self, version: int) -> Iterator[Commit]:
+        """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned
+        beyond `version`.
+        """
+        number = version + 1
+        while (commit := self.read(number)) is not None:
+            yield commit
+            number += 1
+        if (
+            number == version + 1
+            and (checkpoint := self._folder.read("_last_checkpoint"))
+            and json.loads(checkpoint)["version"] > version
+        ):
+            raise HistoryGone(f"version {number} is no longer in the log", str(self._folder))
+
+
+def parse(text: bytes, version: int) -> Commit:
+    """The lines of a commit file → what matters here."""
+    operation, changes_data = "", False
+    note: dict[str, Any] = {}
+    progress: dict[str, int] = {}
+    for line in text.splitlines():
+        if line.startswith((b'{"add"', b'{"remove"', b'{"cdc"')):
+            changes_data = (
+                changes_data or b'"dataChange":true' in line or line.startswith(b'{"cdc"')
+            )
+            continue
+        action = json.loads(line)
+        if info := action.get("commitInfo"):
+            operation = info.get("operation", "")
+            note = _our_note(info.get("userMetadata"))
+        elif txn := action.get("txn"):
+            progress[txn["appId"]] = txn["version"]
+    return Commit(version, operation, note, progress, changes_data)
+
+
+def _our_note(text: str | None) -> dict[str, Any]:
+    try:
+        note = json.loads(text or "{}")
+        found = note.get(APPLICATION, {})
+    except (ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_whole(text: bytes, version: int) -> bool:
+    """Whether a commit was written to its end. The commit info comes first and says how much
+    follows: ours in its note, those of Delta's commands in their metrics. One that says nothing
+    (`VACUUM`, `SET TBLPROPERTIES`, other programs) is whole when each of its lines is.
+    """
+    try:
+        actions = [json.loads(line) for line in text.splitlines()]
+        kinds = Counter(kind for action in actions for kind in action)
+        info = actions[0].get("commitInfo", {})
+    except (ValueError, AttributeError, TypeError, IndexError):
+        return False
+    if version == 0 and not {"metaData", "protocol"} <= kinds.keys():
+        return False
+    metrics = info.get("operationMetrics") or {}
+    expected = {
+        kind: int(metrics[name])
+        for kind, names in _METRICS.items()
+        for name in names
+        if name in metrics
+    }
+    return len(actions) > _our_note(info.get("userMetadata")).get(ACTIONS, 0) and all(
+        kinds[kind] >= count for kind, count in expected.items()
+    )

@@ -1,0 +1,130 @@
+"""Tables on a local disk outlive a power cut: what a commit names is on the disk before it, and the
+commit before anybody relies on it.
+
+In: a table's folder, as Spark names it, and what was written there. Out: fsync of files and
+folders. Neither Spark nor Delta does that on a local disk; elsewhere it is the store's affair, and
+nothing is done here.
+
+A commit that the power cut off while it was written was never relied on, so the next start takes it
+back. The same goes for a commit of Delta's own commands whose files the power cut off.
+"""
+
+import json
+import logging
+from pathlib import Path
+from urllib.parse import unquote
+
+from gateway.ingest.delta.commits import is_whole, parse
+from gateway.ingest.delta.local_disk import local_path, sync_all
+from gateway.sync import sync
+
+PARQUET_END = b"PAR1"
+
+log = logging.getLogger("onceway.ingest")
+
+
+def settle(location: str, version: int) -> None:
+    """A commit, and the files it names, are on the disk when this returns. Raises OSError."""
+    table = local_path(location)
+    if table is None:
+        return
+    folder = table / "_delta_log"
+    actions = map(json.loads, (folder / f"{version:020d}.json").read_bytes().splitlines())
+    named = (
+        unquote(one["path"])
+        for action in actions
+        if (one := action.get("add") or action.get("cdc"))
+    )
+    # a vacuum since then may have deleted some
+    sync_all(table, (name for name in named if (table / name).exists()))
+    written = (
+        f"{version:020d}.json",
+        f"{version:020d}.crc",
+        f"{version:020d}.checkpoint.parquet",
+        "_last_checkpoint",
+    )
+    sync_all(
+        folder,
+        (name for each in written for name in (each, f".{each}.crc") if (folder / name).exists()),
+    )
+
+
+def settle_newest(location: str) -> None:
+    """The same for the newest commit, which may be the one that made the table."""
+    newest = _newest(location)
+    if newest is not None:
+        settle(location, int(newest.stem))
+        sync(newest.parents[2])
+
+
+def take_back_torn(location: str) -> None:
+    """Before a table is read at a start: a newest commit that is not whole on the disk is taken out
+    of the log; a whole one is settled.
+
+    Whoever wrote it has not gone on without it being on the disk, so nothing is lost. Nobody else
+    may be writing.
+    """
+    newest = _newest(location)
+    if newest is None:
+        return
+    # Hadoop's checksum may be torn too; without it nothing is compared
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    text, version = newest.read_bytes(), int(newest.stem)
+    if is_whole(text, version) and (
+        parse(text, version).note or not _lacks_files(newest.parents[1], text)
+    ):
+        settle(location, version)
+        return
+    log.warning("%s was cut off, as by a power cut: it is taken back", newest)
+    # Delta's sums of that version; they would not fit the next one
+    for derived in (
+        f"{newest.stem}.crc",
+        f".{newest.stem}.crc.crc",
+    ):
+        newest.with_name(derived).unlink(missing_ok=True)
+    newest.replace(newest.with_name(f".{newest.name}.torn"))
+    sync(newest.parent)
+
+
+def _lacks_files(table: Path, text: bytes) -> bool:
+    """Whether a file that a commit adds is not whole, while all that it removes are still there.
+
+    Delta's commands commit before their files are on the disk, the ingest itself does not. The
+    files that they replace stay for a week.
+    """
+    actions = [json.loads(line) for line in text.splitlines()]
+    added = [action["add"] for action in actions if "add" in action]
+    removed = [
+        table / unquote(action["remove"]["path"]) for action in actions if "remove" in action
+    ]
+    return not all(_is_parquet(table / unquote(one["path"]), one["size"]) for one in added) and all(
+        path.exists() for path in removed
+    )
+
+
+def _is_parquet(path: Path, size: int) -> bool:
+    """Whether a file has that size, and the mark at its end, where a file that did not come to the
+    disk has nothing or zeros.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, size - len(PARQUET_END)))
+            return file.read(len(PARQUET_END) + 1) == PARQUET_END
+    except FileNotFoundError:
+        return False
+
+
+def _newest(location: str) -> Path | None:
+    """The file of the newest commit of a local table."""
+    table = local_path(location)
+    if table is None:
+        return None
+    log_folder = table / "_delta_log"
+    try:
+        version = int(json.loads((log_folder / "_last_checkpoint").read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        version = 0
+    found = None
+    while (path := log_folder / f"{version:020d}.json").exists():
+        found, version = path, version + 1
+    return found or max(log_folder.glob("[0-9]*[0-9].json"), default=None)

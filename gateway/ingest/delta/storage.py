@@ -1,0 +1,128 @@
+"""Small files beside a table: on a local disk, or on whatever file system Spark reaches it by
+(Hadoop's, with Spark's own credentials).
+
+In: a folder as Spark names it. Out: bytes by name; None or nothing where a file is missing. Raises
+OSError, or Py4JJavaError from Hadoop.
+"""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from gateway.ingest.delta import local_disk
+from gateway.sync import sync
+
+
+class Readable(Protocol):
+    """What can be read of such a folder, by whatever means."""
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def names(self) -> list[str]: ...
+
+
+class Folder(Readable, Protocol):
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file there, whole, in place of what is there."""
+
+    def delete(self, name: str) -> None: ...
+
+
+def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
+    """The folder `name` of a table, or the table's own."""
+    path = local_disk.local_path(location)
+    return (
+        HadoopFolder(spark, location, *([name] if name else []))
+        if path is None
+        else LocalFolder(path / name)
+    )
+
+
+class LocalFolder:
+    """What is written is on the disk before `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        if not self._path.exists():
+            self._path.mkdir(exist_ok=True)
+            sync(self._path.parent)
+        local_disk.write(self._path / name, data)
+
+    def names(self) -> list[str]:
+        """Names of the files that are not hidden, sorted; none when the folder is missing."""
+        try:
+            return sorted(
+                path.name
+                for path in self._path.iterdir()
+                if path.is_file() and not path.name.startswith(".")
+            )
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        (self._path / name).unlink(missing_ok=True)
+
+
+class HadoopFolder:
+    def __init__(self, spark: SparkSession, *path: str) -> None:
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._path = jvm.org.apache.hadoop.fs.Path(*path)
+        self._fs = self._path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            stream = self._fs.open(self._child(name))
+        except Py4JJavaError as error:
+            if "FileNotFoundException" in error.java_exception.getClass().getName():
+                return None
+            raise
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file there, under a hidden name first."""
+        hidden = self._child(f".{name}.new")
+        stream = self._fs.create(hidden, True)
+        try:
+            stream.write(data)
+        finally:
+            stream.close()
+        self._fs.delete(self._child(name), False)
+        if not self._fs.rename(hidden, self._child(name)):
+            raise OSError(f"cannot rename {hidden}")
+
+    def names(self) -> list[str]:
+        """Names of the files that are not hidden, sorted; none when the folder is missing."""
+        if not self._fs.exists(self._path):
+            return []
+        names = (
+            str(status.getPath().getName())
+            for status in self._fs.listStatus(self._path)
+            if status.isFile()
+        )
+        return sorted(name for name in names if not name.startswith("."))
+
+    def delete(self, name: str) -> None:
+        self._fs.delete(self._child(name), False)
+
+    def _child(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._path, name)

@@ -1,0 +1,236 @@
+"""The Delta tables: their columns, how they are made, and how they are named.
+
+In: what the user gave as --table, a path, a URL or a catalog name. Out: tables that exist. The
+other tables stand beside `publications` under its name with a suffix: `_readings`, `_quarantine`.
+"""
+
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta import durability
+from gateway.ingest.delta.lease import lease
+
+CREATE_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a table looks like. columns: (name, type, comment); properties: Delta table
+    properties.
+    """
+
+    comment: str
+    columns: tuple[tuple[str, str, str], ...]
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """location: the table's folder, as a URL; id: its own, drawn when it was made."""
+
+    location: str
+    id: str
+
+
+class Table:
+    """One Delta table. name: a path, a URL or a catalog name."""
+
+    def __init__(self, spark: SparkSession, name: str, layout: Layout) -> None:
+        self._spark = spark
+        self.name = absolute(name)
+        self._is_path = not is_named(name)
+        self._layout = layout
+
+    @property
+    def sql(self) -> str:
+        """The table's name for use in SQL."""
+        return f"delta.`{self.name}`" if self._is_path else self.name
+
+    def create(self) -> None:
+        """Make the table if there is none, and add the columns that one of an older version lacks.
+
+        Two jobs that do so at once get in each other's way: the loser looks again. Raises
+        OncewayError when a column has another type.
+        """
+        for remaining in reversed(range(CREATE_TRIES)):
+            try:
+                builder = DeltaTable.createIfNotExists(self._spark).comment(self._layout.comment)
+                builder = (
+                    builder.location(self.name) if self._is_path else builder.tableName(self.name)
+                )
+                for column, kind, comment in self._layout.columns:
+                    builder = builder.addColumn(column, kind, comment=comment)
+                for key, value in self._layout.properties:
+                    builder = builder.property(key, value)
+                builder.execute()
+                self._complete()
+                self.settle()
+                return
+            except PySparkException as error:
+                if not remaining:
+                    raise OncewayError(
+                        f"cannot make the table: {first_line(error)}", self.name
+                    ) from error
+                time.sleep(0.5)
+
+    def _complete(self) -> None:
+        found = StructType.fromJson(json.loads(self._newest()[1].schemaString()))
+        there = {field.name.lower(): field.dataType.simpleString() for field in found}
+        for column, kind, _ in self._layout.columns:
+            if there.get(column, kind) != kind:
+                raise OncewayError(
+                    f"column {column} is a {there[column]}, not a {kind}",
+                    self.name,
+                    "Give the ingest a table of its own.",
+                )
+        lacking = [
+            f'{column} {kind} COMMENT "{comment}"'
+            for column, kind, comment in self._layout.columns
+            if column not in there
+        ]
+        if lacking:
+            self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(lacking)})")
+
+    def exists(self) -> bool:
+        return bool(
+            DeltaTable.isDeltaTable(self._spark, self.name)
+            if self._is_path
+            else self._spark.catalog.tableExists(self.name)
+        )
+
+    def place(self) -> Place:
+        """As DESCRIBE DETAIL says it, without the Spark jobs that this takes.
+
+        Raises OncewayError for a table whose files would have to be other than reading tasks write
+        them (`sink/data_files.py`).
+        """
+        session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
+        log, metadata = self._newest()
+        others = {
+            "is partitioned": not metadata.partitionColumns().isEmpty(),
+            "maps its columns to other names": metadata.columnMappingMode().name() != "none",
+            "has constraints": (
+                not jvm.org.apache.spark.sql.delta.constraints.Constraints.getAll(
+                    metadata, session
+                ).isEmpty()
+            ),
+        }
+        for what, so in others.items():
+            if so:
+                raise OncewayError(
+                    f"the table {what}", self.name, "Let the ingest make its tables itself."
+                )
+        return Place(str(log.dataPath()), str(metadata.id()))
+
+    def _newest(self) -> tuple[Any, Any]:
+        """Delta's log of the table and its metadata now."""
+        session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
+        name = (
+            self.name
+            if self._is_path
+            else session.sessionState().sqlParser().parseTableIdentifier(self.name)
+        )
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
+        return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
+
+    def settle(self) -> None:
+        """What one of Delta's own commands has just committed is on the disk when this returns."""
+        location = self.location()
+        if location is not None:
+            durability.settle_newest(location)
+
+    def location(self) -> str | None:
+        """The folder with its scheme, found without a look at the table; None when there is no such
+        table in the catalog.
+        """
+        session, jvm = self._spark._jsparkSession.sessionState(), cast(Any, self._spark._jvm)
+        if self._is_path:
+            path = jvm.org.apache.hadoop.fs.Path(self.name)
+            return str(path.getFileSystem(session.newHadoopConf()).makeQualified(path))
+        identifier = session.sqlParser().parseTableIdentifier(self.name)
+        if not session.catalog().tableExists(identifier):
+            return None
+        return str(
+            jvm.org.apache.hadoop.fs.Path(session.catalog().getTableMetadata(identifier).location())
+        )
+
+    def delta(self) -> DeltaTable:
+        return (
+            DeltaTable.forPath(self._spark, self.name)
+            if self._is_path
+            else DeltaTable.forName(self._spark, self.name)
+        )
+
+    def read(self, **options: Any) -> DataFrame:
+        reader = self._spark.read.format("delta").options(**options)
+        return reader.load(self.name) if self._is_path else reader.table(self.name)
+
+    def overwrite(self, rows: DataFrame, application: str, version: int) -> None:
+        """Put `rows` in place of all there is, and store `version` under `application` with
+        them.
+        """
+        writer = (
+            rows.write.format("delta")
+            .mode("overwrite")
+            .option("txnAppId", application)
+            .option("txnVersion", version)
+        )
+        if self._is_path:
+            writer.save(self.name)
+        else:
+            writer.saveAsTable(self.name)
+
+    def inserted(self, after: int, until: int) -> DataFrame:
+        """The rows that came in versions after `after` up to `until`, by the change data feed."""
+        changes = self.read(readChangeFeed="true", startingVersion=after + 1, endingVersion=until)
+        return changes.where("_change_type = 'insert'")
+
+
+def mend(publications: Table, *others: Table) -> None:
+    """Before they are looked into at a start: take commits back that a power cut has cut off."""
+    locations = [
+        location for table in (publications, *others) if (location := table.location()) is not None
+    ]
+    if locations:
+        with lease(locations[0]):
+            for location in locations:
+                durability.take_back_torn(location)
+
+
+def absolute(name: str) -> str:
+    """Make a relative path absolute: Spark and Delta would start from different folders. Catalog
+    names and URLs stay as they are.
+    """
+    if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
+        return name.rstrip("/")
+    return os.path.abspath(name)
+
+
+def is_named(table: str) -> bool:
+    """Whether it is a catalog name, not a path or URL."""
+    return "/" not in table
+
+
+def beside(name: str, suffix: str) -> str:
+    return f"{name.rstrip('/')}_{suffix}"
+
+
+def is_file_gone(error: Py4JJavaError) -> bool:
+    """Whether Spark did not find a file of an old version: `VACUUM` deletes those after a week."""
+    return "FILE_NOT_EXIST" in str(error)
+
+
+def first_line(error: Exception) -> str:
+    """What a Spark exception says, without the Java stack."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

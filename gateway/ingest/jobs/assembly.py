@@ -1,0 +1,62 @@
+"""Everything that an ingest into one table consists of, put together.
+
+In: a Spark session, the landing URL and the table's name. Out: tables that exist, and a sink that
+holds their state.
+"""
+
+from pyspark.sql import SparkSession
+
+from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.seen import Seen
+from gateway.ingest.delta.commits import CommitLog
+from gateway.ingest.delta.lease import lease
+from gateway.ingest.delta.storage import open_folder
+from gateway.ingest.delta.tables import Table, beside, mend
+from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.report import counters
+from gateway.ingest.sink.foreach_batch import Sink
+from gateway.ingest.sink.microbatch import TableName
+from gateway.ingest.sink.publications import PUBLICATIONS, Appender
+from gateway.ingest.sink.quarantine import QUARANTINE, Quarantine
+from gateway.ingest.sink.readings import READINGS, Readings
+
+
+def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
+    """The sink of the table `name`, which is made if there is none, with the seen ranges loaded."""
+    publications = Table(spark, name, PUBLICATIONS)
+    readings = Table(spark, beside(publications.name, "readings"), READINGS)
+    quarantine = Table(spark, beside(publications.name, "quarantine"), QUARANTINE)
+    mend(publications, readings, quarantine)
+    publications.create()
+    readings.create()
+    place, readings_place = publications.place(), readings.place()
+    commits, readings_commits = (
+        CommitLog(open_folder(spark, each.location, "_delta_log"))
+        for each in (place, readings_place)
+    )
+    writer = DeltaWriter(spark, place.location, commits)
+    own = open_folder(spark, place.location, snapshot.FOLDER)
+    seen = Seen(publications, place.id, writer, commits, own)
+    with lease(place.location):
+        seen.load()
+        follower = Readings(
+            readings,
+            DeltaWriter(spark, readings_place.location, readings_commits),
+            publications,
+            place.id,
+            commits,
+        )
+    counted = counters.load(own, place.id) or counters.Counters(place.id)
+    locations: dict[TableName, str] = {
+        "publications": place.location,
+        "readings": readings_place.location,
+    }
+    return Sink(
+        locations,
+        seen,
+        Appender(seen, writer, publications.name),
+        follower,
+        Quarantine(spark, quarantine, landing),
+        counted,
+        own,
+    )

@@ -1,0 +1,62 @@
+"""Old rows leave the tables, and do not come back.
+
+In: the tables, and a moment. Out: fewer rows, while their keys are kept in the folder `_onceway`,
+so that an old batch that comes again does not bring them back.
+"""
+
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.ranges import SeenRanges
+from gateway.ingest.dedup.seen import collect_ranges
+from gateway.ingest.delta.lease import lease
+from gateway.ingest.delta.storage import open_folder
+from gateway.ingest.delta.tables import Table
+
+SAME_PUBLICATION = (
+    "reading.device = gone.device and reading.incarnation = gone.incarnation and reading.sequence ="
+    " gone.sequence"
+)
+
+
+def expire(spark: SparkSession, publications: Table, readings: Table, before: datetime) -> int:
+    """Delete what gateways received before a moment; returns how many publications that were. Rows
+    without a time stay.
+
+    The readings go first and the keys are kept before the rows go, so whoever is interrupted begins
+    anew.
+    """
+    place = publications.place()
+    folder = open_folder(spark, place.location, snapshot.FOLDER)
+    old = F.col("received") < F.lit(before)
+    with lease(place.location):
+        version = _version(publications)
+        gone = SeenRanges()
+        collect_ranges(publications.read(versionAsOf=version).where(old), gone)
+        if not len(gone):
+            return 0
+        expired = (
+            publications.read(versionAsOf=version)
+            .where(old)
+            .select("device", "incarnation", "sequence")
+        )
+        readings.delta().alias("reading").merge(
+            expired.alias("gone"), SAME_PUBLICATION
+        ).whenMatchedDelete().execute()
+        readings.settle()
+        snapshot.keep_gone(folder, gone, version, place.id)
+        publications.delta().delete(old)
+        publications.settle()
+        deleted_from = _version(publications) - 1
+        if deleted_from > version:  # where there is no lease, old rows may have come in meanwhile
+            collect_ranges(publications.read(versionAsOf=deleted_from).where(old), gone)
+            snapshot.keep_gone(folder, gone, deleted_from, place.id)
+    return len(gone)
+
+
+def _version(table: Table) -> int:
+    (newest,) = table.delta().history(1).select("version").collect()
+    return int(newest["version"])

@@ -1,0 +1,58 @@
+"""Batches in quarantine that were repaired go into the table.
+
+In: a sink, and its landing place. Out: the rows of every batch that is whole by now, each once as
+ever, and a note in the quarantine. The note comes last, so after a crash the batch is taken again
+and nothing of it is new.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from gateway.ingest.delta.lease import lease
+from gateway.ingest.jobs.source import CHUNK_ROWS, BatchList, read_batches
+from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.sink.data_files import WRITTEN, DataFiles
+from gateway.ingest.sink.foreach_batch import Sink
+
+log = logging.getLogger("onceway.ingest")
+
+
+def release(spark: SparkSession, sink: Sink, landing: Landing) -> int:
+    """Returns how many batches are still damaged."""
+    still_damaged = 0
+    files = DataFiles(sink.locations["publications"], sink.locations["readings"])
+    for batches in _portions(landing, sink.quarantine.open()):
+        chunks = list(map(files.put, read_batches(landing, BatchList(0, batches))))
+        sink(spark.createDataFrame(pa.Table.from_batches(chunks, WRITTEN)), 0)
+        damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
+        whole = [(one.feed, one.number) for one in batches if (one.feed, one.number) not in damaged]
+        if whole:
+            with lease(sink.locations["publications"]):
+                sink.quarantine.release(whole)
+        for feed, number in whole:
+            log.info("released: %s batch %d", feed, number)
+        still_damaged += len(damaged)
+    return still_damaged
+
+
+def _portions(landing: Landing, batches: list[tuple[str, int]]) -> Iterator[list[Announced]]:
+    """What the manifests say now, in lists of about as many rows as the driver may hold."""
+    portion: list[Announced] = []
+    for feed, number in batches:
+        portion.append(
+            landing.manifest(feed, number)
+            or Announced(feed, number, flaw="the manifest is missing")
+        )
+        if sum(announced.rows for announced in portion) >= CHUNK_ROWS:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _origin(flawed: pa.RecordBatch) -> tuple[str, int]:
+    (row,) = flawed.select(["gateway", "epoch", "batch"]).to_pylist()
+    return f"{row['gateway']}/{row['epoch']}", row["batch"]

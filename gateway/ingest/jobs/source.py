@@ -1,0 +1,165 @@
+"""The landing place as a Spark Python Data Source (streaming). Offset: {"GATEWAY/EPOCH": number of
+the last batch taken}.
+
+In: batches (`gateway/uplink/README.md`). Out: data files of the tables, and a row per file in the
+columns of `gateway.ingest.sink.data_files.WRITTEN`. A batch is used whole or not at all.
+
+Spark runs this module in two places: one process beside the driver keeps the offsets
+(`latestOffset`, `partitions`), worker processes read (`read`). An instance is pickled on its way
+there, so it opens the landing place when it is first used.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from gateway.ingest.landing import batch
+from gateway.ingest.landing.offsets import Feeds, Offset
+from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.sink import merged_batches
+from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
+
+CHUNK_ROWS = 125_000
+"""Rows that are held in memory at once by a reading task, and put into one file; at least one
+batch.
+"""
+
+SMALL_PARTITION_ROWS = 20_000
+"""Below this a micro-batch is not worth a second task."""
+
+log = logging.getLogger("onceway.ingest")
+
+
+class LandingSource(DataSource):
+    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a
+    micro-batch), damaged (`skip` or `wait`), publications, readings (folders of the tables).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "onceway"
+
+    def schema(self) -> StructType:
+        return SPARK_WRITTEN
+
+    def streamReader(self, schema: StructType) -> "LandingReader":
+        files = (self.options["publications"], self.options["readings"])
+        return LandingReader(
+            self.options["landing"],
+            int(self.options["rows"]),
+            int(self.options["tasks"]),
+            self.options["damaged"] == "wait",
+            files,
+        )
+
+
+@dataclass
+class BatchList(InputPartition):
+    """The batches that one task reads. first_chunk: the number of its first chunk; a micro-batch
+    uses no number twice.
+    """
+
+    first_chunk: int
+    batches: Sequence[Announced]
+
+
+class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(
+        self, landing: str, rows: int, tasks: int, wait: bool, tables: tuple[str, str]
+    ) -> None:
+        self._url = landing
+        self._rows = rows
+        self._tasks = tasks
+        self._wait = wait
+        self._tables = tables
+        self._feeds_opened: Feeds | None = None
+        self._one_pass = False
+        self._ceiling: Offset | None = None
+
+    @property
+    def _feeds(self) -> Feeds:
+        if self._feeds_opened is None:
+            logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
+            self._feeds_opened = Feeds(Landing(self._url), self._wait)
+        return self._feeds_opened
+
+    def initialOffset(self) -> Offset:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._one_pass = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """One pass fails when the landing place cannot be reached; a running stream says so and
+        tries again.
+        """
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
+        if self._one_pass:
+            if self._ceiling is None:
+                self._ceiling = self._feeds.newest(start)
+            return self._feeds.advance(start, rows, self._ceiling)
+        try:
+            return self._feeds.advance(start, rows)
+        except OSError as error:
+            log.warning("the landing place cannot be read now: %s", error)
+            return start
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return split(self._feeds.between(start, end), self._tasks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return map(
+            DataFiles(*self._tables).put,
+            read_batches(Landing(self._url), cast(BatchList, partition)),
+        )
+
+    def commit(self, end: Offset) -> None:
+        self._feeds.forget(end)
+
+
+def split(batches: list[Announced], tasks: int) -> list[BatchList]:
+    """Batches in order, in at most `tasks` lists of about as many rows each."""
+    total = sum(announced.rows for announced in batches)
+    share = max(SMALL_PARTITION_ROWS, -(-total // tasks))
+    lists: list[list[Announced]] = []
+    room = 0
+    for announced in batches:
+        if room <= 0:
+            lists.append([])
+            room = share
+        lists[-1].append(announced)
+        room -= announced.rows
+    return [BatchList(index << 32, part) for index, part in enumerate(lists)]
+
+
+def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
+    """Read and check batches; yields chunks, and a row per damaged batch."""
+    number = part.first_chunk
+    gathered: list[tuple[Announced, pa.Table]] = []
+    rows = 0
+    for announced in part.batches:
+        try:
+            gathered.append((announced, batch.read(landing, announced)))
+        except batch.Damaged as damage:
+            yield merged_batches.damaged(announced, str(damage))
+        rows += announced.rows
+        if rows >= CHUNK_ROWS:
+            yield from _chunks(gathered, number)
+            gathered, rows, number = [], 0, number + 1
+    yield from _chunks(gathered, number)
+
+
+def _chunks(gathered: list[tuple[Announced, Any]], number: int) -> Iterator[pa.RecordBatch]:
+    built = merged_batches.build(gathered, number)
+    if built is not None:
+        yield built

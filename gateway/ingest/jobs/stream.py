@@ -1,0 +1,159 @@
+"""The Structured Streaming job: batches of a landing place go into a Delta table, each publication
+once. Started with spark-submit.
+
+In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out: the table; one
+line per micro-batch on standard error. `onceway ingest command` prints the whole command for an
+installation.
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from gateway.ingest.delta.tables import absolute, is_named
+from gateway.ingest.durations import seconds
+from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.jobs.script import run_script
+from gateway.ingest.jobs.session import open_session
+from gateway.ingest.landing.place import Landing
+from gateway.ingest.report.counters import Counters
+from gateway.ingest.report.progress import ProgressListener, note
+from gateway.ingest.sink.foreach_batch import Sink
+
+ROWS = 500_000
+"""Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
+
+DAMAGED_HELP = (
+    "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is"
+    " repaired (default skip)"
+)
+
+log = logging.getLogger("onceway.ingest")
+
+STOP_LOOK_S = 1
+"""Seconds between two looks whether a stop was asked for."""
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "stream.py",
+        description="Take batches from a landing place into a Delta table, each publication once.",
+    )
+    parser.add_argument(
+        "--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches"
+    )
+    parser.add_argument(
+        "--table",
+        required=True,
+        metavar="PATH_OR_NAME",
+        help="Delta table for the publications; made if there is none",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="URL",
+        help="folder for Spark's record of what was read",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=ROWS,
+        metavar="N",
+        help=f"most rows of a micro-batch (default {ROWS})",
+    )
+    parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--available-now", action="store_true", help="take what is there and stop")
+    when.add_argument(
+        "--every",
+        type=_time,
+        default=30.0,
+        metavar="TIME",
+        help="look for new batches so often, e.g. 30s, 5m (default 30s)",
+    )
+    return parser.parse_args(arguments)
+
+
+def _time(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
+    """Prepare the tables and start the query."""
+    sink = open_sink(spark, options.landing, options.table)
+    spark.streams.addListener(ProgressListener(sink.counters))
+    tasks = spark.sparkContext.defaultParallelism * 2
+    rows = (
+        spark.readStream.format("onceway")
+        .option("landing", absolute(options.landing))
+        .option("rows", options.rows)
+        .option("tasks", tasks)
+        .option("damaged", options.damaged)
+        .option("publications", sink.locations["publications"])
+        .option("readings", sink.locations["readings"])
+        .load()
+    )
+    writer = (
+        rows.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", absolute(options.checkpoint))
+        .queryName("onceway-ingest")
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if options.available_now
+        else writer.trigger(processingTime=f"{options.every:.3f} seconds")
+    )
+    return writer.start(), sink
+
+
+def run(options: argparse.Namespace) -> None:
+    """Returns when all is in or a stop was asked for."""
+    if "://" not in options.landing:
+        options.landing = absolute(options.landing)
+    Landing(options.landing).gateways()
+    spark = open_session(is_named(options.table))
+    query, sink = start(spark, options)
+
+    # A handler that called Spark itself could do so in the middle of another call to it.
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
+    try:
+        while not query.awaitTermination(STOP_LOOK_S):
+            if stopping.is_set():
+                log.info("stopping after this micro-batch")
+                query.stop()
+        if not sink.micro_batches:
+            log.info("nothing new: %s", so_far(sink.counters))
+    finally:
+        finish(query, sink)
+        spark.stop()
+
+
+def so_far(counters: Counters) -> str:
+    """What has been taken up to now."""
+    gateways = {feed.partition("/")[0] for feed in counters.feeds}
+    return (
+        f"{sum(feed.number for feed in counters.feeds.values())} batches of {len(gateways)}"
+        " gateways were taken so far"
+    )
+
+
+def finish(query: StreamingQuery, sink: Sink) -> None:
+    """Save what the next start and the report make use of. The listener may not have heard of the
+    last micro-batch yet.
+    """
+    for progress in query.recentProgress:
+        note(sink.counters, progress)
+    sink.save()
+
+
+if __name__ == "__main__":
+    run_script(lambda: run(parse_arguments(sys.argv[1:])))

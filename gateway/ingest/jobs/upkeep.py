@@ -1,0 +1,86 @@
+"""Jobs beside the stream, started with spark-submit: `release` takes repaired batches in, `compact`
+joins small files, `expire` deletes old rows.
+
+In: the table, and for `release` the landing URL. Out: changed tables; one line per step on standard
+error. All of them may run while the stream does. `onceway ingest release`, `compact` and `expire`
+start them.
+"""
+
+import argparse
+import logging
+import sys
+from datetime import UTC, datetime, timedelta
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta.tables import Table, absolute, beside, is_named, mend
+from gateway.ingest.durations import seconds
+from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.jobs.compact import compact
+from gateway.ingest.jobs.expire import expire
+from gateway.ingest.jobs.release import release
+from gateway.ingest.jobs.script import run_script
+from gateway.ingest.jobs.session import open_session
+from gateway.ingest.landing.place import Landing
+from gateway.ingest.sink.publications import PUBLICATIONS
+from gateway.ingest.sink.quarantine import QUARANTINE
+from gateway.ingest.sink.readings import READINGS
+
+log = logging.getLogger("onceway.ingest")
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("upkeep.py", description="Look after the tables of an ingest.")
+    parser.add_argument(
+        "--table", required=True, metavar="PATH_OR_NAME", help="Delta table of the publications"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    released = commands.add_parser(
+        "release", help="take batches in that were in quarantine and are whole now"
+    )
+    released.add_argument(
+        "--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches"
+    )
+    commands.add_parser("compact", help="join small files")
+    expired = commands.add_parser("expire", help="delete old rows")
+    expired.add_argument(
+        "--older-than",
+        required=True,
+        type=seconds,
+        metavar="TIME",
+        help="e.g. 400d: received longer ago than that",
+    )
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Raises OncewayError when there is no table, or when `release` leaves damaged batches."""
+    spark = open_session(is_named(options.table))
+    publications = Table(spark, options.table, PUBLICATIONS)
+    readings = Table(spark, beside(publications.name, "readings"), READINGS)
+    quarantine = Table(spark, beside(publications.name, "quarantine"), QUARANTINE)
+    try:
+        mend(publications, readings, quarantine)
+        if not publications.exists():
+            raise OncewayError("there is no such table", publications.name)
+        if options.command == "release":
+            url = absolute(options.landing)
+            damaged = release(spark, open_sink(spark, url, publications.name), Landing(url))
+            if damaged:
+                raise OncewayError(
+                    f"{damaged} batches are still damaged", f"{publications.name}_quarantine"
+                )
+        elif options.command == "compact":
+            compact(spark, publications, readings, quarantine)
+        else:
+            before = datetime.now(UTC) - timedelta(seconds=options.older_than)
+            log.info(
+                "deleted %d publications received before %s",
+                expire(spark, publications, readings, before),
+                before.isoformat(),
+            )
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    run_script(lambda: run(parse_arguments(sys.argv[1:])))

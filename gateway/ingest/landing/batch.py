@@ -1,0 +1,111 @@
+"""One batch, checked: its manifest in, an Arrow table in the uplink's columns out, or the reason
+why not a row of it is used.
+"""
+
+import hashlib
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gateway.ingest.landing.place import NO_FILE, Announced, Landing
+from gateway.ingest.payload import senml
+from gateway.uplink.batch import SCHEMA, SCHEMA_VERSION
+
+UNPACKED_LIMIT = 1024 * 1024 * 1024
+"""Bytes that a batch may take in memory."""
+
+LATEST_RECEIVED = (senml.LATEST - senml.RELATIVE) * 1_000_000
+"""Microseconds since 1970. From 1970 until then a time relative to it (RFC 8428, section 4.5.3) is
+in the years 1 to 9999.
+"""
+
+
+class Damaged(Exception):
+    """A batch that does not hold what its manifest says. The text is the reason."""
+
+
+def read(landing: Landing, announced: Announced) -> pa.Table:
+    """The rows of a batch at the landing place. Raises Damaged, or what the landing place raises
+    when it cannot be reached.
+    """
+    if announced.flaw is not None:
+        raise Damaged(announced.flaw)
+    try:
+        data = landing.batch(announced)
+    except FileNotFoundError:
+        raise Damaged("the Parquet file is missing") from None
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        raise Damaged(f"the Parquet file cannot be read: {error.strerror}") from error
+    return check(data, announced)
+
+
+def flaw(landing: Landing, announced: Announced) -> str | None:
+    """What is wrong with a batch; None when it is whole."""
+    try:
+        read(landing, announced)
+    except Damaged as damage:
+        return str(damage)
+    return None
+
+
+def check(data: bytes, announced: Announced) -> pa.Table:
+    """The rows of a batch. Raises Damaged: wrong size, checksum, row count, schema, labels, or a
+    null where none may be.
+    """
+    if len(data) != announced.bytes:
+        found = f"{len(data)} bytes" if len(data) < announced.bytes else "more bytes"
+        raise Damaged(f"{found} instead of {announced.bytes}")
+    if hashlib.sha256(data).hexdigest() != announced.sha256:
+        raise Damaged("checksum does not match")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        _check_labels(file.metadata, announced)
+        table = file.read(use_threads=False)
+        table.validate(full=True)  # reading alone does not look whether strings are UTF-8
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise Damaged(f"not readable as Parquet: {str(error).splitlines()[0][:200]}") from error
+    _check_table(table, announced)
+    return table
+
+
+def _check_labels(metadata: pq.FileMetaData, announced: Announced) -> None:
+    if (
+        sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        > UNPACKED_LIMIT
+    ):
+        raise Damaged(f"unpacks to more than {UNPACKED_LIMIT} bytes")
+    labels = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
+    version = labels.get("onceway.schema")
+    if version != str(SCHEMA_VERSION):
+        raise Damaged(f"unknown schema version {str(version)[:20]}")
+    if (
+        f"{labels.get('onceway.gateway')}/{labels.get('onceway.epoch')}" != announced.feed
+        or labels.get("onceway.number") != str(announced.number)
+    ):
+        raise Damaged("the file belongs to another batch")
+
+
+def _check_table(table: pa.Table, announced: Announced) -> None:
+    found = {field.name: field.type for field in table.schema}
+    expected = {field.name: field.type for field in SCHEMA}
+    if found != expected:
+        wrong = sorted(
+            name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)
+        )
+        raise Damaged(f"columns differ from the schema: {', '.join(wrong)[:200]}")
+    if table.num_rows != announced.rows:
+        raise Damaged(f"{table.num_rows} rows instead of {announced.rows}")
+    for field in SCHEMA:
+        if not field.nullable and table[field.name].null_count:
+            raise Damaged(f"null in column {field.name}")
+    if table.num_rows and pc.min(table["sequence"]).as_py() < 0:
+        raise Damaged("negative sequence")
+    received = pc.min_max(table["received"])
+    if (
+        received["min"].is_valid
+        and not 0 <= received["min"].as_py() <= received["max"].as_py() <= LATEST_RECEIVED
+    ):
+        raise Damaged("a time of receipt that cannot be")

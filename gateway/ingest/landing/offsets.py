@@ -1,0 +1,234 @@
+"""How far each feed can be read: the state behind the source's offset.
+
+In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
+between two offsets, and what holds a feed. An offset moves over one manifest after the other, so a
+missing number holds its feed, and no other, until it comes. On request a damaged batch does the
+same until it is repaired.
+
+A pass costs one look-up per feed without news, whatever lies before its offset, and one per new
+batch.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gateway.ingest.landing import batch
+from gateway.ingest.landing.place import Announced, Landing
+
+Offset = dict[str, int]
+T = TypeVar("T")
+R = TypeVar("R")
+
+LOOK_UPS_AT_ONCE = 32
+AHEAD = 4096
+"""Manifests looked up in one round, at most."""
+
+HOLE_CHECK_SECONDS = 60.0
+HOLE_REPORT_SECONDS = 3600.0
+HOLE_PROBES = 8
+
+log = logging.getLogger("onceway.ingest")
+
+
+@dataclass(slots=True)
+class Hole:
+    """A feed that waits for batch `number`. why: what came, and what is wrong; since: when it came
+    (seconds since 1970).
+    """
+
+    feed: str
+    number: int
+    why: str
+    since: float
+    reported: float = 0.0
+
+    @property
+    def age(self) -> float:
+        """Seconds."""
+        return max(0.0, time.time() - self.since)
+
+    def __str__(self) -> str:
+        return f"{self.feed} waits for batch {self.number}: {self.why} {self.age / 3600:.1f} h ago"
+
+
+class Feeds:
+    """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked
+    at before the offset moves on.
+    """
+
+    def __init__(self, landing: Landing, wait: bool = False) -> None:
+        self._landing = landing
+        self._wait = wait
+        self._pool = None if landing.local else ThreadPoolExecutor(LOOK_UPS_AT_ONCE)
+        self._manifests: dict[tuple[str, int], Announced] = {}
+        self._first_turn = 0
+        self._hole_check_due = 0.0
+        self.holes: dict[str, Hole] = {}
+
+    def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
+        """The offset after the next `rows` rows or somewhat more, or as far as there are batches;
+        never above `ceiling`, if that is given.
+
+        Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises what
+        the landing place raises.
+        """
+        offset = dict.fromkeys(self.names() if ceiling is None else ceiling, 0) | start
+        feeds = sorted(offset)
+        turn = self._first_turn % max(1, len(feeds))
+        active, waiting = feeds[turn:] + feeds[:turn], []
+        taken, step = 0, 1
+        while active:
+            wanted = {
+                feed: range(
+                    offset[feed] + 1,
+                    min(offset[feed] + step, ceiling[feed] if ceiling else offset[feed] + step) + 1,
+                )
+                for feed in active
+            }
+            self._look_up(
+                ((feed, number) for feed, numbers in wanted.items() for number in numbers),
+                self._wait,
+            )
+            more = []
+            for feed in active:
+                for number in wanted[feed]:
+                    manifest = self._manifests.get((feed, number))
+                    if manifest is None:
+                        waiting.append(feed)
+                        break
+                    offset[feed], taken = number, taken + manifest.rows
+                    if taken >= rows:
+                        self._first_turn = feeds.index(feed) + 1
+                        return _started(offset)
+                else:
+                    if wanted[feed]:
+                        more.append(feed)
+            active, step = more, max(1, min(2 * step, AHEAD // max(1, len(more))))
+        self._look_for_holes(waiting, offset)
+        return _started(offset)
+
+    def names(self) -> list[str]:
+        """All feeds at the landing place, sorted."""
+        return [
+            feed
+            for found in self._map(self._landing.feeds, self._landing.gateways())
+            for feed in found
+        ]
+
+    def newest(self, start: Offset) -> Offset:
+        """The newest number of each feed: an upper bound of what `advance` reaches now."""
+        offset = dict.fromkeys(self.names(), 0) | start
+        return dict(
+            zip(
+                offset,
+                self._map(lambda item: self._landing.newest(*item), offset.items()),
+                strict=True,
+            )
+        )
+
+    def between(self, start: Offset, end: Offset) -> list[Announced]:
+        """The manifests after `start` up to `end`. One that is gone by now comes with that flaw."""
+        wanted = [
+            (feed, number)
+            for feed in sorted(end)
+            for number in range(start.get(feed, 0) + 1, end[feed] + 1)
+        ]
+        self._look_up(wanted)
+        return [
+            self._manifests.get(item) or Announced(*item, flaw="the manifest is gone")
+            for item in wanted
+        ]
+
+    def forget(self, end: Offset) -> None:
+        """Drop manifests up to `end`: they are not asked for again."""
+        self._manifests = {
+            (feed, number): found
+            for (feed, number), found in self._manifests.items()
+            if number > end.get(feed, 0)
+        }
+
+    def _look_up(self, items: Iterable[tuple[str, int]], whole: bool = False) -> None:
+        """whole: a damaged batch counts as missing."""
+        unknown = [item for item in items if item not in self._manifests]
+        for item, manifest in zip(
+            unknown, self._map(lambda item: self._landing.manifest(*item), unknown), strict=True
+        ):
+            if manifest is not None:
+                self._manifests[item] = manifest
+        if whole:
+            found = [item for item in unknown if item in self._manifests]
+            for item, flaw in zip(
+                found,
+                self._map(lambda item: batch.flaw(self._landing, self._manifests[item]), found),
+                strict=True,
+            ):
+                if flaw is not None:
+                    del self._manifests[item]
+
+    def _map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
+        return map(function, items) if self._pool is None else self._pool.map(function, items)
+
+    def _look_for_holes(self, waiting: list[str], offset: Offset) -> None:
+        now = time.time()
+        if now < self._hole_check_due:
+            return
+        self._hole_check_due = now + HOLE_CHECK_SECONDS
+        holes: dict[str, Hole] = {}
+        for hole in self._map(lambda feed: self.hole(feed, offset[feed]), waiting):
+            if hole is not None:
+                known = self.holes.get(hole.feed)
+                holes[hole.feed] = (
+                    known
+                    if known is not None and (known.number, known.why) == (hole.number, hole.why)
+                    else hole
+                )
+        for hole in holes.values():
+            if now >= hole.reported + HOLE_REPORT_SECONDS:
+                hole.reported = now
+                log.warning("held: %s", hole)
+        for feed in self.holes.keys() - holes.keys():
+            log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
+        self.holes = holes
+
+    def hole(self, feed: str, taken: int) -> Hole | None:
+        """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it."""
+        number = taken + 1
+        manifest = self._landing.manifest(feed, number)
+        if manifest is not None:
+            flaw = batch.flaw(self._landing, manifest) if self._wait else None
+            return (
+                None
+                if flaw is None
+                else self._hole(feed, number, f"it is damaged ({flaw}), it came", number)
+            )
+        seen = self._behind_hole(feed, number)
+        return (
+            None
+            if seen is None
+            else self._hole(feed, number, f"it is missing, batch {seen} came", seen)
+        )
+
+    def _hole(self, feed: str, number: int, why: str, came: int) -> Hole:
+        return Hole(feed, number, why, self._landing.modified(feed, came) or time.time())
+
+    def _behind_hole(self, feed: str, missing: int) -> int | None:
+        """Is a batch there after the missing one? Numbers behind a hole are contiguous again, so
+        distances 1, 2, 4, … find them in time.
+        """
+        return next(
+            (
+                missing + 2**power
+                for power in range(HOLE_PROBES)
+                if self._landing.has(feed, missing + 2**power)
+            ),
+            None,
+        )
+
+
+def _started(offset: Offset) -> Offset:
+    """Without the feeds that have nothing yet: a folder alone is no news."""
+    return {feed: number for feed, number in offset.items() if number}

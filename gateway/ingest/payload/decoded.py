@@ -1,0 +1,126 @@
+"""Payloads as columns: what SenML says in them, and why not where it says nothing.
+
+In: Arrow columns of payloads and of times of receipt. Out: per payload a list of readings and a
+reason; exactly one of the two is null.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gateway.ingest.payload import skeletons
+from gateway.ingest.payload.senml import RELATIVE, NotSenml, Record, decode
+
+READING = pa.struct(
+    [
+        ("name", pa.string()),
+        ("unit", pa.string()),
+        ("value", pa.float64()),
+        ("text", pa.string()),
+        ("flag", pa.bool_()),
+        ("data", pa.binary()),
+        ("sum", pa.float64()),
+        ("time", pa.timestamp("us", "UTC")),
+    ]
+)
+
+_MICRO = 1_000_000
+
+
+def columns(payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
+    """payload: binary; received: timestamps in µs, nulls where unknown. Returns (readings: list of
+    READING, undecodable: string).
+    """
+    payload, received = _whole(payload), _whole(received).cast(pa.int64())
+    # of each payload's readings: how many, and where they begin in `parts`
+    counts, first = np.zeros((2, len(payload)), np.int64)
+    parts, done = [], 0
+    for plain in skeletons.find(payload):
+        parts.append(_plain_readings(plain, received))
+        counts[plain.positions] = 1
+        first[plain.positions] = np.arange(done, done := done + len(plain.positions))
+    rest = np.flatnonzero(counts == 0)
+    packs, reasons = _one_by_one(payload.take(pa.array(rest)))
+    parts.append(_readings(packs, received.take(pa.array(rest)).to_pylist()))
+    counts[rest] = [len(pack) for pack in packs]
+    first[rest] = done + np.cumsum(counts[rest]) - counts[rest]
+    offsets = np.r_[0, np.cumsum(counts)]
+    order = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
+    undecodable = np.full(len(payload), None, object)
+    undecodable[rest] = reasons
+    why = pa.array(undecodable, pa.string())
+    readings = pa.concat_arrays(parts).take(pa.array(order))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), readings, mask=why.is_valid()
+    ), why
+
+
+def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None]]:
+    """Per payload its records, and why there are none."""
+    packs: list[list[Record]] = []
+    reasons: list[str | None] = []
+    for one in payloads.to_pylist():
+        try:
+            packs.append(decode(one))
+            reasons.append(None)
+        except NotSenml as error:
+            packs.append([])
+            reasons.append(str(error))
+    return packs, reasons
+
+
+def _readings(packs: list[list[Record]], received: list[int | None]) -> pa.StructArray:
+    records = list(chain.from_iterable(packs))
+    fields: list[Any] = list(zip(*records, strict=True)) if records else [()] * 9
+    times = [
+        _absolute(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
+    ]
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip([*fields[:7], times], READING, strict=True)
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(READING))
+
+
+def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArray:
+    count = len(plain.positions)
+    at = received.take(pa.array(plain.positions))
+    time = np.rint(plain.time * _MICRO).astype(np.int64)
+    relative = plain.time < RELATIVE
+    time += np.where(relative, at.fill_null(0).to_numpy(), 0)
+    known = {
+        "name": plain.name,
+        "unit": plain.unit,
+        "value": pa.array(plain.value),
+        "time": pa.array(time, mask=relative & at.is_null().to_numpy(zero_copy_only=False)).cast(
+            READING.field("time").type
+        ),
+    }
+    arrays = [
+        pa.nulls(count, field.type) if known.get(field.name) is None else known[field.name]
+        for field in READING
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(READING))
+
+
+def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: rows of (key, payload, received) → rows of (key, readings)."""
+    for batch in batches:
+        readings, _ = columns(batch["payload"], batch["received"])
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns[:3], readings], [*batch.schema.names[:3], "readings"]
+        )
+
+
+def _absolute(record: Record, received: int | None) -> int | None:
+    """Microseconds since 1970; None for a time relative to an unknown one."""
+    if not record.relative:
+        return round(record.time * _MICRO)
+    return None if received is None else received + round(record.time * _MICRO)
+
+
+def _whole(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

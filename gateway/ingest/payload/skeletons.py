@@ -1,0 +1,175 @@
+"""Payloads that differ in their texts and numbers only, decoded all at once.
+
+In: a column of payloads. Out: the records of those that are SenML in CBOR of one plain record, as
+columns.
+
+A kind of sensor sends the same fields in the same order, so thousands of payloads have one
+skeleton: the same bytes but for the contents of some fields, which stand at the same places. numpy
+reads such a field of all payloads as one column, in a twentieth of the time that `senml.py` takes
+for one after the other. A payload that is anything but plain, or in doubt, is left to `senml.py`,
+which knows the whole standard and the reasons.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gateway.ingest.payload.senml import (
+    BASE_NAME,
+    BASE_TIME,
+    EARLIEST,
+    LATEST,
+    NAME,
+    TIME,
+    UNIT,
+    VALUE,
+)
+
+FEWEST = 16
+"""Payloads of one length below this number are not worth a look."""
+
+SKELETONS = 8
+"""Skeletons that are tried among payloads of one length."""
+
+_TEXTS = (BASE_NAME, NAME, UNIT)
+_NUMBERS = (BASE_TIME, TIME, VALUE)
+_LABELS = {label if label >= 0 else 0x1F - label: label for label in (*_TEXTS, *_NUMBERS)}
+"""By the byte that stands for them."""
+
+_NUMBER_TYPES = {
+    0x18: "u1",
+    0x19: ">u2",
+    0x1A: ">u4",
+    0x1B: ">u8",
+    0xF9: ">f2",
+    0xFA: ">f4",
+    0xFB: ">f8",
+}
+"""By the first byte of a number (RFC 8949, section 3)."""
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_STARTS_NAME = np.isin(np.arange(256), np.frombuffer(_LETTERS.encode(), np.uint8))
+_IN_NAME = np.isin(np.arange(256), np.frombuffer(f"{_LETTERS}-:./_".encode(), np.uint8))
+"""RFC 8428, section 4.5.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Records as columns. positions: of their payloads. unit: None when they have none. time: as
+    `senml.Record.time`.
+    """
+
+    positions: Any
+    name: pa.Array
+    unit: pa.Array | None
+    value: Any
+    time: Any
+
+
+@dataclass(slots=True)
+class Skeleton:
+    """fixed: which bytes are the same in all payloads. texts, numbers: where the fields stand, by
+    label; numbers with their numpy type.
+    """
+
+    fixed: Any
+    texts: dict[int, slice] = field(default_factory=dict)
+    numbers: dict[int, tuple[slice, str]] = field(default_factory=dict)
+
+
+def find(payloads: pa.Array) -> Iterator[Plain]:
+    """payloads: binary, without nulls. No payload is in two answers."""
+    if not len(payloads):
+        return
+    lengths = np.diff(
+        np.frombuffer(payloads.buffers()[1], np.int32)[
+            payloads.offset : payloads.offset + len(payloads) + 1
+        ]
+    )
+    for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
+        left = np.flatnonzero(lengths == length)
+        for _ in range(SKELETONS if length and count >= FEWEST else 0):
+            if len(left) < FEWEST:
+                break
+            same = payloads if len(left) == len(payloads) else payloads.take(pa.array(left))
+            begin = int(np.frombuffer(same.buffers()[1], np.int32)[same.offset])
+            table = np.frombuffer(same.buffers()[2], np.uint8)[
+                begin : begin + len(left) * length
+            ].reshape(-1, length)
+            skeleton = scan(table[0].tobytes())
+            alike = (
+                np.ones(1, bool)
+                if skeleton is None
+                else (table[:, skeleton.fixed] == table[0, skeleton.fixed]).all(axis=1)
+            )
+            if skeleton is not None:
+                yield _read(table[alike], skeleton, left[alike])
+            left = left[1:] if skeleton is None else left[~alike]
+
+
+def scan(payload: bytes) -> Skeleton | None:
+    """The skeleton of a payload; None when it is no array of one map with plain fields."""
+    found = Skeleton(np.ones(len(payload), bool))
+    try:
+        if payload[0] != 0x81 or not 0xA1 <= payload[1] <= 0xB7:
+            return None
+        position = 2
+        for _ in range(payload[1] & 0x1F):
+            label, head = _LABELS.get(payload[position]), payload[position + 1]
+            begin = position + 2
+            if label is None or label in found.texts or label in found.numbers:
+                return None
+            if label in _TEXTS and 0x60 <= head <= 0x77:
+                place = found.texts[label] = slice(begin, begin + (head & 0x1F))
+            elif label in _NUMBERS and head in _NUMBER_TYPES:
+                place = slice(begin, begin + np.dtype(_NUMBER_TYPES[head]).itemsize)
+                found.numbers[label] = place, _NUMBER_TYPES[head]
+            else:
+                return None
+            found.fixed[place] = False
+            position = place.stop
+    except IndexError:
+        return None
+    return found if position == len(payload) and VALUE in found.numbers else None
+
+
+def _read(table: Any, skeleton: Skeleton, positions: Any) -> Plain:
+    """table: a row of bytes per payload. Rows that `senml.py` might refuse are left out."""
+    nothing = slice(0, 0)
+    name = np.concatenate(
+        [table[:, skeleton.texts.get(label, nothing)] for label in (BASE_NAME, NAME)], axis=1
+    )
+    value = _numbers(table, skeleton, VALUE)
+    with np.errstate(invalid="ignore"):
+        time = _numbers(table, skeleton, TIME) + _numbers(table, skeleton, BASE_TIME)
+    good = np.isfinite(value) & (time >= EARLIEST) & (time <= LATEST) & _IN_NAME[name].all(axis=1)
+    good &= _STARTS_NAME[name[:, 0]] if name.shape[1] else False
+    unit = table[:, skeleton.texts[UNIT]] if UNIT in skeleton.texts else None
+    if unit is not None:
+        good &= (unit < 0x80).all(axis=1)
+    return Plain(
+        positions[good],
+        _strings(name[good]),
+        None if unit is None else _strings(unit[good]),
+        value[good],
+        time[good],
+    )
+
+
+def _numbers(table: Any, skeleton: Skeleton, label: int) -> Any:
+    if label not in skeleton.numbers:
+        return np.zeros(len(table))
+    place, kind = skeleton.numbers[label]
+    return np.ascontiguousarray(table[:, place]).view(kind)[:, 0].astype(np.float64)
+
+
+def _strings(table: Any) -> pa.Array:
+    """A row of ASCII bytes per text → the texts."""
+    count, width = table.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+    return pa.StringArray.from_buffers(
+        count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(table))
+    )

@@ -1,0 +1,5 @@
+"""What the ingest says of itself.
+
+In: counts of each micro-batch; the landing place and the tables, read without Spark. Out: `onceway
+ingest report`.
+"""

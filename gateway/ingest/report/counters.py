@@ -1,0 +1,85 @@
+"""What the ingest has done so far, for `onceway ingest report`: by feed and for the whole job.
+Nothing depends on it but the report.
+
+In: counts of each micro-batch, and Spark's own measures of it. Out: one JSON file in the table's
+folder `_onceway`: `{"table": id, "saved": UTC, "feeds": {"GATEWAY/EPOCH": {"number", "taken",
+"new", "at"}}, "spark": {…}}`.
+
+It is written after the commits, so a crash in between loses one micro-batch from the counts; the
+table itself has the rows.
+"""
+
+import json
+import logging
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from gateway.ingest.delta.storage import Folder, Readable
+
+FILE = "report.json"
+
+log = logging.getLogger("onceway.ingest")
+
+
+@dataclass(slots=True)
+class FeedTotal:
+    """number: newest batch taken; taken: rows read from batches; new: those that were not in the
+    table; at: when the last came (UTC).
+    """
+
+    number: int = 0
+    taken: int = 0
+    new: int = 0
+    at: str = ""
+
+    @property
+    def doubles(self) -> int:
+        return self.taken - self.new
+
+
+@dataclass(slots=True)
+class Counters:
+    """table: the table's id, as a folder may get another table. spark: the last progress that Spark
+    reported.
+    """
+
+    table: str
+    saved: str = ""
+    feeds: dict[str, FeedTotal] = field(default_factory=dict)
+    spark: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, feed: str, number: int, taken: int, new: int) -> None:
+        total = self.feeds.setdefault(feed, FeedTotal())
+        total.number = max(total.number, number)
+        total.taken += taken
+        total.new += new
+        total.at = now()
+
+    def save(self, files: Folder) -> None:
+        """Best effort: counts must not stop the stream."""
+        self.saved = now()
+        try:
+            files.write(FILE, json.dumps(asdict(self), separators=(",", ":")).encode())
+        except (Py4JError, OSError) as error:
+            log.warning("the counts were not saved in %s: %s", files, str(error).splitlines()[0])
+
+
+def load(files: Readable, table: str | None = None) -> Counters | None:
+    """The saved counts; None when there are none, or those of another table."""
+    try:
+        kept = json.loads(files.read(FILE) or b"null")
+        if kept is None:
+            return None
+        feeds = {feed: FeedTotal(**total) for feed, total in kept["feeds"].items()}
+        found = Counters(kept["table"], kept["saved"], feeds, kept["spark"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("the counts in %s/%s are not used: %s", files, FILE, error)
+        return None
+    return found if table in (None, found.table) else None
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

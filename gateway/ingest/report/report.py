@@ -1,0 +1,185 @@
+"""`onceway ingest report`: how far each gateway's batches have come, and what is wrong. Without
+Spark.
+
+In: the landing place, the table's folder `_onceway` (counts, seen ranges), and the tables
+`publications` and `…_quarantine` by delta-rs. Out: a `Report`. Sequences are those of the newest
+snapshot, so they may be some micro-batches old; it says of which version they are.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.ranges import Key, SeenRanges
+from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds
+from gateway.ingest.landing.place import Landing
+from gateway.ingest.report import counters, tables
+from gateway.ingest.report.counters import FeedTotal
+
+DEVICES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """One gateway's store. taken: number of the newest batch taken; landed: of the newest that is
+    there without a gap; held: why it waits.
+
+    rows: in the table now; doubles: rows that came again and were left out; quarantine: batches in
+    it; at: when the last rows came (UTC). lag_s: since when the oldest batch that is not taken has
+    been there, in seconds; held_s: since when it waits.
+    """
+
+    feed: str
+    taken: int
+    landed: int
+    rows: int
+    doubles: int
+    quarantine: int
+    at: str
+    lag_s: float | None = None
+    held: str | None = None
+    held_s: float | None = None
+
+    @property
+    def behind(self) -> int:
+        return self.landed - self.taken
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGaps:
+    """gaps: (first, last) missing sequences between those that are in the table; missing: how many
+    that are.
+    """
+
+    device: str
+    incarnation: int
+    missing: int
+    gaps: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """saved: when the counts were written (UTC); spark: its last progress; covers: the table's
+    version that `devices` is of.
+    """
+
+    feeds: list[FeedReport]
+    devices: list[DeviceGaps] = field(default_factory=list)
+    covers: int | None = None
+    saved: str | None = None
+    spark: dict[str, Any] = field(default_factory=dict)
+
+
+def make(landing: Landing, table: str) -> Report:
+    """Raises OncewayError when there is no such table, and what the landing place raises when it
+    cannot be reached.
+    """
+    rows, newest = tables.rows_by_feed(table)
+    quarantine: defaultdict[str, list[int]] = defaultdict(list)
+    for feed, number in tables.in_quarantine(table):
+        quarantine[feed].append(number)
+    files = tables.OwnFiles(table)
+    counted = counters.load(files)
+    totals = counted.feeds if counted else {}
+    seen = snapshot.load(files, counted.table) if counted else None
+    source = Feeds(landing)
+
+    def one(feed: str) -> FeedReport:
+        total, damaged = totals.get(feed, FeedTotal()), quarantine[feed]
+        taken = max(total.number, newest.get(feed, 0), *damaged, 0)
+        return _feed(
+            landing,
+            source,
+            FeedReport(feed, taken, taken, rows[feed], total.doubles, len(damaged), total.at),
+        )
+
+    with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as pool:
+        feeds = list(pool.map(one, sorted({*source.names(), *totals, *rows, *quarantine})))
+    return Report(
+        feeds,
+        list(gaps(seen.ranges)) if seen else [],
+        seen.covers if seen else None,
+        counted.saved if counted else None,
+        counted.spark if counted else {},
+    )
+
+
+def text(report: Report) -> str:
+    """For people: a line per feed, what holds feeds, the devices that miss most."""
+    columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
+    lines = [
+        (
+            one.feed,
+            one.taken,
+            one.landed,
+            "" if one.lag_s is None else f"{one.lag_s:.0f} s",
+            one.rows,
+            one.doubles,
+            one.quarantine,
+        )
+        for one in report.feeds
+    ]
+    widths = [
+        max(len(str(line[column])) for line in (columns, *lines)) for column in range(len(columns))
+    ]
+    table = [
+        "  ".join(
+            f"{cell:{'<' if not column else '>'}{widths[column]}}"
+            for column, cell in enumerate(line)
+        ).rstrip()
+        for line in (columns, *lines)
+    ]
+    held = [f"held: {one.held}" for one in report.feeds if one.held]
+    missing = [
+        f"missing: {one.missing} sequences of {one.device} (incarnation {one.incarnation}), the"
+        f" first {one.gaps[0][0]}"
+        for one in report.devices[:DEVICES_SHOWN]
+    ]
+    if len(report.devices) > DEVICES_SHOWN:
+        missing.append(
+            f"missing: {len(report.devices) - DEVICES_SHOWN} more devices miss sequences (--json"
+            " shows all)"
+        )
+    spark = (
+        [
+            f"last micro-batch: {report.spark['ms'].get('triggerExecution', 0) / 1000:.1f} s, at"
+            f" {report.spark['at']}"
+        ]
+        if report.spark
+        else []
+    )
+    return "\n".join([*table, *held, *missing, *spark])
+
+
+def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
+    """Add what the landing place says of a feed."""
+    landed = landing.newest(report.feed, report.taken)
+    hole = source.hole(report.feed, landed)
+    since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
+    lag = None if since is None else max(0.0, time.time() - since)
+    return replace(
+        report,
+        landed=landed,
+        lag_s=lag,
+        held=str(hole) if hole else None,
+        held_s=hole.age if hole else None,
+    )
+
+
+def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
+    """The devices with gaps in their sequences, most missing first."""
+    found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
+    before: dict[Key, int] = {}
+    for key, first, last in seen.as_ranges():
+        if key in before:
+            found[key].append((before[key] + 1, first - 1))
+        before[key] = last
+    devices = (
+        DeviceGaps(*key, sum(last - first + 1 for first, last in holes), holes)
+        for key, holes in found.items()
+    )
+    return iter(sorted(devices, key=lambda one: (-one.missing, one.device, one.incarnation)))

@@ -1,0 +1,71 @@
+"""What the report reads of the tables, without Spark.
+
+In: the path or URL of `publications`. Out: rows by feed, batches in quarantine, and the files of
+the folder `_onceway`.
+"""
+
+from collections import Counter
+
+import fsspec
+
+from gateway.delta_reader import location, query
+from gateway.errors import OncewayError
+from gateway.ingest.dedup import snapshot
+from gateway.ingest.delta.tables import beside
+
+
+class OwnFiles:
+    """The table's folder `_onceway`, read by fsspec; `delta.storage` does it by Spark."""
+
+    def __init__(self, table: str) -> None:
+        self._fs, root = fsspec.core.url_to_fs(location(table))
+        self._root = f"{root.rstrip('/')}/{snapshot.FOLDER}"
+
+    def __str__(self) -> str:
+        return self._root
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._fs.cat_file(f"{self._root}/{name}"))
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        try:
+            found = self._fs.ls(self._root, detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(
+            name
+            for name in (str(path).rsplit("/", 1)[-1] for path in found)
+            if not name.startswith(".")
+        )
+
+
+def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
+    """By feed: how many rows are in the table, and the newest batch that they came from."""
+    rows: Counter[str] = Counter()
+    newest: dict[str, int] = {}
+    counted = query(
+        table,
+        "SELECT gateway, epoch, count(*) AS rows, max(batch) AS batch FROM it GROUP BY gateway,"
+        " epoch",
+    )
+    if counted is None:
+        raise OncewayError(
+            "there is no such table",
+            table,
+            "Catalog names are not known here: give the table's path or URL.",
+        )
+    for row in counted:
+        feed = f"{row['gateway']}/{row['epoch']}"
+        rows[feed], newest[feed] = row["rows"], row["batch"] or 0
+    return rows, newest
+
+
+def in_quarantine(table: str) -> list[tuple[str, int]]:
+    """(feed, number) of the batches that are in quarantine."""
+    found = query(
+        beside(table, "quarantine"), "SELECT gateway, epoch, batch FROM it WHERE released IS NULL"
+    )
+    return [(f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in found or []]

@@ -1,0 +1,154 @@
+"""The rows of a chunk as data files of the tables: written where they were read, so that no row
+goes through Spark.
+
+In: a chunk (`merged_batches.py`). Out: at most one Parquet file in the folder of each table, and
+one Arrow row that says what is in them (`WRITTEN`). A file is no part of its table until a commit
+names it; one that none ever names is deleted by the driver, or by `onceway ingest compact` after a
+week.
+"""
+
+import json
+import secrets
+import time
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from gateway.ingest.delta import local_disk
+from gateway.ingest.sink.merged_batches import CHUNK
+
+PUBLICATION_COLUMNS = [
+    *(
+        "device",
+        "incarnation",
+        "sequence",
+        "client",
+        "topic",
+        "payload",
+        "received",
+        "boot",
+        "monotonic",
+    ),
+    *("gateway", "epoch", "batch", "spool_id", "undecodable"),
+]
+KEY = ["device", "incarnation", "sequence"]
+
+_FILE = pa.struct([("name", pa.string()), ("rows", pa.int64()), ("action", pa.string())])
+_HEADER = CHUNK.field("header").type
+SPARK_WRITTEN: StructType = from_arrow_schema(
+    pa.schema(
+        [
+            ("chunk", pa.int64()),
+            ("header", pa.struct([(field.name, field.type) for field in _HEADER])),
+            ("publications", _FILE),
+            ("readings", _FILE),
+            ("gateway", pa.string()),
+            ("epoch", pa.string()),
+            ("batch", pa.int64()),
+            ("flaw", pa.string()),
+        ]
+    )
+)
+WRITTEN: pa.Schema = to_arrow_schema(SPARK_WRITTEN, timezone="UTC")
+
+
+class DataFiles:
+    """publications, readings: the tables' folders, as Spark names them."""
+
+    def __init__(self, publications: str, readings: str) -> None:
+        self._locations = {"publications": publications, "readings": readings}
+        self._folders = {table: _open(location) for table, location in self._locations.items()}
+
+    def put(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Write a chunk. A damaged batch passes as it is."""
+        first = (
+            rows.slice(0, 1)
+            .select(["chunk", "header", "gateway", "epoch", "batch", "flaw"])
+            .to_pylist()[0]
+        )
+        if first["flaw"] is None:
+            first["publications"] = self._write(
+                "publications", pa.Table.from_batches([rows.select(PUBLICATION_COLUMNS)])
+            )
+            first["readings"] = self._write("readings", flatten(rows))
+        return pa.record_batch(
+            [pa.array([first.get(field.name)], field.type) for field in WRITTEN], schema=WRITTEN
+        )
+
+    def _write(self, table: str, rows: pa.Table) -> dict[str, Any] | None:
+        if not rows.num_rows:
+            return None
+        fs, folder = self._folders[table]
+        name = f"part-{secrets.token_hex(16)}.parquet"
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression="snappy", store_schema=False)
+        data = sink.getvalue()
+        try:
+            fs.pipe_file(f"{folder}/{name}", bytes(data))
+            local_disk.settle_files(self._locations[table], [name])
+        except OSError:
+            with suppress(OSError):  # on a full disk its part is in the way
+                fs.rm_file(f"{folder}/{name}")
+            raise
+        return {"name": name, "rows": rows.num_rows, "action": add_action(name, data.size, rows)}
+
+
+def flatten(rows: pa.RecordBatch) -> pa.Table:
+    """A chunk's readings, one row each, in the columns of the table `readings`."""
+    lists = rows["readings"]
+    parent, items = pc.list_parent_indices(lists), pc.list_flatten(lists)
+    table = pa.Table.from_batches([rows.select(KEY)]).take(parent)
+    starts = lists.offsets.take(parent)
+    position = pc.subtract(
+        pa.array(range(len(parent)), pa.int32()), pc.subtract(starts, lists.offsets[0])
+    ).cast(pa.int32())
+    table = table.append_column("position", position)
+    for field in items.type:
+        table = table.append_column(field.name, pc.struct_field(items, field.name))
+    return table
+
+
+def add_action(name: str, size: int, rows: pa.Table) -> str:
+    """The action of a commit that makes a file part of its table, with the statistics that let
+    readers skip it (Delta protocol, "Add File").
+    """
+    stats: dict[str, Any] = {
+        "numRecords": rows.num_rows,
+        "minValues": {},
+        "maxValues": {},
+        "nullCount": {},
+    }
+    for column in ("device", "sequence", "received", "time"):
+        if column in rows.column_names:
+            ends = pc.min_max(rows[column])
+            stats["nullCount"][column] = rows[column].null_count
+            for kind, end in (("minValues", "min"), ("maxValues", "max")):
+                if (value := ends[end].as_py()) is not None:
+                    stats[kind][column] = _stamp(value) if isinstance(value, datetime) else value
+    add = {
+        "path": name,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": time.time_ns() // 1_000_000,
+        "dataChange": True,
+    }
+    return json.dumps(
+        {"add": {**add, "stats": json.dumps(stats, separators=(",", ":"))}}, separators=(",", ":")
+    )
+
+
+def _stamp(moment: datetime) -> str:
+    """Milliseconds, cut off: readers add one to the upper end."""
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
+def _open(location: str) -> tuple[Any, str]:
+    fs, folder = fsspec.core.url_to_fs(str(local_disk.local_path(location) or location))
+    return fs, str(folder).rstrip("/")

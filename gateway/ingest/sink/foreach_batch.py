@@ -1,0 +1,110 @@
+"""What happens to each micro-batch: damaged batches into quarantine, new rows into the tables, one
+line for the log.
+
+In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, counts, and a snapshot of
+the seen ranges now and then.
+"""
+
+import logging
+import time
+
+from pyspark.sql import DataFrame
+
+from gateway.ingest.dedup.seen import Seen
+from gateway.ingest.delta.lease import lease
+from gateway.ingest.delta.storage import Folder
+from gateway.ingest.report.counters import Counters
+from gateway.ingest.sink.microbatch import MicroBatch, TableName
+from gateway.ingest.sink.publications import Appender, Outcome
+from gateway.ingest.sink.quarantine import Quarantine
+from gateway.ingest.sink.readings import Readings
+
+SNAPSHOT_ROWS = 2_000_000
+SNAPSHOT_APPENDS = 50
+"""A snapshot is saved after so many new rows or appends: that much has to be read again at a start.
+"""
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Sink:
+    """locations: of the tables; the lease of `publications` is held while anything is committed.
+    counters: kept in `files`.
+
+    micro_batches: how many there were.
+    """
+
+    def __init__(
+        self,
+        locations: dict[TableName, str],
+        seen: Seen,
+        appender: Appender,
+        readings: Readings,
+        quarantine: Quarantine,
+        counters: Counters,
+        files: Folder,
+    ) -> None:
+        self.locations = locations
+        self._seen = seen
+        self._appender = appender
+        self._readings = readings
+        self.quarantine = quarantine
+        self.counters = counters
+        self.micro_batches = 0
+        self._files = files
+        self._rows = 0
+        self._appends = 0
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        started = time.monotonic()
+        self.micro_batches += 1
+        micro_batch = MicroBatch(rows, self.locations)
+        with lease(self.locations["publications"]):
+            self.quarantine.add(micro_batch.damaged)
+            outcome = self._append(micro_batch, {"micro_batch": batch})
+            self._count(micro_batch, outcome)
+        micro_batch.discard(outcome.drop)
+        version = "nothing to write" if outcome.version is None else f"version {outcome.version}"
+        seconds = time.monotonic() - started
+        log.info(
+            "micro-batch %d: %d rows in, %d new, %d seen, %s, %.2f s",
+            batch,
+            outcome.taken,
+            outcome.new,
+            outcome.seen,
+            version,
+            seconds,
+        )
+        self._save_now_and_then(outcome)
+
+    def _append(self, micro_batch: MicroBatch, note: dict[str, int]) -> Outcome:
+        outcome = self._appender.append(micro_batch, note)
+        if outcome.version is None:
+            self._readings.follow(self._seen.covers)
+        else:
+            self._readings.follow(
+                outcome.version, micro_batch.addition("readings", outcome.drop), outcome.based_on
+            )
+        return outcome
+
+    def _count(self, micro_batch: MicroBatch, outcome: Outcome) -> None:
+        new = {} if outcome.version is None else micro_batch.new_by_feed(outcome.drop)
+        for feed, count in micro_batch.feeds.items():
+            self.counters.add(feed, count.number, count.taken, new.get(feed, 0))
+        self.counters.save(self._files)
+
+    def _save_now_and_then(self, outcome: Outcome) -> None:
+        self._rows += outcome.new
+        self._appends += outcome.version is not None
+        if self._rows >= SNAPSHOT_ROWS or self._appends >= SNAPSHOT_APPENDS:
+            self._save_seen()
+
+    def save(self) -> None:
+        """Save what spares the next start some work."""
+        self.counters.save(self._files)
+        if self._appends:
+            self._save_seen()
+
+    def _save_seen(self) -> None:
+        self._seen.save()
+        self._rows = self._appends = 0

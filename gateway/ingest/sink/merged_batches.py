@@ -1,0 +1,176 @@
+"""A chunk: the rows of some batches, each key once, with the ranges of sequences that they hold.
+
+In: checked batches (Arrow tables in the uplink's columns). Out: one Arrow record batch in the
+columns of `CHUNK`.
+
+The driver decides which rows are new from the ranges alone, so it never looks at single rows. Every
+row carries its chunk's number, and the first row of a chunk carries the header: its ranges (one
+value of bytes, which Spark passes on as it is), and for each batch how many rows were taken from it
+and how many are left after those that come twice in the chunk. A damaged batch is a row of its own,
+with the reason under `flaw` and chunk -1.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from gateway.ingest.dedup.ranges import RANGES, Ranges
+from gateway.ingest.landing.place import Announced
+from gateway.ingest.payload import decoded
+
+_FEED = pa.struct(
+    [
+        ("gateway", pa.string()),
+        ("epoch", pa.string()),
+        ("batch", pa.int64()),
+        ("taken", pa.int64()),
+        ("rows", pa.int64()),
+    ]
+)
+
+SPARK_CHUNK: StructType = from_arrow_schema(
+    pa.schema(
+        [
+            ("device", pa.string()),
+            ("incarnation", pa.int64()),
+            ("sequence", pa.int64()),
+            ("client", pa.string()),
+            ("topic", pa.string()),
+            ("payload", pa.binary()),
+            ("received", pa.timestamp("us", "UTC")),
+            ("boot", pa.int64()),
+            ("monotonic", pa.int64()),
+            ("spool_id", pa.int64()),
+            ("undecodable", pa.string()),
+            ("readings", pa.list_(decoded.READING)),
+            ("gateway", pa.string()),
+            ("epoch", pa.string()),
+            ("batch", pa.int64()),
+            ("chunk", pa.int64()),
+            ("header", pa.struct([("feeds", pa.list_(_FEED)), ("ranges", pa.binary())])),
+            ("flaw", pa.string()),
+        ]
+    )
+)
+CHUNK: pa.Schema = to_arrow_schema(SPARK_CHUNK, timezone="UTC")
+"""The same columns, exactly as Spark wants them from a source."""
+
+
+def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
+    """The rows of `batches` as chunk `number`; None when there are none. A key that comes twice
+    stays where it comes first.
+    """
+    batches = [(announced, table) for announced, table in batches if table.num_rows]
+    if not batches:
+        return None
+    rows = pa.concat_tables(
+        [_with_origin(table, announced) for announced, table in batches]
+    ).combine_chunks()
+    first_ones, ranges = find_ranges(rows)
+    feeds = _feeds(batches, first_ones)
+    if len(first_ones) < rows.num_rows:
+        rows = rows.take(pa.array(first_ones))
+    columns = {name: rows[name] for name in rows.column_names}
+    columns["received"] = columns["received"].cast(CHUNK.field("received").type)
+    columns["readings"], columns["undecodable"] = decoded.columns(
+        columns["payload"], columns["received"]
+    )
+    columns["chunk"] = pa.array(np.full(rows.num_rows, number), pa.int64())
+    columns["header"] = _header(feeds, ranges, rows.num_rows)
+    return _record_batch(columns, rows.num_rows)
+
+
+def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
+    """The row that reports a damaged batch."""
+    gateway, epoch = announced.feed.split("/")
+    values = {
+        "gateway": gateway,
+        "epoch": epoch,
+        "batch": announced.number,
+        "chunk": -1,
+        "flaw": reason,
+    }
+    return _record_batch(
+        {name: pa.array([value], CHUNK.field(name).type) for name, value in values.items()}, 1
+    )
+
+
+def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
+    """The positions of the first row of every key, in order, and the ranges that these keys make,
+    in the columns of `RANGES`.
+    """
+    devices = rows["device"].combine_chunks().dictionary_encode()
+    code = devices.indices.to_numpy(zero_copy_only=False)
+    incarnation, sequence = rows["incarnation"].to_numpy(), rows["sequence"].to_numpy()
+    order = np.lexsort((sequence, incarnation, code))  # stable: equal keys stay in order of arrival
+    code, incarnation, sequence = code[order], incarnation[order], sequence[order]
+    same_set = (code[1:] == code[:-1]) & (incarnation[1:] == incarnation[:-1])
+    distance = np.diff(sequence)
+    fresh = np.r_[True, ~(same_set & (distance == 0))]
+    starts = np.r_[True, ~(same_set & (distance <= 1))]
+    begin = np.flatnonzero(starts)
+    end = np.r_[begin[1:], len(order)] - 1
+    device = devices.dictionary.take(pa.array(code[begin]))
+    ranges = pa.record_batch(
+        [device, *map(pa.array, (incarnation[begin], sequence[begin], sequence[end]))],
+        schema=RANGES,
+    )
+    return np.sort(order[fresh]), ranges
+
+
+def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:
+    gateway, epoch = announced.feed.split("/")
+    for name, value in (("gateway", gateway), ("epoch", epoch), ("batch", announced.number)):
+        table = table.append_column(
+            name, pa.repeat(pa.scalar(value, CHUNK.field(name).type), table.num_rows)
+        )
+    return table
+
+
+def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[dict[str, Any]]:
+    """Per batch: rows taken, and rows left. first_ones: positions of the rows that are left."""
+    ends = np.cumsum([table.num_rows for _, table in batches])
+    left = np.bincount(
+        np.searchsorted(ends, first_ones, side="right"), minlength=len(batches)
+    ).tolist()
+    found = []
+    for (announced, table), rows in zip(batches, left, strict=True):
+        gateway, epoch = announced.feed.split("/")
+        found.append(
+            {
+                "gateway": gateway,
+                "epoch": epoch,
+                "batch": announced.number,
+                "taken": table.num_rows,
+                "rows": rows,
+            }
+        )
+    return found
+
+
+def _header(feeds: list[dict[str, Any]], ranges: pa.RecordBatch, rows: int) -> pa.Array:
+    kind = CHUNK.field("header").type
+    first = {"feeds": feeds, "ranges": ranges.serialize().to_pybytes()}
+    return pa.concat_arrays([pa.array([first], kind), pa.nulls(rows - 1, kind)])
+
+
+def ranges_of(header: dict[str, Any]) -> Ranges:
+    """The ranges of a chunk, by its header."""
+    return Ranges.of(pa.ipc.read_record_batch(header["ranges"], RANGES))
+
+
+def _record_batch(columns: dict[str, Any], rows: int) -> pa.RecordBatch:
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
+        for field in CHUNK
+    ]
+    return pa.record_batch(
+        [
+            array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+            for array in arrays
+        ],
+        schema=CHUNK,
+    )

@@ -1,0 +1,164 @@
+"""A micro-batch as the driver sees it.
+
+In: a DataFrame in the columns of `data_files.WRITTEN`. Out: what it holds as ranges, what came from
+which feed, which batches are damaged, and for each table what a commit is to add.
+"""
+
+import logging
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gateway.ingest.dedup.claim import ChunkRange
+from gateway.ingest.dedup.ranges import Ranges
+from gateway.ingest.delta.storage import open_folder
+from gateway.ingest.delta.tables import first_line
+from gateway.ingest.delta.transaction import Addition
+from gateway.ingest.sink.merged_batches import ranges_of
+
+TableName = Literal["publications", "readings"]
+
+DROP_DDL = "file string, device string, incarnation bigint, first bigint, last bigint"
+
+AS_CALLED = {"__globPaths__": "false"}
+"""An option of Spark's: the characters of a path stand for themselves, `[1]` too."""
+
+log = logging.getLogger("onceway.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedBatch:
+    gateway: str
+    epoch: str
+    batch: int
+    reason: str
+
+
+@dataclass(slots=True)
+class FeedCount:
+    """What came from one feed. number: its newest batch; taken: rows in its batches; rows: those
+    left after doubles within a chunk.
+    """
+
+    number: int = 0
+    taken: int = 0
+    rows: int = 0
+
+
+class MicroBatch:
+    """feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: by chunk, its number and its
+    keys, in order; damaged: batches that gave no rows.
+    """
+
+    def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
+        """Reads the batches and writes the files, in Spark's tasks. locations: the tables'
+        folders.
+        """
+        self._spark: SparkSession = written.sparkSession
+        self._locations = locations
+        self._files: dict[TableName, dict[int, dict[str, Any]]] = {
+            "publications": {},
+            "readings": {},
+        }
+        self._feeds: dict[int, list[dict[str, Any]]] = {}
+        self.feeds: defaultdict[str, FeedCount] = defaultdict(FeedCount)
+        self.held: list[tuple[int, Ranges]] = []
+        self.damaged: list[DamagedBatch] = []
+        rows = written.toArrow().to_pylist()
+        for row in sorted(
+            rows, key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])
+        ):
+            if row["flaw"] is not None:
+                self.damaged.append(
+                    DamagedBatch(row["gateway"], row["epoch"], row["batch"], row["flaw"])
+                )
+            else:
+                self._take(row)
+
+    def _take(self, row: dict[str, Any]) -> None:
+        chunk = row["chunk"]
+        for table, files in self._files.items():
+            if row[table] is not None:
+                files[chunk] = row[table]
+        self._feeds[chunk] = row["header"]["feeds"]
+        for one in self._feeds[chunk]:
+            feed = self.feeds[f"{one['gateway']}/{one['epoch']}"]
+            feed.number = max(feed.number, one["batch"])
+            feed.taken += one["taken"]
+            feed.rows += one["rows"]
+        self.held.append((chunk, ranges_of(row["header"])))
+
+    @property
+    def taken(self) -> int:
+        """Rows of all whole batches."""
+        return sum(feed.taken for feed in self.feeds.values())
+
+    def new_by_feed(self, drop: list[ChunkRange]) -> dict[str, int]:
+        """How many rows of each feed are not in `drop`."""
+        dirty = {chunk for chunk, *_ in drop}
+        found = dict.fromkeys(self.feeds, 0)
+        for chunk, feeds in self._feeds.items():
+            for one in feeds if chunk not in dirty else ():
+                found[f"{one['gateway']}/{one['epoch']}"] += one["rows"]
+        rows = self.addition("publications", drop).rows
+        for row in rows.groupBy("gateway", "epoch").count().collect() if rows is not None else ():
+            found[f"{row['gateway']}/{row['epoch']}"] += row["count"]
+        return found
+
+    def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
+        """The files of chunks without a row in `drop` as they are, the other rows of the rest
+        anew.
+        """
+        dirty = {chunk for chunk, *_ in drop}
+        files = self._files[table]
+        actions = [one["action"] for chunk, one in files.items() if chunk not in dirty]
+        anew = [chunk for chunk in files if chunk in self._partly(drop)]
+        return Addition(actions, self._without(table, anew, drop) if anew else None)
+
+    def _partly(self, drop: list[ChunkRange]) -> set[int]:
+        """The chunks of which some rows are in `drop`, and not all."""
+        dropped: defaultdict[int, int] = defaultdict(int)
+        for chunk, _, _, first, last in drop:
+            dropped[chunk] += last - first + 1
+        return {
+            chunk
+            for chunk, count in dropped.items()
+            if count < self._files["publications"][chunk]["rows"]
+        }
+
+    def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:
+        names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
+        rows = self._spark.read.options(**AS_CALLED).parquet(
+            *(f"{self._locations[table]}/{name}" for name in names.values())
+        )
+        columns = rows.columns
+        rows = rows.select("*", F.col("_metadata.file_name").alias("file")).alias("row")
+        gone = [(names[chunk], *one) for chunk, *one in drop if chunk in names]
+        dropped = F.broadcast(self._spark.createDataFrame(gone, DROP_DDL)).alias("dropped")
+        same = [
+            F.col(f"row.{name}") == F.col(f"dropped.{name}")
+            for name in ("file", "device", "incarnation")
+        ]
+        inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
+        return rows.join(dropped, [*same, inside], "left_anti").select(
+            *(F.col(f"row.{name}") for name in columns)
+        )
+
+    def discard(self, drop: list[ChunkRange]) -> None:
+        """Delete the files that no commit names, after it. Best effort: `compact` deletes what
+        stays.
+        """
+        dirty = {chunk for chunk, *_ in drop}
+        for table, files in self._files.items():
+            folder = open_folder(self._spark, self._locations[table])
+            try:
+                for chunk in dirty & files.keys():
+                    folder.delete(files[chunk]["name"])
+            except (Py4JError, OSError) as error:
+                log.warning(
+                    "files that are not used were not deleted in %s: %s", folder, first_line(error)
+                )

@@ -1,0 +1,88 @@
+"""Damaged batches: kept in a table until they are repaired and released.
+
+In: damaged batches of a micro-batch, and those that were taken in after repair. Out: one row per
+batch in the table `…_quarantine`, also when the same batch is found damaged again.
+"""
+
+import logging
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.sink.microbatch import DamagedBatch
+from gateway.uplink.batch import file_stem
+
+QUARANTINE = Layout(
+    "Batches that were damaged when they were read; none of their rows are in publications",
+    (
+        ("gateway", "string", "Gateway that made the batch"),
+        ("epoch", "string", "Its store"),
+        ("batch", "bigint", "Number of the batch"),
+        ("url", "string", "The Parquet file"),
+        ("reason", "string", "What is wrong with it"),
+        ("found", "timestamp", "When that was noticed first"),
+        ("released", "timestamp", "When it was taken in after repair, else null"),
+    ),
+)
+
+SAME_BATCH = "old.gateway = new.gateway and old.epoch = new.epoch and old.batch = new.batch"
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Quarantine:
+    """The table is made when the first damaged batch comes. Whoever adds or releases holds the
+    lease of `publications`.
+    """
+
+    def __init__(self, spark: SparkSession, table: Table, landing: str) -> None:
+        self._spark = spark
+        self._table = table
+        self._landing = landing.rstrip("/")
+
+    def add(self, damaged: list[DamagedBatch]) -> None:
+        """Note batches, each once. One that was released and is damaged again is open again."""
+        if not damaged:
+            return
+        for one in damaged:
+            log.warning(
+                "quarantine: %s/%s batch %d: %s", one.gateway, one.epoch, one.batch, one.reason
+            )
+        rows = [(one.gateway, one.epoch, one.batch, self._url(one), one.reason) for one in damaged]
+        found = self._spark.createDataFrame(
+            rows, "gateway string, epoch string, batch bigint, url string, reason string"
+        )
+        self._table.create()
+        merge = self._table.delta().alias("old").merge(found.alias("new"), SAME_BATCH)
+        merge = merge.whenMatchedUpdate(
+            set={"reason": "new.reason", "released": F.lit(None).cast("timestamp")}
+        )
+        fresh = {
+            column: f"new.{column}" for column in ("gateway", "epoch", "batch", "url", "reason")
+        }
+        merge.whenNotMatchedInsert(values={**fresh, "found": "current_timestamp()"}).execute()
+        self._table.settle()
+
+    def open(self) -> list[tuple[str, int]]:
+        """(feed, number) of the batches that were not taken in yet, in order."""
+        if not self._table.exists():
+            return []
+        rows = (
+            self._table.read()
+            .where("released is null")
+            .select("gateway", "epoch", "batch")
+            .collect()
+        )
+        return sorted((f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in rows)
+
+    def release(self, batches: list[tuple[str, int]]) -> None:
+        """Note that the rows of these batches, as (feed, number), are in the table now."""
+        rows = [(*feed.split("/"), number) for feed, number in batches]
+        taken = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint")
+        merge = self._table.delta().alias("old").merge(taken.alias("new"), SAME_BATCH)
+        merge.whenMatchedUpdate(set={"released": "current_timestamp()"}).execute()
+        self._table.settle()
+
+    def _url(self, one: DamagedBatch) -> str:
+        return f"{self._landing}/{one.gateway}/{one.epoch}/{file_stem(one.batch)}.parquet"

@@ -1,0 +1,177 @@
+"""The table `readings`: what SenML says in the payloads of `publications`, one row per record.
+
+In: commits of `publications`. Out: for each of them one commit of `readings` that stores, as an
+action of its own, up to which version of `publications` it goes. So a commit is either in with that
+mark or not at all, and whoever comes next goes on from the mark.
+"""
+
+import logging
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
+from gateway.ingest.delta.tables import Layout, Table, first_line, is_file_gone
+from gateway.ingest.delta.transaction import Addition, Conflict, DeltaWriter
+from gateway.ingest.payload import decoded
+
+READINGS = Layout(
+    "Each record of each publication once, by (device, incarnation, sequence, position); decoded"
+    " from SenML (RFC 8428)",
+    (
+        ("device", "string", "Key, part 1, as in publications"),
+        ("incarnation", "bigint", "Key, part 2, as in publications"),
+        ("sequence", "bigint", "Key, part 3, as in publications"),
+        ("position", "int", "Key, part 4: which record of the payload, from 0"),
+        ("name", "string", "Name with base name"),
+        ("unit", "string", "Unit of the SenML registry, e.g. Cel"),
+        (
+            "value",
+            "double",
+            "Numeric value with base value; of value, text, flag and data at most one is set",
+        ),
+        ("text", "string", "String value"),
+        ("flag", "boolean", "Boolean value"),
+        ("data", "binary", "Data value"),
+        ("sum", "double", "Integrated sum with base sum"),
+        (
+            "time",
+            "timestamp",
+            (
+                "UTC. A relative time counts from when the gateway received it; null when that is"
+                " not known"
+            ),
+        ),
+    ),
+    (
+        ("delta.checkpointInterval", "50"),
+        ("delta.dataSkippingStatsColumns", "device,sequence,time"),
+    ),
+)
+
+_KEY = ("device", "incarnation", "sequence")
+_WITH_LIST = StructType(
+    [
+        StructField("device", StringType()),
+        StructField("incarnation", LongType()),
+        StructField("sequence", LongType()),
+        StructField("readings", ArrayType(from_arrow_type(decoded.READING))),
+    ]
+)
+
+TRIES = 20
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Readings:
+    """covers: the version of `publications` up to which its payloads stand in `readings`; None when
+    that is not known.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        writer: DeltaWriter,
+        publications: Table,
+        publications_id: str,
+        commits: CommitLog,
+    ) -> None:
+        """commits: the log of `publications`. Does not touch either table but for their logs."""
+        self._table = table
+        self._writer = writer
+        self._publications = publications
+        self._application = f"onceway/{publications_id}"
+        self._commits = commits
+        self._version, self.covers = writer.progress(self._application)
+
+    def follow(self, until: int, rows: Addition | None = None, based_on: int | None = None) -> None:
+        """Bring the table up to version `until` of `publications`.
+
+        rows: the readings of that version, when it was made from version `based_on` just now. They
+        spare the way through the table. Raises OncewayError when other writers win every time.
+        """
+        for _ in range(TRIES):
+            if self.covers is not None and self.covers >= until:
+                return
+            try:
+                self._append(until, rows, based_on)
+                return
+            except Conflict as conflict:
+                log.warning("another writer of readings was first: %s", conflict)
+                self._version, self.covers = self._writer.progress(self._application)
+        raise OncewayError(
+            f"other writers won {TRIES} times in a row",
+            self._table.name,
+            "Is the ingest started twice?",
+        )
+
+    def _append(self, until: int, rows: Addition | None, based_on: int | None) -> None:
+        try:
+            new = self._rows_since(until, rows, based_on)
+            if new is not None:
+                self._version = self._writer.append(
+                    new, self._version, {"publications": until}, (self._application, until)
+                )
+        except (HistoryGone, PySparkException, Py4JJavaError) as error:
+            if isinstance(error, Py4JJavaError) and not is_file_gone(error):
+                raise
+            log.warning("cannot follow publications (%s): making readings anew", first_line(error))
+            new = None
+        if new is None:
+            everything = exploded(self._decode(self._publications.read(versionAsOf=until)))
+            self._table.overwrite(everything, self._application, until)
+            self._table.settle()
+            self._version, _ = self._writer.progress(self._application)
+        self.covers = until
+
+    def _rows_since(
+        self, until: int, rows: Addition | None, based_on: int | None
+    ) -> Addition | None:
+        """The readings of what came into `publications` after `covers`; None when they must be made
+        anew from all of it.
+        """
+        if self.covers is None:
+            return rows if self._both_were_empty(based_on) else None
+        before = [
+            commit
+            for commit in self._commits.after(self.covers)
+            if commit.version <= (until if based_on is None else based_on)
+        ]
+        if any(commit.operation in REWRITING for commit in before):
+            return None
+        if rows is not None and not any(commit.changes_data for commit in before):
+            return rows
+        return Addition(
+            rows=exploded(self._decode(self._publications.inserted(self.covers, until)))
+        )
+
+    def _both_were_empty(self, based_on: int | None) -> bool:
+        """Whether neither table held anything before version `based_on` of `publications`: then
+        there is nothing to make anew.
+        """
+        if self._version > 0 or based_on is None:
+            return False
+        return not any(
+            commit.changes_data for commit in self._commits.after(-1) if commit.version <= based_on
+        )
+
+    def _decode(self, publications: DataFrame) -> DataFrame:
+        return publications.select(*_KEY, "payload", "received").mapInArrow(
+            decoded.add_readings, _WITH_LIST
+        )
+
+
+def exploded(rows: DataFrame) -> DataFrame:
+    """Rows with a key and a list `readings` → one row per reading, in the table's columns."""
+    each = rows.select(*_KEY, F.posexplode("readings").alias("position", "reading"))
+    return each.select(*_KEY, "position", *(_field(name) for name, _, _ in READINGS.columns[4:]))
+
+
+def _field(name: str) -> Column:
+    return F.col(f"reading.{name}").alias(name)

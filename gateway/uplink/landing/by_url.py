@@ -1,0 +1,47 @@
+"""How a URL becomes a landing place."""
+
+from typing import Any
+
+from gateway.errors import OncewayError
+from gateway.uplink.landing.base import Landing, Unreachable, without_password
+
+
+def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
+    """A landing place by its URL. options: handed to the fsspec file system (credentials,
+    endpoint).
+
+    Each kind is imported only when it is used: an uplink to a folder needs neither SSH nor S3.
+    Raises Unreachable when the place cannot be reached now, OncewayError when the URL can never
+    work.
+    """
+    scheme = url.split("://")[0] if "://" in url else "file"
+    try:
+        if scheme in ("file", "local"):
+            from gateway.uplink.landing.local import LocalLanding
+
+            return LocalLanding(url)
+        if scheme in ("sftp", "ssh"):
+            from gateway.uplink.landing.sftp import SftpLanding
+
+            return SftpLanding(url, options or {})
+        if scheme in ("s3", "s3a"):
+            from gateway.uplink.landing.s3 import S3Landing
+
+            return S3Landing(url, options or {})
+        from gateway.uplink.landing.generic import GenericLanding
+
+        return GenericLanding(url, options or {})
+    except Unreachable as error:
+        if isinstance(error.__cause__, TypeError):
+            text = (
+                "the landing URL or [uplink.options] has something that is not known here:"
+                f" {error.__cause__}"
+            )
+            raise OncewayError(text, without_password(url)) from error
+        raise
+    except ImportError as error:
+        extra = {"sftp": "sftp", "ssh": "sftp", "s3": "s3", "s3a": "s3"}.get(scheme)
+        hint = f"It comes with: pip install 'onceway[uplink-{extra}]'" if extra else None
+        raise OncewayError(
+            f"this landing URL needs a Python package: {error}", without_password(url), hint
+        ) from error

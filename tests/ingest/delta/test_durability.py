@@ -1,0 +1,226 @@
+"""A power cut at the centre: what is on the disk when, and what the next start makes of a commit
+that was cut off.
+"""
+
+import json
+import logging
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.delta import durability
+from gateway.ingest.delta.storage import LocalFolder
+from gateway.ingest.delta.tables import Table
+from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.jobs.compact import compact
+from gateway.ingest.sink.publications import PUBLICATIONS
+from tests.durability.disk import SmallDisk
+from tests.ingest.batches import EPOCH, land, row
+from tests.ingest.lake import Job, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+LINE = -1
+"""Cut off at the end of the first line."""
+
+PAYLOAD = b'[{"n":"a","v":1}]'
+
+
+class Disk:
+    """Follows what is synced. synced: paths in order; marks: how many were synced when something
+    else happened.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: list[Path] = []
+        self.marks: dict[str, int] = {}
+        fsync = os.fsync
+
+        def follow(descriptor: int) -> None:
+            fsync(descriptor)
+            self.synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+        monkeypatch.setattr(os, "fsync", follow)
+
+    def before(self, what: str) -> set[Path]:
+        return set(self.synced[: self.marks[what]])
+
+
+@pytest.fixture
+def lake(spark: "SparkSession", tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+def newest(table: Path) -> Path:
+    return max((table / "_delta_log").glob("*.json"))
+
+
+def files_of(commit: Path) -> set[Path]:
+    """The data files that a commit adds."""
+    actions = map(json.loads, commit.read_text().splitlines())
+    return {commit.parents[1] / action["add"]["path"] for action in actions if "add" in action}
+
+
+def test_files_are_on_the_disk_before_the_commit_and_the_commit_before_the_micro_batch_ends(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    sink = lake.open()
+    for table in (lake.publications, Path(f"{lake.publications}_readings")):
+        assert {newest(table), newest(table).parent, table, table.parent} <= set(disk.synced)
+    write = DeltaWriter._write  # called between the files and the commit
+
+    def mark(writer: DeltaWriter, note: dict[str, Any]) -> Any:
+        disk.marks["publications" if "micro_batch" in note else "readings"] = len(disk.synced)
+        return write(writer, note)
+
+    monkeypatch.setattr(DeltaWriter, "_write", mark)
+    for number, batch in enumerate(
+        ([row("a", 1, payload=PAYLOAD)], [row("a", n, payload=PAYLOAD) for n in (1, 2)])
+    ):
+        # the second one has to write its rows anew, through Spark
+        sink(lake.micro_batch(batch), number)
+        for name in ("publications", "readings"):
+            table = (
+                lake.publications
+                if name == "publications"
+                else Path(f"{lake.publications}_readings")
+            )
+            commit = newest(table)
+            assert files_of(commit)
+            assert files_of(commit) | {table} <= disk.before(name)
+            assert {commit, commit.parent, commit.with_name(f".{commit.name}.crc")} <= set(
+                disk.synced[disk.marks[name] :]
+            )
+            assert commit not in disk.before(name)
+        assert newest(lake.publications) in disk.before("readings")
+        disk.synced.clear()
+
+
+@pytest.mark.parametrize("left", [0, 300, LINE])
+def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again(
+    spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, left: int
+) -> None:
+    job = Job(spark, tmp_path)
+    for number in (1, 2):
+        land(job.landing, "site", number, [row("dev", number, payload=PAYLOAD)])
+        job.run()
+    lost = newest(job.publications)
+    readings = newest(Path(f"{job.publications}_readings"))
+    for commit in (lost, readings):  # the first was cut off, so the second never came to be
+        commit.with_name(f".{commit.name}.crc").unlink()
+    readings.unlink()
+    text = lost.read_bytes()
+    lost.write_bytes(text[: text.index(b"\n") + 1 if left == LINE else left])
+    for path in (job.publications / snapshot.FOLDER).glob(f"seen-*{int(lost.stem)}.parquet"):
+        path.unlink()  # written later still
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
+    job.lose_checkpoint()  # stands for a checkpoint that does not know of the micro-batch
+    with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
+        job.run()
+    assert "was cut off, as by a power cut" in caplog.text
+    assert job.keys() == [("dev", 7, 1), ("dev", 7, 2)]
+    assert job.readings("dev") == [("dev", 7, 1, 0, 1.0), ("dev", 7, 2, 0, 1.0)]
+    job.run()
+    assert job.versions() == 3  # the torn one is no version
+
+
+@pytest.mark.parametrize("left", [b"", b"PAR1"])
+def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
+    spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, left: bytes
+) -> None:
+    job = Job(spark, tmp_path)
+    for number in (1, 2):
+        land(job.landing, "site", number, [row("dev", number, payload=PAYLOAD)])
+    job.run(rows=1)
+    compact(spark, Table(spark, str(job.publications), PUBLICATIONS))
+    compacted = max(
+        commit
+        for commit in (job.publications / "_delta_log").glob("*.json")
+        if "OPTIMIZE" in commit.read_text()
+    )
+    for commit in (job.publications / "_delta_log").glob("*.json"):
+        if commit > compacted:
+            commit.unlink()  # `VACUUM` comes after the files were synced
+    (joined,) = files_of(compacted)
+    joined.write_bytes(left.ljust(joined.stat().st_size, b"\0") if left else left)
+    joined.with_name(f".{joined.name}.crc").unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
+    land(job.landing, "site", 3, [row("dev", 2), row("dev", 3)])
+    with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
+        job.run()
+    assert f"{compacted} was cut off" in caplog.text
+    assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("dev", 7, 3)]
+
+
+def test_a_batch_in_quarantine_is_on_the_disk(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, disk = Job(spark, tmp_path), Disk(monkeypatch)
+    land(job.landing, "site", 1, [row("dev", 1)])
+    (job.landing / "site" / EPOCH / "000000000001.parquet").write_bytes(b"")
+    job.run()
+    commit = newest(Path(f"{job.publications}_quarantine"))
+    assert files_of(commit)
+    assert files_of(commit) | {commit} <= set(disk.synced)
+
+
+def test_keys_of_deleted_rows_are_on_the_disk_and_whole_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, disk, ranges = LocalFolder(tmp_path / snapshot.FOLDER), Disk(monkeypatch), SeenRanges()
+    ranges.add(Ranges([("dev", 7)], np.array([1]), np.array([4])))
+    snapshot.keep_gone(folder, ranges, 3, "id")
+    hidden = tmp_path / snapshot.FOLDER / f".gone-{3:020d}.parquet.new"
+    assert disk.synced == [tmp_path, hidden, tmp_path / snapshot.FOLDER]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "Input/output error"))
+        )
+        with pytest.raises(OSError, match="Input/output"):
+            snapshot.keep_gone(folder, ranges, 4, "id")
+    assert list(snapshot.gone(folder, "id").as_ranges()) == [(("dev", 7), 1, 4)]
+
+
+def test_elsewhere_nothing_is_done() -> None:
+    for act in (
+        lambda url: durability.settle(url, 5),
+        durability.settle_newest,
+        durability.take_back_torn,
+    ):
+        act("s3a://lake/publications")
+
+
+def test_a_table_s_disk_that_is_full_at_any_step_stops_the_job_and_loses_nothing(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Really full: a tmpfs. It needs root."""
+    if os.geteuid():
+        pytest.skip("mounts a tmpfs")
+    with closing(SmallDisk(tmp_path, 8_000_000)) as disk:
+        lake = Lake(spark, disk.mount)
+        lake.open()(lake.micro_batch([row("a", 1, payload=PAYLOAD)]), 0)
+        disk.fill()
+        with pytest.raises(OSError, match="No space left"):  # in a task
+            lake.micro_batch([row("a", 2, payload=PAYLOAD)])
+        disk.free()
+        micro_batch, sink = lake.micro_batch([row("a", 2, payload=PAYLOAD)]), lake.open()
+        disk.fill()
+        with pytest.raises(Exception, match="No space left"):  # in the driver's commit
+            sink(micro_batch, 1)
+        disk.free()
+        assert lake.keys() == [("a", 7, 1)]
+        lake.open()(
+            lake.micro_batch([row("a", 1, payload=PAYLOAD), row("a", 2, payload=PAYLOAD)]), 1
+        )
+        assert lake.keys() == [("a", 7, 1), ("a", 7, 2)]
+        assert lake.readings("a") == [("a", 7, 1, 0, 1.0), ("a", 7, 2, 0, 1.0)]

@@ -1,0 +1,44 @@
+"""The lease of the tables: who waits for whom."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.ingest.delta.lease import lease, lock_file
+
+HOLD = (
+    "import sys\nfrom gateway.ingest.delta.lease import lease\nwith lease(sys.argv[1]):\n   "
+    " print('held', flush=True)\n    sys.stdin.read()\n"
+)
+
+
+def test_the_second_process_waits_and_says_who_holds_the_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = f"file:{tmp_path}/a table #1? 100%41"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, table], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+
+        class EndsTheOther(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                other.kill()  # a dead process holds nothing
+
+        handler = EndsTheOther()
+        logging.getLogger("onceway.ingest").addHandler(handler)
+        try:
+            with lease(table):
+                assert f"process {other.pid} on " in caplog.text
+        finally:
+            logging.getLogger("onceway.ingest").removeHandler(handler)
+    assert lock_file(table) == tmp_path / ".a table #1? 100%41.lease"
+
+
+def test_tables_elsewhere_need_no_lease() -> None:
+    assert lock_file("s3a://lake/publications") is None

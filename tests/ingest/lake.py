@@ -1,0 +1,119 @@
+"""The ingest as a test drives it, in the session of the test process."""
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gateway.ingest.jobs import stream
+from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.landing.place import Announced
+from gateway.ingest.sink import merged_batches
+from gateway.ingest.sink.data_files import WRITTEN, DataFiles
+from gateway.ingest.sink.foreach_batch import Sink
+from gateway.uplink.batch import SCHEMA, Row
+from tests.ingest.batches import EPOCH
+
+Key = tuple[str, int, int]
+
+
+class Lake:
+    """A table and its sinks. A micro-batch is put straight into a sink; `Job` takes the way
+    through a stream.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.publications = folder / "lake" / "publications"
+        self._landing = str(folder / "landing")
+        self._batches = 0
+
+    def open(self) -> Sink:
+        """A sink as a new process has it."""
+        return open_sink(self.spark, self._landing, str(self.publications))
+
+    def micro_batch(self, *batches: list[Row]) -> DataFrame:
+        """Batches of one gateway as the source gives them, each as a chunk of its own."""
+        chunks = []
+        files = DataFiles(str(self.publications), f"{self.publications}_readings")
+        for number, rows in enumerate(batches):
+            self._batches += 1
+            table = pa.Table.from_pylist(
+                [dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA
+            )
+            built = merged_batches.build(
+                [(Announced(f"site/{EPOCH}", self._batches), table)], number
+            )
+            if built is not None:
+                chunks.append(files.put(built))
+        return self.spark.createDataFrame(pa.Table.from_batches(chunks, schema=WRITTEN))
+
+    def table(self, suffix: str = "") -> DataFrame:
+        return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
+
+    def keys(self, device: str | None = None) -> list[Key]:
+        """Every row's key, sorted; one that stands twice is here twice."""
+        rows = self.table() if device is None else self.table().where(F.col("device") == device)
+        return sorted(
+            tuple(one) for one in rows.select("device", "incarnation", "sequence").collect()
+        )
+
+    def readings(self, device: str) -> list[Any]:
+        """Every reading's key and value, sorted."""
+        rows = self.table("_readings").where(F.col("device") == device)
+        return sorted(
+            tuple(one)
+            for one in rows.select(
+                "device", "incarnation", "sequence", "position", "value"
+            ).collect()
+        )
+
+    def version(self) -> int:
+        """The newest version."""
+        return max(int(one.stem) for one in (self.publications / "_delta_log").glob("*.json"))
+
+    def versions(self) -> int:
+        return len(list((self.publications / "_delta_log").glob("*.json")))
+
+    def lose_snapshots(self) -> None:
+        shutil.rmtree(self.publications / "_onceway", ignore_errors=True)
+
+    def sql(self, text: str) -> None:
+        """A statement on the table, which is called `publications` in it."""
+        self.spark.sql(text.replace("publications", f"delta.`{self.publications}`"))
+
+
+class Job(Lake):
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self.landing = folder / "landing"
+        self.checkpoint = folder / "checkpoint"
+        self.landing.mkdir()
+
+    def options(self, **changes: Any) -> argparse.Namespace:
+        arguments = [
+            "--landing",
+            str(self.landing),
+            "--table",
+            str(self.publications),
+            "--checkpoint",
+            str(self.checkpoint),
+            "--available-now",
+        ]
+        return argparse.Namespace(**(vars(stream.parse_arguments(arguments)) | changes))
+
+    def run(self, **changes: Any) -> None:
+        """One pass from a fresh start, as a new process would make it."""
+        query, sink = stream.start(self.spark, self.options(**changes))
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+            stream.finish(query, sink)
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self.checkpoint)

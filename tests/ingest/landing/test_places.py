@@ -1,0 +1,172 @@
+"""The ingest reads its landing place on real servers: OpenSSH's SFTP and SeaweedFS as S3, through a
+proxy that breaks connections.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gateway.ingest.jobs.source import BatchList, read_batches
+from gateway.ingest.landing import place as landing_module
+from gateway.ingest.landing.offsets import Feeds
+from gateway.ingest.landing.place import Landing
+from gateway.ingest.sink.data_files import DataFiles
+from tests.ingest.batches import EPOCH, land, row
+from tests.uplink.servers import FaultProxy, S3Server, SftpServer, s3_server, sftp_server
+
+FEEDS = {f"site/{EPOCH}": 3, f"twin/{EPOCH}": 1}
+SEQUENCES = [*range(10, 13), *range(20, 23), *range(30, 33), *range(40, 43)]
+
+
+def fill(folder: Path) -> None:
+    for number in (1, 2, 3):
+        land(folder, "site", number, [row("dev", number * 10 + position) for position in range(3)])
+    land(folder, "twin", 1, [row("dev", 40 + position) for position in range(3)])
+
+
+def read_all(landing: Landing) -> list[int]:
+    """Every sequence, in order."""
+    feeds = Feeds(landing)
+    offset = feeds.advance({}, 10**9)
+    assert offset == FEEDS
+    chunks = read_batches(landing, BatchList(0, feeds.between({}, offset)))
+    return sorted(sequence for one in chunks for sequence in one["sequence"].to_pylist())
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing_module, "PAUSES", (0.05, 0.2, None))
+
+
+@pytest.fixture(scope="module")
+def sftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SftpServer]:
+    with sftp_server(tmp_path_factory.mktemp("sshd")) as server:
+        fill(server.root / "landing")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("weed")) as server:
+        folder = tmp_path_factory.mktemp("batches")
+        fill(folder)
+        fsspec.filesystem("s3", **server.options(), skip_instance_cache=True).put(
+            f"{folder}/", server.url(), recursive=True
+        )
+        shutil.rmtree(folder)
+        yield server
+
+
+def as_environment(
+    monkeypatch: pytest.MonkeyPatch, protocol: str, options: dict[str, object]
+) -> None:
+    """What FSSPEC_… in the environment makes of it when a process starts."""
+    monkeypatch.setitem(fsspec.config.conf, protocol, json.loads(json.dumps(options)))
+
+
+def test_sftp(sftp: SftpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_environment(monkeypatch, "sftp", sftp.options)
+    assert read_all(Landing(sftp.url())) == SEQUENCES
+
+
+def test_an_unknown_server_is_refused(
+    sftp: SftpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True
+    )
+    (tmp_path / "known_hosts").write_text(
+        f"[127.0.0.1]:{sftp.port} {(tmp_path / 'other.pub').read_text()}"
+    )
+    # another key is known; none is, in ~/.ssh/known_hosts
+    for known_hosts in (
+        {"known_hosts": str(tmp_path / "known_hosts")},
+        {},
+    ):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        as_environment(
+            monkeypatch,
+            "sftp",
+            {
+                **{key: sftp.options[key] for key in ("client_keys", "agent_path", "config")},
+                **known_hosts,
+            },
+        )
+        with pytest.raises(OSError, match=r"[Hh]ost key"):
+            Landing(sftp.url())
+
+
+def test_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_environment(monkeypatch, "s3", s3.options())
+    assert read_all(Landing(s3.url())) == SEQUENCES
+
+
+def test_s3_with_a_wrong_secret_is_no_empty_place(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_environment(monkeypatch, "s3", {**s3.options(), "secret": "wrong"})
+    with pytest.raises(OSError, match=r"."):
+        Landing(s3.url()).gateways()
+
+
+def test_data_files_go_into_tables_on_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_environment(monkeypatch, "s3", s3.options())
+    tables = {name: f"s3a://{s3.BUCKET}/lake/{name}" for name in ("publications", "readings")}
+    landing = Landing(s3.url())
+    (one,) = read_batches(landing, BatchList(0, Feeds(landing).between({}, {f"site/{EPOCH}": 1})))
+    (written,) = DataFiles(**tables).put(one).to_pylist()
+    fs = fsspec.filesystem("s3", **s3.options())
+    for table in tables:
+        file = written[table]
+        data = fs.cat_file(f"{s3.BUCKET}/lake/{table}/{file['name']}")
+        assert json.loads(file["action"])["add"]["size"] == len(data)
+        assert pq.read_table(pa.BufferReader(data))["sequence"].to_pylist() == [10, 11, 12]
+
+
+@pytest.mark.parametrize("kind", ["sftp", "s3"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_a_connection_that_is_cut_is_made_again(
+    kind: str, share: float, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = request.getfixturevalue(kind)
+    proxy = FaultProxy(server.port)
+    if kind == "sftp":
+        server.write_known_hosts(server.port, proxy.port)
+        as_environment(monkeypatch, "sftp", server.options)
+        url = server.url(proxy.port)
+    else:
+        as_environment(monkeypatch, "s3", server.options(proxy.port))
+        url = server.url()
+    try:
+        assert read_all(Landing(url)) == SEQUENCES
+        whole, proxy.sent = proxy.sent, 0
+        proxy.cut_after = int(whole * share)
+        assert read_all(Landing(url)) == SEQUENCES
+        assert proxy.cuts == 1
+    finally:
+        proxy.close()
+
+
+def test_an_sftp_server_that_goes_away_and_comes_back(
+    sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = FaultProxy(sftp.port)
+    sftp.write_known_hosts(sftp.port, proxy.port)
+    as_environment(monkeypatch, "sftp", sftp.options)
+    landing = Landing(sftp.url(proxy.port))
+    try:
+        proxy.refuse = True
+        proxy.drop()
+        with pytest.raises(OSError, match=r"."):
+            landing.gateways()
+        proxy.refuse = False
+        assert read_all(landing) == SEQUENCES
+    finally:
+        proxy.close()

@@ -1,0 +1,347 @@
+"""Micro-batches into the tables: each publication once, each reading once, whatever happens in
+between.
+"""
+
+import json
+import logging
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import functions as F
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta.storage import LocalFolder
+from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.sink.microbatch import MicroBatch
+from gateway.ingest.sink.publications import PUBLICATIONS
+from gateway.uplink.batch import Row
+from tests.ingest.batches import row
+from tests.ingest.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """One table for all; each test has devices of its own."""
+    return Lake(spark, tmp_path_factory.mktemp("lake [1] #2? 100%41", numbered=False))
+
+
+def rows(device: str, *sequences: int) -> list[Row]:
+    return [
+        row(
+            device,
+            sequence,
+            payload=json.dumps([{"n": "a", "v": sequence}, {"n": "b", "v": -sequence}]).encode(),
+        )
+        for sequence in sequences
+    ]
+
+
+def keys(device: str, *sequences: int) -> list[tuple[str, int, int]]:
+    return [(device, 7, sequence) for sequence in sequences]
+
+
+def readings(device: str, *sequences: int) -> list[tuple[str, int, int, int, float]]:
+    return [
+        (device, 7, sequence, position, value)
+        for sequence in sequences
+        for position, value in ((0, sequence), (1, -sequence))
+    ]
+
+
+def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = lake.open()
+    with caplog.at_level(logging.INFO, logger="onceway.ingest"):
+        # two batches of one micro-batch
+        sink(lake.micro_batch(rows("a", 1, 2, 3), rows("a", 2, 3, 4)), 0)
+        sink(lake.micro_batch(rows("a", 5, 1, 5, 4)), 1)  # seen before, and twice in one batch
+        versions = lake.versions()
+        sink(lake.micro_batch(rows("a", 1, 2, 3, 4, 5)), 2)  # nothing new: no commit
+    assert lake.versions() == versions
+    assert lake.keys("a") == keys("a", 1, 2, 3, 4, 5)
+    assert lake.readings("a") == readings("a", 1, 2, 3, 4, 5)
+    counts = [
+        record.message.split(": ")[1].split(", version")[0].split(", nothing")[0]
+        for record in caplog.records
+    ]
+    assert counts == [
+        "6 rows in, 4 new, 2 seen",
+        "4 rows in, 1 new, 3 seen",
+        "5 rows in, 0 new, 5 seen",
+    ]
+    for suffix in ("", "_readings"):
+        used = {path.rsplit("/", 1)[-1] for path in lake.table(suffix).inputFiles()}
+        folder = lake.publications.with_name(lake.publications.name + suffix)
+        assert {
+            path.name for path in folder.glob("*.parquet")
+        } == used  # what was written and not used is deleted
+
+
+def test_columns_have_comments_and_undecodable_payloads_their_reason(lake: Lake) -> None:
+    lake.open()(lake.micro_batch([row("b", 1, payload=b"21.5"), *rows("b", 2)]), 0)
+    found = lake.table().where("device = 'b'").orderBy("sequence").collect()
+    assert [one["undecodable"] for one in found] == ["neither a JSON nor a CBOR array", None]
+    assert lake.readings("b") == readings("b", 2)
+    for suffix in ("", "_readings"):
+        assert all(field.metadata["comment"] for field in lake.table(suffix).schema)
+
+
+def test_a_new_start_knows_what_is_in_with_or_without_a_snapshot(lake: Lake) -> None:
+    sink = lake.open()
+    sink(lake.micro_batch(rows("c", 1, 2)), 0)
+    sink.save()
+    sink(lake.micro_batch(rows("c", 3)), 1)  # after the snapshot
+    lake.open()(lake.micro_batch(rows("c", 1, 2, 3, 4)), 2)
+    lake.lose_snapshots()
+    lake.open()(lake.micro_batch(rows("c", 3, 4, 5)), 3)
+    assert lake.keys("c") == keys("c", 1, 2, 3, 4, 5)
+
+
+def crash_after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, times: int = 1) -> None:
+    """The `times`-th call of a method does its work, and then the process is gone as far as this
+    test can see.
+    """
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        nonlocal calls
+        result = real(*arguments, **keywords)
+        calls += 1
+        if calls == times:
+            monkeypatch.setattr(owner, name, real)
+            raise KeyboardInterrupt(f"after {name}")
+        return result
+
+    monkeypatch.setattr(owner, name, called)
+
+
+STEPS: list[tuple[type, str, int]] = [
+    (MicroBatch, "__init__", 1),
+    (DeltaWriter, "append", 1),
+    (DeltaWriter, "append", 2),
+    (LocalFolder, "write", 1),
+]
+
+
+def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps: rows read, publications committed, readings committed, snapshot written. A new process
+    finds what the one before left.
+    """
+    lake.open()(lake.micro_batch(rows("before d", 1)), 0)  # new tables go other ways
+    for number, (owner, name, times) in enumerate(STEPS, 1):
+        sink = lake.open()
+        crash_after(monkeypatch, owner, name, times)
+        with pytest.raises(KeyboardInterrupt, match=f"after {name}"):  # noqa: PT012 - in the one or in the other
+            sink(lake.micro_batch(rows("d", number, number + 1)), number)
+            sink.save()
+    lake.open()(lake.micro_batch(rows("d", len(STEPS), len(STEPS) + 1)), len(STEPS))
+    # the first died before a commit, and nobody has read its batch again
+    assert lake.keys("d") == keys("d", 2, 3, 4, 5)
+    assert lake.readings("d") == readings("d", 2, 3, 4, 5)
+
+
+class CommitsAndFails:
+    """Delta's log and transaction, whose commit lands and then loses its answer."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.landed: list[int] = []
+
+    def startTransaction(self, *arguments: Any) -> "CommitsAndFails":
+        self._inner = self._inner.startTransaction(*arguments)
+        return self
+
+    def commit(self, *arguments: Any) -> int:
+        self.landed.append(self._inner.commit(*arguments))
+        raise Py4JError("connection lost")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_commit_that_lands_and_fails_all_the_same_is_found_in_the_log(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.open()
+    failing: list[CommitsAndFails] = []
+    real = DeltaWriter._delta_log
+    monkeypatch.setattr(
+        DeltaWriter,
+        "_delta_log",
+        lambda self: failing.append(CommitsAndFails(real(self))) or failing[-1],
+    )
+    sink(lake.micro_batch(rows("e", 1, 2)), 0)
+    assert [len(one.landed) for one in failing] == [1, 1]  # publications and readings
+    monkeypatch.undo()
+    sink(lake.micro_batch(rows("e", 2, 3)), 1)
+    assert lake.keys("e") == keys("e", 1, 2, 3)
+    assert lake.readings("e") == readings("e", 1, 2, 3)
+
+
+def test_a_disk_that_is_full_stops_the_job_and_loses_nothing(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    sink = lake.open()
+    assert spark._jvm is not None
+    java = spark._jvm.java.lang.ProcessHandle.current().pid()
+    micro_batch = lake.micro_batch(rows("f", 1))
+    before = resource.prlimit(java, resource.RLIMIT_FSIZE)
+    # no file may grow beyond 300 bytes: as if there was no room
+    resource.prlimit(java, resource.RLIMIT_FSIZE, (300, before[1]))
+    try:
+        with pytest.raises(Exception, match="File too large"):
+            sink(micro_batch, 0)
+    finally:
+        resource.prlimit(java, resource.RLIMIT_FSIZE, before)
+    assert lake.keys("f") == []
+    sink(lake.micro_batch(rows("f", 1)), 0)
+    assert lake.keys("f") == keys("f", 1)
+
+
+def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket may be writable and refuse to delete."""
+
+    def refuse(folder: LocalFolder, name: str) -> None:
+        raise Py4JError("AccessDenied")
+
+    sink = lake.open()
+    sink(lake.micro_batch(rows("g", 1, 2)), 0)
+    monkeypatch.setattr(LocalFolder, "delete", refuse)
+    sink(lake.micro_batch(rows("g", 2, 3)), 1)
+    assert "AccessDenied" in caplog.text
+    assert lake.keys("g") == keys("g", 1, 2, 3)
+    assert lake.readings("g") == readings("g", 1, 2, 3)
+
+
+def test_times_are_found_to_the_microsecond(lake: Lake) -> None:
+    """Readers skip a file whose action says that what they look for is not in it."""
+    moment = 1_760_000_000_123_456
+    lake.open()(
+        lake.micro_batch(
+            [row("j", 1, payload=b'[{"n":"a","v":1,"t":1500000000.654321}]', received=moment)]
+        ),
+        0,
+    )
+    assert (
+        lake.table()
+        .where("device = 'j'")
+        .where(F.col("received") == F.timestamp_micros(F.lit(moment)))
+        .count()
+        == 1
+    )
+    assert (
+        lake.table("_readings")
+        .where(F.col("time") == F.timestamp_micros(F.lit(1_500_000_000_654_321)))
+        .count()
+        == 1
+    )
+    for beyond in (
+        F.col("received") < F.timestamp_micros(F.lit(moment)),
+        F.col("received") > F.timestamp_micros(F.lit(moment)),
+    ):
+        assert lake.table().where("device = 'j'").where(beyond).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("definition", "what"),
+    [
+        (
+            (
+                "(device string) using delta location '{}' tblproperties"
+                " ('delta.columnMapping.mode' = 'name')"
+            ),
+            "maps its columns",
+        ),
+        ("(device string not null) using delta location '{}'", "has constraints"),
+        (
+            "(device string, sequence bigint) using delta partitioned by (device) location '{}'",
+            "is partitioned",
+        ),
+    ],
+)
+def test_a_table_whose_files_must_be_other_than_ours_is_refused(
+    spark: "SparkSession", tmp_path: Path, definition: str, what: str
+) -> None:
+    spark.sql(f"create table other {definition.format(tmp_path / 'other')}")
+    try:
+        with pytest.raises(OncewayError, match=f"the table {what}"):
+            Table(spark, str(tmp_path / "other"), PUBLICATIONS).place()
+    finally:
+        spark.sql("drop table other")
+
+
+def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    old = Lake(spark, tmp_path / "old table")
+    lacking = Layout(
+        PUBLICATIONS.comment,
+        tuple(one for one in PUBLICATIONS.columns if one[0] not in ("boot", "undecodable")),
+        PUBLICATIONS.properties,
+    )
+    Table(spark, str(old.publications), lacking).create()
+    for start in range(2):
+        old.open()(old.micro_batch([row("a", start, payload=b"21.5")]), start)
+    assert [(one["boot"], one["undecodable"]) for one in old.table().collect()] == [
+        (3, "neither a JSON nor a CBOR array")
+    ] * 2
+    assert (
+        old.table().schema["boot"].metadata["comment"]
+        == "The gateway's boot counter when it received it"
+    )
+    assert old.versions() == 4  # made, completed once, two appends
+
+
+def test_a_column_of_another_type_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    Table(spark, str(tmp_path / "other"), Layout("", (("sequence", "string", ""),))).create()
+    with pytest.raises(OncewayError, match="column sequence is a string, not a bigint"):
+        Table(spark, str(tmp_path / "other"), PUBLICATIONS).create()
+
+
+def test_what_users_do_to_the_table(lake: Lake) -> None:
+    sink = lake.open()
+    sink(lake.micro_batch(rows("h", 1, 2)), 0)
+    version = lake.version()
+    lake.sql("optimize publications")
+    lake.sql("delete from publications where device = 'h' and sequence = 1")
+    sink(lake.micro_batch(rows("h", 1, 2, 3)), 1)
+    assert lake.keys("h") == keys("h", 2, 3)  # what was deleted does not come back
+    assert lake.readings("h") == readings("h", 1, 2, 3)
+    lake.sql(f"restore table publications to version as of {version}")
+    sink(lake.micro_batch(rows("h", 2, 3)), 2)
+    # the table is what it was then, and goes on from there
+    assert lake.keys("h") == keys("h", 1, 2, 3)
+    assert lake.readings("h") == readings("h", 1, 2, 3)
+
+
+def test_readings_that_are_lost_are_made_anew(lake: Lake) -> None:
+    lake.open()(lake.micro_batch(rows("k", 1, 2)), 0)
+    shutil.rmtree(f"{lake.publications}_readings")
+    lake.open()(lake.micro_batch(rows("k", 2, 3)), 1)
+    assert lake.readings("k") == readings("k", 1, 2, 3)
+
+
+def test_a_table_that_went_back_in_time_is_not_written_to(lake: Lake) -> None:
+    sink = lake.open()
+    backup = lake.publications.with_name("backup")
+    shutil.copytree(lake.publications, backup)
+    sink(lake.micro_batch(rows("i", 1)), 0)
+    shutil.rmtree(lake.publications)
+    backup.rename(lake.publications)
+    with pytest.raises(OncewayError, match="Was it deleted or taken from a backup"):
+        sink(lake.micro_batch(rows("i", 2)), 1)

@@ -1,0 +1,109 @@
+"""Random schedules of two jobs on one table against a model: a set of keys. A seed replays a
+schedule.
+
+Each job has its own state. One gets in between the steps of the other's append, jobs restart,
+snapshots get lost, a user compacts it.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.ingest.delta import lease as lease_module
+from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.sink.foreach_batch import Sink
+from tests.ingest.batches import row
+from tests.ingest.lake import Lake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+STEPS = 10
+GAPS = {"before the write": "append", "before the commit": "_write"}
+"""Where another job gets in between: what of DeltaWriter is about to be called."""
+
+
+@contextmanager
+def once_before(
+    monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]
+) -> "Iterator[None]":
+    """`act` happens before the next call of a method of DeltaWriter."""
+    real = getattr(DeltaWriter, name)
+
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        monkeypatch.setattr(DeltaWriter, name, real)
+        act()
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(DeltaWriter, name, called)
+    yield
+    monkeypatch.setattr(DeltaWriter, name, real)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_the_table_is_the_set_of_all_keys(
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    seed: int,
+) -> None:
+    """Without the lease: the compare-and-swap has to do it alone."""
+    monkeypatch.setattr(lease_module, "lock_file", lambda location: None)
+    random, lake, model, done = Random(seed), Lake(spark, tmp_path), set[int](), set[str]()
+    sinks = {name: lake.open() for name in "AB"}
+
+    def append(sink: Sink) -> None:
+        # few keys, so that most micro-batches overlap
+        numbers = random.choices(range(1, 15), k=random.randint(1, 6))
+        numbers.append(max(model, default=20) + 1)  # and one that is new for certain
+        model.update(numbers)
+        sink(lake.micro_batch([row("dev", number) for number in numbers]), 0)
+
+    schedule = [*GAPS, "optimize in between", "restart", "lose snapshots", "optimize"]
+    schedule += random.choices([*schedule, "append"], k=STEPS - len(schedule))
+    random.shuffle(schedule)
+    for step in schedule:
+        name, other = random.sample("AB", 2)
+        if step in GAPS:
+            with once_before(
+                monkeypatch,
+                GAPS[step],
+                lambda: (done.add(step), append(sinks[other]))[0],  # noqa: B023
+            ):
+                append(sinks[name])
+        elif step == "optimize in between":
+            with once_before(
+                monkeypatch,
+                "_write",
+                lambda: (done.add(step), lake.sql("optimize publications"))[0],  # noqa: B023
+            ):
+                append(sinks[name])
+        elif step == "restart":
+            sinks[name].save()
+            sinks[name] = lake.open()
+        elif step == "lose snapshots":
+            lake.lose_snapshots()
+        elif step == "optimize":
+            lake.sql("optimize publications")
+        else:
+            append(sinks[name])
+    assert lake.keys() == [("dev", 7, number) for number in sorted(model)]
+    assert (
+        lake.table("_readings")
+        .select("device", "incarnation", "sequence", "position")
+        .distinct()
+        .count()
+        == lake.table("_readings").count()
+        == len(model)
+    )
+    assert done == {*GAPS, "optimize in between"}  # every planned race has happened
+    assert "another writer was first" in caplog.text
