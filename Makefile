@@ -59,7 +59,7 @@ soak: debian-soak firmware ## hours (as root): power cuts and kills under load (
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
 	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000
-	@$(BIN)/python -m pytest tests/hil/sabotages.py
+	@$(BIN)/python -m tests.hil.sabotages
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts $(if $(TRACES),--trace $(TRACES))
 	@$(BIN)/onceway hil run hil/campaigns/steady.toml --keep --dir build/steady
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py

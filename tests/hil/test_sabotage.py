@@ -1,144 +1,68 @@
-"""Benches must fail when the product breaks a promise: they run on copies of the tree that break
-one. The product has no such switch.
+"""Benches must notice a product that breaks a promise (tests/hil/sabotage.py). Those that take
+little time run here; `python -m tests.hil.sabotages` runs all, on three seeds (`make soak`).
 """
 
-import os
-import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hil.bench.bench import load
-from hil.bench.plan import plan
+from hil.bench.bench import shipped
+from tests.hil.sabotage import PACKAGES, ROOT, catalogue, copy_tree, judge, plant, try_out
 
-ROOT = Path(__file__).parents[2]
-READINGS = 40
-
-pytestmark = [pytest.mark.sim, pytest.mark.spark, pytest.mark.timeout(900)]
-
-Sabotage = tuple[str, str, str]
-"""A file, what stands in it, what stands there in the sabotaged copy."""
-
-ACK_BEFORE_COMMIT: Sabotage = (
-    "gateway/service/engine.py",
-    "        self._writer.submit(commit)\n",
-    "        self._loop.call_later(5.0, self._writer.submit, commit)\n"
-    "        self._writing = 0\n"
-    "        self._on_disk(commit.number)\n"
-    "        self._write()\n",
-)
-"""Five seconds of whole exchanges are in memory only: whenever the gateway is killed, it takes them
-along.
-"""
-
-NO_DEDUPLICATION: Sabotage = (
-    "gateway/ingest/dedup/claim.py",
-    "in earlier.overlaps(ranges):\n",
-    "in ():\n",
-)
+CATALOGUE = catalogue()
+GATE = [name for name, sabotage in CATALOGUE.items() if sabotage.gate]
 
 
-def sabotaged(folder: Path, *sabotages: Sabotage) -> Path:
-    """A copy of the tree with these sabotages."""
-    tree = folder / "tree"
-    for package in ("gateway", "hil", "provisioning", "firmware"):
-        shutil.copytree(
-            ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    shutil.copytree(ROOT / "build" / "firmware", tree / "build" / "firmware")
-    for name, before, after in sabotages:
-        text = (tree / name).read_text()
-        assert text.count(before) == 1, f"{name} has changed: this sabotage no longer fits"
-        (tree / name).write_text(text.replace(before, after))
-    return tree
+def test_there_are_as_many_as_were_promised() -> None:
+    assert len(CATALOGUE) >= 40
+    assert len(GATE) >= 10
 
 
-def start(tree: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`onceway hil …` of a copy."""
-    program = Path(sys.executable).with_name("onceway")
-    argv = [program, "hil", *arguments, "--keep", "--dir", folder / "run"]
-    return subprocess.run(
-        argv,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_each_names_benches_that_ship(name: str) -> None:
+    assert CATALOGUE[name].benches
+    assert set(CATALOGUE[name].benches) <= shipped().keys()
 
 
-@pytest.fixture
-def demo(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the demo on a copy of the tree with these sabotages."""
+def test_each_fits_the_tree_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.hil.sabotage.subprocess.run", _without_make(monkeypatch))
+    for name, sabotage in CATALOGUE.items():
+        tree = tmp_path / name
+        for package in PACKAGES:
+            shutil.copytree(
+                ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        plant(sabotage, tree)
+        shutil.rmtree(tree)
 
-    def run(seed: int, *sabotages: Sabotage) -> subprocess.CompletedProcess[str]:
-        return start(
-            sabotaged(tmp_path, *sabotages),
-            tmp_path,
-            "demo",
-            "--readings",
-            str(READINGS),
-            "--seed",
-            str(seed),
-        )
+
+def _without_make(monkeypatch: pytest.MonkeyPatch) -> object:
+    import subprocess
+
+    real = subprocess.run
+
+    def run(argv: list[object], **options: object) -> object:
+        if argv[0] == "make":
+            return None
+        return real(argv, **options)  # type: ignore[call-overload]
 
     return run
 
 
-def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """The last line, `40 produced · 38 in the table · …`, as a dictionary."""
-    found = {
-        name: int(count)
-        for count, name in re.findall(r"(\d+) ([a-z ]+?)(?: ·|$)", done.stdout.splitlines()[-1])
-    }
-    assert "produced" in found, done.stdout + done.stderr
-    return found
+@pytest.mark.sim
+@pytest.mark.timeout(900)
+def test_the_copy_itself_holds(tmp_path: Path) -> None:
+    copy_tree(tmp_path / "tree")
+    judged = judge(tmp_path / "tree", "gateway-kills", 1, tmp_path / "run", 40)
+    assert judged.verdict == "holds", judged.said
 
 
-def seed_with(step: str) -> int:
-    """A seed whose plan kills the ingest before this step."""
-    return next(
-        seed
-        for seed in range(100)
-        if plan(load("demo", seed=seed, readings=READINGS)).lanes()["ingest"][0].detail["before"]
-        == step
-    )
-
-
-def test_the_copy_itself_holds(demo: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = demo(seed_with("its readings are appended"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert counts(done) == {
-        "produced": READINGS,
-        "in the table": READINGS,
-        "lost": 0,
-        "doubled": 0,
-        "altered": 0,
-    }
-
-
-def test_acknowledging_before_the_commit_is_caught(tmp_path: Path) -> None:
-    done = start(
-        sabotaged(tmp_path, ACK_BEFORE_COMMIT),
-        tmp_path,
-        "run",
-        "gateway-kills",
-        "--readings",
-        str(READINGS),
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert counts(done)["lost"] > 0, done.stdout
-    assert "wrong from spool on" in done.stdout
-
-
-def test_an_ingest_without_deduplication_is_caught(
-    demo: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
-    done = demo(seed_with("its readings are appended"), NO_DEDUPLICATION)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert counts(done)["doubled"] > 0, done.stdout
-    assert re.search(r"duplicate: uno-\d sequence \d+, wrong from (batch|table) on", done.stdout)
+@pytest.mark.sim
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", GATE)
+def test_is_noticed(name: str, tmp_path: Path) -> None:
+    sabotage = CATALOGUE[name]
+    judged = try_out(sabotage, sabotage.benches[0], 1, tmp_path)
+    assert judged.verdict == sabotage.verdict, judged.said

@@ -1,0 +1,125 @@
+"""`python -m tests.hil.sabotages`: every sabotage under every bench that guards its claim, on three
+seeds.
+
+In: the catalogue, or names of it. Out: a table of what was caught, by bench, in the terminal and in
+`build/sabotages/sabotages.md`; exit code 1 if one was missed. What has been tried on this very tree
+is not tried again.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tests.hil.sabotage import ROOT, Judged, Sabotage, catalogue, try_out
+
+SEEDS = (1, 2, 3)
+FOLDER = ROOT / "build" / "sabotages"
+
+
+class Memory:
+    """What was tried, in a file that outlives an interruption."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._tried: dict[str, list[str | None]] = (
+            json.loads(path.read_text()) if path.exists() else {}
+        )
+
+    def get(self, key: str) -> Judged | None:
+        known = self._tried.get(key)
+        return Judged(known[0], known[1] or "") if known else None
+
+    def put(self, key: str, judged: Judged) -> None:
+        with self._lock:
+            self._tried[key] = [judged.verdict, judged.said]
+            self._path.write_text(json.dumps(self._tried, indent=1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.hil.sabotages")
+    parser.add_argument("names", nargs="*", help="of the catalogue; all, if none")
+    parser.add_argument("--jobs", type=int, default=3, help="so many runs at once (default 3)")
+    arguments = parser.parse_args()
+    known = catalogue()
+    if missing := [name for name in arguments.names if name not in known]:
+        parser.error(f"no such sabotage: {', '.join(missing)}; there are {', '.join(known)}")
+    chosen = [known[name] for name in arguments.names] or list(known.values())
+    found = try_all(chosen, arguments.jobs)
+    missed = show(chosen, found)
+    return 1 if missed else 0
+
+
+def try_all(chosen: Sequence[Sabotage], jobs: int) -> dict[tuple[str, str, int], Judged]:
+    """Verdicts by name, bench and seed."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    memory, state = Memory(FOLDER / "tried.json"), _state()
+    cases = [(one, bench, seed) for one in chosen for bench in one.benches for seed in SEEDS]
+    found: dict[tuple[str, str, int], Judged] = {}
+
+    def tried(case: tuple[Sabotage, str, int]) -> None:
+        one, bench, seed = case
+        content = hashlib.sha256(one.patch.read_bytes()).hexdigest()[:12]
+        key = f"{state} {content} {one.name} {bench} {seed}"
+        judged = memory.get(key)
+        if judged is None:
+            folder = FOLDER / f"{one.name}-{bench}-{seed}"
+            shutil.rmtree(folder, ignore_errors=True)
+            judged = try_out(one, bench, seed, folder)
+            memory.put(key, judged)
+            if judged.verdict == one.verdict:
+                shutil.rmtree(folder, ignore_errors=True)
+        found[one.name, bench, seed] = judged
+        progress.advance(task)
+
+    with Progress() as progress, ThreadPoolExecutor(jobs) as pool:
+        task = progress.add_task("sabotages", total=len(cases))
+        list(pool.map(tried, cases))
+    return found
+
+
+def show(chosen: Sequence[Sabotage], found: dict[tuple[str, str, int], Judged]) -> int:
+    """Print the table. Returns how many were missed by a bench that guards their claim."""
+    table = Table("sabotage", "breaks the claim", "bench", "caught", "said")
+    lines = ["| sabotage | breaks the claim | bench | caught |", "| --- | --- | --- | ---: |"]
+    missed = set()
+    for one in chosen:
+        for bench in one.benches:
+            judged = [found[one.name, bench, seed] for seed in SEEDS]
+            caught = sum(result.verdict == one.verdict for result in judged)
+            if caught < len(SEEDS):
+                missed.add(one.name)
+            count = f"{caught} of {len(SEEDS)}"
+            style = None if caught == len(SEEDS) else "red"
+            said = next((each.said for each in judged if each.verdict != one.verdict), "")
+            table.add_row(one.name, one.claim, bench, count, said, style=style)
+            lines.append(f"| {one.name} | {one.claim} | `{bench}` | {count} |")
+    total = f"{len(chosen) - len(missed)} of {len(chosen)} caught"
+    (FOLDER / "sabotages.md").write_text("\n".join([*lines, "", total]) + "\n")
+    console = Console()
+    console.width = max(console.width, 150)
+    console.print(table)
+    console.print(total, style="red" if missed else "bold green")
+    return len(missed)
+
+
+def _state() -> str:
+    """Of the code that runs: the commit, and what is not committed."""
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT)
+    diff = subprocess.check_output(["git", "diff", "HEAD"], cwd=ROOT)
+    return hashlib.sha256(head + diff).hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
