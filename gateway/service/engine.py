@@ -8,7 +8,6 @@ system call per message.
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -284,7 +283,7 @@ class Engine:
         space = self._writer.space
         self.broker.disk_full, self.broker.disk_room = space.short, max(0, space.room - under_way)
 
-    def _on_failure(self, error: sqlite3.Error) -> None:
+    def _on_failure(self, error: Exception) -> None:
         self._loop.call_soon_threadsafe(self._refuse)
 
     def _refuse(self) -> None:

@@ -55,20 +55,29 @@ class Checkpointer:
 
     def finish(self, database: sqlite3.Connection) -> None:
         """Copy the rest; called on the writer's thread with its connection."""
-        checkpoint(database)
-        self._running = False
+        try:
+            checkpoint(database)
+        finally:
+            self._running = False
 
     def _run(self) -> None:
         while self._due.wait() and not self._stopping:
             self._due.clear()
-            commits, self._commits = self._commits, 0
-            for attempt in range(_ROUNDS):
-                pages, rest = checkpoint(self._database)
-                if not attempt and pages:
-                    self._pages_per_commit = max(1.0, pages / commits)
-                if rest <= _REST_PAGES:
-                    break
+            try:
+                self._copy()
+            except Exception:
+                log.exception("a checkpoint met an internal error")
             self._between_commits(self.finish)
+
+    def _copy(self) -> None:
+        """Copy until little is left that comes meanwhile."""
+        commits, self._commits = self._commits, 0
+        for attempt in range(_ROUNDS):
+            pages, rest = checkpoint(self._database)
+            if not attempt and pages:
+                self._pages_per_commit = max(1.0, pages / commits)
+            if rest <= _REST_PAGES:
+                break
 
 
 def checkpoint(database: sqlite3.Connection) -> tuple[int, int]:

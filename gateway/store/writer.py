@@ -3,7 +3,8 @@
 In: commits, in order. Out: a callback when each is on disk. The thread holds no state of the
 broker. A commit that finds the disk full is written into the reserve (`space.py`). One that fails
 for good (no reserve is left, input/output error) is tried again until it succeeds or the writer is
-stopped: whoever waits for it goes on waiting, and no acknowledgement is forged.
+stopped: whoever waits for it goes on waiting, and no acknowledgement is forged. So is one that
+meets an error of ours; that does not count as progress, so that the watchdog ends the process.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 from gateway.broker.commit import Commit
@@ -44,7 +45,7 @@ class Writer:
         self,
         folder: Path,
         done: Callable[[int], None],
-        failed: Callable[[sqlite3.Error], None],
+        failed: Callable[[Exception], None],
         landed: Callable[[int, Oldest | None], None],
     ) -> None:
         self.times = CommitTimes()
@@ -59,9 +60,18 @@ class Writer:
         )
         self._stopping = threading.Event()
         self._gave_up = False
+        self._busy_since: float | None = None
         self._checkpointer = Checkpointer(folder / FILE, self._orders.put)
         self._thread = threading.Thread(target=self._run, name="store-writer")
         self._thread.start()
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the writer has neither finished nor tried anything; 0 while it has nothing
+        to do. Seconds; from any thread.
+        """
+        since = self._busy_since
+        return 0.0 if since is None else monotonic() - since
 
     def submit(self, commit: Commit) -> None:
         self._orders.put(commit)
@@ -103,6 +113,7 @@ class Writer:
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:
+            self._busy_since = monotonic()
             if not isinstance(order, Commit):
                 self._read(order)
             elif self._gave_up:
@@ -115,6 +126,7 @@ class Writer:
                 self._checkpointer.committed()
             else:
                 self._gave_up = True
+            self._busy_since = None
 
     def _read(self, order: Callable[[sqlite3.Connection], None]) -> None:
         while True:
@@ -122,8 +134,11 @@ class Writer:
                 order(self._database)
             except sqlite3.Error as error:
                 log.error("the store cannot be read (%s); trying again", error)
+                self._busy_since = monotonic()
                 if not self._stopping.wait(RETRY_S):
                     continue
+            except Exception:
+                log.exception("an order to the store was dropped after an internal error")
             return
 
     def _look(self, database: sqlite3.Connection) -> None:
@@ -145,26 +160,17 @@ class Writer:
             begin = perf_counter()
             try:
                 self.times.sync.observe(apply(self._database, commit))
-            except sqlite3.Error as error:
+            except Exception as error:
                 self.times.failures += 1
                 if getattr(error, "sqlite_errorcode", None) in _NO_SPACE and self.space.release():
                     continue
-                self.times.error = str(error)
+                self.times.error = str(error) or type(error).__name__
                 self._failed(error)
                 if not tries:
-                    name = getattr(error, "sqlite_errorname", "no code of SQLite")
-                    advice = (
-                        ""
-                        if isinstance(error, sqlite3.OperationalError)
-                        else ". Stop the gateway and run: onceway store check"
-                    )
-                    log.error(
-                        "the store takes no data (%s, %s); nothing is acknowledged until it does%s",
-                        error,
-                        name,
-                        advice,
-                    )
+                    _say(error)
                 tries += 1
+                if isinstance(error, sqlite3.Error):
+                    self._busy_since = monotonic()
                 if self._stopping.wait(RETRY_S):
                     return False
             else:
@@ -173,3 +179,21 @@ class Writer:
                 self.times.error = None
                 self.times.commit.observe(perf_counter() - begin)
                 return True
+
+
+def _say(error: Exception) -> None:
+    if not isinstance(error, sqlite3.Error):
+        log.error("a commit met an internal error; nothing is acknowledged", exc_info=error)
+        return
+    name = getattr(error, "sqlite_errorname", "no code of SQLite")
+    advice = (
+        ""
+        if isinstance(error, sqlite3.OperationalError)
+        else ". Stop the gateway and run: onceway store check"
+    )
+    log.error(
+        "the store takes no data (%s, %s); nothing is acknowledged until it does%s",
+        error,
+        name,
+        advice,
+    )

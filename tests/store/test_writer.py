@@ -22,11 +22,12 @@ class Disk:
 
     def __init__(self) -> None:
         self.broken: set[int] = set()
+        self.error: Exception = sqlite3.OperationalError("disk I/O error")
         self.written: list[int] = []
 
     def apply(self, database: sqlite3.Connection, commit: Commit) -> float:
         if commit.number in self.broken:
-            raise sqlite3.OperationalError("disk I/O error")
+            raise self.error
         self.written.append(commit.number)
         return 0.5
 
@@ -45,7 +46,7 @@ def acknowledged() -> "queue.Queue[int]":
 
 
 @pytest.fixture
-def failures() -> "queue.Queue[sqlite3.Error]":
+def failures() -> "queue.Queue[Exception]":
     return queue.Queue()
 
 
@@ -54,7 +55,7 @@ def writer(
     tmp_path: Path,
     disk: Disk,
     acknowledged: "queue.Queue[int]",
-    failures: "queue.Queue[sqlite3.Error]",
+    failures: "queue.Queue[Exception]",
 ) -> Writer:
     make_folder(tmp_path)
     open_store(tmp_path, "test").close()
@@ -67,7 +68,7 @@ def test_a_commit_that_fails_is_tried_until_it_is_on_disk(
     writer: Writer,
     disk: Disk,
     acknowledged: "queue.Queue[int]",
-    failures: "queue.Queue[sqlite3.Error]",
+    failures: "queue.Queue[Exception]",
 ) -> None:
     disk.broken = {1}
     writer.submit(Commit(1))
@@ -86,11 +87,53 @@ def test_a_commit_that_fails_is_tried_until_it_is_on_disk(
     writer.stop(0.0, None)
 
 
+def test_an_error_of_ours_ends_no_writer_and_counts_as_no_progress(
+    writer: Writer,
+    disk: Disk,
+    acknowledged: "queue.Queue[int]",
+    failures: "queue.Queue[Exception]",
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert writer.stalled_s == 0
+    disk.broken, disk.error = {1}, OverflowError("Python int too large")
+    writer.submit(Commit(1))
+    for _ in range(3):
+        assert failures.get(timeout=10) is disk.error
+    assert writer.stalled_s >= 2 * module.RETRY_S
+    assert acknowledged.empty()
+    assert "a commit met an internal error" in caplog.text
+    disk.broken = set()
+    assert acknowledged.get(timeout=10) == 1
+    writer.stop(0.0, None)
+    assert writer.stalled_s == 0
+
+
+def test_a_writer_that_tries_again_on_a_bad_disk_makes_progress(
+    writer: Writer, disk: Disk, failures: "queue.Queue[Exception]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.2)
+    disk.broken = {1}
+    writer.submit(Commit(1))
+    for _ in range(4):
+        failures.get(timeout=10)
+        assert writer.stalled_s < 0.5
+    writer.stop(0.0, None)
+
+
+def test_an_order_that_meets_an_error_of_ours_is_dropped_and_the_next_is_carried_out(
+    writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]"
+) -> None:
+    writer._orders.put(lambda database: 1 // 0)
+    writer.submit(Commit(1))
+    assert acknowledged.get(timeout=10) == 1
+    writer.stop(0.0, None)
+
+
 def test_what_follows_a_commit_that_was_given_up_is_not_written(
     writer: Writer,
     disk: Disk,
     acknowledged: "queue.Queue[int]",
-    failures: "queue.Queue[sqlite3.Error]",
+    failures: "queue.Queue[Exception]",
 ) -> None:
     """Commit 2 may say that a packet identifier is kept whose message was in commit 1."""
     disk.broken = {1}
