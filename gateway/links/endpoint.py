@@ -79,6 +79,17 @@ class Endpoint:
         """The addresses listened on, as (host, port)."""
         return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether the system still takes connections for it."""
+        sockets = [sock for server in self._servers for sock in server.sockets]
+        try:
+            return bool(sockets) and all(
+                sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for sock in sockets
+            )
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Take no more connections. `listen` may be called again."""
         for server in self._servers:

@@ -360,6 +360,7 @@ class SerialListener:
         self._name = name
         self._ports: dict[str, SerialPort] = {}
         self._scan_timer: asyncio.TimerHandle | None = None
+        self._scanned = 0.0
 
     async def start(self) -> None:
         """Open what is there, and go on looking. A missing port is no error: it may be plugged in
@@ -379,7 +380,14 @@ class SerialListener:
         """Each port seen so far."""
         return [port.status for port in self._ports.values()]
 
+    @property
+    def stalled_s(self) -> float:
+        """Seconds since it last looked for ports."""
+        return asyncio.get_running_loop().time() - self._scanned
+
     def _scan(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._scan_timer = loop.call_later(SCAN_INTERVAL, self._scan)
         # Two names of one device (by-id and by-path, both matched by a pattern) make one port.
         taken = {os.path.realpath(port.path) for port in self._ports.values() if port.is_open}
         paths = glob.glob(self._path) if glob.has_magic(self._path) else [self._path]
@@ -393,4 +401,4 @@ class SerialListener:
                 )
             port.open()
             taken.add(os.path.realpath(path))
-        self._scan_timer = asyncio.get_running_loop().call_later(SCAN_INTERVAL, self._scan)
+        self._scanned = loop.time()

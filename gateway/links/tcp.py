@@ -5,6 +5,7 @@ connection, handed to `accept`.
 """
 
 import asyncio
+import math
 import socket
 from collections.abc import Sequence
 from typing import cast
@@ -119,6 +120,11 @@ class TcpListener:
     def addresses(self) -> list[tuple[str, int]]:
         """The addresses listened on, as (host, port)."""
         return self._endpoint.addresses
+
+    @property
+    def stalled_s(self) -> float:
+        """0 while it listens, else infinity."""
+        return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:
         """Use other certificates for connections from now on."""

@@ -7,6 +7,7 @@ one writes, whatever has been queued meanwhile in one message.
 
 import asyncio
 import logging
+import math
 import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -164,6 +165,11 @@ class WebSocketListener:
     def addresses(self) -> list[tuple[str, int]]:
         """The addresses listened on, as (host, port)."""
         return self._endpoint.addresses
+
+    @property
+    def stalled_s(self) -> float:
+        """0 while it listens, else infinity."""
+        return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:
         """Use other certificates for connections from now on."""

@@ -2,6 +2,7 @@
 …`.
 
 gateway.py         start, reload and stop, in their order; change.py what a reload may change
+watchdog.py        systemd learns while all of it makes progress
 engine.py          the broker on an event loop; clock.py its time
 listeners.py       where it can be reached; access.py, users.py who a client is; devices.py which
                    boards may greet

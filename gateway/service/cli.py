@@ -1,5 +1,6 @@
 """`onceway gateway …`: run the gateway, say how it is doing, check its configuration."""
 
+import faulthandler
 import json
 import logging
 import resource
@@ -64,6 +65,7 @@ def run(
         _TALKATIVE,
     )
     _raise_file_limit(settings.limits)
+    faulthandler.enable()  # SIGABRT is what systemd's watchdog sends
     # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
     sys.setswitchinterval(0.0005)
     uvloop.run(serve(settings, None if config is None else partial(_load, config)))

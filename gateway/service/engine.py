@@ -90,6 +90,7 @@ class Engine:
         self._see_space()
         # each takes 32 MiB for a moment: one at a time
         self._asker = ThreadPoolExecutor(1, "passwords")
+        self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
 
@@ -104,6 +105,16 @@ class Engine:
         none.
         """
         return self._clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds since what comes due each second was last done to its end."""
+        return self._loop.time() - self._ticked
+
+    @property
+    def writer_stalled_s(self) -> float:
+        """For how long the store's writer has made no progress."""
+        return self._writer.stalled_s
 
     def accept(self, policy: Policy) -> Accept:
         """What a listener with this policy calls for each new connection."""
@@ -304,6 +315,7 @@ class Engine:
             self._see_space()
             self._writer.look_for_space()
         self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
+        self._ticked = self._loop.time()
 
     async def stop(self) -> None:
         """Say goodbye to every client, bring everything to disk, and stop."""

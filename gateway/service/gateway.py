@@ -32,6 +32,7 @@ from gateway.service.engine import Engine
 from gateway.service.listeners import Listeners
 from gateway.service.outside import Outside
 from gateway.service.users import Users
+from gateway.service.watchdog import Watchdog
 from gateway.store.recovery import recover
 from gateway.store.schema import make_folder, open_store, unusable
 from gateway.store.space import release
@@ -137,8 +138,14 @@ class Gateway:
                 )
                 notify("READY=1")
                 started(self)
-                with closing(
-                    Watch(config.gateway.data, self._registry, engine, lambda: self.ports)
+                parts = {
+                    "event loop's clockwork": lambda: engine.stalled_s,
+                    "store's writer": lambda: engine.writer_stalled_s,
+                    "links": lambda: listeners.stalled_s,
+                }
+                with (
+                    closing(Watch(config.gateway.data, self._registry, engine, lambda: self.ports)),
+                    closing(Watchdog(parts)),
                 ):
                     await self._stop.wait()
                 notify("STOPPING=1")

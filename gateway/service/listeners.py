@@ -49,6 +49,9 @@ class NetworkListener(Protocol):
     @property
     def addresses(self) -> list[tuple[str, int]]: ...
 
+    @property
+    def stalled_s(self) -> float: ...
+
     async def start(self) -> None: ...
 
     async def change_tls(self, tls: Tls) -> None: ...
@@ -143,6 +146,12 @@ class Listeners:
     def ports(self) -> list[PortStatus]:
         """Each serial port seen so far, with the counters of its link."""
         return [port for item in self._serial for port in item.listener.ports]
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long one of them has made no progress, the worst of all."""
+        network = [item.listener.stalled_s for item in self._network]
+        return max(network + [item.listener.stalled_s for item in self._serial], default=0.0)
 
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Listen as this configuration says. Raises OncewayError: then everything is as before."""
