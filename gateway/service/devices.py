@@ -4,8 +4,9 @@ in the device registry.
 In: a name from a HELLO, and the registry as it changes. Out: yes or no; the end of a connection
 whose device was revoked; and `DATA/pending.json`, the strangers that ask to be let in now:
 `[{"name": …, "port": …}]`. The registry is `DATA/registry.db`, table `device`
-(`provisioning/registry.py`). It is read at each greeting and looked at every second, so nothing
-done to it needs a restart of the gateway.
+(`provisioning/registry.py`). It is looked at every second, beside the event loop, and read when it
+has changed, so nothing done to it needs a restart of the gateway, and a disk or a writer that is
+slow holds nobody up.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -31,21 +33,64 @@ log = logging.getLogger(__name__)
 FILE = "registry.db"
 PENDING = "pending.json"
 LOOK_S = 1.0
-_LOCKED_S = 0.5
-"""A writer of the registry takes milliseconds; the event loop waits no longer for one."""
+_LOCKED_S = 5.0
+"""A writer of the registry takes milliseconds; what it had before counts until it is done."""
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
 _MOST_TOLD = 1000
 """Names of strangers that the log tells, once each."""
 
 
 class Registry:
-    """The device registry in the data directory, for reading."""
+    """The device registry in the data directory, as it was when it was read last. While it cannot
+    be read nobody is let in, and nobody is put out.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
+        self._stamp = b""
+        self._statuses: dict[str, str] | None = {}
+        self.refresh()
 
-    @property
-    def stamp(self) -> bytes:
+    def refresh(self) -> bool:
+        """Read it if it has changed; on any thread. Returns whether something is new."""
+        stamp = self._look()
+        if stamp in (b"", self._stamp):  # one that is gone for a moment has let nobody in
+            return False
+        try:
+            self._statuses = self._read()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) in _LOCKED:
+                log.warning("the device registry cannot be read (%s): looking again", error)
+            elif self._statuses is not None:
+                log.error(
+                    "%s: the device registry cannot be read (%s); boards are refused",
+                    self._path,
+                    error,
+                )
+                self._statuses = None
+            return False
+        self._stamp = stamp
+        return True
+
+    def admits(self, name: str, stranger: bool) -> bool:
+        """Whether this device may connect. stranger: the answer for a name that is not
+        registered.
+        """
+        return self._statuses is not None and _welcome(self._statuses, name, stranger)
+
+    def tolerates(self, names: set[str], stranger: bool) -> bool:
+        """Whether who was let in under these names may stay."""
+        known = self._statuses
+        return known is None or all(_welcome(known, name, stranger) for name in names)
+
+    def knows(self, name: str) -> bool:
+        """Whether the name is registered, be it revoked. A registry that cannot be read knows every
+        name.
+        """
+        return self._statuses is None or name in self._statuses
+
+    def _look(self) -> bytes:
         """Differs after each change: the change counter in the file's header (SQLite's "Database
         File Format", section 1.3.7). Empty while there is no registry.
         """
@@ -56,43 +101,13 @@ class Registry:
         except OSError:
             return b""
 
-    def admits(self, name: str, stranger: bool) -> bool:
-        """Whether this device may connect. stranger: the answer for a name that is not
-        registered.
-        """
-        try:
-            return _welcome(self._statuses("name = ?", name), name, stranger)
-        except sqlite3.Error as error:
-            log.error(
-                "%s: the device registry cannot be read (%s); %s is refused",
-                self._path,
-                error,
-                name,
-            )
-            return False
-
-    def knows(self, name: str) -> bool:
-        """Whether the name is registered, be it revoked. A registry that cannot be read knows every
-        name.
-        """
-        try:
-            return name in self._statuses("name = ?", name)
-        except sqlite3.Error:
-            return True
-
-    def statuses(self) -> dict[str, str]:
-        """Of all devices, by name. Raises sqlite3.Error when the registry cannot be read now."""
-        return self._statuses("true")
-
-    def _statuses(self, which: str, *values: str) -> dict[str, str]:
-        if not self._path.exists():
-            return {}
+    def _read(self) -> dict[str, str]:
         with closing(
             sqlite3.connect(
                 f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S
             )
         ) as database:
-            return dict(database.execute(f"SELECT name, status FROM device WHERE {which}", values))  # noqa: S608 - words of ours
+            return dict(database.execute("SELECT name, status FROM device"))
 
 
 def _welcome(statuses: dict[str, str], name: str, stranger: bool) -> bool:
@@ -124,20 +139,15 @@ class DeviceAccess(ByAcl):
         """Whether a connection that was let in would be let in again; yes while the registry cannot
         be read.
         """
-        try:
-            return self.still_welcome(connection, self._registry.statuses())
-        except sqlite3.Error:
-            return True
-
-    def still_welcome(self, connection: Connection, statuses: dict[str, str]) -> bool:
-        """The same by what the registry says now."""
         device = connection.peer.device
         names = {connection.client} | ({device.name} if device is not None else set())
-        return all(_welcome(statuses, name, self.stranger) for name in names if name)
+        return self._registry.tolerates(names - {""}, self.stranger)
 
 
 class Watch:
-    """Looks every second, from its creation until `close`, at the registry and at the ports."""
+    """Looks every second, from its creation until `close`, at the registry and at the ports. What
+    touches the disk runs on a thread of its own.
+    """
 
     def __init__(
         self,
@@ -150,38 +160,37 @@ class Watch:
         self._registry = registry
         self._engine = engine
         self._ports = ports
-        self._stamp = registry.stamp
         self._written: str | None = None
         self._told: set[str] = set()
-        self._look()
+        self._thread = ThreadPoolExecutor(1, "registry")
+        self._task = asyncio.create_task(self._watch())
 
     def close(self) -> None:
-        self._timer.cancel()
+        self._task.cancel()
+        self._thread.shutdown(cancel_futures=True)
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
 
-    def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
-        self._write_pending()
-        stamp = self._registry.stamp
-        if stamp and stamp != self._stamp and self._dismiss():
-            self._stamp = stamp
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                if await loop.run_in_executor(self._thread, self._registry.refresh):
+                    self._dismiss()
+                text = json.dumps(self._strangers())
+                if text != self._written:
+                    self._written = text
+                    await loop.run_in_executor(self._thread, self._write, text)
+            except Exception:
+                log.exception("the look at the device registry met an internal error")
+            await asyncio.sleep(LOOK_S)
 
-    def _dismiss(self) -> bool:
-        """Put out who is not welcome any more. False when the registry could not be read: nobody is
-        put out for that.
-        """
-        try:
-            statuses = self._registry.statuses()
-        except sqlite3.Error as error:
-            log.warning("the device registry cannot be read (%s): looking again", error)
-            return False
+    def _dismiss(self) -> None:
+        """Put out who is not welcome any more."""
 
         def is_revoked(connection: Connection) -> bool:
             access = connection.policy.access
-            revoked = isinstance(access, DeviceAccess) and not access.still_welcome(
-                connection, statuses
-            )
+            revoked = isinstance(access, DeviceAccess) and not access.holds(connection)
             if revoked:
                 log.warning(
                     "%s: the device was revoked: its connection ends",
@@ -191,9 +200,9 @@ class Watch:
             return revoked
 
         self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
-        return True
 
-    def _write_pending(self) -> None:
+    def _strangers(self) -> list[dict[str, str]]:
+        """Boards that ask in vain to be let in; the log tells each of them once."""
         strangers = [
             {"name": port.refused, "port": port.path}
             for port in self._ports()
@@ -207,10 +216,9 @@ class Watch:
                     stranger["port"],
                     stranger["name"],
                 )
-        text = json.dumps(strangers)
-        if text == self._written:
-            return
-        self._written = text
+        return strangers
+
+    def _write(self, text: str) -> None:
         new = self._file.with_suffix(".new")
         try:
             new.write_text(text)

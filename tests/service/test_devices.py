@@ -200,3 +200,35 @@ async def test_a_registry_that_is_locked_or_away_puts_nobody_out(
         Registry(folder / FILE).revoke("roof-1")
         await until(lambda: board.refused)
         board.power_off()
+
+
+async def test_a_registry_that_is_being_written_holds_no_board_up(
+    folder: Path, lines: list[Pty]
+) -> None:
+    async with gateway_on(lines, folder) as running:
+        with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as writer:
+            writer.execute("PRAGMA locking_mode = EXCLUSIVE")
+            writer.execute("UPDATE device SET port = 'elsewhere'")
+            boards = [
+                await _connected(line, name)
+                for line, name in zip(lines, ("roof-1", "roof-5"), strict=True)
+            ]
+            await running.logged("cannot be read (database is locked): looking again")
+        for board in boards:
+            assert (board.refused, len(board.started)) == (False, 1)
+            board.power_off()
+
+
+async def test_a_registry_that_turns_bad_lets_nobody_in_and_puts_nobody_out(
+    folder: Path, lines: list[Pty]
+) -> None:
+    async with gateway_on(lines, folder) as running:
+        board = await _connected(lines[0], "roof-1")
+        (folder / "bad").write_bytes(b"not a database" * 100)
+        (folder / "bad").rename(folder / FILE)
+        await running.logged("the device registry cannot be read (file is not a database)")
+        other = Board(lines[1], "roof-5")
+        await until(lambda: other.refused)
+        assert board.ended == []
+        other.power_off()
+        board.power_off()
