@@ -38,11 +38,13 @@ class Question:
     """An answer that takes time, such as a password against a memory-hard hash: to be found
     elsewhere than on the event loop.
 
-    user: who the client will be when it is let in. answer: called once, on any thread.
+    user: who the client will be when it is let in. answer: called once, on any thread. holds:
+    asked on the event loop after an answer that lets the client in: whether it still does.
     """
 
     user: str
     answer: Callable[[], Refusal | None]
+    holds: Callable[[], bool] = lambda: True
 
 
 class Access(Protocol):

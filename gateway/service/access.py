@@ -28,9 +28,14 @@ class Passwords:
         self._key = secrets.token_bytes(32)
         self._right: dict[str, bytes] = {}
 
-    def changed(self, later: Users) -> set[str]:
+    def changed(self, later: "Passwords") -> set[str]:
         """Names that are gone later, or have another password."""
-        return {name for name, item in self._users.hashes.items() if later.hashes.get(name) != item}
+        others = later._users.hashes
+        return {name for name, item in self._users.hashes.items() if others.get(name) != item}
+
+    def agrees(self, earlier: "Passwords", name: str) -> bool:
+        """Whether a user has still the password of then."""
+        return self._users.hashes.get(name) == earlier._users.hashes.get(name)
 
     @property
     def asked_for(self) -> bool:
@@ -104,7 +109,12 @@ class ListenerAccess(ByAcl):
         if self.passwords.known(name, password):
             connection.user = name
             return None
-        return Question(name, partial(self.passwords.wrong, name, password))
+        asked = self.passwords
+        return Question(
+            name,
+            partial(asked.wrong, name, password),
+            lambda: self.passwords.agrees(asked, name),
+        )
 
     def holds(self, connection: Connection) -> bool:
         """Whether an anonymous connection that was let in would be let in again."""

@@ -9,7 +9,6 @@ system call per message.
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.clock import Clock
+from gateway.service.logins import Logins
 from gateway.store.times import CommitTimes
 from gateway.store.writer import Writer
 
@@ -88,8 +88,7 @@ class Engine:
             folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
         )
         self._see_space()
-        # each takes 32 MiB for a moment: one at a time
-        self._asker = ThreadPoolExecutor(1, "passwords")
+        self._logins = Logins(self._loop, self._found_out)
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
@@ -217,23 +216,9 @@ class Engine:
         orders, self.broker.orders = self.broker.orders, []
         for order in orders:
             if isinstance(order, Ask):
-                self._asker.submit(self._find_out, order)
+                self._logins.ask(order)
             else:
                 self._writer.carry_out(order, self._from_store)
-
-    def _find_out(self, order: Ask) -> None:
-        refusal = None
-        try:
-            if order.connection.closing is None:
-                refusal = order.question.answer()
-        except Exception:
-            log.exception(
-                "%s: refused after an internal error",
-                order.connection.name,
-                extra=about(**order.connection.about),
-            )
-            refusal = ReasonCode.UNSPECIFIED_ERROR, "internal error"
-        self._loop.call_soon_threadsafe(self._found_out, order, refusal)
 
     def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
@@ -326,7 +311,7 @@ class Engine:
         self._write()
         self._order()
         self._stopped = True
-        self._asker.shutdown(wait=False, cancel_futures=True)
+        self._logins.stop()
         self._writer.submit(self.broker.seal(sweep=True))
         await self._loop.run_in_executor(
             None, self._writer.stop, self.broker.now, self._clock.utc()

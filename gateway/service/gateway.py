@@ -86,14 +86,13 @@ class Gateway:
                 config = self.config.model_copy(
                     update={name: getattr(found, name) for name in CHANGEABLE}
                 )
-                users = Users(config.users_file)
-                passwords = Passwords(users)
+                passwords = Passwords(Users(config.users_file))
                 await listeners.change(config, passwords)
             except OncewayError as error:
                 log.error("not reloaded, the old configuration stays in force: %s", error)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return
-            gone, self._passwords = self._passwords.changed(users), passwords
+            gone, self._passwords = self._passwords.changed(passwords), passwords
             left = needs_restart(self.config, found)
             self.config = config
             engine.begin()
