@@ -12,9 +12,12 @@ enum {
     WAIT_PUBCOMP,
     WAIT_PUBCOMP_AGAIN,
     RELEASE,
+    DROP,
     COMPLETE,
     DONE
 };
+
+enum { ROUND_BITS = 12 }; /* 4,096 s */
 
 #define SENT_ONCE 0xFF /* `slot` of a publication that is in no slot */
 
@@ -32,16 +35,24 @@ void ow_flow_begin(struct ow_mqtt *client)
     client->ids.in_flags = client->journal.held ? HELD : 0;
 }
 
+/* Whoever was refused for good gets another chance. */
+static void begin_round(struct ow_mqtt *client)
+{
+    client->ids.cursor = client->journal.tail;
+    client->kept = client->tries = 0;
+    client->round = (uint8_t)(client->uptime >> ROUND_BITS);
+}
+
 void ow_flow_connect(struct ow_mqtt *client)
 {
     struct ow_ids *ids = &client->ids;
     for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
         ids->out[i].step = FREE;
     }
-    ids->cursor = client->journal.tail;
     ids->subscription = 0;
     client->aliases = 0;
     client->holding = false;
+    begin_round(client);
     ids->in_flags &= (uint8_t)~ANSWER; /* the gateway sends its part again */
     if (!client->session_present && ids->in_flags & HELD) {
         ids->in_flags = UNSAVED; /* a new session may use the id for something else */
@@ -95,20 +106,82 @@ static void begin_anew(struct ow_ids *ids, uint16_t id)
     }
 }
 
-/* The gateway did not take it: what is in the journal stays there and is published again, as a new
- * flow, after a while. */
+static bool in_flight(const struct ow_ids *ids, uint8_t slot)
+{
+    for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
+        if (ids->out[i].step != FREE && ids->out[i].slot == slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether trying again would bring the same answer. */
+static bool is_final(struct ow_mqtt *client, uint8_t reason)
+{
+    switch (reason) {
+    case OW_QUOTA_EXCEEDED:
+        return false;
+    case OW_NOT_AUTHORIZED:
+    case OW_TOPIC_NAME_INVALID:
+    case OW_PACKET_TOO_LARGE:
+    case OW_PAYLOAD_FORMAT_INVALID:
+        return true;
+    default:
+        return ++client->tries >= OW_TRIES;
+    }
+}
+
+static void count_dropped(struct ow_mqtt *client)
+{
+    client->dropped += client->dropped != 0xFF;
+}
+
+static void set_aside(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reason)
+{
+    const struct ow_application *application = client->application;
+    client->tries = 0;
+    if (application->refused && !application->refused(flight->id, reason)) {
+        flight->step = DROP;
+        count_dropped(client);
+    } else if (!client->holding) { /* else the cursor stands before it, and it is met again */
+        client->kept++;
+    }
+}
+
+/* The gateway did not take it: what is in the journal stays there, and is published again as a new
+ * flow: after a while, or in a later round. */
 static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reason)
 {
-    if (is_kept(flight)) {
-        client->holding = true;
-        client->held = (uint8_t)client->uptime;
-        client->ids.cursor = flight->slot;
-        begin_anew(&client->ids, flight->id);
-    }
     flight->step = FREE;
     if (client->application->answered) {
         client->application->answered(OW_PUBLISH, flight->id, reason);
     }
+    if (!is_kept(flight)) {
+        return;
+    }
+    begin_anew(&client->ids, flight->id);
+    if (is_final(client, reason)) {
+        set_aside(client, flight, reason);
+    } else if (!client->holding) { /* the oldest that was refused */
+        client->holding = true;
+        client->held = (uint8_t)client->uptime;
+        client->ids.cursor = flight->slot;
+    }
+}
+
+bool ow_flow_make_room(struct ow_mqtt *client)
+{
+    struct ow_entry oldest;
+    if (!client->kept || !ow_journal_idle(&client->journal) ||
+        !ow_journal_find(&client->journal, client->journal.tail, &oldest) ||
+        in_flight(&client->ids, oldest.slot)) {
+        return false;
+    }
+    ow_journal_done(&client->journal, oldest.slot, (uint16_t)oldest.sequence);
+    client->kept--;
+    count_dropped(client);
+    return true;
 }
 
 static void publish(struct ow_mqtt *client, struct ow_flight *flight)
@@ -208,11 +281,12 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
             flight->step += WAIT_PUBCOMP - PUBREL;
         }
         break;
+    case DROP:
     case COMPLETE:
         if (is_kept(flight)) {
             ow_journal_done(journal, flight->slot, flight->id);
         }
-        flight->step = DONE;
+        flight->step = flight->step == DROP ? FREE : DONE;
         break;
     case DONE:
         let_go(client, flight);
@@ -220,16 +294,6 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
     default:
         break;
     }
-}
-
-static bool in_flight(const struct ow_ids *ids, uint8_t slot)
-{
-    for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
-        if (ids->out[i].step != FREE && ids->out[i].slot == slot) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Takes the next publication of the journal into `flight`. */
@@ -281,9 +345,14 @@ static void advance_out(struct ow_mqtt *client)
     /* What was released meanwhile would be doubtful as well, if the connection broke: so one at a
      * time until the EEPROM has it settled. */
     bool unsettled = OW_FLIGHTS > 1 && client->doubt && client->journal.asked;
-    if (!client->holding && used < (unsettled ? 1 : client->receive_maximum) &&
-        client->journal.pending > used) {
+    if (client->holding || used >= (unsettled ? 1 : client->receive_maximum)) {
+        return;
+    }
+    if (client->journal.pending > used + client->kept) {
         take(client, &out[used]);
+    } else if (client->kept && used == 0 &&
+               client->round != (uint8_t)(client->uptime >> ROUND_BITS)) {
+        begin_round(client);
     }
 }
 
@@ -297,6 +366,7 @@ static uint8_t take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, ui
         }
         if (reason < OW_UNSPECIFIED_ERROR || flight->step == WAIT_PUBCOMP_AGAIN) {
             flight->step = step == WAIT_PUBREC ? RELEASE : COMPLETE;
+            client->tries = 0;
         } else if (step == WAIT_PUBCOMP && is_kept(flight)) {
             begin_anew(&client->ids, id);
             flight->step = RETRACT;

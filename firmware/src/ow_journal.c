@@ -335,12 +335,8 @@ void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t 
 void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id)
 {
     journal->pending--;
-    if (OW_FLIGHTS == 1) {
-        journal->released = 0; /* only the oldest one can be */
-    } else {
-        journal->released -=
-            load((uint16_t)(slot_address(slot) + RELEASED_AT)) == ((uint8_t)id ^ RELEASED_MASK);
-    }
+    journal->released -=
+        load((uint16_t)(slot_address(slot) + RELEASED_AT)) == ((uint8_t)id ^ RELEASED_MASK);
     mark(journal, slot, DONE_AT, (uint8_t)id ^ DONE_MASK);
 }
 

@@ -387,7 +387,10 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
     if (!client->started || !ow_journal_idle(&client->journal)) {
         return OW_BUSY;
     }
-    return ow_journal_append(&client->journal, source) ? OW_ACCEPTED : OW_FULL;
+    if (ow_journal_append(&client->journal, source)) {
+        return OW_ACCEPTED;
+    }
+    return ow_flow_make_room(client) ? OW_BUSY : OW_FULL;
 }
 
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message)

@@ -10,8 +10,9 @@
  *        ^------------------ link down, refusal, protocol error (after CLOSING), no answer ------|
  *
  * A publication at QoS 1 or 2 survives as its source: 8 bytes in the journal, from which the
- * program makes the packet whenever it must be sent. What the gateway refuses (its spool is full, a
- * limit) stays in the journal and is tried again; nothing is dropped.
+ * program makes the packet whenever it must be sent. What the gateway refuses for now (its spool is
+ * full, a limit) stays in the journal and is tried again. What it refuses for good (it may not be
+ * published, it is too long) is set aside, and the next one goes: see `refused`.
  */
 #ifndef OW_MQTT_H
 #define OW_MQTT_H
@@ -27,6 +28,7 @@
 
 #define OW_ANSWER_S 10 /* CONNACK must come within */
 #define OW_RETRY_S 10  /* after a refusal */
+#define OW_TRIES 6     /* refusals for no stated reason that make a final one */
 #define OW_SCRATCH 80  /* bytes for a payload that recall_packet makes */
 #define OW_UPTIME_BIT 0x80000000ul
 
@@ -66,6 +68,10 @@ struct ow_application {
      * for now; one that was sent once is lost, with OW_UNSPECIFIED_ERROR if it is not known whether
      * the gateway has it. * */
     void (*answered)(enum ow_packet_type to, uint16_t id, uint8_t reason);
+    /* The gateway has refused this publication for good. True: keep it; it is tried again at each
+     * connection and about each hour, until its slot in the journal is needed. False: drop it.
+     * * left out: keep */
+    bool (*refused)(uint16_t id, uint8_t reason);
     const struct ow_message *will; /* * */
 };
 
@@ -115,6 +121,12 @@ struct ow_mqtt {
     uint8_t wait;          /* seconds in OW_WAITING */
     uint8_t held;          /* low bits of uptime at the last refused publication, when `holding` */
     bool holding;
+
+    /* publications that the gateway refused for good */
+    uint8_t tries;   /* refusals of the one that is tried now */
+    uint8_t kept;    /* before `ids.cursor` in the journal, to be tried in a later round */
+    uint8_t round;   /* when this round began, high bits of uptime */
+    uint8_t dropped; /* since the start; 255: or more */
 
     /* the packet that is coming in */
     uint8_t header;

@@ -33,11 +33,14 @@ enum ow_reason {
     OW_UNSPECIFIED_ERROR = 0x80, /* from here on: errors */
     OW_MALFORMED_PACKET = 0x81,
     OW_PROTOCOL_ERROR = 0x82,
+    OW_NOT_AUTHORIZED = 0x87,
+    OW_TOPIC_NAME_INVALID = 0x90,
     OW_ID_NOT_FOUND = 0x92,
     OW_RECEIVE_MAXIMUM_EXCEEDED = 0x93,
     OW_TOPIC_ALIAS_INVALID = 0x94,
     OW_PACKET_TOO_LARGE = 0x95,
     OW_QUOTA_EXCEEDED = 0x97,
+    OW_PAYLOAD_FORMAT_INVALID = 0x99,
 };
 
 struct ow_message {

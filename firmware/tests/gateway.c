@@ -29,6 +29,7 @@ void gateway_new(void)
     gateway.receive_maximum = 8;
     gateway.maximum_qos = 2;
     gateway.maximum_packet = 200;
+    gateway.refuse_reason = 0x97;
 }
 
 /* --- link --- */
@@ -277,11 +278,12 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
     open_id(id);
     gateway.publishes++;
     gateway.dups += flags >> 3;
-    if (gateway.refuse) {
-        gateway.refuse--;
+    bool poison = gateway.poison && sequence_of(id) == gateway.poison;
+    if (gateway.refuse || poison) {
+        gateway.refuse -= !poison;
         gateway.refused = true;
         close_id(id);
-        send_ack(qos == 2 ? 0x50 : 0x40, id, 0x97);
+        send_ack(qos == 2 ? 0x50 : 0x40, id, gateway.refuse_reason);
         return;
     }
     if (qos == 2) {
@@ -335,7 +337,9 @@ static void take_packet(uint8_t header, const uint8_t *body, unsigned length)
     } else if (type == PUBLISH) {
         take_publish(header & 15, body, length);
     } else if (type == PUBREL) {
-        take_pubrel(id);
+        if (!gateway.silent_pubrel) {
+            take_pubrel(id);
+        }
     } else if (type == PUBREC) {
         CHECK_EQUAL(id, gateway.message_id);
         gateway.message_received = true;

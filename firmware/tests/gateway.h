@@ -58,9 +58,12 @@ struct gateway {
 
     /* what the test wants */
     bool forget_session;   /* at the next CONNECT */
-    uint8_t refuse;        /* so many PUBLISH with 0x97 */
+    uint8_t refuse;        /* so many PUBLISH with `refuse_reason` */
+    uint8_t refuse_reason; /* 0x97 at first */
+    uint32_t poison;       /* this sequence is refused each time; 0: none */
     uint8_t alias_maximum;
     uint8_t receive_maximum; /* at most 16 */
+    bool silent_pubrel;    /* PUBREL gets no answer */
     bool mute;             /* takes bytes and never answers */
     uint8_t maximum_qos;
     uint8_t maximum_packet;

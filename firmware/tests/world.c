@@ -26,6 +26,17 @@ static void recall_packet(
     message->qos = world.qos;
     message->payload = scratch;
     message->size = OW_JOURNAL_SOURCE;
+    if (world.long_one == entry->sequence) {
+        memset(scratch, 'x', OW_SCRATCH);
+        message->size = OW_SCRATCH;
+    }
+}
+
+static bool refused(uint16_t id, uint8_t reason)
+{
+    CHECK(id && reason >= OW_UNSPECIFIED_ERROR);
+    world.refusals++;
+    return !world.drops;
 }
 
 static void connected(bool session_present)
@@ -92,6 +103,7 @@ static struct ow_application application = {
     .save_packet = save_packet,
     .release_packet = release_packet,
     .answered = answered,
+    .refused = refused,
     .recall_packet = recall_packet,
     .connected = connected,
     .connection_lost = connection_lost,
@@ -189,6 +201,18 @@ bool world_produce(void)
     uint8_t source[OW_JOURNAL_SOURCE];
     source_of(client.journal.next, source);
     return client.started && ow_journal_append(&client.journal, source);
+}
+
+enum ow_result world_publish(void)
+{
+    uint8_t source[OW_JOURNAL_SOURCE];
+    source_of(client.journal.next, source);
+    return ow_mqtt_publish_source(&client, source);
+}
+
+void world_produced_as(uint32_t sequence)
+{
+    source_of(sequence, gateway.source[sequence]);
 }
 
 void world_connect(void)

@@ -25,6 +25,9 @@ struct world {
     uint8_t answers[16];    /* calls of answered by packet type */
     uint8_t answer;         /* reason of the last one */
     uint32_t releases;
+    uint32_t refusals; /* times that the program was asked about one refused for good */
+    bool drops;        /* its answer */
+    uint32_t long_one; /* this sequence is longer than the gateway takes */
     uint8_t qos;            /* of publications, 2 at first */
     uint32_t connected;
     bool session_present;
@@ -54,8 +57,12 @@ bool world_until(bool (*condition)(void), uint32_t limit);
 void world_connect(void); /* a new device starts, and is connected */
 void world_subscribe(void); /* the same, and its subscription is answered */
 bool world_produce(void); /* one publication into the journal; false: not possible now */
+enum ow_result world_publish(void); /* the same, as a program does it */
 bool world_quiet(void);   /* everything produced is done */
 bool world_online(void);
+
+/* The gateway has this one as the device made it, whatever became of it. */
+void world_produced_as(uint32_t sequence);
 
 /* Every publication that the device made was routed; `times` is how often at most. Returns how many
  * were routed more than once. */
