@@ -13,6 +13,9 @@ help: ## list the targets
 
 setup: debian-run .venv/ready ## install what is missing (Debian packages, .venv); a second run does nothing
 
+debian-run:
+	@.setup/debian.sh gateway build centre
+
 debian-%:
 	@.setup/debian.sh $*
 
