@@ -1,5 +1,5 @@
-"""Sabotages: the rig must notice a product that breaks a promise. The product has no such switch, so
-a bench runs on a copy of the tree that is patched.
+"""Sabotages: the rig must notice a product that breaks a promise. The product has no such switch,
+so a bench runs on a copy of the tree that is patched.
 
 In: `tests/hil/sabotages/NAME.patch`, a unified diff below lines `# key: value`: the `claim` that it
 breaks, the `benches` that guard this claim, and where they differ from the usual the number of
