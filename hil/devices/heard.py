@@ -9,10 +9,10 @@ but not with other values.
 
 from typing import Any
 
-from gateway.broker.numbers import sequence_of
 from hil.judge import senml
 from hil.observe.history import History
 
+IDENTIFIERS = 1 << 16
 STATUS = "/status"  # what the topic of a board's publication about itself ends with
 
 
@@ -139,6 +139,13 @@ class Heard:
             sequence=sequence,
             **data,
         )
+
+
+def sequence_of(identifier: int, near: int) -> int:
+    """The sequence with these low 16 bits that lies nearest to `near`, and above 0."""
+    below = near - (near - identifier) % IDENTIFIERS
+    nearest = min((below, below + IDENTIFIERS), key=lambda sequence: abs(sequence - near))
+    return nearest if nearest > 0 else identifier
 
 
 def _values(payload: bytes) -> list[tuple[str, float]] | bytes:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gateway.errors import OncewayError
-from gateway.links.handshake import Who
 from hil.bench.bench import Bench
 from hil.devices.commander import Commander
 from hil.devices.heard import Heard
@@ -23,6 +22,7 @@ from hil.devices.power_switch import Switch
 from hil.devices.wired_device import WiredDevice
 from hil.faults.board import RESTART_WITHIN
 from hil.faults.fault import Evidence
+from hil.formats.frames import Who, write_handshake
 from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History
@@ -52,7 +52,7 @@ def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
             with suppress(BlockingIOError):
                 if now >= ask_at:
                     ask_at = now + ASK_EVERY
-                    os.write(fd, Who(0).to_bytes())
+                    os.write(fd, write_handshake(Who(0)))
                 if select.select([fd], [], [], ASK_EVERY)[0]:
                     tap.feed("up", os.read(fd, 4096))
     except OSError as error:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hil.judge import links
 from hil.judge.senml import Record, decode, says
 from hil.observe.history import COMMAND, HOPS, Event, taking
 
@@ -287,6 +288,7 @@ def check(events: Iterable[Event]) -> Result:
     """Judge a history. Its events may stand in any order. Raises OncewayError for one that is not
     as it should be.
     """
+    events = list(events)
     seen = _Seen()
     for event in events:
         with taking(event):
@@ -312,6 +314,7 @@ def check(events: Iterable[Event]) -> Result:
         + [f"{count} {outcome}" for outcome, count in outcomes.items()]
         + seen.contradictions
         + disobeyed
+        + links.wrong(events)
     )
     return Result(
         verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,

@@ -48,9 +48,7 @@ def main(
     baud: Annotated[int, typer.Option(help="Bits per second on the line.", min=300)] = 115200,
     real: Annotated[
         bool,
-        typer.Option(
-            "--real", help="Tell what the board says, and wait for its port when that goes away."
-        ),
+        typer.Option("--real", help="A board whose port may go away: wait until it comes back."),
     ] = False,
 ) -> None:
     """Carry bytes between a board's port and the gateway's, and harm some of them."""

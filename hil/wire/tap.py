@@ -1,36 +1,68 @@
-"""What a wire is given to carry, read along: frames of the reliable link (gateway/links) and the
-MQTT packets in them, before any harm.
+"""What a wire is given to carry, read along before any harm: frames of the reliable link and the
+MQTT packets in them, by the rig's own readers (hil/formats).
 
 In: the bytes that each end sends, in pieces. Out: for each direction counts of frames and PUBLISH
-packets, and how many of them were sent again; to who wants it, the handshakes, publications and
-acknowledgements themselves, as events. No I/O, and nothing is changed.
+packets, and how many of them were sent again; as events what both ends say to each other, which
+sessions they have, and what left an end and is no frame of its session. No I/O, and nothing is
+changed.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.links.frames import (
+from hil.formats import packets
+from hil.formats.frames import (
     HANDSHAKE_SEED,
-    HANDSHAKE_TYPE,
     MODULO,
+    Cutter,
     Data,
-    FrameDecoder,
     FrameError,
-    fits,
-    frame_type,
-    handshake_from_body,
+    Hello,
+    Kind,
+    Welcome,
+    belongs,
+    kind_of,
+    read_handshake,
+    read_session,
 )
-from gateway.links.handshake import Hello, Welcome
-from gateway.links.statistics import LinkStatistics
-from gateway.mqtt.errors import MqttError
-from gateway.mqtt.packets import Pubcomp, Publish, Pubrel, Side, Version
-from gateway.mqtt.stream import PacketStream
+from hil.formats.packets import Answer, Packet, PacketError, Publish
 
+DIRECTIONS = ("up", "down")
 COUNTED = ("frames", "frames_again", "publishes", "publishes_again")
-LONGEST_PACKET = 65_536  # bytes; a board takes and sends much less
+SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
 
 Tell = Callable[[dict[str, Any]], object]
+
+
+@dataclass(slots=True)
+class _Way:
+    """One direction of a session. fitting, strange: frames, and what looks like one and is none of
+    this session.
+    """
+
+    fitting: int = 0
+    strange: int = 0
+    expected: int = 0
+    stream: packets.Cutter | None = field(default_factory=packets.Cutter)
+
+    def told(self) -> dict[str, int]:
+        return {"fitting": self.fitting, "strange": self.strange}
+
+
+@dataclass(slots=True)
+class _Session:
+    hello: Hello | None
+    """The one that was answered."""
+    welcome: Welcome
+    ways: dict[str, _Way] = field(
+        default_factory=lambda: {direction: _Way() for direction in DIRECTIONS}
+    )
+
+    @property
+    def inputs(self) -> dict[str, int]:
+        return {name: getattr(self.welcome, name) for name in SEED_INPUTS}
 
 
 class Tap:
@@ -39,82 +71,97 @@ class Tap:
     """
 
     def __init__(self, tell: Tell | None = None) -> None:
-        self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in ("up", "down")}
+        self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in DIRECTIONS}
         self._tell = tell
-        self._cutters = {direction: FrameDecoder(LinkStatistics()) for direction in self.counts}
-        self._seed: int | None = None
-        self._expected: dict[str, int] = {}
-        self._streams: dict[str, PacketStream | None] = {}
+        self._cutters = {direction: Cutter() for direction in DIRECTIONS}
+        self._hello: Hello | None = None
+        # the newest session, and before it the one that the board is in until it takes the newest
+        self._sessions: list[_Session] = []
 
     def feed(self, direction: str, data: bytes) -> None:
         for body in self._cutters[direction].feed(data):
             with suppress(FrameError):  # what breaks the format, no end takes
-                if frame_type(body) == HANDSHAKE_TYPE and fits(body, HANDSHAKE_SEED):
-                    self._handshake(direction, *handshake_from_body(body))
-                elif (
-                    frame_type(body) == Data.TYPE
-                    and self._seed is not None
-                    and fits(body, self._seed)
-                ):
-                    self._data(direction, Data.from_body(body))
+                if kind_of(body) is Kind.HANDSHAKE:
+                    if belongs(body, HANDSHAKE_SEED):
+                        self._handshake(direction, read_handshake(body))
+                elif kind_of(body) is not Kind.RESERVED and self._sessions:
+                    self._session_frame(direction, body)
 
-    def _handshake(self, direction: str, kind: int, payload: bytes) -> None:
-        if direction == "up" and kind == Hello.KIND:
-            hello = Hello.from_payload(payload)
+    def close(self) -> None:
+        """Tell how the sessions went that are left."""
+        while self._sessions:
+            self._end(self._sessions.pop())
+
+    def _handshake(self, direction: str, message: object) -> None:
+        if direction == "up" and isinstance(message, Hello):
+            self._hello = message
             names = ("name", "boot", "incarnation", "next_sequence", "power_on")
-            self._say("hello", {name: getattr(hello, name) for name in names})
-        elif direction == "down" and kind == Welcome.KIND:
-            welcome = Welcome.from_payload(payload)
-            if not welcome.refused and welcome.seed != self._seed:
-                self._begin(welcome.seed)
-                self._say("welcome", {"incarnation": welcome.incarnation})
+            self._say("hello", {name: getattr(message, name) for name in names})
+        elif direction == "down" and isinstance(message, Welcome) and not message.refused:
+            self._welcomed(message)
 
-    def _begin(self, seed: int) -> None:
-        """A new session: both ends count from 0 and begin a Network Connection."""
-        self._seed = seed
-        self._expected = dict.fromkeys(self.counts, 0)
-        self._streams = {
-            "up": PacketStream(LONGEST_PACKET),
-            "down": PacketStream(LONGEST_PACKET, Version.V5, Side.SERVER),
-        }
+    def _welcomed(self, welcome: Welcome) -> None:
+        """A HELLO that comes again is answered by the same WELCOME, and nothing begins."""
+        hello = self._hello
+        if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
+            hello = None  # the answer to an earlier one
+        session = _Session(hello, welcome)
+        if self._sessions:
+            newest = self._sessions[0]
+            if newest.inputs == session.inputs and hello in (None, newest.hello):
+                return
+        self._sessions.insert(0, session)
+        if len(self._sessions) > 2:
+            self._end(self._sessions.pop())
+        self._say("welcome", {"incarnation": welcome.incarnation, **session.inputs})
 
-    def _data(self, direction: str, frame: Data) -> None:
+    def _end(self, session: _Session) -> None:
+        ways = {direction: way.told() for direction, way in session.ways.items()}
+        self._say("session", {**session.inputs, **ways})
+
+    def _session_frame(self, direction: str, body: bytes) -> None:
+        for session in self._sessions:
+            if belongs(body, session.welcome.seed):
+                way = session.ways[direction]
+                way.fitting += 1
+                if isinstance(frame := read_session(body), Data):
+                    self._data(direction, way, frame)
+                return
+        self._sessions[0].ways[direction].strange += 1
+
+    def _data(self, direction: str, way: _Way, frame: Data) -> None:
         """A sender repeats what it has in flight, which is less than half of the numbers: a number
         that lies behind comes again.
         """
         counts = self.counts[direction]
         counts["frames"] += 1
-        ahead = (frame.sequence - self._expected[direction]) % MODULO
+        ahead = (frame.sequence - way.expected) % MODULO
         if ahead >= MODULO // 2:
             counts["frames_again"] += 1
             return
         if ahead:  # some came while nobody read
-            self._streams[direction] = None
-        self._expected[direction] = (frame.sequence + 1) % MODULO
-        if stream := self._streams[direction]:
-            stream.feed(frame.payload)
+            way.stream = None
+        way.expected = (frame.sequence + 1) % MODULO
+        if way.stream:
             try:
-                for packet in stream:
+                for packet in way.stream.feed(frame.payload):
                     self._packet(direction, packet)
-            except MqttError:
-                self._streams[direction] = None
+            except PacketError:
+                way.stream = None
 
-    def _packet(self, direction: str, packet: object) -> None:
+    def _packet(self, direction: str, packet: Packet) -> None:
         match packet:
-            case Publish(topic=topic, payload=payload, packet_id=identifier, dup=dup):
+            case Publish():
                 self.counts[direction]["publishes"] += 1
-                self.counts[direction]["publishes_again"] += dup
-                self._say(
-                    "publish",
-                    {
-                        "direction": direction,
-                        "id": identifier,
-                        "topic": topic,
-                        "payload": payload.hex(),
-                    },
-                )
-            case Pubrel(packet_id=identifier) | Pubcomp(packet_id=identifier):
-                self._say(type(packet).__name__.lower(), {"direction": direction, "id": identifier})
+                self.counts[direction]["publishes_again"] += packet.dup
+                said = {"id": packet.id, "topic": packet.topic, "payload": packet.payload.hex()}
+                self._say("publish", {"direction": direction, **said})
+            case Answer(kind=packets.Kind.PUBREL | packets.Kind.PUBCOMP, id=identifier):
+                name = packet.kind.name.lower()
+                self._say(name, {"direction": direction, "id": identifier})
+        if isinstance(packet, Answer) and packet.refused:
+            answer = {"packet": packet.kind.name.lower(), "id": packet.id, "reason": packet.reason}
+            self._say("refused", {"direction": direction, **answer})
 
     def _say(self, event: str, data: dict[str, Any]) -> None:
         if self._tell:

@@ -47,7 +47,7 @@ class Wire:
         real: bool = False,
     ) -> None:
         """orders: file descriptor to read orders from. real: the board's port may go away and come
-        back, as with the power of a USB board; what it says is told.
+        back, as with the power of a USB board.
         """
         self._board_path = board
         self._baud = baud
@@ -63,7 +63,7 @@ class Wire:
         self._connected = False
         self._stop = False
         self._plug_at = 0.0
-        self._tap = Tap(emit if real else None)
+        self._tap = Tap(emit)
         self._reported: dict[str, object] = {}
         self._report_at = 0.0
 
@@ -77,6 +77,7 @@ class Wire:
             while not self._stop:
                 self.turn()
         finally:
+            self._tap.close()
             self._report(final=True)
             if self._port:
                 self._port.remove()

@@ -6,15 +6,17 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.links.frames import Data
 from gateway.links.handshake import Greeter
 from gateway.links.roles import DeviceLink, GatewayLink
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Pubcomp, Publish, Pubrel, Version
-from hil.wire.tap import Tap
+from gateway.mqtt.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.reason import ReasonCode
+from hil.formats.frames import Welcome, write_handshake
+from hil.wire.tap import SEED_INPUTS, Tap
 
 STEP = 0.02  # s
 
@@ -52,12 +54,18 @@ class Talk:
                 if self._random.random() >= (self._loss if loss is None else loss):
                     receiver.receive(piece, self.now)
 
+    def drain(self) -> None:
+        """What the ends have made ready, and nobody has taken yet, goes onto the line too."""
+        self.tap.feed("up", self.device.take())
+        self.tap.feed("down", self.gateway.take())
+
     def until_met(self) -> None:
         while self.device.session is None or self.gateway.session is None:
             self.step()
 
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
+@example(seed=0, loss=0.171875)  # a frame waits for the line at the end
 def test_frames_sent_again_are_counted_as_the_ends_count_them(seed: int, loss: float) -> None:
     talk = Talk(seed, loss)
     for number in range(120):
@@ -65,6 +73,7 @@ def test_frames_sent_again_are_counted_as_the_ends_count_them(seed: int, loss: f
             if end.session is not None and number % 3 == 0:
                 end.write(end.session, bytes([number]) * 30, talk.now)
         talk.step()
+    talk.drain()
     again = {direction: counts["frames_again"] for direction, counts in talk.tap.counts.items()}
     assert again == {
         "up": talk.device.statistics.retransmissions,
@@ -108,7 +117,14 @@ def test_what_the_ends_say_is_told_and_publications_with_dup_are_counted() -> No
     others = sorted((told for told in talk.told if told["event"] != "hello"), key=str)
     assert others == sorted(
         [
-            {"event": "welcome", "incarnation": 77},
+            {
+                "event": "welcome",
+                "incarnation": 77,
+                "boot": 5,
+                "attempt": 0,
+                "gateway_boot": 1,
+                "handshake": 1,
+            },
             {"event": "publish", "direction": "up", "id": 9, "topic": "t", "payload": b"one".hex()},
             {
                 "event": "publish",
@@ -153,9 +169,7 @@ def test_what_nobody_read_is_no_repetition_and_the_packets_after_it_are_not_made
     }
 
 
-@pytest.mark.parametrize(
-    "packets", [b"\x00\x00", encode(Connect("a"), Version.V5) * 2, b"\xf0\xff\xff\xff\x7f"]
-)
+@pytest.mark.parametrize("packets", [b"\x00\x00", b"\x30\xff\xff\xff\xff", b"\xf0\xff\xff\xff\x7f"])
 def test_what_is_no_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
     talk = Talk(1, 0)
     talk.until_met()
@@ -174,3 +188,72 @@ def test_any_bytes_are_read_along(pieces: list[tuple[str, bytes]]) -> None:
     tap = Tap()
     for direction, piece in pieces:
         tap.feed(direction, piece + b"\0")
+
+
+def test_what_the_gateway_refuses_is_told() -> None:
+    talk = Talk(1, 0)
+    talk.until_met()
+    assert talk.gateway.session is not None
+    unknown = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+    down = [Pubrec(9), Pubrec(10, ReasonCode.QUOTA_EXCEEDED), Pubcomp(11, unknown), Pubcomp(12)]
+    written = b"".join(encode(packet, Version.V5) for packet in down)
+    talk.gateway.write(talk.gateway.session, written, talk.now)
+    for _ in range(20):
+        talk.step()
+    assert [told for told in talk.told if told["event"] == "refused"] == [
+        {"event": "refused", "direction": "down", "packet": "pubrec", "id": 10, "reason": 0x97},
+        {"event": "refused", "direction": "down", "packet": "pubcomp", "id": 11, "reason": 0x92},
+    ]
+
+
+def sessions(talk: Talk) -> list[dict[str, Any]]:
+    """As they were told at their end, the newest first."""
+    talk.tap.close()
+    return [told for told in talk.told if told["event"] == "session"]
+
+
+def test_frames_of_another_seed_are_none_of_the_session() -> None:
+    talk = Talk(1, 0)
+    talk.until_met()
+    talk.drain()
+    for direction in ("up", "down"):
+        for number in range(3):
+            talk.tap.feed(direction, Data(number, 0, b"x").to_bytes(seed=0x1234))
+    assert talk.device.session is not None
+    talk.tap.feed("up", Data(0, 0, b"x").to_bytes(talk.device.session.seed))
+    [session] = sessions(talk)
+    assert session["up"]["strange"] == session["down"]["strange"] == 3
+    assert session["up"]["fitting"] >= 1
+
+
+@given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
+def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
+    """Also while one of them is in a session that the other has left."""
+    talk = Talk(seed, loss)
+    for number in range(120):
+        for end in (talk.device, talk.gateway):
+            if end.session is not None and number % 3 == 0:
+                end.write(end.session, bytes([number]) * 30, talk.now)
+        if number % 40 == 39 and talk.gateway.session is not None:
+            talk.gateway.close(talk.gateway.session, talk.now)
+        talk.step()
+    assert all(
+        session[direction]["strange"] == 0
+        for session in sessions(talk)
+        for direction in ("up", "down")
+    )
+
+
+def test_a_seed_that_comes_again_begins_a_session_and_a_welcome_that_is_repeated_does_not() -> None:
+    told: Told = []
+    tap = Tap(told.append)
+    first, second = (Welcome(1, 0, 1, handshake, 7, 240, 3) for handshake in (1, 2))
+    for welcome in (first, first, second, first):
+        tap.feed("down", write_handshake(welcome))
+    assert [
+        tuple(one[name] for name in SEED_INPUTS) for one in told if one["event"] == "welcome"
+    ] == [
+        (1, 0, 1, 1),
+        (1, 0, 1, 2),
+        (1, 0, 1, 1),
+    ]

@@ -1,0 +1,66 @@
+"""The sessions of the boards' lines, as the wires read along. In: a history. Out: what is wrong
+with them.
+
+The rig computes a session's seed from the handshake by itself, so it sees what both ends agree on
+and is wrong nevertheless: frames of a seed that does not follow from the handshake, and a seed that
+is used for two sessions, with which a frame from before a restart would pass for one of now.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from hil.observe.history import Event, taking
+
+SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
+ENDS = {"up": "the board", "down": "the gateway"}
+TORN = 1
+"""So many frames of a session may be torn, in each direction: the last one, when the end that sent
+it lost its power or was killed.
+"""
+
+
+def wrong(events: Iterable[Event]) -> list[str]:
+    """A sentence for each thing."""
+    reasons = []
+    begun: dict[tuple[int, ...], str] = {}
+    strange: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for event in events:
+        with taking(event):
+            if (event.hop, event.event) == ("wire", "welcome"):
+                line, inputs = _session(event)
+                if inputs in begun:
+                    reasons.append(_used_twice(line, begun[inputs], inputs))
+                begun.setdefault(inputs, line)
+            elif (event.hop, event.event) == ("wire", "session"):
+                line, inputs = _session(event)
+                for direction in ENDS:
+                    if told := _strange(event.data[direction], inputs):
+                        strange[line, ENDS[direction]].append(told)
+    reasons += [
+        f"on the line of {line} {found[0]}"
+        f" that left {end} do not fit the seed of their session"
+        + f", and so in {len(found) - 1} more"
+        * (len(found) > 1)
+        for (line, end), found in strange.items()
+    ]
+    return reasons
+
+
+def _session(event: Event) -> tuple[str, tuple[int, ...]]:
+    return str(event.data["line"]), tuple(int(event.data[name]) for name in SEED_INPUTS)
+
+
+def _used_twice(line: str, before: str, inputs: tuple[int, ...]) -> str:
+    where = f"{line} began" if line == before else f"{before} and {line} have begun"
+    return f"{where} two sessions with the same seed ({_told(inputs)})"
+
+
+def _strange(way: dict[str, int], inputs: tuple[int, ...]) -> str | None:
+    sent = way["strange"] + way["fitting"]
+    if way["strange"] <= max(TORN, way["fitting"]):
+        return None
+    return f"({_told(inputs)}) {way['strange']} of {sent} frames"
+
+
+def _told(inputs: tuple[int, ...]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in zip(SEED_INPUTS, inputs, strict=True))

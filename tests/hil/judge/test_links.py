@@ -1,0 +1,46 @@
+"""Sessions of the lines that are wrong though both ends agree on them."""
+
+from typing import Any
+
+from hil.judge.links import wrong
+from hil.observe.history import Event
+
+INPUTS = {"boot": 3, "attempt": 1, "gateway_boot": 2, "handshake": 9}
+GOOD = {"fitting": 20, "strange": 0}
+
+
+def event(name: str, line: str = "uno-1", **data: Any) -> Event:
+    return Event(1, "wire", name, {"line": line, **INPUTS, **data})
+
+
+def test_sessions_that_follow_from_their_handshakes() -> None:
+    assert wrong([event("welcome"), event("session", up=GOOD, down=GOOD)]) == []
+
+
+def test_a_session_none_of_whose_frames_fits() -> None:
+    strange = {"fitting": 0, "strange": 12}
+    session = event("session", up=strange, down=GOOD)
+    reason = (
+        "on the line of uno-1 (boot 3, attempt 1, gateway_boot 2, handshake 9) 12 of 12 frames that"
+        " left the board do not fit the seed of their session"
+    )
+    assert wrong([session]) == [reason]
+    assert wrong([session, session]) == [f"{reason}, and so in 1 more"]
+    [other] = wrong([event("session", up=GOOD, down=strange)])
+    assert "frames that left the gateway" in other
+
+
+def test_a_frame_that_a_power_cut_has_torn_is_nothing() -> None:
+    torn = {"fitting": 0, "strange": 1}
+    last = {"fitting": 5, "strange": 1}
+    assert wrong([event("session", up=torn, down=last)]) == []
+
+
+def test_a_seed_that_is_used_twice() -> None:
+    assert wrong([event("welcome"), event("welcome")]) == [
+        "uno-1 began two sessions with the same seed (boot 3, attempt 1, gateway_boot 2,"
+        " handshake 9)"
+    ]
+    [reason] = wrong([event("welcome"), event("welcome", "uno-2")])
+    assert reason.startswith("uno-1 and uno-2 have begun two sessions with the same seed")
+    assert wrong([event("welcome"), event("welcome", handshake=10)]) == []
