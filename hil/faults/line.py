@@ -74,7 +74,8 @@ class LineBursts(LineWeather):
 
 class LineTrace(LineWeather):
     """A recorded link (hil/traces). pace: `frames`, a frame of the recording for each of ours, or
-    seconds of the recording per second.
+    seconds of the recording per second. longest_outage: what lasts longer is shortened to so many
+    frames, or with a pace to so many seconds of the run.
     """
 
     text: ClassVar[str] = "losses of a recorded link"
@@ -83,9 +84,12 @@ class LineTrace(LineWeather):
     kind: Literal["line-trace"]
     trace: str
     pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
+    longest_outage: float = Field(default=20.0, ge=1, le=3600)
 
     def options(self) -> list[str]:
-        return ["--trace", self.trace, "--pace", "0" if self.pace == "frames" else str(self.pace)]
+        pace = "0" if self.pace == "frames" else str(self.pace)
+        options = ["--trace", self.trace, "--pace", pace]
+        return [*options, "--longest-outage", str(self.longest_outage)]
 
 
 class LineStrike(Kind):

@@ -69,7 +69,10 @@ def load(name: str) -> Trace:
         if line.strip()
     ]
     if is_own(lines[0][1]):
-        return from_rows([row for _, row in lines], path)
+        trace = from_rows([row for _, row in lines], path)
+        if not trace.frames:
+            raise OncewayError("not a single frame of this recording was delivered", str(path))
+        return trace
     if _find(lines[0][1], "sequence") is None:  # a header about the whole recording
         lines = lines[1:]
     return recognise(stem, [_row(row, path, number) for number, row in lines], path)

@@ -10,7 +10,7 @@ import typer
 from gateway.errors import OncewayError
 from hil.traces.recording import load
 from hil.wire.bursts import Bursts
-from hil.wire.fading import Fading
+from hil.wire.fading import LONGEST_OUTAGE, Fading
 from hil.wire.line import Line
 from hil.wire.noise import Noise
 from hil.wire.weather import Weather
@@ -45,6 +45,14 @@ def main(
             help="Seconds of the recording per second; 0: a frame of it for each of ours.", min=0
         ),
     ] = 0.0,
+    longest_outage: Annotated[
+        float,
+        typer.Option(
+            help="Outages of the recording are shortened to so many frames, or with a pace to so"
+            " many seconds of ours.",
+            min=1,
+        ),
+    ] = LONGEST_OUTAGE,
     baud: Annotated[int, typer.Option(help="Bits per second on the line.", min=300)] = 115200,
     real: Annotated[
         bool,
@@ -57,7 +65,7 @@ def main(
     def line(direction: str) -> Line:
         weather: list[Weather] = []
         if recorded:
-            weather.append(Fading(recorded, pace or None, f"{seed}/{direction}"))
+            weather.append(Fading(recorded, pace or None, f"{seed}/{direction}", longest_outage))
         if burst_gap:
             weather.append(Bursts(burst_gap, burst_length, f"{seed}/{direction}"))
         if noise:

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
+from hil.wire.fading import Fading
 from hil.wire.strike import Command, Strike
 from hil.wire.weather import Harm, Weather
 
@@ -78,6 +79,14 @@ class Line:
                     events.append({"event": "noise", "direction": self.direction, **_told(harm)})
             events += self._pass_on(data, now)
         return self._landed(now), events
+
+    def replayed(self) -> list[dict[str, Any]]:
+        """An event for each recording on this line: how much of it went by."""
+        return [
+            {"event": "replayed", "direction": self.direction, **weather.summary()}
+            for weather in self._weather
+            if isinstance(weather, Fading)
+        ]
 
     def clear(self) -> None:
         """Bytes that had not arrived when an end was unplugged are gone."""

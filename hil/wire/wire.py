@@ -78,6 +78,9 @@ class Wire:
                 self.turn()
         finally:
             self._tap.close()
+            for line in self._lines.values():
+                for event in line.replayed():
+                    emit(event)
             self._report(final=True)
             if self._port:
                 self._port.remove()

@@ -139,6 +139,10 @@ def test_csv_with_iso_times_and_a_byte_order_mark(tmp_path: Path) -> None:
         ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is no JSON"),
         ("fcnt,t\n1,0\n-2,1", "line 3 has a value that does not fit .the counter is negative"),
         ("fcnt,t\n1,0\n2,noon", "line 3 has a value that does not fit"),
+        (
+            '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}',
+            "not a single frame of this recording was delivered",
+        ),
         ('{"onceway_trace":2}', "of version 2, this program reads 1"),
         (
             '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}\n{"t":0,"sequence":1,"lost":-1}',

@@ -104,7 +104,7 @@ def test_frame_by_frame_as_many_are_lost_as_in_the_recording() -> None:
 
 def test_at_a_pace_a_frame_has_the_fate_of_that_moment() -> None:
     fading = Fading(TRACE, 10.0, "any")
-    fading._begin = 0.0
+    fading._begin = 0
 
     def arrives(t: float) -> bool:
         return fading.feed(b"frame\0", 100.0 + t / 10)[0] == b"frame\0"
@@ -119,6 +119,70 @@ def test_at_a_pace_a_frame_has_the_fate_of_that_moment() -> None:
     ]
     assert [arrives(t) for t in (6.5, 18.0, 29.9)] == [False] * 3  # an outage
     assert [arrives(t) for t in (30.5, 31.5)] == [True, False]  # it starts over
+
+
+DAYS = 86_400.0
+LONG = Trace(
+    "long",
+    (
+        *(Frame(60.0 * n, n, lost=int(n % 10 == 0)) for n in range(100)),
+        Frame(6000 + 3 * DAYS, 4420, lost=4320),
+        *(Frame(6060 + 3 * DAYS + 60 * n, 4421 + n, lost=int(n % 10 == 0)) for n in range(900)),
+    ),
+)
+"""A link that loses a frame of ten, and was away for three days."""
+
+
+def first_losses(seed: int) -> int:
+    """Frames in a row that are lost first."""
+    lost = [arrived == b"" for arrived, _ in feeds(Fading(LONG, None, str(seed)), 150)]
+    first = lost.index(True)
+    return lost[first:].index(False)
+
+
+def feeds(fading: Fading, frames: int) -> list[tuple[bytes, list[Harm]]]:
+    return [fading.feed(b"frame\0", float(number)) for number in range(frames)]
+
+
+def test_a_recording_begins_before_a_loss_and_long_bursts_do_not_dominate() -> None:
+    """Drawn over lost frames, 49 of 50 runs would begin in the long burst; over time, it stands
+    for four fifths of the recording, and after it the next loss is a short one.
+    """
+    for seed in range(40):
+        arrived, _ = Fading(LONG, None, str(seed)).feed(b"frame\0", 0.0)
+        assert arrived == b"frame\0"
+    assert sum(first_losses(seed) > 1 for seed in range(40)) <= 8
+
+
+def test_an_outage_of_days_is_shortened_and_the_summary_says_so() -> None:
+    fading = Fading(LONG, None, "1", longest_outage=5)
+    harmed = [bool(harms) for _, harms in feeds(fading, 3000)]
+    longest = max(len(list(run)) for lost, run in itertools.groupby(harmed) if lost)
+    assert longest == 5
+    summary = fading.summary()
+    assert (summary["shortened"], summary["longest_outage"]) == (1, 5)
+    assert (summary["frames"], summary["lost"]) == (3000, sum(harmed))
+    assert summary["of"] == pytest.approx(LONG.seconds)
+    assert summary["seconds"] > 2 * LONG.seconds
+
+
+def test_at_a_pace_an_outage_of_days_lasts_as_long_as_it_may() -> None:
+    fading = Fading(LONG, 60.0, "1", longest_outage=10)
+    silent = [harms != [] for _, harms in feeds(fading, 2000)]  # a frame each second
+    longest = max(len(list(run)) for lost, run in itertools.groupby(silent) if lost)
+    assert 9 <= longest <= 11
+    summary = fading.summary()
+    assert summary["run_s"] == 1999
+    assert summary["run_s"] - summary["up_s"] == pytest.approx(sum(silent), rel=0.1)
+    assert summary["seconds"] > LONG.seconds
+
+
+@given(pace=st.none() | st.floats(0.1, 1000), seed=st.text(max_size=3), longest=st.floats(1, 100))
+def test_every_recording_begins_with_a_frame_that_arrives(
+    pace: float | None, seed: str, longest: float
+) -> None:
+    for trace in (TRACE, LONG, Trace("one", (Frame(0.0, 1),))):
+        assert Fading(trace, pace, seed, longest).feed(b"frame\0", 5.0)[0] == b"frame\0"
 
 
 def test_a_trace_in_which_nothing_arrives() -> None:
