@@ -21,6 +21,7 @@ from hil.traces import recording
 from provisioning.boards import catalogue
 
 LEAST_READINGS = 4  # of a board
+IDENTIFIERS = 65_535  # packet identifiers, from 1 on
 
 
 class Limits(BaseModel):
@@ -73,14 +74,38 @@ class BoardTable(BaseModel):
 
 
 class ClientTable(BaseModel):
-    """messages: of payload_bytes each, at most per_s of them per second."""
+    """count: so many such programs. messages: of each, of payload_bytes, at most per_s of them per
+    second. program: `paho`, or `strict`, the rig's own, which keeps to the letter of the standard,
+    has up to in_flight messages under way, and uses so many packet identifiers, from
+    first_identifier on (after 65,535 comes 1).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    count: int = Field(default=1, ge=1, le=100)
+    program: Literal["paho", "strict"] = "paho"
     qos: Literal[0, 1, 2] = 2
     messages: int = Field(default=100, ge=1)
     payload_bytes: int = Field(default=100, ge=0, le=100_000)
     per_s: float = Field(default=5.0, gt=0, le=1000)
+    in_flight: int = Field(default=1, ge=1, le=1000)
+    identifiers: int = Field(default=IDENTIFIERS, ge=1, le=IDENTIFIERS)
+    first_identifier: int = Field(default=1, ge=1, le=IDENTIFIERS)
+
+    @model_validator(mode="after")
+    def _possible(self) -> "ClientTable":
+        told = (self.in_flight, self.identifiers, self.first_identifier)
+        if self.program == "paho" and told != (1, IDENTIFIERS, 1):
+            raise ValueError(
+                'in_flight, identifiers and first_identifier need program = "strict"; paho chooses'
+                " its packet identifiers by itself"
+            )
+        if self.in_flight > self.identifiers:
+            raise ValueError(
+                f"{self.in_flight} messages in flight need as many identifiers, not"
+                f" {self.identifiers}"
+            )
+        return self
 
 
 class Bench(BaseModel):
@@ -201,7 +226,8 @@ class Bench(BaseModel):
     @property
     def clients(self) -> dict[str, ClientTable]:
         """By name."""
-        return {f"client-{number}": table for number, table in enumerate(self.client, 1)}
+        tables = [table for table in self.client for _ in range(table.count)]
+        return {f"client-{number}": table for number, table in enumerate(tables, 1)}
 
     @property
     def listens(self) -> bool:

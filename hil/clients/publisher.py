@@ -3,8 +3,9 @@ other, with paho. SIGTERM ends it.
 
 In: where the broker is, how many messages, of which size, at which QoS and rate. Out: JSON Lines on
 standard output: `publication` before a message goes to paho, `acknowledged` when the gateway has it
-(not at QoS 0), `again` when it goes out once more: it was refused, or the gateway does not know its
-PUBREL (0x92), which after a lost PUBCOMP means that it has it, and after a refusal that it has not.
+(not at QoS 0), `resent` when it goes out once more with DUP, `again` when it goes out in another
+flow: it was refused, or the gateway does not know its PUBREL (0x92), which after a lost PUBCOMP
+means that it has it, and after a refusal that it has not.
 paho (2.2.0) also publishes a message anew that was answered by PUBREC already, where it should send
 PUBREL, if it fails to connect before it succeeds: its second reset of what is under way takes back
 the first. Its log tells.
@@ -14,10 +15,8 @@ a time, so order is kept also when one is refused; the session outlives the conn
 not acknowledged paho sends again when it is connected again.
 """
 
-import json
 import queue
 import random
-import sys
 import threading
 import time
 from typing import Annotated, Any
@@ -29,10 +28,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-INCARNATION = 1
-"""Of each client."""
+from hil.clients.telling import INCARNATION, SESSION_EXPIRY, payload_of, tell, topic_of
+
 REFUSED_WAIT = 1.0  # s until a refused message is published again
-SESSION_EXPIRY = 86_400  # s
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -58,18 +56,18 @@ def main(
     for sequence in range(1, messages + 1):
         time.sleep(max(0.0, start + sequence / per_s - time.monotonic()))
         payload = payload_of(name, sequence, payload_bytes, rng)
-        tell("publication", sequence, payload=payload.hex())
+        tell("publication", sequence=sequence, payload=payload.hex())
         under_way.begin(sequence)
-        client.publish(f"sensors/{name}/data", payload, qos, properties=_identity(sequence))
+        client.publish(topic_of(name), payload, qos, properties=_identity(sequence))
         if qos == 0:
             continue
         # paho tells PUBACK's, or PUBCOMP's: it answers any PUBREC with PUBREL
         while answers.get().is_failure:
-            tell("again", sequence)
+            tell("again", sequence=sequence)
             time.sleep(REFUSED_WAIT)
             under_way.begin(sequence)
-            client.publish(f"sensors/{name}/data", payload, qos, properties=_identity(sequence))
-        tell("acknowledged", sequence)
+            client.publish(topic_of(name), payload, qos, properties=_identity(sequence))
+        tell("acknowledged", sequence=sequence)
     client.disconnect()
     client.loop_stop()
 
@@ -84,14 +82,10 @@ class UnderWay:
         if text.startswith("Received PUBREC"):
             self._received = True
         elif text.startswith("Sending PUBLISH") and self._received:
-            tell("again", self._sequence)
+            tell("again", sequence=self._sequence)
             self._received = False
-
-
-def payload_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Text that says whose it is, filled up with random digits."""
-    head = f"{name} {sequence} ".encode()
-    return (head + rng.randbytes(size).hex().encode())[:size]
+        elif text.startswith("Sending PUBLISH (d1"):
+            tell("resent", sequence=self._sequence)
 
 
 def _connected(
@@ -126,13 +120,6 @@ def _identity(sequence: int) -> Properties:
     properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     properties.UserProperty = [("incarnation", str(INCARNATION)), ("seq", str(sequence))]
     return properties
-
-
-def tell(event: str, sequence: int, **data: str) -> None:
-    sys.stdout.write(
-        json.dumps({"t": time.monotonic_ns(), "event": event, "sequence": sequence, **data}) + "\n"
-    )
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

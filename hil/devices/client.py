@@ -8,9 +8,11 @@ import json
 import sys
 
 from hil.bench.bench import ClientTable
-from hil.clients.publisher import INCARNATION
+from hil.clients.telling import INCARNATION
 from hil.observe.history import History
 from hil.programs.process import Child, Children
+
+PROGRAMS = {"paho": "hil.clients.publisher", "strict": "hil.clients.strict"}
 
 
 class Client:
@@ -36,28 +38,23 @@ class Client:
     async def start(self, port: int) -> None:
         """port: of the gateway's listener."""
         table = self._table
-        argv = [
-            sys.executable,
-            "-m",
-            "hil.clients.publisher",
-            "--port",
-            str(port),
-            "--name",
-            self.name,
-            "--messages",
-            str(table.messages),
-        ]
-        argv += [
-            "--payload-bytes",
-            str(table.payload_bytes),
-            "--qos",
-            str(table.qos),
-            "--per-s",
-            str(table.per_s),
-        ]
-        self._child: Child = await self._children.start(
-            self.name, [*argv, "--seed", f"{self._seed}/{self.name}"], pipe=True
-        )
+        options = {
+            "port": port,
+            "name": self.name,
+            "messages": table.messages,
+            "payload-bytes": table.payload_bytes,
+            "qos": table.qos,
+            "per-s": table.per_s,
+            "seed": f"{self._seed}/{self.name}",
+        }
+        if table.program == "strict":
+            options["in-flight"] = table.in_flight
+            options["identifiers"] = table.identifiers
+            options["first-identifier"] = table.first_identifier
+        argv = [sys.executable, "-m", PROGRAMS[table.program]]
+        for name, value in options.items():
+            argv += [f"--{name}", str(value)]
+        self._child: Child = await self._children.start(self.name, argv, pipe=True)
 
     async def follow(self) -> None:
         """Enter what it says in the history, until it ends. Raises OncewayError if it ended by
@@ -92,10 +89,11 @@ class Client:
                     qos=self._table.qos,
                     payload=said["payload"],
                 )
-            case "again":
-                self._enter("again", sequence, t)
             case "acknowledged":
                 self._open.discard(sequence)
+                self._enter("acknowledged", sequence, t)
+            case "again" | "resent" as event:
+                self._enter(event, sequence, t)
 
     def _enter(self, event: str, sequence: int, t: int | None = None, **data: object) -> None:
         self._history.add(

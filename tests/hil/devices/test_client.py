@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hil.bench.bench import ClientTable
-from hil.clients.publisher import UnderWay, payload_of
+from hil.clients.publisher import UnderWay
+from hil.clients.telling import payload_of
 from hil.devices.client import Client
 from hil.devices.commander import free_port
 from hil.observe.counters import wait_until
@@ -168,14 +169,14 @@ def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(
     under_way.begin(7)
     log(
         "Sending PUBLISH (d0, q2, r0, m7)",
-        "Sending PUBLISH (d1, q2, r0, m7)",
         "Received PUBREC (Mid: 7)",
         "Sending PUBREL (Mid: 7)",
     )
     assert capsys.readouterr().out == ""
     log("Sending PUBLISH (d1, q2, r0, m7)", "Sending PUBLISH (d1, q2, r0, m7)")
-    [said] = capsys.readouterr().out.splitlines()
+    said, once_more = capsys.readouterr().out.splitlines()
     assert '"event": "again", "sequence": 7' in said
+    assert '"event": "resent", "sequence": 7' in once_more
     under_way.begin(8)
     log("Sending PUBLISH (d0, q2, r0, m8)")
     assert capsys.readouterr().out == ""

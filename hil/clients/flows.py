@@ -1,0 +1,109 @@
+"""What a client has sent and not seen through, by the rules of MQTT 5 for a sender (section 4.3),
+without I/O.
+
+In: messages, answers, and whether the broker still knew the session after a reconnect. Out: packets
+to send, and what became of each message. An identifier is free again once its flow is over, and not
+a moment sooner [MQTT-2.2.1-3]; the client takes the next free one of those that it may use, so with
+few of them each is used again soon. Nothing is sent again but after a reconnect [MQTT-4.4.0-1].
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from hil.formats.packets import Answer, Kind, Packet, Publish
+
+IDENTIFIERS = 65_535
+
+
+class Fate(Enum):
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"
+    """Or lost by the broker: it must be published again."""
+
+
+@dataclass(slots=True)
+class _Flow:
+    """released: in which connection the PUBREL was sent first; 0: not yet."""
+
+    message: int
+    publish: Publish
+    released: int = 0
+
+
+class Flows:
+    """first, count: the identifiers that may be used: `count` from `first` on; after 65,535 comes
+    1. Messages are numbers that the caller gives.
+    """
+
+    def __init__(self, first: int = 1, count: int = IDENTIFIERS) -> None:
+        self._first = first
+        self._count = count
+        self._turn = 0
+        self._flows: dict[int, _Flow] = {}  # by identifier, in the order of the first PUBLISH
+        self._connection = 0
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    @property
+    def messages(self) -> list[int]:
+        """Under way."""
+        return [flow.message for flow in self._flows.values()]
+
+    @property
+    def free(self) -> bool:
+        return len(self._flows) < self._count
+
+    def begin(self, message: int, publish: Publish) -> Publish:
+        """publish: without an identifier."""
+        while (identifier := self._identifier()) in self._flows:
+            pass
+        publish = replace(publish, id=identifier, dup=False)
+        self._flows[identifier] = _Flow(message, publish)
+        return publish
+
+    def _identifier(self) -> int:
+        offset, self._turn = self._turn, (self._turn + 1) % self._count
+        return (self._first - 1 + offset) % IDENTIFIERS + 1
+
+    def connected(self, session_present: bool) -> tuple[list[Packet], list[int]]:
+        """What goes out at once, in the order of the first time [MQTT-4.6.0-1], and the messages
+        that must be published again because the broker has lost the session [MQTT-3.2.2-4].
+        """
+        self._connection += 1
+        if not session_present:
+            lost = self.messages
+            self._flows.clear()
+            return [], lost
+        return [self._again(flow) for flow in self._flows.values()], []
+
+    def _again(self, flow: _Flow) -> Packet:
+        if flow.released:
+            return Answer(Kind.PUBREL, flow.publish.id)
+        return replace(flow.publish, dup=True)
+
+    def take(self, answer: Answer) -> tuple[list[Packet], list[tuple[int, Fate]]]:
+        """What goes out, and what has become of messages. An answer to nothing changes nothing; a
+        PUBREC for an unknown identifier gets PUBREL with 0x92 (4.3.3).
+        """
+        flow = self._flows.get(answer.id)
+        match answer.kind:
+            case Kind.PUBACK if flow and flow.publish.qos == 1:
+                return [], list(self._over(flow, not answer.refused))
+            case Kind.PUBREC if flow and flow.publish.qos == 2:
+                if answer.refused and not flow.released:
+                    return [], list(self._over(flow, False))
+                flow.released = flow.released or self._connection
+                return [Answer(Kind.PUBREL, answer.id)], []
+            case Kind.PUBREC:
+                return [Answer(Kind.PUBREL, answer.id, 0x92)], []
+            case Kind.PUBCOMP if flow and flow.released:
+                # the PUBREL of an earlier connection may have come, and only its PUBCOMP was lost
+                known = not answer.refused or flow.released < self._connection
+                return [], list(self._over(flow, known))
+        return [], []
+
+    def _over(self, flow: _Flow, acknowledged: bool) -> Iterator[tuple[int, Fate]]:
+        del self._flows[flow.publish.id]
+        yield flow.message, Fate.ACKNOWLEDGED if acknowledged else Fate.REFUSED

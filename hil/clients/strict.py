@@ -1,0 +1,161 @@
+"""`python -m hil.clients.strict`: a program that publishes over MQTT 5 by the letter of the
+standard, on a plain socket, and uses the packet identifiers that it is told to. SIGTERM ends it.
+
+In: where the broker is, how many messages, of which size, at which QoS and rate, how many at once
+(the broker's Receive Maximum permitting), and which identifiers. Out: JSON Lines on standard
+output, as of `hil.clients.publisher`: `publication` before a message goes out for the first time,
+`resent` before it goes out once more in the same flow, after a reconnect; `again` before it goes
+out in another flow, because it was refused or the gateway has lost it; `acknowledged` when the
+gateway has it (not at QoS 0).
+"""
+
+import random
+import time
+from collections import deque
+from typing import Annotated
+
+import typer
+
+from hil.clients.connection import Connection
+from hil.clients.flows import IDENTIFIERS, Fate, Flows
+from hil.clients.telling import SESSION_EXPIRY, identity, payload_of, tell, topic_of
+from hil.formats.packets import Answer, Connect, PacketError, Property, Publish, first
+
+RECONNECT_WAIT = 0.5  # s
+REFUSED_WAIT = 1.0  # s until a refused message is published again
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
+    name: Annotated[
+        str, typer.Option(help="Client identifier, and the device of the publications.")
+    ],
+    messages: Annotated[int, typer.Option(min=1)],
+    payload_bytes: Annotated[int, typer.Option(min=0)],
+    qos: Annotated[int, typer.Option(min=0, max=2)],
+    per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
+    seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
+    in_flight: Annotated[int, typer.Option(help="So many at once, at most.", min=1)] = 1,
+    identifiers: Annotated[
+        int, typer.Option(help="Use so many packet identifiers.", min=1, max=IDENTIFIERS)
+    ] = IDENTIFIERS,
+    first_identifier: Annotated[
+        int, typer.Option(help="Begin with this one.", min=1, max=IDENTIFIERS)
+    ] = 1,
+) -> None:
+    """Publish."""
+    rng = random.Random(seed)
+    payloads = [payload_of(name, number, payload_bytes, rng) for number in range(1, messages + 1)]
+    Publisher(name, payloads, qos, per_s, in_flight, Flows(first_identifier, identifiers)).run(port)
+
+
+class Publisher:
+    """Publishes these payloads, numbered from 1."""
+
+    def __init__(
+        self, name: str, payloads: list[bytes], qos: int, per_s: float, in_flight: int, flows: Flows
+    ) -> None:
+        self._name = name
+        self._payloads = payloads
+        self._qos = qos
+        self._per_s = per_s
+        self._in_flight = in_flight
+        self._flows = flows
+        self._told = 0
+        self._again: deque[tuple[float, int]] = deque()  # refused: when to publish them, which
+        self._start = time.monotonic()
+        self._clean = True
+
+    @property
+    def _done(self) -> bool:
+        return self._told == len(self._payloads) and not self._flows and not self._again
+
+    def run(self, port: int) -> None:
+        while not self._done:
+            session = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
+            try:
+                with Connection(port, Connect(self._name, self._clean, 0, session)) as connection:
+                    self._clean = False
+                    self._talk(connection)
+                    connection.disconnect()
+            except (OSError, PacketError):
+                time.sleep(RECONNECT_WAIT)
+
+    def _talk(self, connection: Connection) -> None:
+        connack = connection.connack
+        most = first(connack.properties, Property.RECEIVE_MAXIMUM, 65_535)
+        window = min(self._in_flight, most)
+        packets, lost = self._flows.connected(connack.session_present)
+        for packet in packets:
+            if isinstance(packet, Publish):
+                tell("resent", sequence=int(packet.user["seq"]))
+        connection.send(*packets)
+        for sequence in reversed(lost):
+            self._again.appendleft((0.0, sequence))
+        while not self._done:
+            now = time.monotonic()
+            while len(self._flows) < window and self._flows.free:
+                if (due := self._due(now)) is None:
+                    break
+                self._publish(connection, due)
+            for answer in connection.receive(self._wait(window)):
+                if isinstance(answer, Answer):
+                    self._take(connection, answer)
+
+    def _due(self, now: float) -> int | None:
+        """The number of the message that goes out now. What was refused comes first, and all
+        behind it waits, so that the order is kept.
+        """
+        if self._again:
+            at, sequence = self._again[0]
+            if at > now:
+                return None
+            self._again.popleft()
+            tell("again", sequence=sequence)
+            return sequence
+        if self._told == len(self._payloads) or now < self._next_at:
+            return None
+        self._told += 1
+        payload = self._payloads[self._told - 1]
+        tell("publication", sequence=self._told, payload=payload.hex())
+        return self._told
+
+    @property
+    def _next_at(self) -> float:
+        return self._start + (self._told + 1) / self._per_s
+
+    def _wait(self, window: int) -> float:
+        """Seconds until something is due."""
+        if self._done:
+            return 0.0
+        if len(self._flows) >= window or not self._flows.free:
+            return RECONNECT_WAIT
+        if self._again:
+            return self._again[0][0] - time.monotonic()
+        if self._told < len(self._payloads):
+            return self._next_at - time.monotonic()
+        return RECONNECT_WAIT
+
+    def _publish(self, connection: Connection, sequence: int) -> None:
+        payload = self._payloads[sequence - 1]
+        message = Publish(topic_of(self._name), payload, self._qos, properties=identity(sequence))
+        if self._qos:
+            message = self._flows.begin(sequence, message)
+        connection.send(message)
+
+    def _take(self, connection: Connection, answer: Answer) -> None:
+        packets, fates = self._flows.take(answer)
+        if packets:
+            connection.send(*packets)
+        for sequence, fate in fates:
+            if fate is Fate.ACKNOWLEDGED:
+                tell("acknowledged", sequence=sequence)
+            else:
+                self._again.append((time.monotonic() + REFUSED_WAIT, sequence))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,34 @@
+"""What a client says of itself: JSON Lines on standard output, each with the machine's monotonic
+time, on its way before the call returns. And what its messages say of themselves.
+"""
+
+import json
+import random
+import sys
+import time
+
+from hil.formats.packets import Properties, Property
+
+INCARNATION = 1
+"""Of each client."""
+SESSION_EXPIRY = 86_400  # s
+
+
+def tell(event: str, **data: object) -> None:
+    sys.stdout.write(json.dumps({"t": time.monotonic_ns(), "event": event, **data}) + "\n")
+    sys.stdout.flush()
+
+
+def payload_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
+    """Text that says whose it is, filled up with random digits."""
+    head = f"{name} {sequence} ".encode()
+    return (head + rng.randbytes(size).hex().encode())[:size]
+
+
+def topic_of(name: str) -> str:
+    return f"sensors/{name}/data"
+
+
+def identity(sequence: int) -> Properties:
+    user = Property.USER_PROPERTY
+    return (user, ("incarnation", str(INCARNATION))), (user, ("seq", str(sequence)))
