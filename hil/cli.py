@@ -243,11 +243,21 @@ def replay(
 
 @app.command("check")
 def check_history(history: RunArgument, as_json: Json = False) -> None:
-    """Judge a history again. Exit code 0 if it holds; the limits of its bench are for `report`.
+    """Judge a history again. Exit code 0 if it holds; the limits of its bench are for `report`. A
+    history that cannot be read proves nothing: the verdict is unknown.
 
     Example: onceway hil check build/demo
     """
-    found = find(_history(history))
+    try:
+        found = find(_history(history))
+    except OncewayError as error:
+        if as_json:
+            typer.echo(json.dumps({"verdict": Verdict.UNKNOWN, "reasons": [str(error)]}, indent=1))
+        else:
+            Console(highlight=False).print(
+                f"{Verdict.UNKNOWN}: {error}", soft_wrap=True, markup=False
+            )
+        raise typer.Exit(1) from None
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=1))
     else:

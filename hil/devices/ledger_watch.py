@@ -75,22 +75,20 @@ class LedgerWatch:
 
     def close(self, *, swapped: bool = False) -> None:
         """Read the ledger once more and whole, from log and image, and enter what is missing,
-        contradicts itself, or is held.
+        contradicts itself, or is held. What a board has that never met a gateway is entered with
+        incarnation 0.
 
         swapped: another board has taken this one's name, so what it holds will not come any more,
         and is there to be read from it.
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image)
-        if self.ledger.incarnation or swapped:
-            self._enter()
+        self._enter()
         for text in self.ledger.contradictions:
             self._history.add("board", "contradiction", device=self._device, text=text)
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
-            if (
-                self.ledger.incarnation or swapped
-            ) and not released:  # a released one is the gateway's
+            if not released:  # a released one is the gateway's
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:

@@ -90,6 +90,7 @@ class GlueRun:
             version=__version__,
             bench=self._bench.model_dump(),
             plan=self._plan.to_json(),
+            hops=("board", "batch", "table"),
         )
         async with children(self._folder / "logs") as programs:
             await self._start(programs)

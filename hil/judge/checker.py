@@ -5,15 +5,15 @@ claim is what stands in the table (hop `table`; `batch` for a bench that ends at
 The hops between are looked at only to name the first one at which a publication went wrong. The run
 *fails* if one went wrong, a ledger contradicts itself, a command was not obeyed once and in order,
 or a program under test ended by itself; it is *unknown* if nothing went wrong but the history
-cannot show that: a planned fault did not happen, a hop was not read to its end, a publication was
-still under way when the run gave up waiting for it, the rig itself broke. Else it *holds*: every
-publication is ok, or can be read from a board that was swapped, or was published at QoS 0 and did
-not reach the gateway.
+cannot show that: a planned fault did not happen, a board or client produced less than planned,
+nothing was seen at a hop or it was not read to its end, the run gave up waiting, the rig itself
+broke. Else it *holds*: every publication is ok, or can be read from a board that was swapped, or
+was published at QoS 0 and did not reach the gateway.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -186,6 +186,10 @@ class _Seen:
     broken: list[str] = field(default_factory=list)
     last_words: dict[str, list[str]] = field(default_factory=dict)
     claim: str = "table"
+    hops: tuple[str, ...] = HOPS
+    plan: dict[str, int] = field(default_factory=dict)
+    """By device or client: how many readings or messages it was to produce."""
+    stalled: bool = False
     begun: bool = False
     ended: bool = False
 
@@ -228,10 +232,21 @@ class _Seen:
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]
             case "rig", "run":
-                self.claim = HOPS[HOPS.index(data["bench"]["until"])]
-                self.begun = True
+                self._begin(data["bench"], data["plan"], data.get("hops", HOPS))
+            case "rig", "stalled":
+                self.stalled = True
             case "rig", "end":
                 self.ended = True
+
+    def _begin(self, bench: dict[str, Any], plan: dict[str, Any], hops: Sequence[str]) -> None:
+        self.claim = HOPS[HOPS.index(bench["until"])]
+        self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
+        clients = enumerate(bench.get("client", ()), 1)
+        self.plan = {
+            **plan["readings"],
+            **{f"client-{number}": table["messages"] for number, table in clients},
+        }
+        self.begun = True
 
     def _at_board(self, event: Event) -> Sighting:
         data = event.data
@@ -422,10 +437,27 @@ def _doubts(seen: _Seen) -> list[str]:
     doubts += [
         f"not read to the end: {hop}" for hop in ("board", seen.claim) if hop not in seen.complete
     ]
-    if not seen.ways:
-        doubts.append("nothing was produced")
+    doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
+    if seen.stalled:
+        doubts.append("nothing moved any more, and the run gave up waiting")
     if not seen.begun:
         doubts.append("the history has no beginning")
     if not seen.ended:
         doubts.append(BREAKS_OFF)
     return doubts
+
+
+def _gaps(seen: _Seen) -> Iterator[str]:
+    """What was planned and was not produced, and hops at which nothing was seen at all."""
+    produced = Counter(
+        key.device
+        for key, way in seen.ways.items()
+        for sighting in way["board"]
+        if not sighting.status
+    )
+    for device, planned in seen.plan.items():
+        if produced[device] < planned:
+            yield f"{device} produced {produced[device]} of {planned} planned"
+    for hop in seen.hops[1:]:
+        if not any(way[hop] for way in seen.ways.values()):
+            yield f"no publication was seen at hop {hop}"

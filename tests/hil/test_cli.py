@@ -24,7 +24,7 @@ runner = CliRunner()
 
 GOOD = """\
 {"t":0,"hop":"rig","event":"run","version":"1","bench":{"title":"A bench","until":"table"},\
-"plan":{"seed":1}}
+"plan":{"seed":1,"readings":{"uno-1":1}},"hops":["board","table"]}
 {"t":1,"hop":"rig","event":"planned","fault":"gateway/kill-1","kind":"kill -9 of the gateway",\
 "counter":"spooled","at":1,"detail":{}}
 {"t":2,"hop":"gateway","event":"happened","fault":"gateway/kill-1",\
@@ -68,6 +68,7 @@ def test_offenders_are_named_by_device_and_sequence(tmp_path: Path) -> None:
         "lost: uno-1 sequence 1, wrong from spool on; seen at: board",
         "        0.000 s  board  uno-1:adc0=2.5 at None",
         "1 lost",
+        "no publication was seen at hop table",
         "fails: 1 × kill -9 of the gateway",
         "1 produced · 0 in the table · 1 lost · 0 doubled · 0 altered",
     ]
@@ -87,6 +88,34 @@ def test_a_fault_that_did_not_happen_is_exit_1(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "planned fault did not happen: gateway/kill-1 (kill -9 of the gateway)" in done.output
     assert "unknown: no faults" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "the history has no beginning"),
+        ("years of work\n", "line 1 is no event"),
+        (GOOD.replace('"sequence":1,', ""), "is not as it should be (KeyError: 'sequence')"),
+        (GOOD.replace('"plan"', '"plans"'), "is not as it should be (KeyError: 'plan')"),
+        (GOOD[: len(GOOD) // 2], "the history breaks off"),
+    ],
+)
+def test_a_history_that_cannot_be_read_proves_nothing(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    done = runner.invoke(cli.app, ["check", write(tmp_path, text)])
+    assert (done.exit_code, done.exception.__class__) == (1, SystemExit)
+    assert reason in done.output
+    assert "unknown: " in done.output
+    told = runner.invoke(cli.app, ["check", "--json", str(tmp_path / "history.jsonl")])
+    assert (told.exit_code, json.loads(told.stdout)["verdict"]) == (1, "unknown")
+
+
+def test_a_history_that_is_not_there_proves_nothing(tmp_path: Path) -> None:
+    done = runner.invoke(cli.app, ["check", str(tmp_path / "none")])
+    assert done.exit_code == 1
+    assert "unknown: " in done.output
+    assert "cannot read the history" in done.output
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:

@@ -84,12 +84,10 @@ def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
     assert entered(tmp_path, writes, swapped=swapped) == seen
 
 
-def test_a_board_that_never_met_a_gateway_counts_only_when_it_was_swapped(tmp_path: Path) -> None:
-    """Its publications have no identity yet, and get one when it meets a gateway; a swapped one
-    does not.
-    """
+def test_what_a_board_has_that_never_met_a_gateway_is_entered_too(tmp_path: Path) -> None:
+    """Its publications have no identity yet, but it holds them. A swapped one never gets one."""
     (tmp_path / "swapped").mkdir()
-    assert entered(tmp_path, slot(1)) == []
+    assert entered(tmp_path, slot(1)) == [("publication", 0, 1), ("waiting", 0, 1)]
     assert entered(tmp_path / "swapped", slot(1), swapped=True) == [
         ("publication", 0, 1),
         ("left", 0, 1),

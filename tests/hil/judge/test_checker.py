@@ -40,11 +40,18 @@ def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
     )
 
 
+def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
+    """readings: planned of each board; messages: of one client; 0: there is none."""
+    bench = {"until": until, "client": [{"messages": messages}] * bool(messages)}
+    plan = {"readings": dict.fromkeys(DEVICES, readings) if readings else {}}
+    return Event(0, "rig", "run", {"bench": bench, "plan": plan})
+
+
 def run_of(count: int, fault: bool = True) -> list[Event]:
     """A run in which nothing went wrong: `count` readings of each device, and one planned fault
     that happened.
     """
-    events = [Event(0, "rig", "run", {"bench": {"until": "table"}})]
+    events = [begin("table", count)]
     events.append(Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"}))
     if fault:
         events.append(Event(1, "gateway", "happened", {"fault": "gateway/kill-1", "kind": "kill"}))
@@ -202,7 +209,10 @@ def test_what_a_hop_still_holds_is_unknown_and_not_lost(
     events = without([*run_of(count), Event(9, "rig", "stalled"), held], HOPS[hop:], late)
     result = check(events)
     assert result.verdict is Verdict.UNKNOWN
-    assert result.reasons == ["1 still under way when the run gave up waiting"]
+    assert result.reasons == [
+        "1 still under way when the run gave up waiting",
+        "nothing moved any more, and the run gave up waiting",
+    ]
     assert wrong(result) == [("uno-1", late, Outcome.UNKNOWN, HOPS[hop - 1])]
     assert result.summary().endswith("0 lost · 0 doubled · 0 altered · 1 unknown")
     both = check(without(events, HOPS[hop:], lost))
@@ -302,9 +312,8 @@ def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
 
 
 def test_what_a_board_had_to_publish_again_may_land_again() -> None:
-    start = Event(0, "rig", "run", {"bench": {"until": "batch"}})
     landed = [
-        start,
+        begin("batch", 3),
         *(event for event in run_of(3)[1:] if event.hop != "table"),
         Event(9, "batch", "complete"),
     ]
@@ -343,6 +352,41 @@ def test_two_gateways_have_no_common_order() -> None:
     assert check(events).verdict is Verdict.HOLDS
 
 
+def message(
+    hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None
+) -> Event:
+    """Of a client, which tells its bytes; they are no SenML."""
+    data = {
+        "device": "client-1",
+        "incarnation": 1,
+        "sequence": sequence,
+        "payload": f"{text}{sequence}".encode().hex(),
+    }
+    if hop == "board":
+        return Event(sequence, hop, "publication", {**data, "kind": "message", "qos": qos})
+    return Event(
+        sequence,
+        hop,
+        "publication",
+        {**data, "origin": "site/e", "position": 100 + (position or sequence)},
+    )
+
+
+def of_client(qos: int, until: str = "batch", count: int = 3) -> list[Event]:
+    start = begin(until, messages=count)
+    hops = HOPS[: HOPS.index(until) + 1]
+    sent = [message(hop, sequence, qos) for sequence in range(1, count + 1) for hop in hops]
+    return [
+        start,
+        *sent,
+        *(Event(9, hop, "complete") for hop in ("board", until)),
+        Event(10, "rig", "end"),
+    ]
+
+
+GAVE_UP = "nothing moved any more, and the run gave up waiting"
+
+
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
@@ -357,12 +401,42 @@ def test_two_gateways_have_no_common_order() -> None:
         ),
         ([e for e in run_of(3) if e.event != "end"], "the history breaks off"),
         (run_of(0), "nothing was produced"),
+        ([*run_of(3), Event(9, "rig", "stalled")], GAVE_UP),
+        (
+            [e for e in run_of(3) if e.event != "publication" or e.hop != "spool"],
+            "no publication was seen at hop spool",
+        ),
+        (
+            [e for e in run_of(3) if not is_of(e, 3, "uno-2")],
+            "uno-2 produced 2 of 3 planned",
+        ),
+        (
+            [e for e in run_of(3) if e.data.get("device") != "uno-2"],
+            "uno-2 produced 0 of 3 planned",
+        ),
+        (
+            [e for e in of_client(2) if not is_of(e, 1, "client-1")],
+            "client-1 produced 2 of 3 planned",
+        ),
     ],
 )
 def test_what_was_not_seen_is_unknown(events: list[Event], reason: str) -> None:
     result = check(events)
     assert result.verdict is Verdict.UNKNOWN
     assert result.reasons == [reason]
+
+
+def test_more_than_planned_is_no_doubt() -> None:
+    events = run_of(4)
+    events[0] = begin("table", 3)
+    assert check(events).verdict is Verdict.HOLDS
+
+
+def test_a_system_without_a_hop_is_not_missed_there() -> None:
+    """Of what is measured beside ours."""
+    events = [e for e in run_of(3) if e.hop != "spool"]
+    events[0].data["hops"] = ["board", "batch", "table"]
+    assert check(events).verdict is Verdict.HOLDS
 
 
 def test_a_failure_outweighs_a_doubt() -> None:
@@ -467,38 +541,6 @@ def test_commands_are_counted_apart_from_faults() -> None:
     sent = Event(1, "uno-1", "happened", {"fault": "uno-1/command-1", "kind": "command"})
     assert check([*run_of(3), planned, sent]).faults == {"kill": 1}
     assert check([*run_of(3), planned]).verdict is Verdict.UNKNOWN  # but they must have been sent
-
-
-def message(
-    hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None
-) -> Event:
-    """Of a client, which tells its bytes; they are no SenML."""
-    data = {
-        "device": "client-1",
-        "incarnation": 1,
-        "sequence": sequence,
-        "payload": f"{text}{sequence}".encode().hex(),
-    }
-    if hop == "board":
-        return Event(sequence, hop, "publication", {**data, "kind": "message", "qos": qos})
-    return Event(
-        sequence,
-        hop,
-        "publication",
-        {**data, "origin": "site/e", "position": 100 + (position or sequence)},
-    )
-
-
-def of_client(qos: int, until: str = "batch", count: int = 3) -> list[Event]:
-    start = Event(0, "rig", "run", {"bench": {"until": until}})
-    hops = HOPS[: HOPS.index(until) + 1]
-    sent = [message(hop, sequence, qos) for sequence in range(1, count + 1) for hop in hops]
-    return [
-        start,
-        *sent,
-        *(Event(9, hop, "complete") for hop in ("board", until)),
-        Event(10, "rig", "end"),
-    ]
 
 
 @pytest.mark.parametrize("until", ["batch", "table"])
@@ -630,6 +672,7 @@ def test_a_clock_that_goes_back_changes_no_verdict() -> None:
         ("rig", "planned", {"kind": None, "fault": []}),
         ("rig", "run", {"bench": {"until": "the moon"}}),
         ("rig", "run", {"bench": None}),
+        ("rig", "run", {"plan": None}),
     ],
 )
 def test_an_event_that_is_not_as_it_should_be_is_named(

@@ -50,7 +50,8 @@ def run(lost: int = 0) -> list[Event]:
             {
                 "version": "1.2",
                 "bench": {"title": f"A bench {EVIL}", "until": "batch"},
-                "plan": {"seed": 3},
+                "plan": {"seed": 3, "readings": {"uno-1": 10}},
+                "hops": ["board", "batch"],
             },
         ),
         Event(
@@ -267,7 +268,11 @@ def test_a_long_run_makes_no_heavy_page() -> None:
         0,
         "rig",
         "run",
-        {"version": "1", "bench": {"title": "", "until": "batch"}, "plan": {"seed": 1}},
+        {
+            "version": "1",
+            "bench": {"title": "", "until": "batch"},
+            "plan": {"seed": 1, "readings": {}},
+        },
     )
     assert len(page(findings([begin, *used(1, *range(50_000_000, 50_020_000))]))) < 150_000
 
@@ -339,7 +344,7 @@ def test_a_leak_is_told_from_a_cache_that_fills() -> None:
         {
             "version": "1",
             "bench": {"title": "", "until": "batch", "limits": {"growth_mb": 5}},
-            "plan": {"seed": 1},
+            "plan": {"seed": 1, "readings": {}},
         },
     )
     assert findings([begin, *leaking]).exceeded == ["growth_mb is 20.0, and must not exceed 5"]
