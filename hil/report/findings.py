@@ -45,6 +45,26 @@ class Usage:
     written: int
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A recorded link on one direction of a line. begin, seconds, of: where it began, how much went
+    by, how long it is, in the recording's seconds. frames, lost: ours. run_s, up_s: our seconds,
+    and those in which the link was up. longest_outage: what longer ones were shortened to; so many
+    of the recording were (shortened).
+    """
+
+    trace: str
+    begin: float
+    seconds: float
+    of: float
+    frames: int
+    lost: int
+    run_s: float
+    up_s: float
+    longest_outage: float
+    shortened: int
+
+
 @dataclass(slots=True)
 class Findings:
     """links: per line, when the gateway opened (True) and closed its port. lines: bytes and harms
@@ -65,6 +85,8 @@ class Findings:
     links: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
     lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     sent: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    replayed: dict[tuple[str, str], Replayed] = field(default_factory=dict)
+    """Recorded links, by line and direction."""
     arrivals: dict[str, list[float]] = field(default_factory=dict)
     """Of every sighting at each hop, in order of time."""
     delays: list[float] = field(default_factory=list)
@@ -224,6 +246,10 @@ class Findings:
             "growth_bytes": {name: self.growth(name) for name in self.usage},
             "written_per_reading": _rounded(self.written_per_reading),
             "lines": self.lines,
+            "replayed": [
+                {"line": line, "direction": direction, **asdict(one)}
+                for (line, direction), one in sorted(self.replayed.items())
+            ],
             "bench": self.bench,
             "sent": self.sent,
         }
@@ -279,6 +305,11 @@ def _take(found: Findings, event: Event, t: float) -> None:
             )
         case "wire", ("open" | "close") as turned:
             found.links[data["line"]].append((t, turned == "open"))
+        case "wire", "replayed":
+            names = Replayed.__dataclass_fields__
+            found.replayed[data["line"], data["direction"]] = Replayed(
+                **{name: data[name] for name in names}
+            )
         case "wire", "count":
             found.lines[data["line"]] = {"up": data["up"], "down": data["down"]}
             if "link" in data:  # not in a history of an earlier version

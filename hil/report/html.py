@@ -8,7 +8,7 @@ from html import escape
 from hil.observe.history import HOPS
 from hil.report.charts import charts
 from hil.report.findings import PERCENTILES, Findings
-from hil.report.text import offender, way
+from hil.report.text import offender, recording, sentence, way
 from hil.svg import STYLE as CHART_STYLE
 
 OFFENDERS_SHOWN = 200
@@ -47,7 +47,7 @@ def page(found: Findings) -> str:
     parts = [
         (
             f'<h1>{head}</h1><p><span class="verdict {result.verdict}">{result.verdict}</span>'
-            f" <strong>{escape(result.summary())}</strong></p>"
+            f" <strong>{escape(sentence(found))}</strong></p><p>{escape(result.summary())}</p>"
         ),
         "".join(f"<p>{escape(reason)}</p>" for reason in (*result.reasons, *found.exceeded)),
         *(
@@ -59,6 +59,7 @@ def page(found: Findings) -> str:
         _section("Publications at each hop", _hops(found)),
         _section("Faults", _faults(found)),
         _section("Lines", _lines(found)),
+        _section("Recorded links", _recordings(found)),
         _section("Sent again", _again(found)),
         _section("Publications that are not ok", _offenders(found)),
         f"<p><small>Onceway {escape(found.version)}; {found.seconds:.0f} s</small></p>",
@@ -181,6 +182,13 @@ def _lines(found: Findings) -> str:
         _table(("line", "direction", "bytes sent", "arrived", "dropped", "harms"), rows)
         if rows
         else ""
+    )
+
+
+def _recordings(found: Findings) -> str:
+    return "".join(
+        f"<p>{escape(recording(line, direction, replayed))}</p>"
+        for (line, direction), replayed in sorted(found.replayed.items())
     )
 
 

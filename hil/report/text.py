@@ -5,9 +5,10 @@ verdict; the summary comes last.
 from rich.console import Console
 
 from hil.judge.checker import Outcome, Publication, Verdict
-from hil.observe.history import HOPS
-from hil.report.findings import Findings
+from hil.observe.history import COMMAND, HOPS
+from hil.report.findings import Findings, Replayed
 
+CLAIMED = {"table": "in the table", "batch": "at the landing place"}
 OFFENDERS_SHOWN = 20
 WAYS_SHOWN = 5
 
@@ -34,6 +35,10 @@ def tell(console: Console, found: Findings) -> None:
             style="dim",
             markup=False,
         )
+    for (line, direction), replayed in sorted(found.replayed.items()):
+        console.print(
+            recording(line, direction, replayed), soft_wrap=True, style="dim", markup=False
+        )
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
     statuses = (
         f"; {result.statuses} status messages of the boards, judged alike"
@@ -48,6 +53,41 @@ def tell(console: Console, found: Findings) -> None:
         result.summary(),
         style="bold green" if result.verdict is Verdict.HOLDS else "bold red",
         soft_wrap=True,
+    )
+
+
+def sentence(found: Findings) -> str:
+    """The verdict as a person would say it."""
+    result = found.result
+    planned = sum(fault.kind != COMMAND for fault in found.faults.values())
+    what = (
+        f"{result.produced} publications, {planned} planned faults"
+        if planned
+        else f"{result.produced} publications, no fault planned"
+    )
+    match result.verdict:
+        case Verdict.HOLDS:
+            place = CLAIMED[result.claim]
+            return f"The promise holds: each publication is {place} exactly once ({what})."
+        case Verdict.FAILS:
+            return f"The promise is broken: {result.reasons[0]} ({what})."
+        case _:
+            return f"Nothing is proven: {result.reasons[0]} ({what})."
+
+
+def recording(line: str, direction: str, replayed: Replayed) -> str:
+    """How much of a recorded link went by on a line."""
+    up = replayed.up_s / replayed.run_s if replayed.run_s else 1.0
+    shortened = (
+        f"; {replayed.shortened} outages of the recording are shortened to"
+        f" {replayed.longest_outage:g}"
+        if replayed.shortened
+        else ""
+    )
+    return (
+        f"{line} {direction}: {replayed.seconds:.0f} of {replayed.of:.0f} s of {replayed.trace}, "
+        f"from second {replayed.begin:.0f} on; the link was up {up:.0%} of the time, "
+        f"{replayed.lost} of {replayed.frames} frames lost{shortened}"
     )
 
 

@@ -20,7 +20,7 @@ from tests.hil.report.test_report import run
 LOOK = """
 const inside = document.querySelector("iframe").contentDocument;
 const style = element => inside.defaultView.getComputedStyle(element);
-const smallest = Math.min(...[...inside.querySelectorAll("svg text")].
+const smallest = Math.min(...[...inside.querySelectorAll("svg text")]
   .map(text => text.getBoundingClientRect().height));
 const seen = {
   width: inside.documentElement.scrollWidth,

@@ -439,3 +439,39 @@ def test_no_report_and_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("{")
     with pytest.raises(OncewayError, match="the report is damaged"):
         read_json(tmp_path / "report.json")
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (0, "Nothing is proven: planned fault did not happen: "),
+        (3, "The promise is broken: 3 lost (10 publications, 2 planned faults)."),
+    ],
+)
+def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -> None:
+    text = page(findings(run(lost)))
+    assert said in text[: text.index("</h1>") + 400]
+
+
+def test_a_recorded_link_says_how_much_of_it_was_replayed() -> None:
+    replayed = {
+        "trace": "roof",
+        "begin": 100.0,
+        "seconds": 250.0,
+        "of": 1000.0,
+        "frames": 40,
+        "lost": 10,
+        "run_s": 20.0,
+        "up_s": 15.0,
+        "longest_outage": 20,
+        "shortened": 2,
+    }
+    found = findings(
+        [*run(), Event(0, "wire", "replayed", {"line": "uno-1", "direction": "up", **replayed})]
+    )
+    said = (
+        "uno-1 up: 250 of 1000 s of roof, from second 100 on; the link was up 75% of the time, "
+        "10 of 40 frames lost; 2 outages of the recording are shortened to 20"
+    )
+    assert said in page(found)
+    assert found.to_json()["replayed"] == [{"line": "uno-1", "direction": "up", **replayed}]
