@@ -48,6 +48,10 @@ static void find_reset_cause(void)
 void ow_avr_start(void)
 {
     find_reset_cause();
+}
+
+void ow_hal_watch(void)
+{
 #if OW_WATCHDOG
     wdt_enable(WDTO_2S);
 #endif

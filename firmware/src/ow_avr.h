@@ -3,8 +3,7 @@
 #ifndef OW_AVR_H
 #define OW_AVR_H
 
-/* Once, before anything else of ow_hal.h: finds the reset cause and turns the watchdog on, 2 s
- * (OW_WATCHDOG). */
+/* Once, before anything else of ow_hal.h: finds the reset cause. */
 void ow_avr_start(void);
 
 #endif

@@ -4,8 +4,16 @@
 
 #include <stdint.h>
 
+#if defined(__AVR_ATmega32U4__)
+#error "Leonardo and Micro are not supported: their serial port is USB, which the link cannot drive"
+#endif
+
 /* the last page below the boot loader's section; `provisioning/boards.toml` has the same */
 #ifndef OW_IDENTITY_PAGE
+#if defined(__AVR__) && !defined(__AVR_ATmega328P__) && !defined(__AVR_ATmega328__) && \
+    !defined(__AVR_ATmega2560__)
+#error "Where is this chip's identity page? Build with OW_IDENTITY_PAGE, see firmware/README.md"
+#endif
 #if defined(ARDUINO_AVR_NANO) || defined(ARDUINO_AVR_PRO)
 #define OW_IDENTITY_PAGE 0x7780u
 #elif defined(__AVR_ATmega2560__)

@@ -11,7 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __AVR__
+#include <avr/io.h>
+#define OW_EEPROM_SIZE (E2END + 1u)
+#else
 #define OW_EEPROM_SIZE 1024u
+#endif
 #define OW_IDENTITY_SIZE 128u
 
 enum ow_reset_cause { OW_RESET_POWER_ON, OW_RESET_BROWN_OUT, OW_RESET_EXTERNAL, OW_RESET_WATCHDOG };
@@ -33,6 +38,10 @@ void ow_hal_identity_read(uint8_t *bytes, uint8_t length); /* from the start of 
 uint16_t ow_hal_adc_read(uint8_t channel); /* 0…1023 */
 
 void ow_hal_led(bool on);
+
+/* Starts the watchdog, and feeds it: who does not call this again within 2 s is reset. Called by
+ * ow_mqtt_poll, so that a program has all the time that it wants for its setup. */
+void ow_hal_watch(void);
 
 /* sleeps until something may have happened, at most a millisecond or so; feeds the watchdog */
 void ow_hal_idle(void);

@@ -18,11 +18,13 @@ enum {
 enum { CELL_SIZE = 4, CELLS = 4, INCARNATION_SIZE = 6, HELD_SIZE = 5 };
 enum { SEQUENCE_AT = 0, SOURCE_AT = 4, CRC_AT = 12, RELEASED_AT = 14, DONE_AT = 15 };
 enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA, ASKED = 0x5A, ERASED = 0xFF };
+#define CELL_LIFE 100000ul /* writes of an EEPROM cell (ATmega328P data sheet, features) */
 enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER };
 
 #if OW_PERSISTENCE
 _Static_assert(
-    SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_EEPROM_SIZE, "the slots fit the EEPROM");
+    SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_EEPROM_SIZE,
+    "this chip's EEPROM is too small: build with a smaller OW_JOURNAL_SLOTS, 28 for 512 bytes");
 #define load ow_hal_eeprom_read
 #define store ow_hal_eeprom_write
 #else
@@ -107,7 +109,7 @@ static void succeeded(struct ow_journal *journal)
  * the next start, so it is let go. */
 static void failed(struct ow_journal *journal)
 {
-    journal->worn++;
+    journal->worn += journal->worn != 0xFF;
     if (journal->job == JOB_BOOT) {
         start(journal, JOB_BOOT,
             BOOT_CELLS + ((journal->address + CELL_SIZE) & (CELL_SIZE * CELLS - 1)), CELL_SIZE);
@@ -304,6 +306,12 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     return true;
 }
 
+uint32_t ow_journal_left(const struct ow_journal *journal)
+{
+    uint32_t life = CELL_LIFE * OW_JOURNAL_SLOTS;
+    return journal->next < life ? life - journal->next : 0;
+}
+
 void ow_journal_skip(struct ow_journal *journal)
 {
     journal->next = after(journal->next);
@@ -383,8 +391,11 @@ static void wait(void)
     }
 }
 
-void ow_journal_application(const uint8_t *bytes, uint8_t length)
+bool ow_journal_application(const uint8_t *bytes, uint8_t length)
 {
+    if (length > OW_JOURNAL_APPLICATION_SIZE) {
+        return false;
+    }
     for (uint8_t i = 0; i < length; i++) {
         wait(); /* for a job's byte, or the one before */
         if (ow_hal_eeprom_read(OW_JOURNAL_APPLICATION + i) != bytes[i]) {
@@ -392,4 +403,5 @@ void ow_journal_application(const uint8_t *bytes, uint8_t length)
         }
     }
     wait();
+    return true;
 }

@@ -34,7 +34,8 @@ struct ow_journal {
     uint8_t pending;      /* publications not done */
     uint8_t released;     /* of them, released */
     bool asked;           /* see ow_journal_ask */
-    uint8_t worn;         /* slots and cells that failed their read-back since start */
+    /* slots and cells that failed their read-back since the start; 255: or more */
+    uint8_t worn;
 
     uint8_t job;
     bool tried; /* the byte at `left - 1` was written once */
@@ -63,6 +64,10 @@ bool ow_journal_idle(const struct ow_journal *journal);
  * `next` has moved on if it was taken. */
 bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
 
+/* Publications that are left until the cells have had as many writes as their maker promises. A
+ * slot's cells are written once for each publication in it, and the slots are used in turn. */
+uint32_t ow_journal_left(const struct ow_journal *journal);
+
 /* `next` moves on for a publication that no slot holds. */
 void ow_journal_skip(struct ow_journal *journal);
 
@@ -86,10 +91,10 @@ void ow_journal_ask(struct ow_journal *journal, bool asked);
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
 void ow_journal_confirm(struct ow_journal *journal);
 
-/* Writes the application's own bytes, at most OW_JOURNAL_APPLICATION_SIZE, and waits for the end:
- * 3.4 ms for each that changes. May be called at any time, also from message_received: what a
+/* Writes the application's own bytes and waits for the end: 3.4 ms for each that changes. False:
+ * more than OW_JOURNAL_APPLICATION_SIZE, and nothing is written. May be called at any time, also from message_received: what a
  * message changes is then kept before the gateway hears that it came. They carry no check: add
  * one. */
-void ow_journal_application(const uint8_t *bytes, uint8_t length);
+bool ow_journal_application(const uint8_t *bytes, uint8_t length);
 
 #endif

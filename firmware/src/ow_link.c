@@ -11,7 +11,8 @@
 #define FRAME_MAX (PART < OW_FRAME_PAYLOAD_MAX ? PART : OW_FRAME_PAYLOAD_MAX)
 #define SEQUENCE(n) ((n) & 7u)
 
-_Static_assert((OW_LINK_TX_SIZE & MASK) == 0, "OW_LINK_TX_SIZE is a power of two");
+_Static_assert((OW_LINK_TX_SIZE & MASK) == 0 && OW_LINK_TX_SIZE <= 16384,
+    "OW_LINK_TX_SIZE is a power of two, and no two parts of a packet overflow 16 bits");
 _Static_assert(OW_LINK_WINDOW == 1 || OW_LINK_WINDOW == 2 || OW_LINK_WINDOW == 4,
     "frame numbers are mapped to slots by a mask");
 _Static_assert(OW_LINK_RX_MTU <= OW_FRAME_PAYLOAD_MAX, "the wire format ends there");

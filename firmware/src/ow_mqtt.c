@@ -8,6 +8,9 @@
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
+/* A kept time below this is one from 2038 on: January 2021 in UTC seconds. */
+#define ERA 0x60000000ul
+
 void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *application)
 {
     memset(client, 0, sizeof *client);
@@ -20,8 +23,16 @@ void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *applicat
 
 uint32_t ow_mqtt_time(const struct ow_mqtt *client)
 {
-    return client->utc_at_start ? client->utc_at_start + client->uptime
+    return client->utc_at_start ? (client->utc_at_start + client->uptime) & ~OW_UPTIME_BIT
                                 : client->uptime | OW_UPTIME_BIT;
+}
+
+uint32_t ow_mqtt_utc(uint32_t time, uint32_t utc_at_start)
+{
+    if (!(time & OW_UPTIME_BIT)) {
+        return time < ERA ? time | OW_UPTIME_BIT : time;
+    }
+    return utc_at_start ? utc_at_start + (time & ~OW_UPTIME_BIT) : 0;
 }
 
 /* --- the connection --- */
@@ -114,6 +125,9 @@ static void open(struct ow_mqtt *client)
     client->part = 0;
     if (ow_send_connect(&client->link, &connect)) {
         enter(client, OW_CONNECTING);
+    } else { /* nothing else is in the link: it will never fit */
+        ow_link_close(&client->link);
+        lost(client, OW_LOST_TOO_LONG, OW_PACKET_TOO_LARGE, OW_RETRY_S);
     }
 }
 
@@ -358,6 +372,7 @@ void ow_mqtt_poll(struct ow_mqtt *client)
 {
     uint16_t now = ow_hal_millis();
     int16_t byte;
+    ow_hal_watch();
     while ((uint16_t)(now - client->second) >= 1000) {
         client->second = (uint16_t)(client->second + 1000);
         client->uptime++;
@@ -408,6 +423,12 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
     struct ow_message copy = *message;
     return OW_PUBLICATIONS && message->qos ? ow_flow_send_once(client, &copy)
                                            : ow_flow_send(client, &copy, 0);
+}
+
+uint8_t ow_mqtt_aside(const struct ow_mqtt *client)
+{
+    uint16_t aside = (uint16_t)(client->kept + client->dropped);
+    return aside < 0xFF ? (uint8_t)aside : 0xFF;
 }
 
 static bool may_subscribe(const struct ow_mqtt *client)

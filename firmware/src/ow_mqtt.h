@@ -29,7 +29,7 @@
 #define OW_ANSWER_S 10 /* CONNACK must come within */
 #define OW_RETRY_S 10  /* after a refusal */
 #define OW_TRIES 6     /* refusals for no stated reason that make a final one */
-#define OW_SCRATCH 80  /* bytes for a payload that recall_packet makes */
+#define OW_SCRATCH 96  /* bytes for a payload that recall_packet makes */
 #define OW_UPTIME_BIT 0x80000000ul
 
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };
@@ -42,6 +42,8 @@ enum ow_lost {
     OW_LOST_DISCONNECTED,                        /* by the gateway, with the reason */
     /* the gateway sent what it must not; the reason was sent to it */
     OW_LOST_PROTOCOL,
+    /* CONNECT is longer than OW_LINK_TX_SIZE: the will is too long */
+    OW_LOST_TOO_LONG,
 };
 
 /* What the client asks of the program. Functions may publish and subscribe. Those marked * may be
@@ -155,8 +157,13 @@ void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *applicat
 /* Call this over and over. */
 void ow_mqtt_poll(struct ow_mqtt *client);
 
-/* UTC seconds, or seconds since the start with OW_UPTIME_BIT set while UTC is not known. */
+/* The time now, to be kept in 4 bytes: UTC seconds modulo 2^31, or seconds since the start with
+ * OW_UPTIME_BIT set while UTC is not known. */
 uint32_t ow_mqtt_time(const struct ow_mqtt *client);
+
+/* UTC seconds of a time that was kept, until 2089; 0: not known. utc_at_start: of the start in which
+ * it was kept (`client->utc_at_start` if it was this one), 0: not known. */
+uint32_t ow_mqtt_utc(uint32_t time, uint32_t utc_at_start);
 
 /* At QoS 0 the message goes out at once or not at all. At QoS 1 and 2 it goes through save_packet
  * into the journal. */
@@ -165,6 +172,10 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
 /* Puts a publication into the journal by its source (8 bytes); QoS and all else come from
  * recall_packet. */
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source);
+
+/* Publications that the gateway has refused for good and that are kept, or were dropped since the
+ * start; 255: or more. */
+uint8_t ow_mqtt_aside(const struct ow_mqtt *client);
 
 #define OW_NO_RETAINED 0x20 /* send no retained messages at this subscription */
 

@@ -47,8 +47,8 @@ struct ow_message {
     /* topic_length characters; not closed by a zero in a received message */
     const char *topic;
     const uint8_t *payload; /* size bytes */
-    ow_size topic_length;
-    ow_size size;
+    uint16_t topic_length;
+    uint16_t size;
     uint8_t qos;
     bool retain;
     bool dup;
@@ -76,6 +76,9 @@ struct ow_connack {
 };
 
 bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect);
+
+/* Whether its parts may fit into the link at all; the sizes below are of such messages. */
+bool ow_message_fits(const struct ow_message *message);
 
 /* with_topic: put the topic's name beside its alias. */
 uint16_t ow_publish_size(const struct ow_message *message, bool with_topic);

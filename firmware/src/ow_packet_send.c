@@ -50,6 +50,11 @@ static bool begin(struct ow_link *link, uint8_t header, uint16_t length)
     return true;
 }
 
+bool ow_message_fits(const struct ow_message *message)
+{
+    return message->topic_length <= OW_LINK_TX_SIZE && message->size <= OW_LINK_TX_SIZE;
+}
+
 bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect)
 {
     static const uint8_t head[] = {0, 4, 'M', 'Q', 'T', 'T', 5};
@@ -73,6 +78,9 @@ bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect)
     uint16_t id_length = (uint16_t)strlen(connect->client_id);
     uint8_t flags = connect->clean_start ? CONNECT_CLEAN_START : 0;
     uint16_t length = (uint16_t)(sizeof head + 1 + 2 + sizeof properties + 2 + id_length);
+    if (will && !ow_message_fits(will)) {
+        return false;
+    }
     if (will) {
         flags |= (uint8_t)(CONNECT_WILL | will->qos << CONNECT_WILL_QOS |
                            (will->retain ? CONNECT_WILL_RETAIN : 0));

@@ -1,119 +1,183 @@
 #include "ow_senml.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "ow_bytes.h"
 
-/* CBOR initial bytes (RFC 8949 section 3) and the labels of RFC 8428 section 6. */
+/* CBOR's major types and some initial bytes (RFC 8949 section 3), and the labels of RFC 8428
+ * section 6. */
 enum {
-    CBOR_U16 = 0x19,
-    CBOR_U32 = 0x1A,
+    CBOR_UNSIGNED = 0x00,
+    CBOR_NEGATIVE = 0x20,
     CBOR_TEXT = 0x60,
-    CBOR_TEXT_U8 = 0x78,
     CBOR_ARRAY = 0x80,
     CBOR_MAP = 0xA0,
+    CBOR_DECIMAL_FRACTION = 0xC4,
     CBOR_FLOAT32 = 0xFA
 };
-enum { CBOR_SHORT = 23 };
+enum { HEAD_ONE = 24, HEAD_TWO = 25, HEAD_FOUR = 26 };
 enum { BASE_NAME = 0x21, BASE_TIME = 0x22, NAME = 0, UNIT = 1, VALUE = 2, TIME = 6 };
+enum { LONGEST_TEXT = 127, FRACTION_BITS = 23, BIAS = 127, LARGEST_EXPONENT = 254 };
 
-static uint8_t *put_characters(uint8_t *at, const char *text)
-{
-    uint8_t length = (uint8_t)strlen(text);
-    memcpy(at, text, length);
-    return at + length;
-}
+/* Where the next byte goes; NULL once something did not fit, or cannot be written. */
+struct writer {
+    uint8_t *at;
+    const uint8_t *end;
+};
 
-static uint8_t *put_text_head(uint8_t *at, uint8_t label, uint8_t length)
+static void put_bytes(struct writer *writer, const void *bytes, uint8_t length)
 {
-    *at++ = label;
-    if (length > CBOR_SHORT) {
-        *at++ = CBOR_TEXT_U8;
-        *at++ = length;
-    } else {
-        *at++ = (uint8_t)(CBOR_TEXT + length);
+    if (!writer->at || writer->end - writer->at < length) {
+        writer->at = NULL;
+        return;
     }
-    return at;
+    memcpy(writer->at, bytes, length);
+    writer->at += length;
 }
 
-static uint8_t *put_text(uint8_t *at, uint8_t label, const char *text)
+static void put_u8(struct writer *writer, uint8_t byte)
 {
-    return put_characters(put_text_head(at, label, (uint8_t)strlen(text)), text);
+    put_bytes(writer, &byte, 1);
 }
 
-static uint8_t *put_u16(uint8_t *at, uint8_t label, uint16_t value)
+static void put_u32(struct writer *writer, uint8_t type, uint32_t value)
 {
-    *at++ = label;
-    *at++ = CBOR_U16;
-    ow_put_u16(at, value);
-    return at + 2;
+    uint8_t bytes[4];
+    ow_put_u32(bytes, value);
+    put_u8(writer, type);
+    put_bytes(writer, bytes, sizeof bytes);
 }
 
-static uint8_t *put_u32(uint8_t *at, uint8_t label, uint8_t type, uint32_t value)
+/* An initial byte with its argument in the shortest form (RFC 8949 section 4.2.1). */
+static void put_head(struct writer *writer, uint8_t major, uint32_t value)
 {
-    *at++ = label;
-    *at++ = type;
-    ow_put_u32(at, value);
-    return at + 4;
+    if (value < HEAD_ONE) {
+        put_u8(writer, (uint8_t)(major + value));
+    } else if (value <= 0xFF) {
+        put_u8(writer, major + HEAD_ONE);
+        put_u8(writer, (uint8_t)value);
+    } else if (value <= 0xFFFF) {
+        put_u8(writer, major + HEAD_TWO);
+        put_u8(writer, (uint8_t)(value >> 8));
+        put_u8(writer, (uint8_t)value);
+    } else {
+        put_u32(writer, major + HEAD_FOUR, value);
+    }
 }
 
-/* IEEE 754 single precision bits, without a float library. */
-static uint32_t float_bits(struct ow_senml_value value)
+static void put_integer(struct writer *writer, int32_t value)
 {
-    if (value.numerator == 0) {
+    put_head(writer, value < 0 ? CBOR_NEGATIVE : CBOR_UNSIGNED, (uint32_t)(value ^ value >> 31));
+}
+
+static uint8_t length_of(struct writer *writer, const char *text)
+{
+    size_t length = strlen(text);
+    if (length > LONGEST_TEXT) {
+        writer->at = NULL;
         return 0;
     }
-    uint8_t exponent = (uint8_t)(127 + 23 - value.shift);
-    while (value.numerator < (1ul << 23)) {
-        value.numerator <<= 1;
+    return (uint8_t)length;
+}
+
+static void put_text(struct writer *writer, uint8_t label, const char *text)
+{
+    uint8_t length = length_of(writer, text);
+    put_u8(writer, label);
+    put_head(writer, CBOR_TEXT, length);
+    put_bytes(writer, text, length);
+}
+
+static void put_base_name(struct writer *writer, const char *device, const char *channel)
+{
+    uint8_t first = length_of(writer, device), rest = length_of(writer, channel);
+    put_u8(writer, BASE_NAME);
+    put_head(writer, CBOR_TEXT, (uint32_t)first + 1 + rest);
+    put_bytes(writer, device, first);
+    put_u8(writer, ':');
+    put_bytes(writer, channel, rest);
+}
+
+/* IEEE 754 single precision, without a float library. */
+static void put_float(struct writer *writer, int32_t number, uint8_t shift)
+{
+    uint32_t sign = number < 0 ? 0x80000000ul : 0;
+    uint32_t fraction = sign ? 0 - (uint32_t)number : (uint32_t)number;
+    int16_t exponent = (int16_t)(BIAS + FRACTION_BITS - shift);
+    while (fraction >> (FRACTION_BITS + 1) && !(fraction & 1)) {
+        fraction >>= 1;
+        exponent++;
+    }
+    while (fraction && !(fraction >> FRACTION_BITS)) {
+        fraction <<= 1;
         exponent--;
     }
-    return (uint32_t)exponent << 23 | (value.numerator & ((1ul << 23) - 1));
+    if (fraction == 0) {
+        exponent = 0;
+    } else if (fraction >> (FRACTION_BITS + 1) || exponent < 1 || exponent > LARGEST_EXPONENT) {
+        writer->at = NULL; /* it has more digits than a float */
+    }
+    put_u32(writer, CBOR_FLOAT32,
+        sign | (uint32_t)exponent << FRACTION_BITS |
+            (fraction & ((1ul << FRACTION_BITS) - 1)));
 }
 
-static uint8_t *put_base_name(uint8_t *at, const char *device, const char *channel)
+static void put_value(struct writer *writer, struct ow_senml_value value)
 {
-    uint8_t length = (uint8_t)(strlen(device) + 1 + strlen(channel));
-    at = put_characters(put_text_head(at, BASE_NAME, length), device);
-    *at++ = ':';
-    return put_characters(at, channel);
+    put_u8(writer, VALUE);
+    if (value.shift) {
+        put_float(writer, value.number, value.shift);
+        if (value.exponent) {
+            writer->at = NULL;
+        }
+        return;
+    }
+    if (value.exponent) {
+        put_u8(writer, CBOR_DECIMAL_FRACTION);
+        put_u8(writer, CBOR_ARRAY + 2);
+        put_integer(writer, value.exponent);
+    }
+    put_integer(writer, value.number);
 }
 
-uint8_t *ow_senml_pack(uint8_t *at, uint8_t records)
+uint8_t *ow_senml_pack(uint8_t *at, const uint8_t *end, uint8_t records)
 {
-    *at = (uint8_t)(CBOR_ARRAY + records);
-    return at + 1;
+    struct writer writer = {at, end};
+    put_u8(&writer, (uint8_t)(CBOR_ARRAY + records));
+    return records < HEAD_ONE ? writer.at : NULL;
 }
 
-uint8_t *ow_senml_record(uint8_t *at, const struct ow_senml_record *record)
+uint8_t *ow_senml_record(uint8_t *at, const uint8_t *end, const struct ow_senml_record *record)
 {
-    uint8_t *head = at++;
+    struct writer writer = {at, end};
     uint8_t members = 1;
+    put_u8(&writer, CBOR_MAP);
     if (record->device) {
-        at = put_base_name(at, record->device, record->channel ? record->channel : "");
+        put_base_name(&writer, record->device, record->channel ? record->channel : "");
         members++;
     }
     if (record->base_time) {
-        at = put_u32(at, BASE_TIME, CBOR_U32, record->base_time);
+        put_u8(&writer, BASE_TIME);
+        put_head(&writer, CBOR_UNSIGNED, record->base_time);
         members++;
     }
     if (record->name) {
-        at = put_text(at, NAME, record->name);
+        put_text(&writer, NAME, record->name);
         members++;
     }
     if (record->unit) {
-        at = put_text(at, UNIT, record->unit);
+        put_text(&writer, UNIT, record->unit);
         members++;
     }
     if (record->offset) {
-        at = put_u16(at, TIME, record->offset);
+        put_u8(&writer, TIME);
+        put_head(&writer, CBOR_UNSIGNED, record->offset);
         members++;
     }
-    if (record->value.shift) {
-        at = put_u32(at, VALUE, CBOR_FLOAT32, float_bits(record->value));
-    } else {
-        at = put_u16(at, VALUE, (uint16_t)record->value.numerator);
+    put_value(&writer, record->value);
+    if (writer.at) {
+        *at += members;
     }
-    *head = (uint8_t)(CBOR_MAP + members);
-    return at;
+    return writer.at;
 }

@@ -4,11 +4,13 @@
 
 #include <stdint.h>
 
-/* numerator / 2^shift. Shift 0 is written as an integer below 2^16, else as a 32-bit float, which
- * is exact for a numerator below 2^24. */
+/* number * 10^exponent, or number / 2^shift, exactly: -5.3 is {-53, -1}, and a thermometer's
+ * sixteenths of a degree are {raw, 0, 4}. Written as an integer, a decimal fraction (CBOR tag 4), or
+ * a 32-bit float. */
 struct ow_senml_value {
-    uint32_t numerator;
-    uint8_t shift;
+    int32_t number;
+    int8_t exponent;
+    uint8_t shift; /* at most one of exponent and shift is not 0 */
 };
 
 struct ow_senml_record {
@@ -17,13 +19,16 @@ struct ow_senml_record {
     const char *channel; /* ending of the base name, or NULL */
     uint32_t base_time;  /* UTC seconds; 0: no base time */
     uint16_t offset;     /* seconds from the base time; 0: none is written */
-    const char *name;    /* e.g. "adc0", at most 23 characters, or NULL */
+    const char *name;    /* e.g. "adc0", or NULL */
     const char *unit;    /* of the SenML registry, e.g. "V", or NULL */
     struct ow_senml_value value;
 };
 
-/* Both return where to go on. A pack has at most 23 records. */
-uint8_t *ow_senml_pack(uint8_t *at, uint8_t records);
-uint8_t *ow_senml_record(uint8_t *at, const struct ow_senml_record *record);
+/* Both write from `at` on and return where to go on. NULL: there is no room up to `end`, the value
+ * is none that can be written exactly, or `at` was NULL; so only the last call needs to be looked
+ * at. A pack has at most 23 records. */
+uint8_t *ow_senml_pack(uint8_t *at, const uint8_t *end, uint8_t records);
+uint8_t *ow_senml_record(
+    uint8_t *at, const uint8_t *end, const struct ow_senml_record *record);
 
 #endif

@@ -36,6 +36,7 @@ void board_new(const char *name)
 void board_power_on(void)
 {
     board.writes = board.sent = 0;
+    board.watched = false;
     board.busy_until = board.now;
     board.to_device_tail = board.to_device_head;
 }
@@ -112,7 +113,7 @@ void ow_hal_eeprom_write(uint16_t address, uint8_t value)
     if (cut) {
         longjmp(board.cut, 1);
     }
-    board.busy_until = board.now + EEPROM_WRITE_MS;
+    board.busy_until = board.now + (board.instant ? 0 : EEPROM_WRITE_MS);
 }
 
 void ow_hal_identity_read(uint8_t *bytes, uint8_t length)
@@ -124,6 +125,11 @@ uint16_t ow_hal_adc_read(uint8_t channel)
 {
     CHECK(channel < 8, "%u", channel);
     return board.adc;
+}
+
+void ow_hal_watch(void)
+{
+    board.watched = true;
 }
 
 void ow_hal_led(bool on)

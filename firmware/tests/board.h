@@ -22,6 +22,7 @@ struct board {
     uint32_t cell_writes[OW_EEPROM_SIZE];
     bool dead_cell[OW_EEPROM_SIZE]; /* keeps its value */
     uint32_t busy_until;
+    bool instant; /* a write takes no time */
     uint32_t writes; /* since the last power_on */
     uint32_t cut_at_write; /* cut the power during this write, counted from 1; 0: never */
     uint32_t sent;         /* UART bytes since the last power_on */
@@ -35,6 +36,7 @@ struct board {
     enum ow_reset_cause cause;
     bool rebooted; /* ow_hal_reboot was called */
     bool led;
+    bool watched; /* the watchdog runs */
 };
 
 extern struct board board;

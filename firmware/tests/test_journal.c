@@ -304,6 +304,17 @@ static void a_stale_mark_does_not_fit_a_new_sequence(void)
     check_recovery();
 }
 
+static void the_applications_bytes_are_bounded(void)
+{
+    uint8_t bytes[OW_JOURNAL_APPLICATION_SIZE + 1] = {0};
+    board_new("s1");
+    board.instant = true;
+    CHECK(ow_journal_application(bytes, OW_JOURNAL_APPLICATION_SIZE));
+    CHECK(board.eeprom[OW_JOURNAL_APPLICATION + OW_JOURNAL_APPLICATION_SIZE - 1] == 0);
+    CHECK(!ow_journal_application(bytes, sizeof bytes));
+    CHECK_EQUAL(board.eeprom[OW_JOURNAL_APPLICATION + OW_JOURNAL_APPLICATION_SIZE], 0xFF);
+}
+
 static void wear(void)
 {
     enum { READINGS = 6000 };
@@ -333,6 +344,7 @@ int main(void)
     RUN(a_cut_at_every_write_of_an_old_eeprom);
     RUN(worn_slots_are_skipped);
     RUN(a_stale_mark_does_not_fit_a_new_sequence);
+    RUN(the_applications_bytes_are_bounded);
     RUN(wear);
     return 0;
 }

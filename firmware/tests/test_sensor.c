@@ -3,23 +3,31 @@
 #include "board.h"
 #include "check.h"
 #include "command.h"
+#include "ow_mqtt.h"
 #include "reading.h"
 
 static const struct ow_link_counts counts = {.broken = 300, .repeats = 2};
 
 static uint32_t utc_at_start;
+static uint16_t denied = READING_NOT_DENIED;
+static uint8_t room = OW_SCRATCH;
 
 static uint8_t encode(uint8_t *out, const uint8_t *source, const char *device)
 {
-    return reading_encode(out, source,
-        &(struct reading_context){
-            .device = device, .utc_at_start = utc_at_start, .counts = &counts});
+    return reading_encode(out, room, source,
+        &(struct reading_context){.device = device,
+            .utc_at_start = utc_at_start,
+            .denied = denied,
+            .worn = 1,
+            .life = 114,
+            .aside = 24,
+            .counts = &counts});
 }
 
 static void expect(
     const uint8_t *source, const char *device, const uint8_t *wanted, unsigned length)
 {
-    uint8_t out[READING_SIZE];
+    uint8_t out[OW_SCRATCH];
     CHECK_EQUAL(encode(out, source, device), length);
     for (unsigned i = 0; i < length; i++) {
         CHECK(out[i] == wanted[i], "byte %u is %02x, should be %02x", i, out[i], wanted[i]);
@@ -42,7 +50,7 @@ static void one_reading(void)
     reading_put(source, 1767225600 | 0x80000000u, 1023, 0, 7);
     EXPECT(source, "s1", 0x82, 0xA4, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'a', 'd', 'c', '0',
         0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x9F, 0xD8, 0x00, 0xA2, 0x00, 0x66, 'm', 'i', 's', 's',
-        'e', 'd', 0x02, 0x19, 0, 7);
+        'e', 'd', 0x02, 7);
 }
 
 static void a_reading_from_before_the_time_was_known(void)
@@ -59,10 +67,32 @@ static void a_status(void)
 {
     uint8_t source[8];
     reading_put(source, 5 | 0x80000000u, 258, READING_STATUS, 1);
+    EXPECT(source, "s1", 0x87, 0xA3, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'b', 'o', 'o', 't',
+        0x02, 0x19, 1, 2, 0xA2, 0x00, 0x65, 'c', 'a', 'u', 's', 'e', 0x02, 1, 0xA2, 0x00, 0x64, 'w',
+        'o', 'r', 'n', 0x02, 1, 0xA2, 0x00, 0x64, 'l', 'i', 'f', 'e', 0x02, 0xC4, 0x82, 0x20, 0x18,
+        114, 0xA2, 0x00, 0x65, 'a', 's', 'i', 'd', 'e', 0x02, 0x18, 24, 0xA2, 0x00, 0x63, 'b', 'a',
+        'd', 0x02, 0x19, 1, 0x2C, 0xA2, 0x00, 0x65, 'a', 'g', 'a', 'i', 'n', 0x02, 2);
+    /* A tenth of a year is what a refused interval would leave; the last ones find no room. */
+    denied = 1;
+    room = 52;
     EXPECT(source, "s1", 0x84, 0xA3, 0x21, 0x63, 's', '1', ':', 0x00, 0x64, 'b', 'o', 'o', 't',
-        0x02, 0x19, 1, 2, 0xA2, 0x00, 0x65, 'c', 'a', 'u', 's', 'e', 0x02, 0x19, 0, 1, 0xA2, 0x00,
-        0x63, 'b', 'a', 'd', 0x02, 0x19, 1, 0x2C, 0xA2, 0x00, 0x65, 'a', 'g', 'a', 'i', 'n', 0x02,
-        0x19, 0, 2);
+        0x02, 0x19, 1, 2, 0xA2, 0x00, 0x65, 'c', 'a', 'u', 's', 'e', 0x02, 1, 0xA2, 0x00, 0x66, 'd',
+        'e', 'n', 'i', 'e', 'd', 0x02, 0xC4, 0x82, 0x20, 1, 0xA2, 0x00, 0x64, 'w', 'o', 'r', 'n',
+        0x02, 1);
+    denied = READING_NOT_DENIED;
+    room = OW_SCRATCH;
+}
+
+static void the_years_after_2037(void)
+{
+    uint8_t source[8];
+    uint32_t in_2039 = 2177452800u, kept = in_2039 & ~OW_UPTIME_BIT;
+    CHECK_EQUAL(ow_mqtt_utc(kept, 0), in_2039);
+    CHECK_EQUAL(ow_mqtt_utc(1767225600, 0), 1767225600);
+    CHECK_EQUAL(ow_mqtt_utc(5 | OW_UPTIME_BIT, in_2039), in_2039 + 5);
+    reading_put(source, kept, 512, 0, 0);
+    EXPECT(source, "s1", 0x81, 0xA5, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x81, 0xC9, 0x4B, 0x00,
+        0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x20, 0x00, 0x00);
 }
 
 static void three_readings(void)
@@ -72,22 +102,26 @@ static void three_readings(void)
     reading_put_three(source, 1767225600, (const uint16_t[]){512, 1023, 1});
     EXPECT(source, "s1", 0x83, 0xA4, 0x21, 0x67, 's', '1', ':', 'a', 'd', 'c', '0', 0x22, 0x1A,
         0x69, 0x55, 0xB9, 0x00, 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x20, 0, 0, 0xA3, 0x01, 0x61,
-        'V', 0x06, 0x19, 0, 2, 0x02, 0xFA, 0x40, 0x9F, 0xD8, 0, 0xA3, 0x01, 0x61, 'V', 0x06, 0x19,
-        0, 4, 0x02, 0xFA, 0x3B, 0xA0, 0, 0);
+        'V', 0x06, 2, 0x02, 0xFA, 0x40, 0x9F, 0xD8, 0, 0xA3, 0x01, 0x61, 'V', 0x06, 4, 0x02, 0xFA,
+        0x3B, 0xA0, 0, 0);
 }
 
 static void the_longest_fit(void)
 {
-    uint8_t out[READING_SIZE], source[8];
+    uint8_t out[OW_SCRATCH], source[8];
     const char *name = "abcdefghijklmnopqrstuvw";
     reading_put(source, 1767225600, READING_BOOT_MASK, READING_STATUS, 3);
-    CHECK(encode(out, source, name) <= READING_SIZE);
+    room = 80; /* what PUBLISH has left for this name */
+    CHECK(encode(out, source, name) > 0);
+    CHECK_EQUAL(out[0], 0x84); /* with the EEPROM's life, but not with what the link counts */
+    room = READING_SIZE;
     CHECK(out[2] == 0x21 && out[3] == 0x78 && out[4] == 24,
         "a text of 24 characters has its length in a byte of its own");
     reading_put(source, 1767225600, 1023, 7, 255);
-    CHECK(encode(out, source, name) <= READING_SIZE);
+    CHECK(encode(out, source, name) > 0);
     reading_put_three(source, 1767225600, (const uint16_t[]){1023, 1023, 1023});
-    CHECK(encode(out, source, name) <= READING_SIZE);
+    CHECK_EQUAL(encode(out, source, name), READING_SIZE);
+    room = OW_SCRATCH;
 }
 
 static enum command command(const char *text, uint16_t *number)
@@ -102,10 +136,13 @@ static void commands(void)
     CHECK_EQUAL(number, 1);
     CHECK_EQUAL(command("interval 65535", &number), COMMAND_INTERVAL);
     CHECK_EQUAL(number, 65535);
+    CHECK_EQUAL(command("interval 200 force", &number), COMMAND_INTERVAL_FORCED);
+    CHECK_EQUAL(number, 200);
     CHECK_EQUAL(command("identify", &number), COMMAND_IDENTIFY);
     CHECK_EQUAL(command("reboot", &number), COMMAND_REBOOT);
     const char *wrong[] = {"", "interval", "interval ", "interval 0", "interval 65536",
-        "interval 100000", "interval 5s", "interval -1", "identif", "identify ", "Reboot",
+        "interval 100000", "interval 5s", "interval -1", "interval force", "interval  force",
+        "interval 5  force", "interval 5 forced", "identif", "identify ", "Reboot",
         "reboots"};
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECK(command(wrong[i], &number) == COMMAND_UNKNOWN, "'%s'", wrong[i]);
@@ -117,6 +154,7 @@ int main(void)
     RUN(one_reading);
     RUN(a_reading_from_before_the_time_was_known);
     RUN(a_status);
+    RUN(the_years_after_2037);
     RUN(three_readings);
     RUN(the_longest_fit);
     RUN(commands);

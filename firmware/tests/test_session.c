@@ -286,6 +286,64 @@ static void a_will_is_left(void)
     CHECK(strcmp(gateway.will, "w/s1=off") == 0, "will is '%s'", gateway.will);
 }
 
+static bool too_long(void)
+{
+    return world.lost[OW_LOST_TOO_LONG] > 0;
+}
+
+static void a_will_too_long_for_the_link_is_told(void)
+{
+    static const uint8_t payload[300];
+    struct ow_message will = {.topic = "w", .topic_length = 1, .payload = payload};
+    const uint16_t sizes[] = {95, 273, 300};
+    for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        world_new();
+        will.size = sizes[i];
+        world.will = &will;
+        world_boot();
+        CHECK(world_until(too_long, 5000), "%u bytes", sizes[i]);
+        CHECK(world.reason == OW_PACKET_TOO_LARGE && gateway.connects == 0);
+        world_run(OW_RETRY_S * 1000 + 1000);
+        CHECK_EQUAL(world.lost[OW_LOST_TOO_LONG], 2);
+    }
+}
+
+static void a_message_too_long_for_the_link_is_refused(void)
+{
+    static const uint8_t payload[65535];
+    static const char topic[65535];
+    struct ow_message message = {.topic = topic, .topic_length = 1, .payload = payload};
+    const uint16_t sizes[] = {200, 273, 65535};
+    world_connect();
+    for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        message.size = sizes[i];
+        CHECK_EQUAL(ow_mqtt_publish(&client, &message), OW_TOO_LONG);
+    }
+    message.topic_length = 65530;
+    message.size = 5;
+    CHECK_EQUAL(ow_mqtt_publish(&client, &message), OW_TOO_LONG);
+}
+
+static void the_watchdog_starts_with_the_first_poll(void)
+{
+    world_new();
+    world_boot();
+    CHECK(!board.watched);
+    world_step();
+    CHECK(board.watched);
+}
+
+static void times_after_2037_are_kept(void)
+{
+    world_connect();
+    uint32_t kept = ow_mqtt_time(&client);
+    CHECK_EQUAL(ow_mqtt_utc(kept, 0), client.utc_at_start + client.uptime);
+    client.utc_at_start = 2177452800u; /* 2039 */
+    kept = ow_mqtt_time(&client);
+    CHECK(!(kept & OW_UPTIME_BIT));
+    CHECK_EQUAL(ow_mqtt_utc(kept, 0), 2177452800u + client.uptime);
+}
+
 static void a_gateway_that_keeps_no_messages_gets_none_to_keep(void)
 {
     struct ow_message message = {.topic = "t",
@@ -374,6 +432,10 @@ int main(void)
     RUN(what_the_gateway_cannot_take_is_kept_and_told);
     RUN(publish_goes_through_save_packet);
     RUN(a_will_is_left);
+    RUN(a_will_too_long_for_the_link_is_told);
+    RUN(a_message_too_long_for_the_link_is_refused);
+    RUN(the_watchdog_starts_with_the_first_poll);
+    RUN(times_after_2037_are_kept);
     RUN(a_gateway_that_keeps_no_messages_gets_none_to_keep);
     RUN(the_time_comes_with_the_connection);
     RUN(each_loss_of_the_connection_has_its_cause);

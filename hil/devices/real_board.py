@@ -120,7 +120,7 @@ class RealBoard(WiredDevice):
         # it has subscribed before it published
         if self._sent.journalled > self._sent.waiting and not self._interval_told:
             self._interval_told = True
-            self._commander.send(self.name, f"interval {self._bench.interval_ms}")
+            self._commander.send(self.name, f"interval {self._bench.interval_ms} force")
 
     async def start(self) -> None:
         if power := self._table.power:

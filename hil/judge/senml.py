@@ -15,11 +15,8 @@ FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
 CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
 STATUS = 0xFF  # kind of a source; others are ADC channels
-# records of a status that tell how the link is when it is sent, not when it was journalled
-LINK_COUNTS = (
-    "bad",
-    "again",
-)
+# records of a status that tell how link and board are when it is sent, not when it was journalled
+LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 
 class Record(NamedTuple):

@@ -13,6 +13,7 @@ from hil.boards.measure import measure
 from hil.judge.senml import decode
 from provisioning.boards import board, catalogue
 from tests.firmware.bare import build, named, run
+from tests.firmware.eeprom import with_interval
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 CATEGORIES = {
@@ -49,7 +50,8 @@ def test_every_example_is_built_for_every_board_of_the_core() -> None:
 
 
 async def test_the_sensor_publishes_on_the_arduino_core() -> None:
-    assert (await measure(SKETCHES / "uno" / "sensor.hex", 5)).readings == 5
+    eeprom = with_interval(250)
+    assert (await measure(SKETCHES / "uno" / "sensor.hex", 5, eeprom)).readings == 5
 
 
 @pytest.mark.sim

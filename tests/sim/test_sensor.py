@@ -2,30 +2,28 @@
 is cut.
 """
 
-from binascii import crc_hqx
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hil.boards.exchange import INCARNATION, Delivery, Gateway, converse
-from hil.boards.ledger import EEPROM_SIZE, Ledger
+from hil.boards.ledger import ERASED, Ledger
 from hil.boards.measure import measure
 from hil.boards.simulator import BUILD, SimulatedBoard
 from hil.judge.senml import decode, expected, says
+from tests.firmware.eeprom import with_interval
 
 pytestmark = pytest.mark.sim
 
+FIRMWARE = Path(__file__).parents[2] / "firmware"
 SENSOR = BUILD / "uno" / "sensor.hex"
 INTERVAL_MS = 250
 READINGS = 2  # completed in the run that is cut everywhere
 
 
 def fresh_eeprom() -> bytes:
-    """Erased, but for the application's interval (examples/sensor)."""
-    record = INTERVAL_MS.to_bytes(2)
-    image = bytearray(b"\xff" * EEPROM_SIZE)
-    image[0x020:0x024] = record + crc_hqx(record, 0xFFFF).to_bytes(2)
-    return bytes(image)
+    return with_interval(INTERVAL_MS)
 
 
 def board_in(folder: Path, eeprom: bytes, seed: int = 1, firmware: Path = SENSOR) -> SimulatedBoard:
@@ -212,8 +210,45 @@ async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
     check(board, gateway, eeprom)
 
 
+def statuses(gateway: Gateway) -> list[dict[str, float]]:
+    """What each status says, by the ending of its names."""
+    packs = [decode(delivery.payload) or () for delivery in gateway.deliveries]
+    return [
+        {record.name.rpartition(":")[2]: record.value for record in records}
+        for records in packs
+        if records[0].name.endswith(":boot")
+    ]
+
+
+async def test_an_interval_that_leaves_less_than_a_year_must_be_forced(tmp_path: Path) -> None:
+    gateway = Gateway(commands=(b"interval 3000", b"interval 6000 force", b"interval 7000"))
+    async with board_in(tmp_path / "board", ERASED) as board:
+        await converse(board, gateway, completed=4, seconds=120)
+        assert int.from_bytes((await board.eeprom())[0x020:0x022]) == 7000
+    told = [(status["life"], status.get("denied")) for status in statuses(gateway)]
+    assert (11.4, 0.5) in told, "a reading a minute, as before; it would have been half a year"
+    assert told[-1] == (1.3, None), "a longer one is no harm"
+
+
+@pytest.fixture
+def sensor_of_short_days(tmp_path: Path) -> Path:
+    """A day of this build has ten seconds."""
+    command = ["make", "-s", "-C", FIRMWARE, f"BUILD={tmp_path}", f"{tmp_path}/uno/sensor.hex"]
+    subprocess.run([*command, "DEFINES=-DSENSOR_STATUS_EVERY_S=10"], check=True)
+    return tmp_path / "uno" / "sensor.hex"
+
+
+async def test_a_status_comes_each_day(tmp_path: Path, sensor_of_short_days: Path) -> None:
+    gateway = Gateway()
+    async with board_in(
+        tmp_path / "board", with_interval(0xFFFF), firmware=sensor_of_short_days
+    ) as board:
+        await converse(board, gateway, completed=4, seconds=31)
+    assert [status["boot"] for status in statuses(gateway)] == [1, 1, 1, 1]
+
+
 async def test_its_eeprom_lives_ten_years(tmp_path: Path) -> None:
     """At a reading a minute; 180 readings use each slot of the journal three times."""
     measurement = await measure(SENSOR, 180, fresh_eeprom())
     assert measurement.eeprom_years >= 10
-    assert 0 < measurement.stack <= 350
+    assert 0 < measurement.stack <= 400

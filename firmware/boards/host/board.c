@@ -135,6 +135,10 @@ uint16_t ow_hal_adc_read(uint8_t channel)
     return noise >> 22;
 }
 
+void ow_hal_watch(void)
+{
+}
+
 void ow_hal_led(bool on)
 {
     (void)on;

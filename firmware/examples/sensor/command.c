@@ -28,11 +28,15 @@ static bool is(const uint8_t *text, uint8_t length, const char *word)
 
 enum command command_read(const uint8_t *text, uint8_t length, uint16_t *number)
 {
-    static const char interval[] = "interval ";
-    enum { HEAD = sizeof interval - 1 };
+    static const char interval[] = "interval ", force[] = " force";
+    enum { HEAD = sizeof interval - 1, TAIL = sizeof force - 1 };
     if (length > HEAD && memcmp(text, interval, HEAD) == 0) {
-        return read_number(text + HEAD, (uint8_t)(length - HEAD), number) ? COMMAND_INTERVAL
-                                                                          : COMMAND_UNKNOWN;
+        bool forced =
+            length > HEAD + TAIL && memcmp(text + length - TAIL, force, TAIL) == 0;
+        if (!read_number(text + HEAD, (uint8_t)(length - HEAD - (forced ? TAIL : 0)), number)) {
+            return COMMAND_UNKNOWN;
+        }
+        return forced ? COMMAND_INTERVAL_FORCED : COMMAND_INTERVAL;
     }
     if (is(text, length, "identify")) {
         return COMMAND_IDENTIFY;

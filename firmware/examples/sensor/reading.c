@@ -39,29 +39,48 @@ uint8_t reading_kind(const uint8_t *source)
 
 static struct ow_senml_value volts(uint16_t raw)
 {
-    return (struct ow_senml_value){(uint32_t)raw * REFERENCE_VOLTS, ADC_BITS};
+    return (struct ow_senml_value){.number = (int32_t)raw * REFERENCE_VOLTS, .shift = ADC_BITS};
 }
 
-static uint8_t *encode_status(uint8_t *at, struct ow_senml_record *record, const uint8_t *source,
-    const struct ow_link_counts *counts)
+/* A status: as many records as there is room for, the more important ones first. */
+struct status {
+    uint8_t *at;
+    const uint8_t *end;
+    uint8_t records;
+};
+
+static void add(struct status *status, const char *name, uint16_t number, int8_t exponent)
 {
-    const struct {
-        const char *name;
-        uint16_t value;
-    } others[] = {
-        {"cause", source[DETAIL_AT]}, {"bad", counts->broken}, {"again", counts->repeats}};
-    at = ow_senml_pack(at, 4);
-    record->name = "boot";
-    record->value.numerator = ow_get_u16(source + VALUE_AT);
-    at = ow_senml_record(at, record);
-    for (uint8_t i = 0; i < 3; i++) {
-        struct ow_senml_record other = {.name = others[i].name, .value = {others[i].value, 0}};
-        at = ow_senml_record(at, &other);
+    struct ow_senml_record record = {.name = name, .value = {number, exponent, 0}};
+    uint8_t *at = ow_senml_record(status->at, status->end, &record);
+    if (at) {
+        status->at = at;
+        status->records++;
     }
-    return at;
 }
 
-static uint8_t *encode_one(uint8_t *at, struct ow_senml_record *record, const uint8_t *source)
+static uint8_t *encode_status(uint8_t *out, const uint8_t *end, struct ow_senml_record *record,
+    const uint8_t *source, const struct reading_context *context)
+{
+    record->name = "boot";
+    record->value.number = ow_get_u16(source + VALUE_AT);
+    struct status status = {
+        ow_senml_record(ow_senml_pack(out, end, 1), end, record), end, 1};
+    add(&status, "cause", source[DETAIL_AT], 0);
+    if (context->denied != READING_NOT_DENIED) {
+        add(&status, "denied", context->denied, -1);
+    }
+    add(&status, "worn", context->worn, 0);
+    add(&status, "life", context->life, -1);
+    add(&status, "aside", context->aside, 0);
+    add(&status, "bad", context->counts->broken, 0);
+    add(&status, "again", context->counts->repeats, 0);
+    ow_senml_pack(out, end, status.records);
+    return status.at;
+}
+
+static uint8_t *encode_one(
+    uint8_t *at, const uint8_t *end, struct ow_senml_record *record, const uint8_t *source)
 {
     char name[] = "adc0";
     name[3] = (char)('0' + source[KIND_AT]);
@@ -69,21 +88,23 @@ static uint8_t *encode_one(uint8_t *at, struct ow_senml_record *record, const ui
     record->unit = "V";
     record->value = volts(ow_get_u16(source + VALUE_AT));
     if (source[DETAIL_AT] == 0) {
-        return ow_senml_record(ow_senml_pack(at, 1), record);
+        return ow_senml_record(ow_senml_pack(at, end, 1), end, record);
     }
-    struct ow_senml_record missed = {.name = "missed", .value = {source[DETAIL_AT], 0}};
-    return ow_senml_record(ow_senml_record(ow_senml_pack(at, 2), record), &missed);
+    struct ow_senml_record missed = {.name = "missed", .value = {.number = source[DETAIL_AT]}};
+    return ow_senml_record(
+        ow_senml_record(ow_senml_pack(at, end, 2), end, record), end, &missed);
 }
 
-static uint8_t *encode_three(uint8_t *at, struct ow_senml_record *record, const uint8_t *source)
+static uint8_t *encode_three(
+    uint8_t *at, const uint8_t *end, struct ow_senml_record *record, const uint8_t *source)
 {
     uint32_t values = ow_get_u32(source + VALUE_AT);
-    at = ow_senml_pack(at, 3);
+    at = ow_senml_pack(at, end, 3);
     record->channel = "adc0";
     record->unit = "V";
     for (uint8_t i = 0; i < 3; i++) {
         record->value = volts((uint16_t)(values >> 20) & ADC_MASK);
-        at = ow_senml_record(at, record);
+        at = ow_senml_record(at, end, record);
         record->device = 0;
         record->base_time = 0;
         record->offset = (uint16_t)(record->offset + SENSOR_INTERVAL_MS / 1000);
@@ -92,26 +113,19 @@ static uint8_t *encode_three(uint8_t *at, struct ow_senml_record *record, const 
     return at;
 }
 
-/* 0: not known */
-static uint32_t utc(uint32_t time, uint32_t utc_at_start)
+uint8_t reading_encode(uint8_t *out, uint8_t size, const uint8_t *source,
+    const struct reading_context *context)
 {
-    if (!(time & OW_UPTIME_BIT)) {
-        return time;
-    }
-    return utc_at_start ? utc_at_start + (time & ~OW_UPTIME_BIT) : 0;
-}
-
-uint8_t reading_encode(uint8_t *out, const uint8_t *source, const struct reading_context *context)
-{
+    const uint8_t *limit = out + size;
     struct ow_senml_record record = {.device = context->device,
-        .base_time = utc(ow_get_u32(source + TIME_AT), context->utc_at_start)};
+        .base_time = ow_mqtt_utc(ow_get_u32(source + TIME_AT), context->utc_at_start)};
     uint8_t *end;
     if (is_three(source)) {
-        end = encode_three(out, &record, source);
+        end = encode_three(out, limit, &record, source);
     } else if (source[KIND_AT] == READING_STATUS) {
-        end = encode_status(out, &record, source, context->counts);
+        end = encode_status(out, limit, &record, source, context);
     } else {
-        end = encode_one(out, &record, source);
+        end = encode_one(out, limit, &record, source);
     }
-    return (uint8_t)(end - out);
+    return end ? (uint8_t)(end - out) : 0;
 }

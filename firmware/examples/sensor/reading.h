@@ -1,12 +1,10 @@
 /*
  * Readings: their 8 bytes in the journal, and their payload.
  *
- *     source = time:u32 value:u16 kind:u8 detail:u8       time: UTC seconds, or uptime seconds with
- *                                                         the top bit set
+ *     source = time:u32 value:u16 kind:u8 detail:u8       time: see ow_mqtt_time
  *     kind 0…7: an ADC channel, value 0…1023, detail = samples not taken before this one because
  *     the journal was full (255: or more)
- *     kind 0xFF: status after a start, value = number of the start modulo 2^14, detail = reset
- *     cause
+ *     kind 0xFF: status, value = number of the start modulo 2^14, detail = reset cause
  *
  * Three readings in one, when SENSOR_READINGS is 3: time:u32, then 11 and three values of 10 bits
  * each; time is that of the first, the others follow SENSOR_INTERVAL_MS apart.
@@ -22,7 +20,7 @@
 #include "ow_link.h"
 
 #ifndef SENSOR_INTERVAL_MS
-#define SENSOR_INTERVAL_MS 1000
+#define SENSOR_INTERVAL_MS 60000 /* the EEPROM lives 11.4 years */
 #endif
 
 #ifndef SENSOR_READINGS
@@ -32,9 +30,8 @@
 
 enum { READING_STATUS = 0xFF, READING_BOOT_MASK = 0x3FFF };
 
-/* The longest payload: a reading of a device whose name has 23 characters, three at once, and a
- * status. */
-#define READING_SIZE 80
+/* The longest payload that is no status: three readings of a device whose name has 23 characters. */
+#define READING_SIZE 72
 
 void reading_put(uint8_t *source, uint32_t time, uint16_t value, uint8_t kind, uint8_t detail);
 void reading_put_three(uint8_t *source, uint32_t time, const uint16_t *values);
@@ -45,10 +42,20 @@ uint8_t reading_kind(const uint8_t *source);
 struct reading_context {
     const char *device;
     uint32_t utc_at_start; /* of the life in which it was taken; 0: not known */
-    const struct ow_link_counts *counts; /* what a status tells of the link, as it is now */
+
+    /* what a status tells, as it is now: */
+    uint16_t denied; /* tenths of years that a refused interval would have left */
+    uint8_t worn;    /* cells of the EEPROM that failed */
+    uint16_t life;   /* tenths of years that the EEPROM lives at the present interval */
+    uint8_t aside;   /* publications that the gateway refused for good */
+    const struct ow_link_counts *counts;
 };
 
-/* Returns the length of the payload. */
-uint8_t reading_encode(uint8_t *out, const uint8_t *source, const struct reading_context *context);
+#define READING_NOT_DENIED 0xFFFF
+
+/* Writes at most `size` bytes; returns the length of the payload. A status tells as much as there is
+ * room for. */
+uint8_t reading_encode(uint8_t *out, uint8_t size, const uint8_t *source,
+    const struct reading_context *context);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * Samples ADC channel 0 on a timer and publishes each reading at QoS 2 on `sensors/NAME/adc0`;
- * after each start a status on `sensors/NAME/status`. Takes commands at QoS 2 on `commands/NAME`
+ * after each start, each day, and after each `interval` a status on `sensors/NAME/status`. Takes commands at QoS 2 on `commands/NAME`
  * (command.h) and obeys each once.
  *
  * A reading goes into the journal first (reading.h); the journal is also the queue while the
@@ -18,6 +18,13 @@
 #include "ow_sketch.h"
 
 enum { CHANNEL = 0, SAMPLING_OFF = 0xFFFF, IDENTIFY_S = 10 };
+enum { PUBLISH_OVERHEAD = 10 }; /* bytes beside topic and payload */
+#ifndef SENSOR_STATUS_EVERY_S
+#define SENSOR_STATUS_EVERY_S 86400ul
+#endif
+#define TENTH_OF_A_YEAR_MS 3155760000ul
+#define A_YEAR 10
+#define ERASED 0xFFFFFFFFul
 enum { ALIAS_ADC = 1, ALIAS_STATUS = 2 };
 
 static struct ow_mqtt client;
@@ -25,11 +32,14 @@ static char topic[sizeof "sensors//status" + OW_NAME_MAX];
 static uint32_t first_sequence; /* of this life */
 static uint8_t stored[4]; /* the interval as it stands in the EEPROM */
 static uint16_t interval;
+static bool torn; /* the power was cut while it was written: its command comes again */
 static uint16_t last; /* when a sample was due, milliseconds */
 static uint8_t identify_until; /* low bits of uptime, when `identifying` */
 static bool identifying;
 static bool reboot;
-static bool told_status;
+static bool status_due = true;
+static uint32_t status_at; /* uptime of the last one */
+static uint16_t denied = READING_NOT_DENIED;
 static uint8_t missed; /* samples since the last reading that the journal took */
 
 static uint8_t make_topic(const char *head, const char *tail)
@@ -38,6 +48,13 @@ static uint8_t make_topic(const char *head, const char *tail)
     strcat(topic, client.name);
     strcat(topic, tail);
     return (uint8_t)strlen(topic);
+}
+
+/* Tenths of years that the EEPROM lives at this interval. */
+static uint16_t life(uint16_t milliseconds)
+{
+    uint32_t each = TENTH_OF_A_YEAR_MS / SENSOR_READINGS / milliseconds;
+    return (uint16_t)(ow_journal_left(&client.journal) / each);
 }
 
 /* --- what the client asks for --- */
@@ -54,9 +71,15 @@ static void recall_packet(
     struct reading_context context = {
         .device = client.name,
         .utc_at_start = entry->sequence >= first_sequence ? client.utc_at_start : 0,
+        .denied = denied,
+        .worn = client.journal.worn,
+        .life = life(interval),
+        .aside = ow_mqtt_aside(&client),
         .counts = &client.link.counts,
     };
-    message->size = reading_encode(scratch, entry->source, &context);
+    uint8_t room = (uint8_t)(OW_LINK_TX_SIZE - PUBLISH_OVERHEAD - message->topic_length);
+    message->size =
+        reading_encode(scratch, room < OW_SCRATCH ? room : OW_SCRATCH, entry->source, &context);
 }
 
 /* Each time: the last SUBSCRIBE may not have got through. A retained command is not taken: it would
@@ -68,19 +91,41 @@ static void connected(bool session_present)
     ow_mqtt_subscribe(&client, topic, 2 | OW_NO_RETAINED);
 }
 
+/* An EEPROM that would be worn out within a year is not what most want: they must say so. To one
+ * that was told already, a longer interval is no harm. */
+static bool wears_out(uint16_t number)
+{
+    return !torn && number < interval && life(number) < A_YEAR;
+}
+
+static void set_interval(uint16_t number)
+{
+    interval = number;
+    torn = false;
+    ow_put_u16(stored, number);
+    ow_put_u16(stored + 2, ow_crc(OW_CRC_INITIAL, stored, 2));
+    ow_journal_application(stored, sizeof stored);
+}
+
 /* What a command changes is done, or on its way into the EEPROM, before the client writes down that
  * it came: a power cut between the two makes it come again. */
 static void message_received(const struct ow_message *message)
 {
     uint16_t number;
-    switch (command_read(message->payload, message->size, &number)) {
+    enum command command = command_read(message->payload, (uint8_t)message->size, &number);
+    switch (command) {
     case COMMAND_INTERVAL:
-        if (SENSOR_READINGS == 1) {
-            interval = number;
-            ow_put_u16(stored, number);
-            ow_put_u16(stored + 2, ow_crc(OW_CRC_INITIAL, stored, 2));
-            ow_journal_application(stored, sizeof stored);
+    case COMMAND_INTERVAL_FORCED:
+        if (SENSOR_READINGS > 1) {
+            break;
         }
+        denied = READING_NOT_DENIED;
+        if (command == COMMAND_INTERVAL && wears_out(number)) {
+            denied = life(number);
+        } else {
+            set_interval(number);
+        }
+        status_due = true;
         break;
     case COMMAND_IDENTIFY:
         identifying = true;
@@ -108,9 +153,11 @@ static uint16_t stored_interval(void)
         stored[i] = ow_hal_eeprom_read(OW_JOURNAL_APPLICATION + i);
     }
     uint16_t value = ow_get_u16(stored);
-    return SENSOR_READINGS == 1 && ow_crc(OW_CRC_INITIAL, stored, sizeof stored) == 0 && value
-               ? value
-               : SENSOR_INTERVAL_MS;
+    if (SENSOR_READINGS == 1 && ow_crc(OW_CRC_INITIAL, stored, sizeof stored) == 0 && value) {
+        return value;
+    }
+    torn = ow_get_u32(stored) != ERASED;
+    return SENSOR_INTERVAL_MS;
 }
 
 /* Takes a sample; returns whether `source` has become a reading. */
@@ -143,11 +190,14 @@ static void sample(void)
     if (!client.started || !ow_journal_idle(&client.journal)) {
         return;
     }
-    if (!told_status) {
+    if (status_due || client.uptime - status_at >= SENSOR_STATUS_EVERY_S) {
         reading_put(source, ow_mqtt_time(&client), client.journal.boot & READING_BOOT_MASK,
             READING_STATUS, ow_hal_reset_cause());
-        told_status = ow_mqtt_publish_source(&client, source) == OW_ACCEPTED;
-        return;
+        status_due = ow_mqtt_publish_source(&client, source) != OW_ACCEPTED;
+        status_at = client.uptime;
+        if (!status_due) {
+            return;
+        }
     }
     if (interval == SAMPLING_OFF || (uint16_t)(ow_hal_millis() - last) < interval) {
         return;
