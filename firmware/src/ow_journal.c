@@ -8,7 +8,7 @@
 
 enum {
     INCARNATION_A = 0x000,
-    ASKED_AT = 0x006,
+    ASKED_CELLS = 0x006, /* two here, and two 8 bytes further on */
     INCARNATION_B = 0x008,
     BOOT_CELLS = 0x010,
     HELD_A = 0x030,
@@ -62,6 +62,11 @@ static bool read_checked(uint8_t *to, uint16_t address, uint8_t length)
 static void seal(uint8_t *record, uint8_t length)
 {
     ow_put_u16(record + length, ow_crc(OW_CRC_INITIAL, record, length));
+}
+
+static uint16_t asked_address(uint8_t count)
+{
+    return (uint16_t)(ASKED_CELLS + (count & 1) + ((count & 2) << 2));
 }
 
 static uint16_t slot_address(uint8_t slot)
@@ -152,6 +157,19 @@ void ow_journal_poll(struct ow_journal *journal)
 
 /* --- start --- */
 
+/* A reset leaves the RAM as it was, so not each start in a loop of resets needs a write: the more
+ * there were since the power came, the more numbers are reserved at a time. What stands here counts
+ * only if it agrees with the EEPROM, which has the highest number that is reserved. */
+static struct starts {
+    uint16_t number; /* of the last start */
+    uint8_t left;    /* numbers after it that are reserved */
+    uint8_t block;   /* how many are reserved next time */
+} starts
+#ifdef __AVR__
+    __attribute__((section(".noinit")))
+#endif
+    ;
+
 static void open_boot(struct ow_journal *journal)
 {
     uint8_t *record = journal->record;
@@ -168,8 +186,18 @@ static void open_boot(struct ow_journal *journal)
             found = true;
         }
     }
-    journal->boot++;
-    ow_put_u16(record, journal->boot);
+    bool powered = ow_hal_reset_cause() >= OW_RESET_EXTERNAL;
+    if (!powered || (uint16_t)(starts.number + starts.left) != journal->boot) {
+        starts = (struct starts){.number = journal->boot};
+    }
+    journal->boot = ++starts.number;
+    if (starts.left) {
+        starts.left--;
+        return;
+    }
+    starts.left = starts.block;
+    starts.block = (uint8_t)(2 * starts.block + powered);
+    ow_put_u16(record, (uint16_t)(starts.number + starts.left));
     seal(record, 2);
     start(
         journal, JOB_BOOT, (uint16_t)(BOOT_CELLS + ((newest + 1) % CELLS) * CELL_SIZE), CELL_SIZE);
@@ -250,7 +278,11 @@ void ow_journal_open(struct ow_journal *journal)
     if (OW_PERSISTENCE) {
         open_incarnation(journal);
         open_slots(journal);
-        journal->asked = load(ASKED_AT) == ASKED;
+        for (uint8_t count = 0; count < CELLS; count++) {
+            if (load(asked_address(count)) == ASKED) {
+                journal->asked = (uint8_t)asked_address(count);
+            }
+        }
     }
     if (OW_SUBSCRIPTIONS) {
         open_held(journal);
@@ -350,8 +382,9 @@ void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id)
 
 void ow_journal_ask(struct ow_journal *journal, bool asked)
 {
-    journal->asked = asked;
-    write_byte(journal, ASKED_AT, asked ? ASKED : ERASED);
+    uint16_t address = asked ? asked_address((uint8_t)journal->next) : journal->asked;
+    journal->asked = asked ? (uint8_t)address : 0;
+    write_byte(journal, address, asked ? ASKED : ERASED);
 }
 
 void ow_journal_hold(struct ow_journal *journal, uint16_t id)

@@ -33,7 +33,7 @@ struct ow_journal {
     uint8_t tail;
     uint8_t pending;      /* publications not done */
     uint8_t released;     /* of them, released */
-    bool asked;           /* see ow_journal_ask */
+    uint8_t asked;        /* see ow_journal_ask: address of the mark, 0: none */
     /* slots and cells that failed their read-back since the start; 255: or more */
     uint8_t worn;
 

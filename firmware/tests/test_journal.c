@@ -315,6 +315,78 @@ static void the_applications_bytes_are_bounded(void)
     CHECK_EQUAL(board.eeprom[OW_JOURNAL_APPLICATION + OW_JOURNAL_APPLICATION_SIZE], 0xFF);
 }
 
+static uint32_t most_written(uint16_t from, uint16_t to)
+{
+    uint32_t most = 0;
+    for (uint16_t i = from; i < to; i++) {
+        most = board.cell_writes[i] > most ? board.cell_writes[i] : most;
+    }
+    return most;
+}
+
+/* A program that crashes after a second is reset by the watchdog, three seconds after each start:
+ * a hundred million times in ten years. */
+static void a_loop_of_resets_spares_the_boot_cells(void)
+{
+    enum { RESETS = 100000 };
+    board_new("s1");
+    board.cause = OW_RESET_POWER_ON;
+    open();
+    board.cause = OW_RESET_WATCHDOG;
+    for (uint32_t i = 1; i <= RESETS; i++) {
+        uint16_t boot = journal.boot;
+        open();
+        CHECK_EQUAL(journal.boot, (uint16_t)(boot + 1));
+    }
+    CHECK(most_written(0x010, 0x020) * 900 < RESETS, "%u", most_written(0x010, 0x020));
+    uint16_t boot = journal.boot;
+    board.cause = OW_RESET_POWER_ON;
+    open();
+    CHECK((int16_t)(journal.boot - boot) > 0, "a number is used twice");
+    CHECK((uint16_t)(journal.boot - boot) <= 256, "%u after %u", journal.boot, boot);
+}
+
+/* Resets and power cuts in any order, also during the write. */
+static void no_start_has_the_number_of_another(void)
+{
+    static bool used[0x10000];
+    board_new("s1");
+    for (uint32_t i = 0; i < 20000; i++) {
+        board.cause = board_random() % 4 ? OW_RESET_WATCHDOG : OW_RESET_BROWN_OUT;
+        board_power_on();
+        board.tear = (enum tear)(board_random() % TEARS);
+        board.cut_at_write = board_random() % 3 ? 0 : 1 + board_random() % 4;
+        if (setjmp(board.cut) == 0) {
+            open();
+            CHECK(!used[journal.boot], "start %u", journal.boot);
+            used[journal.boot] = true;
+            used[(uint16_t)(journal.boot + 0x8000)] = false;
+        }
+        board.cut_at_write = 0;
+    }
+}
+
+static void the_marks_of_a_doubtful_session_are_spread(void)
+{
+    age(0);
+    board.instant = true;
+    for (int i = 0; i < 400; i++) {
+        ow_journal_ask(&journal, true);
+        settle();
+        ow_journal_open(&journal);
+        settle();
+        CHECK(journal.asked);
+        ow_journal_ask(&journal, false);
+        settle();
+        ow_journal_open(&journal);
+        settle();
+        CHECK(!journal.asked);
+        finish_oldest();
+        CHECK(append());
+    }
+    CHECK_EQUAL(most_written(0x006, 0x010), 200);
+}
+
 static void wear(void)
 {
     enum { READINGS = 6000 };
@@ -345,6 +417,9 @@ int main(void)
     RUN(worn_slots_are_skipped);
     RUN(a_stale_mark_does_not_fit_a_new_sequence);
     RUN(the_applications_bytes_are_bounded);
+    RUN(a_loop_of_resets_spares_the_boot_cells);
+    RUN(no_start_has_the_number_of_another);
+    RUN(the_marks_of_a_doubtful_session_are_spread);
     RUN(wear);
     return 0;
 }

@@ -64,7 +64,7 @@ def test_another_chip_or_clock_publishes_and_obeys(
         end = next(
             time
             for time in run(process, gateway, hz, 30)
-            if gateway.obeyed == 2 and gateway.completed >= 10
+            if gateway.obeyed == 2 and gateway.completed >= 12
         )
     records = [
         record for delivery in gateway.deliveries for record in decode(delivery.payload) or ()

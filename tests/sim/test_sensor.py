@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hil.boards.exchange import INCARNATION, Delivery, Gateway, converse
-from hil.boards.ledger import ERASED, Ledger
+from hil.boards.ledger import ERASED, Ledger, Write, read_log
 from hil.boards.measure import measure
-from hil.boards.simulator import BUILD, SimulatedBoard
+from hil.boards.simulator import BUILD, HZ, SimulatedBoard
 from hil.judge.senml import decode, expected, says
 from tests.firmware.eeprom import with_interval
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.sim
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 SENSOR = BUILD / "uno" / "sensor.hex"
 INTERVAL_MS = 250
+STARTED = 3 * HZ  # the boot loader waits a second
 READINGS = 2  # completed in the run that is cut everywhere
 
 
@@ -245,6 +246,22 @@ async def test_a_status_comes_each_day(tmp_path: Path, sensor_of_short_days: Pat
     ) as board:
         await converse(board, gateway, completed=4, seconds=31)
     assert [status["boot"] for status in statuses(gateway)] == [1, 1, 1, 1]
+
+
+async def test_a_loop_of_resets_spares_the_cells_of_the_boot_counter(tmp_path: Path) -> None:
+    resets = 40
+    async with board_in(tmp_path / "board", ERASED) as board:
+        await board.run(STARTED)
+        for _ in range(resets):
+            await board.command("reset")
+            await board.run(STARTED)
+        boots = [
+            entry
+            for entry in read_log(board.eeprom_log)
+            if isinstance(entry, Write) and 0x010 <= entry.address < 0x020
+        ]
+        assert len(boots) <= 4 * 7, "seven of 41 starts wrote a cell of four bytes"
+        assert Ledger.from_image(await board.eeprom()).boots >= resets + 1
 
 
 async def test_its_eeprom_lives_ten_years(tmp_path: Path) -> None:
