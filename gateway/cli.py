@@ -2,21 +2,30 @@
 
 In: the command line. Out: the command's output, and an exit code. Each package brings its own
 commands through the entry point group `onceway.commands`, a typer app each. Only the one that is
-named gets loaded, so `onceway gateway run` on a Pi never imports Spark or the rig.
+named gets loaded, so `onceway gateway run` on a Pi never imports Spark or the rig; the list of all
+of them is read from their code.
 """
 
+import ast
 import json
+import os
 import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, cast
 
 import typer
 
 from gateway import __version__
 from gateway.errors import OncewayError
+from gateway.extras import how_to_get
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
+_EXTRAS = {"ingest": "centre", "hil": "hil"}
+"""By command; the others are for a gateway."""
 
 
 def _version(wanted: bool) -> None:
@@ -37,46 +46,71 @@ def _root(
 
 
 def _load(point: EntryPoint) -> typer.Typer:
+    if point.module.startswith("provisioning."):
+        # sqlite_utils would import these where they are installed, and use nothing of them: 0.25 s
+        for package in ("numpy", "pandas"):
+            sys.modules.setdefault(package, cast(ModuleType, None))
     try:
         app: typer.Typer = point.load()
     except ModuleNotFoundError as error:
-        package = point.value.split(".")[0]
-        extra = {"provisioning": "provisioning", "hil": "hil"}.get(package, "ingest")
         raise OncewayError(
             f"`onceway {point.name}` needs the Python package {error.name}, which is not installed",
-            hint=f"pip install 'onceway[{extra}]'",
+            hint=how_to_get(_EXTRAS.get(point.name, "gateway")),
         ) from error
     return app
+
+
+def _summary(point: EntryPoint) -> str:
+    """What a command is for, from its code: importing all of them takes seconds."""
+    spec = find_spec(point.module)
+    if spec is None or spec.origin is None:
+        return ""
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=point.attr)], value=ast.Call(keywords=options)):
+                for option in options:
+                    match option:
+                        case ast.keyword(arg="help", value=ast.Constant(str(text))):
+                            return text
+            case ast.FunctionDef(name=point.name):
+                return (ast.get_docstring(node) or "").split("\n\n")[0]
+    return ""
 
 
 def _build(wanted: str | None) -> typer.Typer:
     root = typer.Typer(
         no_args_is_help=True,
         context_settings=_SETTINGS,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     root.callback()(_root)
     points = {point.name: point for point in entry_points(group="onceway.commands")}
-    for point in [points[wanted]] if wanted in points else sorted(points.values()):
-        try:
-            app = _load(point)
-        except OncewayError:
-            if wanted in points:
-                raise
-            continue  # the list of commands shows what is installed
-        if [command.name for command in app.registered_commands] == [point.name]:
-            # `onceway where`, not `onceway where where`
-            root.registered_commands += app.registered_commands
-            continue
-        if (
-            app.registered_callback is None
-            and len(app.registered_commands) == 1
-            and not app.registered_groups
-        ):
-            app.callback()(lambda: None)  # typer would drop the command's name
-        root.add_typer(app, name=point.name)
+    if wanted is None or wanted not in points:
+        for name, point in sorted(points.items()):
+            root.command(name, help=_summary(point))(lambda: None)
+        return root
+    app = _load(points[wanted])
+    if [command.name for command in app.registered_commands] == [wanted]:
+        # `onceway where`, not `onceway where where`
+        root.registered_commands += app.registered_commands
+        return root
+    if (
+        app.registered_callback is None
+        and len(app.registered_commands) == 1
+        and not app.registered_groups
+    ):
+        app.callback()(lambda: None)  # typer would drop the command's name
+    root.add_typer(app, name=wanted)
     return root
+
+
+def _words() -> list[str]:
+    """The command line; while a shell completes one, that one."""
+    if "_ONCEWAY_COMPLETE" not in os.environ:
+        return sys.argv[1:]
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return typed.split()[1:]
 
 
 def main() -> None:
@@ -85,7 +119,7 @@ def main() -> None:
     """
     # so that temporary files with keys are removed
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    wanted = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    wanted = next((word for word in _words() if not word.startswith("-")), None)
     try:
         _build(wanted)()
     except OncewayError as error:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.errors import OncewayError
+from gateway.options import JsonOption
 from hil.bench import bench as benches
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan, plan, recorded
@@ -61,7 +62,7 @@ Shrink = Annotated[
         "--shrink", help="If the run fails, find the fewest faults that still make it fail."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+Json = JsonOption
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")
 ]
@@ -276,7 +277,7 @@ def report(
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the JSON, and write nothing.")
+        bool, typer.Option("--json", help="Print JSON, for programs; write nothing.")
     ] = False,
 ) -> None:
     """What a run showed, as a page and for machines.

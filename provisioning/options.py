@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gateway.errors import OncewayError
+from gateway.options import JsonOption
 from provisioning.registry import Registry, default_path
 
 Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT client identifier.")]
@@ -40,7 +41,7 @@ RegistryFile = Annotated[
         show_default="/var/lib/onceway or your own",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Json = JsonOption
 
 
 def open_registry(path: Path | None, make: bool = True) -> Registry:

@@ -22,7 +22,7 @@ PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
 app = typer.Typer(
     help=(
         "Back the device registry up, and restore it. The passphrase is asked for, or taken from"
-        f" {PASSPHRASE}."
+        " ONCEWAY_PASSPHRASE."
     ),
     no_args_is_help=True,
 )

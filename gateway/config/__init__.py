@@ -2,10 +2,14 @@
 
 `onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said
 as key, value and reason; unknown keys are refused, since a misspelt key that is silently ignored is
-a setting that is not in force. Every key stands in `sections.py`.
+a setting that is not in force. Every key stands in `sections.py`;
+`onceway gateway config --reference` prints them.
 """
 
+import grp
+import stat
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,7 @@ __all__ = [
     "SerialSection",
     "SpoolSection",
     "UplinkSection",
+    "advice",
     "load",
     "parse",
     "split_bind",
@@ -56,6 +61,10 @@ def load(path: Path) -> Config:
     """Read and check a file. Raises ConfigError naming each key with its value and the reason."""
     try:
         text = path.read_text(encoding="utf-8")
+    except PermissionError as error:
+        raise ConfigError(
+            "you may not read the configuration", str(path), _who_may(path)
+        ) from error
     except OSError as error:
         raise ConfigError(f"cannot read the configuration ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
@@ -69,9 +78,34 @@ def load(path: Path) -> Config:
     return parse(values, str(path))
 
 
+def _who_may(path: Path) -> str:
+    """What to do about a file, or a folder above it, that is not for this user."""
+    for place in (path, *path.parents):
+        with suppress(PermissionError, KeyError):
+            status = place.stat()
+            group = grp.getgrgid(status.st_gid).gr_name
+            if not status.st_mode & stat.S_IRGRP or status.st_gid == 0:
+                break
+            return (
+                f"Run the command with sudo, or join the group {group}: `sudo usermod -aG {group}"
+                " $USER`, then log in again"
+            )
+    return "Run the command with sudo"
+
+
 def parse(values: dict[str, Any], where: str) -> Config:
     """Check values that were read from `where`. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
         raise ConfigError("; ".join(map(explain, error.errors())), where) from error
+
+
+def advice(config: Config) -> list[str]:
+    """What a configuration allows that its writer may not have meant, each with what to write."""
+    return [
+        f"listener {item.name}: takes everybody who reaches this machine, without a password. If"
+        ' not meant: bind = "127.0.0.1:PORT", or anonymous = false and `onceway user add NAME`'
+        for item in config.listener
+        if item.anonymous and not item.is_local
+    ]

@@ -2,6 +2,7 @@
 value and reason out.
 """
 
+import re
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -21,9 +22,37 @@ def explain(problem: Any) -> str:
         return f"{key}: is missing"
     if problem["type"] == "path_type":
         return f"{key}{_shown(problem['loc'], problem['input'])}: input should be a path, in quotes"
-    reason = problem["msg"].removeprefix("Value error, ")
+    reason = _what_to_write(problem) or problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
+    if problem["type"] in ("list_type", "model_type", "dict_type"):
+        return f"{key}: {reason}"  # a whole table says nothing in a sentence
     return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
+
+
+def _what_to_write(problem: Any) -> str | None:
+    """For mistakes that many make."""
+    kind, value, name = problem["type"], problem["input"], problem["loc"][-1:]
+    if kind == "list_type" and isinstance(value, dict):
+        return f"write [[{name[0]}]], in double brackets: there may be several"
+    if kind in ("model_type", "dict_type") and isinstance(value, list):
+        return f"write [{name[0]}], in single brackets: there is one"
+    if kind == "int_type" and isinstance(value, str):
+        number = _size(value)
+        return f"write a number without quotes{f': {number:_}' if number else ''}"
+    if kind == "bool_type" and isinstance(value, str | int):
+        return "write true or false, without quotes"
+    return None
+
+
+def _size(text: str) -> int | None:
+    """`1GB` or `500 kB` in bytes; None for anything else."""
+    found = re.fullmatch(r"([\d._]+)\s*(?:([kMGT])i?B?)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        return None
+    try:
+        return int(float(found[1]) * 1000 ** " kmgt".index((found[2] or " ").lower()))
+    except ValueError:
+        return None
 
 
 def _shown(path: tuple[int | str, ...], value: Any) -> str:

@@ -27,36 +27,41 @@ MEGABYTE = 1_000_000
 
 
 class Section(BaseModel):
-    """A table of the file: nothing unknown in it, nothing converted from another type."""
+    """A table of the file: nothing unknown in it, nothing converted from another type. The text
+    under a key is its meaning for people, too (`reference.py`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class GatewaySection(Section):
-    """name: unique among the gateways of one landing place. data: the folder of the store.
-    trust_clock: take the system's clock for right even when the kernel does not call it
-    synchronised. sys_interval_s: seconds between two looks at the figures under `$SYS`; 0: none
-    there.
-    """
+    """Who this gateway is, and where it keeps its data."""
 
     name: GatewayName = "gateway"
+    """Unique among the gateways of one landing place."""
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
+    """The folder of the store."""
     trust_clock: bool = False
+    """Take the system's clock for right even when the kernel does not call it synchronised."""
     sys_interval_s: Annotated[int, Field(ge=0, le=86_400)] = 10
+    """Seconds between two looks at the figures under `$SYS`; 0: none there."""
 
 
 class TlsSection(Section):
-    """TLS 1.2 and up. Files in PEM format. client_ca: authorities whose client certificates are
-    taken; the common name in one is the user name. client_crl: the authorities' lists of revoked
-    certificates; without one of an authority, or past its date, no certificate of it is taken.
-    client_required: no entry without a certificate.
-    """
+    """TLS 1.2 and up. Files in PEM format."""
 
     certificate: FilePath
+    """The certificate of the gateway, with those between it and its authority."""
     key: FilePath
+    """Its private key."""
     client_ca: FilePath | None = None
+    """Authorities whose client certificates are taken; the common name in one is the user name."""
     client_crl: FilePath | None = None
+    """The authorities' lists of revoked certificates; without one of an authority, or past its
+    date, no certificate of it is taken.
+    """
     client_required: bool = False
+    """No entry without a certificate."""
 
     @model_validator(mode="after")
     def _has_authority(self) -> "TlsSection":
@@ -68,22 +73,24 @@ class TlsSection(Section):
 
 
 class ListenerSection(Section):
-    """MQTT over TCP or WebSocket. bind: an address, or the name of a socket from systemd
-    (`FileDescriptorName=`).
-
-    anonymous: take clients without a user name; default: on a loopback address, as long as there
-    are no users. receive_maximum: QoS 1 and 2 messages that a client may have in flight towards us
-    (MQTT 5, section 3.2.2.3.3). origins: web pages that may connect over WebSocket from other
-    hosts.
-    """
+    """MQTT over TCP or WebSocket."""
 
     type: Literal["tcp", "websocket"] = "tcp"
+    """WebSocket is at the path /mqtt."""
     bind: Bind | None = None
+    """An address, such as 127.0.0.1:1883 or [::1]:1883; :1883 is every address."""
     systemd: Annotated[str, Field(min_length=1)] | None = None
+    """In place of it, the name of a socket from systemd (`FileDescriptorName=`)."""
     anonymous: bool | None = None
+    """Take clients without a user name; default: on a loopback address, as long as there are no
+    users.
+    """
     receive_maximum: U16 = 1024
+    """QoS 1 and 2 messages that a client may have in flight to us (MQTT 5, section 3.2.2.3.3)."""
     tls: TlsSection | None = None
+    """Without it, nothing is encrypted."""
     origins: list[str] = []
+    """Web pages that may connect over WebSocket from other hosts."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "ListenerSection":
@@ -118,75 +125,87 @@ class ListenerSection(Section):
 
 
 class SerialSection(Section):
-    """Serial ports with boards. port: a path or a shell pattern. open: any board may greet;
-    otherwise those in the device registry only. receive_maximum: 1, since a board journals one
-    exchange at a time.
-    """
+    """Serial ports with boards."""
 
     port: Annotated[str, Field(min_length=1)]
+    """A path or a shell pattern."""
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
+    """Bits per second, as the firmware has them."""
     open: bool = False
+    """Any board may greet; otherwise those in the device registry only."""
     receive_maximum: U16 = 1
+    """A board journals one exchange at a time."""
 
 
 class SpoolSection(Section):
-    """topics: filters of what goes up. max_bytes: a full spool refuses new messages with 0x97 and
-    drops nothing. max_share: a second bound, as a share of the whole disk that the data directory
-    is on (0.5: half of it).
-    """
+    """What waits on disk for the uplink."""
 
     topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
+    """Filters of what goes up."""
     max_bytes: Count = 1000 * MEGABYTE
+    """A full spool refuses new messages with 0x97 and drops nothing."""
     max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """A second bound, as a share of the whole disk of the data directory (0.5: half of it)."""
 
 
 class LimitsSection(Section):
-    """Bounds that hold for every client. Sizes in bytes.
-
-    connections: clients at a time, and as many again that have not said CONNECT yet.
-    connects_per_s: CONNECTs from one address, in bursts of ten seconds' worth. sessions: clients
-    that are there, and those that may come back.
-
-    queue_*: QoS 1 and 2 messages waiting for one session; memory_bytes: for all sessions, and again
-    for subscriptions, and for packets that have not come whole. topic_levels: of a topic or a
-    filter. retained, retained_bytes: messages, and their size. outgoing_bytes: written to one
-    connection and not yet taken by the peer; beyond it QoS 0 is dropped and the rest waits in the
-    queue. inflight: QoS 1 and 2 messages sent to one client and not yet acknowledged, whatever
-    Receive Maximum it announces. keep_alive_s: the longest keep alive of MQTT 5 clients; who asks
-    for more, or for none, is told this one. 0: each its own.
-    """
+    """Bounds that hold for every client. Sizes in bytes."""
 
     connections: Count = 20_000
+    """Clients at a time, and as many again that have not said CONNECT yet."""
     connects_per_s: Count = 1000
+    """CONNECTs from one address, in bursts of ten seconds' worth."""
     sessions: Count = 100_000
+    """Clients that are there, and those that may come back."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
+    """The longest packet that is taken."""
     inflight: U16 = 1024
+    """QoS 1 and 2 messages sent to one client and not yet acknowledged, whatever Receive Maximum it
+    announces.
+    """
     queue_messages: Count = 100_000
+    """QoS 1 and 2 messages that wait for one session."""
     queue_bytes: Count = 64 * MEGABYTE
+    """Their size."""
     memory_bytes: Count = 256 * MEGABYTE
+    """What waits for all sessions; the same again for subscriptions, and for packets that have not
+    come whole.
+    """
     outgoing_bytes: Count = 4 * MEGABYTE
+    """Written to one connection and not yet taken by the peer; beyond it QoS 0 is dropped and the
+    rest waits in the queue.
+    """
     subscriptions: Count = 1000
+    """Of one session."""
     topic_levels: Count = 128
+    """Of a topic or a filter."""
     retained: Count = 100_000
+    """Retained messages."""
     retained_bytes: Count = 64 * MEGABYTE
+    """Their size."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
+    """How long a new connection may take to say CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
+    """The longest keep alive of MQTT 5 clients; who asks for more, or for none, is told this one.
+    0: each its own.
+    """
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
+    """The longest that a session is kept for a client that is away; 4294967295: for ever."""
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
+    """Topic aliases in each direction of a connection."""
 
 
 class QueueSection(Section):
-    """What happens with the queues of some clients. clients: shell pattern of client identifiers;
-    the first section that fits counts.
-
-    full: "end the session" (its client learns so by Session Present 0: never a silent gap), "drop
-    the oldest" (counted), or "refuse the publisher" (0x97). qos_0: keep QoS 0 messages, too, while
-    the client is away; in memory, not on disk.
-    """
+    """What happens with the queues of some clients."""
 
     clients: Annotated[str, Field(min_length=1)] = "*"
+    """Shell pattern of client identifiers; the first section that fits counts."""
     full: Literal["end the session", "drop the oldest", "refuse the publisher"] = "end the session"
+    """At the bound: end the session (its client learns so by Session Present 0: never a silent
+    gap), drop the oldest message (counted), or refuse the publisher (0x97).
+    """
     qos_0: bool = False
+    """Keep QoS 0 messages, too, while the client is away; in memory, not on disk."""
 
 
 class WebSection(Section):
@@ -195,60 +214,67 @@ class WebSection(Section):
     """
 
     bind: Bind = "127.0.0.1:9464"
+    """ADDRESS:PORT."""
 
 
 class LogSection(Section):
-    """Lines on standard error. format: for people, or one JSON object a line. level: the least that
-    is said; "info" is each connection. Without it: warnings, and what a service does as a whole,
-    such as starting or landing a batch.
-    """
+    """Lines on standard error."""
 
     format: Literal["human", "json"] = "human"
+    """For people, or one JSON object a line."""
     level: Literal["debug", "info", "warning", "error"] | None = None
+    """The least that is said; "info" is each connection. Without it: warnings, boards that come and
+    go, and what a service does as a whole, such as starting or landing a batch.
+    """
 
 
 class AccessSection(Section):
-    """users: the file of user names and password hashes (`onceway user add`); default: `users` in
-    the data directory, if it is there.
-    """
+    """Who may connect."""
 
     users: FilePath | None = None
+    """The file of user names and password hashes (`onceway user add`); default: `users` in the data
+    directory, if it is there.
+    """
 
 
 class AclSection(Section):
-    """What some clients may do. users, clients: shell patterns; "" is the user of anonymous clients
-    and of devices.
-
-    write: filters of the topics that they may publish to. read: of the topics that they may
-    receive. subscribe: filters that cover those that they may ask for; without it, read holds. `%u`
-    and `%c` stand for the user name and the client identifier.
+    """What some clients may do. Without any such section, who is let in may do everything. `%u` and
+    `%c` stand for the user name and the client identifier.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
+    """Shell patterns; "" is the user of anonymous clients and of devices."""
     clients: Annotated[list[str], Field(min_length=1)] = ["*"]
+    """Shell patterns of client identifiers."""
     write: list[TopicFilter] = []
+    """Filters of the topics that they may publish to."""
     read: list[TopicFilter] = []
+    """Of the topics that they may receive."""
     subscribe: list[TopicFilter] = []
+    """Filters that cover those that they may ask for; without it, read holds."""
 
 
 class UplinkSection(Section):
-    """landing: fsspec URL of the landing place; options: its fsspec storage options. A batch is cut
-    at batch_count rows, batch_bytes of payload, or when its oldest row is batch_age_s old.
-
-    window: times of day when batches may leave, such as "22:00-06:00" (local time); none: always.
-    bytes_per_s: bound of the average rate. retry_s: the longest wait between two tries in an
-    outage. read_back: fetch each file again whole, even where the place proves it cheaper.
-    """
+    """Spool to landing place. A batch is cut at the bound that comes first."""
 
     landing: Landing
+    """URL of the landing place: file:///folder, sftp://user@server/folder, s3://bucket/folder."""
     batch_count: Count = 500
+    """Rows of a batch."""
     batch_bytes: Count = MEGABYTE
+    """Bytes of payload."""
     batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0
+    """Age of the oldest row, in seconds."""
     window: list[Window] = []
+    """Times of day when batches may leave, such as "22:00-06:00" (local time); none: always."""
     bytes_per_s: Count | None = None
+    """Bound of the average rate."""
     retry_s: Annotated[float, Field(ge=1, strict=False)] = 60.0
+    """The longest wait between two tries in an outage."""
     read_back: bool = False
+    """Fetch each file again whole, even where the place proves it cheaper."""
     options: dict[str, Any] = {}
+    """fsspec storage options of the landing place. A password has no place in this file."""
 
 
 _DEFAULT_QUEUE = QueueSection()

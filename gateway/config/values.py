@@ -85,8 +85,10 @@ def split_bind(value: str) -> tuple[str, int]:
     reason.
     """
     host, colon, port = value.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+    if not colon or not port.isdecimal():
         raise ValueError("must be ADDRESS:PORT, such as 127.0.0.1:1883 or [::1]:1883")
+    if int(port) > 65535:
+        raise ValueError("a port is a number up to 65535; MQTT's are 1883, and 8883 with TLS")
     host = host.removeprefix("[").removesuffix("]")
     if host and host != "localhost":
         try:

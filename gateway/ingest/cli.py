@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 import typer
 
 from gateway.errors import OncewayError
+from gateway.extras import how_to_get
 from gateway.ingest.command import Command, build
 from gateway.ingest.durations import seconds
+from gateway.options import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
 
@@ -206,9 +208,7 @@ def report_command(
     table: Annotated[
         str, typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL.")
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="For machines: everything, with each gap.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
     and which sequences are missing.
@@ -219,9 +219,9 @@ def report_command(
         from gateway.ingest.landing import place as place
         from gateway.ingest.report import report
     except ModuleNotFoundError as error:
-        hint = "pip install 'onceway[ingest,where]'"
         raise OncewayError(
-            f"the report needs the Python package {error.name}, which is not installed", hint=hint
+            f"the report needs the Python package {error.name}, which is not installed",
+            hint=how_to_get("centre"),
         ) from error
     try:
         made = report.make(place.Landing(landing), table)
@@ -259,7 +259,7 @@ def _execute(command: Command) -> None:
         )
     if not home and shutil.which("java") is None:
         raise OncewayError(
-            "Spark needs Java 17, and there is no `java` here",
-            hint="On Debian: apt-get install openjdk-17-jre-headless",
+            "Spark needs Java 17 or 21, and there is no `java` here",
+            hint="On Debian: apt-get install default-jre-headless",
         )
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gateway.errors import OncewayError
+from gateway.extras import how_to_get
 
 HERE = Path(__file__).parent
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -62,7 +63,7 @@ def build(
     """
     submit = Path(sys.executable).parent / "spark-submit"
     if find_spec("pyspark") is None or not submit.exists():
-        raise OncewayError("Spark is not installed", str(submit), "pip install 'onceway[ingest]'")
+        raise OncewayError("Spark is not installed", str(submit), how_to_get("centre"))
     settings = [part for setting in conf or [] for part in ("--conf", setting)]
     java = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
     arguments = [str(submit), "--master", master, "--driver-memory", memory, *PACKAGES]

@@ -13,27 +13,35 @@ import typer
 import uvloop
 
 from gateway import logs
-from gateway.config import Config, ConfigError, LimitsSection, load, parse
+from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
+from gateway.config.reference import as_toml
 from gateway.errors import OncewayError
+from gateway.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_file,
+    folder_of,
+    nothing_named,
+)
 from gateway.service.control import NotRunning, ask
 from gateway.service.gateway import serve
 from gateway.service.listeners import certificates
 from gateway.service.users import Users
-from gateway.store.cli import DataOption, JsonOption, folder_of
 
 log = logging.getLogger(__name__)
 
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
 
-_TALKATIVE = ("gateway.service.gateway", "gateway.service.listeners", "gateway.service.outside")
-"""Where it is, and when it starts and reloads."""
+_TALKATIVE = (
+    "gateway.service.gateway",
+    "gateway.service.listeners",
+    "gateway.service.outside",
+    "gateway.links.serial_port",
+)
+"""Where it is, when it starts and reloads, and the boards that come and go."""
 
 _OTHER_FILES = 64
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="TOML file; systemd/gateway.toml is one to start from."),
-]
 
 
 @app.command()
@@ -58,6 +66,8 @@ def run(
 
     Example: onceway gateway run --listen 127.0.0.1:1883 --anonymous --data /tmp/onceway
     """
+    if config is None and listen is None and data is None and not anonymous:
+        config = config_file()
     settings = _settings(config, listen, anonymous, data)
     logs.configure(
         log_format or logs.Form(settings.log.format),
@@ -66,6 +76,8 @@ def run(
     )
     _raise_file_limit(settings.limits)
     faulthandler.enable()  # SIGABRT is what systemd's watchdog sends
+    for text in advice(settings):
+        log.warning(text)
     # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
     sys.setswitchinterval(0.0005)
     uvloop.run(serve(settings, None if config is None else partial(_load, config)))
@@ -95,10 +107,7 @@ def _settings(
             )
         return _load(config)
     if listen is None or data is None:
-        raise ConfigError(
-            "nothing to run",
-            hint="Name a file with --config, or --listen ADDRESS:PORT and --data DIR",
-        )
+        raise nothing_named("Name one with --config FILE, or --listen ADDRESS:PORT and --data DIR")
     return parse(
         {
             "gateway": {"data": str(data)},
@@ -123,7 +132,7 @@ def status(
 ) -> None:
     """Say how the running gateway is doing. Exit code 1 when something is wrong.
 
-    Example: onceway gateway status --config /etc/onceway/gateway.toml
+    Example: onceway gateway status
     """
     folder = folder_of(data, config)
     try:
@@ -151,14 +160,35 @@ def status(
 
 
 @app.command("check-config")
-def check_config(config: Annotated[Path, typer.Option("--config", help="TOML file.")]) -> None:
+def check_config(config: ConfigOption = None) -> None:
     """Say whether a configuration file is right, with the users and certificates that it names, and
     what is wrong with it.
 
-    Example: onceway gateway check-config --config /etc/onceway/gateway.toml
+    Example: onceway gateway check-config
     """
-    found = _load(config)
+    file = config_file(config)
+    if file is None:
+        raise nothing_named("Name one with --config FILE")
+    found = _load(file)
     Users(found.users_file)
     for listener in found.listener:
         certificates(listener)
-    typer.echo(f"{config}: ok")
+    for text in advice(found):
+        typer.echo(f"warning: {text}")
+    typer.echo(f"{file}: ok")
+
+
+@app.command("config")
+def show_config(
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Every key with its default and its meaning.")
+    ] = False,
+) -> None:
+    """Say which configuration file holds here, or what may stand in one.
+
+    Example: onceway gateway config --reference
+    """
+    file = config_file()
+    if not reference and file is None:
+        raise nothing_named("`onceway gateway config --reference` prints one to start from")
+    typer.echo(as_toml() if reference else file, nl=not reference)

@@ -6,9 +6,9 @@ from dataclasses import asdict
 import typer
 
 from gateway.logs import printable
+from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
 from gateway.service.clock import Clock
 from gateway.store import views
-from gateway.store.cli import ConfigOption, DataOption, JsonOption, folder_of
 
 app = typer.Typer(help="Retained messages of the gateway.", no_args_is_help=True)
 
@@ -19,7 +19,7 @@ def list_retained(
 ) -> None:
     """Show them by topic, as the last commit left them. The gateway may run meanwhile.
 
-    Example: onceway retained list --config /etc/onceway/gateway.toml
+    Example: onceway retained list
     """
     found = views.retained(folder_of(data, config), Clock(trust=False).utc())
     if as_json:

@@ -14,10 +14,10 @@ import typer
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.logs import printable
+from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
 from gateway.service import control
 from gateway.service.clock import Clock
 from gateway.store import views
-from gateway.store.cli import ConfigOption, DataOption, JsonOption, folder_of
 from gateway.store.schema import FILE, connect
 
 app = typer.Typer(help="Sessions of the gateway's clients: list, show, end.", no_args_is_help=True)
@@ -38,7 +38,7 @@ def list_sessions(
 ) -> None:
     """Show every session: who is connected from where, and what waits for the others.
 
-    Example: onceway session list --config /etc/onceway/gateway.toml
+    Example: onceway session list
     """
     folder = folder_of(data, config)
     try:
@@ -63,7 +63,7 @@ def show(
 ) -> None:
     """Show one session with its subscriptions.
 
-    Example: onceway session show dashboard --config /etc/onceway/gateway.toml
+    Example: onceway session show dashboard
     """
     folder = folder_of(data, config)
     try:
@@ -111,7 +111,7 @@ def end(
     """End a session: its connection with reason 0x98, and its subscriptions and queue for good. Its
     will is published.
 
-    Example: onceway session end dashboard --config /etc/onceway/gateway.toml
+    Example: onceway session end dashboard
     """
     folder = folder_of(data, config)
     try:

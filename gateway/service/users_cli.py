@@ -11,26 +11,22 @@ import typer
 
 from gateway.config import load
 from gateway.errors import OncewayError
+from gateway.options import ConfigOption, JsonOption, config_file, nothing_named
 from gateway.service.users import Users
-from gateway.store.cli import JsonOption
 
 app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_help=True)
 
 FileOption = Annotated[Path | None, typer.Option("--file", help="The file of users.")]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="The gateway's TOML file, which names the file of users."),
-]
 
 
 def _users(file: Path | None, config: Path | None) -> Users:
-    if file is not None and config is None:
+    if file is not None and config is not None:
+        raise OncewayError("--file and --config name a file each", hint="Use one of the two")
+    if file is not None:
         return Users(file)
-    if config is not None and file is None:
-        return Users(load(config).users_file)
-    raise OncewayError(
-        "no file of users is named", hint="Use --config FILE for a gateway's, or --file FILE"
-    )
+    if (found := config_file(config)) is not None:
+        return Users(load(found).users_file)
+    raise nothing_named("Name one with --config FILE, or a file of users with --file FILE")
 
 
 @app.command()
@@ -44,7 +40,7 @@ def add(
 ) -> None:
     """Add a user, or change its password. The gateway reads the file at its start and on SIGHUP.
 
-    Example: onceway user add alice --config /etc/onceway/gateway.toml
+    Example: onceway user add alice
     """
     users = _users(file, config)
     users.add(name, sys.stdin.readline().rstrip("\n") if password_stdin else _ask())
@@ -68,7 +64,7 @@ def _ask() -> str:
 def remove(name: str, file: FileOption = None, config: ConfigOption = None) -> None:
     """Remove a user. Its connections stay until the gateway reads the file again.
 
-    Example: onceway user remove alice --config /etc/onceway/gateway.toml
+    Example: onceway user remove alice
     """
     users = _users(file, config)
     users.remove(name)
@@ -81,7 +77,7 @@ def list_users(
 ) -> None:
     """Show the names.
 
-    Example: onceway user list --config /etc/onceway/gateway.toml
+    Example: onceway user list
     """
     users = _users(file, config)
     names = sorted(users.hashes)

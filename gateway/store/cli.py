@@ -2,36 +2,15 @@
 
 import json
 from contextlib import closing
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from gateway.config import load
-from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
+from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
 from gateway.store import check as inspection
 from gateway.store import salvage as job
 
 app = typer.Typer(help="The store of a gateway: check it, salvage it.", no_args_is_help=True)
-
-DataOption = Annotated[Path | None, typer.Option("--data", help="The data directory.")]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="The gateway's TOML file, which names the data directory."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-
-
-def folder_of(data: Path | None, config: Path | None) -> Path:
-    """The data directory that the options name."""
-    if data is not None and config is None:
-        return data
-    if config is not None and data is None:
-        return load(config).gateway.data
-    raise OncewayError(
-        "say which store is meant", hint="Use --data DIR or --config FILE, one of the two."
-    )
 
 
 @app.command()
@@ -40,7 +19,7 @@ def check(
 ) -> None:
     """Say whether a store is sound. Exit code 1 when it is not. The gateway may run meanwhile.
 
-    Example: onceway store check --data /var/lib/onceway
+    Example: onceway store check
     """
     folder = folder_of(data, config)
     findings = inspection.check(folder)
@@ -65,7 +44,7 @@ def salvage(
     """Make a new store of everything that a damaged one still gives; the old file is kept. The
     gateway must be stopped.
 
-    Example: onceway store salvage --config /etc/onceway/gateway.toml
+    Example: onceway store salvage
     """
     folder = folder_of(data, config)
     with (

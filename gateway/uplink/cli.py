@@ -22,6 +22,7 @@ from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.notify import notify
+from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
 from gateway.uplink.landing import open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
@@ -35,12 +36,6 @@ app = typer.Typer(
     no_args_is_help=True, help="Take the spool to the landing place in numbered batches."
 )
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="The gateway's configuration file.")
-]
-DataOption = Annotated[
-    Path | None, typer.Option("--data", help="The gateway's data directory, instead of --config.")
-]
 LandingOption = Annotated[
     str | None,
     typer.Option(
@@ -48,10 +43,8 @@ LandingOption = Annotated[
     ),
 ]
 NameOption = Annotated[
-    str | None, typer.Option("--name", help="The gateway's name, instead of the one in --config.")
+    str | None, typer.Option("--name", help="The gateway's name, instead of the one in the file.")
 ]
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +65,11 @@ def _landing_alone(landing: str) -> UplinkSection:
 
 
 def _job(config: Path | None, data: Path | None, landing: str | None, name: str | None) -> Job:
-    if config is None:
-        if data is None or landing is None:
-            raise OncewayError(
-                "say where the spool is and where it goes",
-                hint="Use --config FILE, or --data DIR with --landing URL.",
-            )
+    if config is None and data is not None and landing is not None:
         return Job(data, name, _landing_alone(landing), LogSection())
+    config = config_file(config)
+    if config is None:
+        raise nothing_named("Name one with --config FILE, or use --data DIR with --landing URL")
     loaded = load_config(config)
     settings = loaded.uplink
     if landing is not None:
@@ -172,7 +163,7 @@ def run(
 ) -> None:
     """Cut the spool into batches and land them, until stopped.
 
-    Example: onceway uplink run --config /etc/onceway/gateway.toml
+    Example: onceway uplink run
     """
     # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -216,7 +207,7 @@ def claim(
 
     Stop the other gateway of that name first, and this gateway's uplink.
 
-    Example: onceway uplink claim --config /etc/onceway/gateway.toml
+    Example: onceway uplink claim
     """
     from gateway.uplink import epoch
 
@@ -239,15 +230,13 @@ def status(
 ) -> None:
     """What waits, what was cut, what has landed.
 
-    Example: onceway uplink status --data /var/lib/onceway --json
+    Example: onceway uplink status --json
     """
-    if data is None and config is None:
-        raise OncewayError("say where the spool is", hint="Use --config FILE or --data DIR.")
-    loaded = load_config(config) if config else None
+    found = config if data else config_file(config)
+    if data is None and found is None:
+        raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
+    loaded = load_config(found) if found else None
     folder = data or cast(Config, loaded).gateway.data
     with Spool(folder, to_read=True) as spool:
-        found = look(spool, folder, loaded.spool_bytes if loaded else None)
-    if as_json:
-        typer.echo(json.dumps(found.as_dict()))
-    else:
-        typer.echo(found.as_text())
+        state = look(spool, folder, loaded.spool_bytes if loaded else None)
+    typer.echo(json.dumps(state.as_dict()) if as_json else state.as_text())

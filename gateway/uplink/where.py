@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from gateway.config import Config, load
 from gateway.errors import OncewayError
+from gateway.extras import how_to_get
+from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
 from gateway.uplink.keys import incarnations
 from gateway.uplink.landing import without_password
 from gateway.uplink.manifest import Manifest
@@ -72,30 +73,24 @@ def where(
     sequence: Annotated[
         int, typer.Argument(help="Its sequence number; for @GATEWAY the spool id.")
     ],
-    config: Annotated[
-        Path | None, typer.Option("--config", help="The gateway's configuration file.")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", help="The gateway's data directory, instead of --config."),
-    ] = None,
+    config: ConfigOption = None,
+    data: DataOption = None,
     table: Annotated[
         str | None, typer.Option("--table", help="Look into this Delta table too: a path or URL.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Where one reading is: in the spool, in a batch, landed, in the table. Exit code 1: nobody who
     was asked knows it.
 
-    Example: onceway where sensor-1 4711 --config /etc/onceway/gateway.toml --table
-    /srv/onceway/publications
+    Example: onceway where sensor-1 4711
     """
-    loaded = load(config) if config else None
+    file = config if data or table else config_file(config)
+    loaded = load(file) if file else None
     folder = data or (loaded.gateway.data if loaded else None)
     if folder is None and table is None:
-        raise OncewayError(
-            "say where to look",
-            hint="Use --config FILE or --data DIR for a gateway, --table PATH for the table.",
+        raise nothing_named(
+            "Name one with --config FILE or --data DIR, or the table with --table PATH"
         )
     found: list[Place] = []
     if folder is not None:
@@ -148,7 +143,7 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
     except ModuleNotFoundError as error:
         raise OncewayError(
             f"--table needs the Python package {error.name}, which is not installed",
-            hint="pip install 'onceway[where]'",
+            hint=how_to_get("centre"),
         ) from error
     for row in arrivals(table, device, sequence):
         yield Place(

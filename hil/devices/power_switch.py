@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any
 
 from gateway.errors import OncewayError
+from gateway.extras import how_to_get
 
 
 class Switch:
@@ -25,7 +26,7 @@ class Switch:
         try:
             labgrid = import_module("labgrid")
         except ImportError as error:
-            hint = "Install the extra: pip install 'onceway[hil-labgrid]'"
+            hint = how_to_get("hil-labgrid")
             raise OncewayError(
                 f"power switches need labgrid ({error})", str(environment), hint
             ) from error

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.errors import OncewayError
+from gateway.options import JsonOption
 from hil.traces.plot import plot
 from hil.traces.recording import load
 from hil.traces.trace import Trace
@@ -51,9 +52,7 @@ def import_(
 
 
 @app.command()
-def show(
-    trace: Source, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False
-) -> None:
+def show(trace: Source, as_json: JsonOption = False) -> None:
     """Loss, bursts and outages.
 
     Example: onceway hil trace show bursts

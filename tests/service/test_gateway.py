@@ -156,7 +156,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path
             "[spool]\ntopics = ['a/#/b']",
             "spool.topics[1] = 'a/#/b': a topic filter that has a # that is not its last level",
         ),
-        ("[spool]\nmax_bytes = '1'", "spool.max_bytes = '1': input should be a valid integer"),
+        ("[spool]\nmax_bytes = '1'", "spool.max_bytes = '1': write a number without quotes"),
         ("[gateway", "not TOML"),
     ],
 )

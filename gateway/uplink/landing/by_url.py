@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.errors import OncewayError
+from gateway.extras import how_to_get
 from gateway.uplink.landing.base import Landing, Unreachable, without_password
 
 
@@ -41,7 +42,7 @@ def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
         raise
     except ImportError as error:
         extra = {"sftp": "sftp", "ssh": "sftp", "s3": "s3", "s3a": "s3"}.get(scheme)
-        hint = f"It comes with: pip install 'onceway[uplink-{extra}]'" if extra else None
+        hint = how_to_get(extra) if extra else None
         raise OncewayError(
             f"this landing URL needs a Python package: {error}", without_password(url), hint
         ) from error

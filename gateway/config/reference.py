@@ -1,0 +1,130 @@
+"""Every key of the configuration file, for people. In: the sections' code. Out: `Entry` by entry,
+or a TOML file in which each key stands with its default.
+"""
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from gateway.config.sections import Config
+
+_WIDTH = 98
+_TOP = """\
+# Every key of the configuration file. A line that begins with # and a key shows the default; a key
+# without a value has none. Tables in [[ ]] may stand in the file any number of times.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """default: as TOML; empty where there is none. needed: must be given. meaning: sentences."""
+
+    name: str
+    default: str
+    needed: bool
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table. header: as in the file. given: it counts as given where it is not in the file."""
+
+    header: str
+    given: bool
+    meaning: str
+    keys: list[Key]
+
+
+def entries() -> Iterator[Entry]:
+    """All tables in the order of the code."""
+    for name, field in Config.model_fields.items():
+        yield from _table(name, field.annotation)
+
+
+def as_toml() -> str:
+    """All of them as a file that changes nothing."""
+    parts = [_TOP]
+    for entry in entries():
+        lines = _comment(entry.meaning)
+        lines.append(entry.header if entry.given else f"#{entry.header}")
+        for key in entry.keys:
+            lines += _comment(key.meaning + (" Must be given." if key.needed else ""))
+            lines.append(f"#{key.name} = {key.default}".rstrip())
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _table(name: str, annotation: Any) -> Iterator[Entry]:
+    section = _section(annotation)
+    several = getattr(annotation, "__origin__", None) is list
+    below, keys = [], []
+    meanings = _meanings(section)
+    schema = section.model_json_schema()["properties"]
+    for key, field in section.model_fields.items():
+        if _section(field.annotation) is not None:
+            below.append((f"{name}.{key}", field.annotation))
+            continue
+        default = "" if field.is_required() else _toml(field.get_default())
+        meaning = " ".join(filter(None, [meanings[key], _choice(schema[key])]))
+        keys.append(Key(key, default, field.is_required(), meaning))
+    header = f"[[{name}]]" if several else f"[{name}]"
+    given = not several and NoneType not in get_args(annotation)
+    yield Entry(header, given, " ".join((section.__doc__ or "").split()), keys)
+    for inner, kind in below:
+        yield from _table(inner, kind)
+
+
+def _section(annotation: Any) -> Any:
+    """The model in an annotation such as `list[ListenerSection]`; None when there is none."""
+    kinds = (annotation, *get_args(annotation))
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+
+
+def _meanings(section: type[BaseModel]) -> dict[str, str]:
+    """The text under each key in the code."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class
+    found = {}
+    for line, text in zip(tree.body, tree.body[1:], strict=False):
+        match line, text:
+            case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(meaning))):
+                found[key] = " ".join(meaning.split())
+    return found
+
+
+def _choice(schema: dict[str, Any]) -> str:
+    """What may be given, where the type alone does not say so."""
+    for kind in (schema, *schema.get("anyOf", ())):
+        if "enum" in kind:
+            *first, last = (json.dumps(word) for word in kind["enum"])
+            return f"{', '.join(first)} or {last}."
+        if "maximum" in kind:
+            low = kind.get("minimum", kind.get("exclusiveMinimum"))
+            above = "above " if "exclusiveMinimum" in kind else ""
+            return f"From {above}{low} to {kind['maximum']}."
+    return ""
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool() | float() | list() | str():
+            return json.dumps(value, ensure_ascii=False)
+        case int():
+            return f"{value:_}" if value >= 10_000 else str(value)
+        case dict():
+            return "{}"
+        case _:
+            return json.dumps(str(value))
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")

@@ -1,0 +1,63 @@
+"""Options that commands share, and the configuration that they mean when nobody names one.
+
+In: what was typed. Out: paths. This machine's configuration is /etc/onceway/gateway.toml; the
+environment variable ONCEWAY_CONFIG puts another one in its place.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.config import load
+from gateway.errors import OncewayError
+
+CONFIG = "ONCEWAY_CONFIG"
+CONFIG_FILE = "/etc/onceway/gateway.toml"
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="The gateway's TOML file.", show_default=CONFIG_FILE),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", help="The gateway's data directory.", show_default="as in the configuration"
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def config_file(named: Path | None = None) -> Path | None:
+    """The configuration that is meant: the one that is named, else this machine's, if it has
+    one.
+    """
+    if named is not None:
+        return named
+    path = Path(os.environ.get(CONFIG, CONFIG_FILE))
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass  # `load` says why it cannot be read
+    return path
+
+
+def folder_of(data: Path | None, config: Path | None) -> Path:
+    """The data directory that the options name."""
+    if data is not None and config is not None:
+        raise OncewayError(
+            "--data and --config name a data directory each", hint="Use one of the two"
+        )
+    if data is not None:
+        return data
+    if (found := config_file(config)) is not None:
+        return load(found).gateway.data
+    raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
+
+
+def nothing_named(hint: str) -> OncewayError:
+    """For a command that needs a configuration where there is none."""
+    return OncewayError("there is no configuration here", os.environ.get(CONFIG, CONFIG_FILE), hint)

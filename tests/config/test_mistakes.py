@@ -1,0 +1,87 @@
+"""Mistakes that many make in the configuration: each is said with what to write."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Config, ConfigError, advice, load
+
+
+def _load(folder: Path, text: str) -> Config:
+    path = folder / "gateway.toml"
+    path.write_text(text)
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[listener]\nbind = ':1883'",
+            "listener: write [[listener]], in double brackets: there may be several",
+        ),
+        ("[[spool]]\nmax_bytes = 5", "spool: write [spool], in single brackets: there is one"),
+        (
+            "[spool]\nmax_bytes = '1GB'",
+            "spool.max_bytes = '1GB': write a number without quotes: 1_000_000_000",
+        ),
+        ("[spool]\nmax_bytes = 'much'", "spool.max_bytes = 'much': write a number without quotes"),
+        (
+            "[[serial]]\nport = '/dev/x'\nopen = 'yes'",
+            "serial[1].open = 'yes': write true or false, without quotes",
+        ),
+        (
+            "[[listener]]\nbind = '127.0.0.1:99999'",
+            "listener[1].bind = '127.0.0.1:99999': a port is a number up to 65535",
+        ),
+    ],
+)
+def test_a_mistake_is_said_with_what_to_write(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _load(tmp_path, text)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_"), [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GiB", 2_000_000_000)]
+)
+def test_a_size_with_a_unit_is_given_back_as_a_number(
+    tmp_path: Path, size: str, bytes_: int
+) -> None:
+    with pytest.raises(ConfigError, match=f"without quotes: {bytes_:_}$"):
+        _load(tmp_path, f"[spool]\nmax_bytes = '{size}'")
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:1883", ":1883", "[::]:1883", "192.168.1.4:1883"])
+def test_a_listener_that_takes_everybody_is_told(tmp_path: Path, bind: str) -> None:
+    (text,) = advice(_load(tmp_path, f"[[listener]]\nbind = '{bind}'\nanonymous = true"))
+    assert text.startswith(f"listener {bind}: takes everybody who reaches this machine")
+    assert "anonymous = false" in text
+
+
+@pytest.mark.parametrize(
+    "listener",
+    ["bind = '127.0.0.1:1883'\nanonymous = true", "bind = '0.0.0.0:1883'\nanonymous = false"],
+)
+def test_a_closed_listener_is_not(tmp_path: Path, listener: str) -> None:
+    assert advice(_load(tmp_path, f"[[listener]]\n{listener}")) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_who_may_not_read_the_file_is_told_of_sudo_and_of_the_group(tmp_path: Path) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir(mode=0o750)
+    (folder / "gateway.toml").touch()
+    shutil.chown(folder, group="games")
+    for above in (tmp_path, *tmp_path.parents[:2]):  # pytest's own are closed, too
+        above.chmod(0o711)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(ConfigError, match="you may not read the configuration") as refused:
+            load(folder / "gateway.toml")
+    finally:
+        os.seteuid(0)
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith("Run the command with sudo, or join the group games: ")

@@ -1,0 +1,77 @@
+"""`onceway gateway config --reference`: it names every key, and what it says is in force."""
+
+import re
+import tomllib
+
+from pydantic import BaseModel
+
+from gateway.config import Config, parse
+from gateway.config.reference import as_toml, entries
+
+NEEDED = {
+    "certificate": '"/c.pem"',
+    "key": '"/k.pem"',
+    "port": '"/dev/x"',
+    "landing": '"file:///l"',
+}
+
+
+def test_the_reference_is_a_file_that_changes_nothing() -> None:
+    assert parse(tomllib.loads(as_toml()), "reference") == Config()
+
+
+def test_its_defaults_are_those_in_force() -> None:
+    lines = []
+    for line in as_toml().splitlines():
+        key, equals, value = line.removeprefix("#").partition(" =")
+        if line.startswith("#") and equals and key in NEEDED:
+            lines.append(f"{key} = {NEEDED[key]}")
+        elif re.match(r"#\w+ = ", line):
+            lines.append(f"{key} ={value}")
+        elif re.match(r"#?\[\w+\]$", line):  # tables of which there is one
+            lines.append(line.removeprefix("#"))
+        elif re.match(r"#\[", line):
+            lines.append("[skipped]" if "[skipped]" not in lines else "")
+    found = tomllib.loads("\n".join(_without_skipped(lines)))
+    config = parse(found, "reference").model_dump()
+    expected = Config().model_dump()
+    expected["uplink"], expected["web"] = config["uplink"], config["web"]
+    assert config == expected
+    assert config["uplink"]["batch_count"] == 500
+    assert config["web"] == {"bind": "127.0.0.1:9464"}
+
+
+def _without_skipped(lines: list[str]) -> list[str]:
+    """Without the tables that may stand in the file any number of times."""
+    kept, skip = [], False
+    for line in lines:
+        if line.startswith("["):
+            skip = line == "[skipped]"
+        elif not line:
+            skip = True
+        if not skip:
+            kept.append(line)
+    return kept
+
+
+def test_every_key_has_its_meaning() -> None:
+    shown = {entry.header.strip("[]"): entry for entry in entries()}
+    assert shown.keys() == _sections("", Config).keys()
+    for name, keys in _sections("", Config).items():
+        assert [key.name for key in shown[name].keys] == keys
+        assert shown[name].meaning.endswith(".")
+        assert all(key.meaning.endswith(".") for key in shown[name].keys)
+
+
+def _sections(above: str, section: type[BaseModel]) -> dict[str, list[str]]:
+    """The names of all tables, each with its keys."""
+    found: dict[str, list[str]] = {}
+    for name, field in section.model_fields.items():
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                tables = _sections(f"{above}{name}.", kind)
+                inner = {key.rpartition(".")[2] for key in tables}
+                found[above + name] = [key for key in kind.model_fields if key not in inner]
+                found |= tables
+    return found
