@@ -126,7 +126,8 @@ def _listen_error(error: OSError, where: str) -> OncewayError:
             where,
             "Something listens there already: stop it, or choose another port.",
         )
-    if error.errno == errno.EADDRNOTAVAIL:
+    # asyncio of Python 3.13 gives no number
+    if error.errno == errno.EADDRNOTAVAIL or "could not bind on any address" in str(error):
         return OncewayError(
             "this machine does not have that address",
             where,

@@ -10,6 +10,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -19,21 +30,27 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._build(self._name, self._key.public_key()).add_extension(
-            x509.BasicConstraints(True, None), True
+        certificate = (
+            self._build(self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(True, None), True)
+            .add_extension(_SIGNS, True)
         )
         self.path = folder / f"{name.replace(' ', '-')}.pem"
         self.path.write_bytes(
             certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         )
 
-    def issue(self, name: str, *, passphrase: bytes | None = None) -> tuple[Path, Path]:
-        """Return certificate and key of `name`, valid for 127.0.0.1."""
+    def issue(
+        self, name: str, *, passphrase: bytes | None = None, identifiers: bool = True
+    ) -> tuple[Path, Path]:
+        """Return certificate and key of `name`, valid for 127.0.0.1. identifiers: whether it names
+        the keys of its own and of its issuer, as RFC 5280 wants and many authorities do not.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         certificate = (
-            self._build(subject, key.public_key())
+            self._build(subject, key.public_key(), identifiers)
             .add_extension(addresses, False)
             .sign(self._key, hashes.SHA256())
         )
@@ -74,9 +91,15 @@ class Authority:
         )
         return path
 
-    def _build(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _build(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, identifiers: bool = True
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(
             self._name, subject, key, x509.random_serial_number(), now - _DAY, now + _DAY
         )
-        return builder
+        if not identifiers:
+            return builder
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        own = x509.SubjectKeyIdentifier.from_public_key(key)
+        return builder.add_extension(issuer, False).add_extension(own, False)

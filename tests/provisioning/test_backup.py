@@ -96,6 +96,7 @@ def _run(
         stdin=subprocess.DEVNULL,
         cwd=tmp_path,
         timeout=60,
+        start_new_session=True,  # no terminal to ask at
     )
 
 
@@ -155,5 +156,6 @@ def test_a_misspelt_registry_is_not_made(tmp_path: Path) -> None:
         capture_output=True,
         cwd=tmp_path,
         timeout=60,
+        start_new_session=True,  # no terminal to ask at
     )
     assert (listed.returncode, list(tmp_path.iterdir())) == (1, [])

@@ -172,7 +172,8 @@ async def test_a_client_certificate_is_wanted_where_it_is_required_and_names_the
 ) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
-    mine, my_key = authority.issue("alice")
+    # Python 3.13 would refuse what 3.11 takes
+    mine, my_key = authority.issue("alice", identifiers=False)
     files = (
         f'certificate = "{certificate}", key = "{key}", client_ca = "{authority.path}",'
         " client_required = true"
