@@ -9,9 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from gateway.ingest.senml import decode
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from gateway.ingest.payload.senml import decode
 
 SOURCES = Path(__file__).parents[2] / "firmware" / "src"
 INT32 = st.integers(-(2**31), 2**31 - 1)
