@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <avr_adc.h>
-
 /* The Uno's fuses: 16384 cycles for the crystal and 65 ms more before the first instruction after
  * any reset. */
 #define START_UP (16384 + CHIP_HZ / 1000 * 65)
@@ -113,13 +111,6 @@ static void on_watchdog(void *context)
 
 /* --- power and reset --- */
 
-static void show_voltages(struct board *board)
-{
-    for (unsigned i = 0; i < ADC_CHANNELS; i++)
-        avr_raise_irq(avr_io_getirq(board->chip.avr, AVR_IOCTL_ADC_GETIRQ, (int)(ADC_IRQ_ADC0 + i)),
-            board->millivolts[i]);
-}
-
 static void start(struct board *board, uint8_t cause)
 {
     uint8_t mcusr = cause & RESET_POWER_ON ? cause : chip_get(&board->chip, REG_MCUSR) | cause;
@@ -135,7 +126,7 @@ static void start(struct board *board, uint8_t cause)
     if (board->power_fails) return;
     chip_put(&board->chip, REG_MCUSR, mcusr);
     watchdog_reset(&board->watchdog, cause & RESET_WATCHDOG);
-    show_voltages(board);
+    adc_start(&board->adc, board_cause_name(cause));
     board->cause = cause;
     board->boots++;
     int length = snprintf(line, sizeof line, "%" PRIu64 " start %s\n", chip_now(&board->chip),
@@ -208,12 +199,6 @@ void board_run(struct board *board, uint64_t until)
     }
 }
 
-void board_adc(struct board *board, unsigned channel, uint16_t millivolts)
-{
-    board->millivolts[channel] = millivolts;
-    show_voltages(board);
-}
-
 unsigned board_stack(const struct board *board)
 {
     unsigned run = 0, longest = 0, above = board->chip.avr->ramend + 1u;
@@ -235,6 +220,7 @@ bool board_init(
     board->eeprom_log = board->tx_log = -1;
     board->event = no_event;
     chip_alarm_handler(&board->chip, ALARM_CUT, on_cut, board);
+    adc_init(&board->adc, &board->chip);
     uart_init(&board->uart, &board->chip, on_sent, board);
     line_init(&board->line, &board->chip, &board->uart);
     eeprom_init(&board->eeprom, &board->chip, eeprom);

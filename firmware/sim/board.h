@@ -7,6 +7,7 @@
 #ifndef SIM_BOARD_H
 #define SIM_BOARD_H
 
+#include "adc.h"
 #include "chip.h"
 #include "eeprom.h"
 #include "flash.h"
@@ -15,10 +16,10 @@
 #include "watchdog.h"
 
 enum cut { CUT_NONE, CUT_CYCLES, CUT_TX, CUT_EEPROM, CUT_KINDS };
-enum { ADC_CHANNELS = 8 };
 
 struct board {
     struct chip chip;
+    struct adc adc;
     struct uart uart;
     struct line line;
     struct eeprom eeprom;
@@ -37,7 +38,6 @@ struct board {
         uint64_t left; /* cycles, bytes or writes */
         bool torn;
     } cut;
-    uint16_t millivolts[ADC_CHANNELS];
     uint8_t ram_at_power_on[CHIP_DATA];
 
     uint8_t cause; /* of the last start */
@@ -62,7 +62,6 @@ void board_hang(struct board *board);
 /* Cut the power `count` cycles, TX bytes or EEPROM writes from now (from the next power-on if it is
  * off). torn: in the middle of the last write. Replaces a cut armed before. */
 void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn);
-void board_adc(struct board *board, unsigned channel, uint16_t millivolts);
 
 /* Most bytes of stack in use since power-on: what lies above the longest stretch of RAM that nobody
  * has written. */

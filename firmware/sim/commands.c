@@ -116,7 +116,7 @@ static void do_adc(struct call *call)
         !number(call->words[2], MAX_MILLIVOLTS, &millivolts))
         refuse(call, "adc CHANNEL MILLIVOLTS, channel 0 to 7, 0 to 5000 mV");
     else
-        board_adc(call->board, (unsigned)channel, (uint16_t)millivolts);
+        adc_set(&call->board->adc, (unsigned)channel, (uint16_t)millivolts);
 }
 
 static void do_baud(struct call *call)

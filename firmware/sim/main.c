@@ -27,9 +27,10 @@
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
 
 struct options {
-    const char *eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *record,
-        *replay;
+    const char *eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *adc_log,
+        *record, *replay;
     uint64_t seed;
+    int adc_from; /* -1: no schedule */
     enum speed speed;
     bool off;
 };
@@ -43,6 +44,8 @@ static const char usage[] =
     "  --eeprom FILE       image of the EEPROM, 1 KiB, made if missing\n"
     "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
+    "  --adc-log FILE      one line per conversion: CYCLE NS CHANNEL MICROVOLTS, and per start\n"
+    "  --adc-from STEP     another voltage at A0 for each conversion, from this step of 1024 on\n"
     "  --speed SPEED       real (default), max, or step: time passes only by the command `run`\n"
     "  --seed N            seed of what is random on a real board: torn cells, RAM after\n"
     "                      power-on (default 1)\n"
@@ -70,11 +73,12 @@ static bool parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {{"control", 1, 0, 'c'}, {"pty-link", 1, 0, 'p'},
         {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
-        {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
+        {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},
+        {"adc-log", 1, 0, 'a'}, {"adc-from", 1, 0, 'v'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
         {"record", 1, 0, 'r'}, {"replay", 1, 0, 'y'}, {"off", 0, 0, 'o'},
         {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
     char *end;
-    *options = (struct options){.seed = 1};
+    *options = (struct options){.seed = 1, .adc_from = -1};
     for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
         case 'c': options->control = optarg; break;
         case 'p': options->port = optarg; break;
@@ -83,6 +87,12 @@ static bool parse(int argc, char **argv, struct options *options)
         case 'e': options->eeprom = optarg; break;
         case 'l': options->eeprom_log = optarg; break;
         case 't': options->tx_log = optarg; break;
+        case 'a': options->adc_log = optarg; break;
+        case 'v':
+            options->adc_from = (int)strtol(optarg, &end, 10);
+            if (end == optarg || *end || options->adc_from < 0 || options->adc_from >= ADC_STEPS)
+                return false;
+            break;
         case 'r': options->record = optarg; break;
         case 'y': options->replay = optarg; break;
         case 'n':
@@ -292,6 +302,8 @@ int main(int argc, char **argv)
     }
     simulator.board.eeprom_log = open_log(options.eeprom_log);
     simulator.board.tx_log = open_log(options.tx_log);
+    simulator.board.adc.log = open_log(options.adc_log);
+    if (options.adc_from >= 0) adc_schedule(&simulator.board.adc, (uint16_t)options.adc_from);
     simulator.port.master = simulator.port.watcher = -1;
     if (options.replay) {
         if (!options.off) board_power(&simulator.board, true);

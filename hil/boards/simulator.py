@@ -113,7 +113,9 @@ class SimulatedBoard:
     firmware: an Intel HEX file put into the flash before the first start, as a programmer would;
     without it the flash keeps what it has. speed: `real`, `max` (as fast as it goes) or `step`
     (time passes in `run` only). seed: of torn cells and RAM noise. off: start without power.
-    record: keep all inputs, and each byte the board sends, with their time (`inputs`, `tx_log`).
+    adc_from: A0 has another voltage for each conversion, beginning with this step of the ADC's
+    1024. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
+    `tx_log`).
     bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
 
@@ -125,6 +127,7 @@ class SimulatedBoard:
         speed: Literal["real", "max", "step"] = "real",
         seed: int = 1,
         off: bool = False,
+        adc_from: int | None = None,
         record: bool = False,
         bootloader: bool | Path = True,
     ) -> None:
@@ -134,6 +137,7 @@ class SimulatedBoard:
         self.flash_image = directory / "flash.bin"
         self.eeprom_log = directory / "eeprom.log"
         self.tx_log = directory / "tx.log"
+        self.adc_log = directory / "adc.log"
         self.inputs = directory / "inputs"
         self.cycle, self.powered = 0, False
         self._messages = directory / "simboard.log"
@@ -142,6 +146,7 @@ class SimulatedBoard:
         loader = BUILD / "sim" / "optiboot.hex" if bootloader is True else bootloader
         self._options += ["--bootloader", str(loader)] if loader else []
         self._options += ["--off"] if off else []
+        self._options += [] if adc_from is None else ["--adc-from", str(adc_from)]
         self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -179,6 +184,7 @@ class SimulatedBoard:
             write_flash(self.flash_image, self._firmware)
             self._firmware = None
         images = ["--flash=flash.bin", "--eeprom=eeprom.bin", "--eeprom-log=eeprom.log"]
+        images += ["--adc-log=adc.log"]
         command = [
             str(program),
             "--with-parent",

@@ -1,0 +1,87 @@
+"""What a simulated board's ADC was given, and when: the log of its simulator (firmware/sim), in
+which the program on the board has no hand.
+
+In: the file, while it grows. Out: conversions and starts of the board, with board time and this
+machine's monotonic clock.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.errors import OncewayError
+
+FULL_SCALE_UV = 5_000_000  # the Uno's reference
+STEPS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """cycle: board time; ns: of this machine's monotonic clock; microvolts: at the input then."""
+
+    cycle: int
+    ns: int
+    channel: int
+    microvolts: int
+
+    @property
+    def volts(self) -> float:
+        """What the chip makes of it: the lower end of the step in which it lies (data sheet of the
+        ATmega328P, "ADC Conversion Result").
+        """
+        return self.microvolts * STEPS // FULL_SCALE_UV * FULL_SCALE_UV / 1e6 / STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The board has started, after power-on or a reset."""
+
+    cycle: int
+    ns: int
+    cause: str
+
+
+class AdcLog:
+    """conversions, starts: as far as `look` has read, in order."""
+
+    def __init__(self, path: Path) -> None:
+        self.conversions: list[Conversion] = []
+        self.starts: list[Started] = []
+        self._path = path
+        self._offset = 0
+        self._line = 0
+
+    def look(self) -> None:
+        """Read what is new. Raises OncewayError for a line that is none."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            whole = file.read().rpartition(b"\n")[0]
+        if not whole:
+            return
+        self._offset += len(whole) + 1
+        for line in whole.decode().splitlines():
+            self._line += 1
+            self._take(line)
+
+    def newest(self, cycle: int) -> int:
+        """Index of the last conversion up to this board time, -1 if there is none."""
+        return bisect_right(self.conversions, cycle, key=lambda one: one.cycle) - 1
+
+    def life(self, cycle: int) -> int:
+        """Index of the last start up to this board time, -1 if there is none."""
+        return bisect_right(self.starts, cycle, key=lambda one: one.cycle) - 1
+
+    def _take(self, line: str) -> None:
+        try:
+            first, second, third, fourth = line.split()
+            if third == "start":
+                self.starts.append(Started(int(first), int(second), fourth))
+            else:
+                made = Conversion(int(first), int(second), int(third), int(fourth))
+                self.conversions.append(made)
+        except ValueError:
+            raise OncewayError(
+                f"line {self._line} is no conversion and no start", str(self._path)
+            ) from None
