@@ -56,12 +56,13 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Publication:
     """sequence and the 8 bytes of source, as journalled; cycle: board time of the write that
-    completed it, if known.
+    completed it, if known; begun: of the first write to its slot in the attempt that completed it.
     """
 
     sequence: int
     source: bytes
     cycle: int | None
+    begun: int | None = None
 
 
 def _valid(record: bytes) -> bool:
@@ -85,8 +86,8 @@ class Ledger:
     # per slot: its record when it last counted
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
     _by_sequence: dict[int, Publication] = field(default_factory=dict, repr=False)
-    # slot being written, cycle of the write
-    _unsettled: tuple[int, int | None] | None = field(default=None, repr=False)
+    # slot being written, cycles of the first write to it and of the last
+    _unsettled: tuple[int, int | None, int | None] | None = field(default=None, repr=False)
 
     @classmethod
     def read(cls, log: Path, image: Path, before: bytes = ERASED) -> Self:
@@ -153,7 +154,8 @@ class Ledger:
             return
         self.image[entry.address] = entry.value
         if being_written is not None:
-            self._unsettled = (being_written, entry.cycle)
+            begun = self._unsettled[1] if self._unsettled else entry.cycle
+            self._unsettled = (being_written, begun, entry.cycle)
         elif slot < 0:
             self._note_incarnation()
 
@@ -163,11 +165,11 @@ class Ledger:
         """
         if self._unsettled is None:
             return
-        (slot, cycle), self._unsettled = self._unsettled, None
+        (slot, begun, cycle), self._unsettled = self._unsettled, None
         record = self._record(slot)
         if self._settled.get(slot) != record:
             self._settled[slot] = record
-            if publication := self._publication(slot, cycle):
+            if publication := self._publication(slot, cycle, begun):
                 self._enter(publication)
 
     def state(self, sequence: int) -> tuple[bool, bool]:
@@ -204,11 +206,13 @@ class Ledger:
     def _record(self, slot: int) -> bytes:
         return bytes(self.image[SLOTS_AT + slot * SLOT_SIZE :][:CHECKED])
 
-    def _publication(self, slot: int, cycle: int | None) -> Publication | None:
+    def _publication(
+        self, slot: int, cycle: int | None, begun: int | None = None
+    ) -> Publication | None:
         record = self._record(slot)
-        return (
-            Publication(int.from_bytes(record[:4]), record[4:12], cycle) if _valid(record) else None
-        )
+        if not _valid(record):
+            return None
+        return Publication(int.from_bytes(record[:4]), record[4:12], cycle, begun)
 
     def _enter(self, publication: Publication) -> None:
         known = self._by_sequence.setdefault(publication.sequence, publication)

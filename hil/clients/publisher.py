@@ -56,7 +56,7 @@ def main(
     for sequence in range(1, messages + 1):
         time.sleep(max(0.0, start + sequence / per_s - time.monotonic()))
         payload = payload_of(name, sequence, payload_bytes, rng)
-        tell("publication", sequence=sequence, payload=payload.hex())
+        tell("publication", sequence=sequence, topic=topic_of(name), payload=payload.hex())
         under_way.begin(sequence)
         client.publish(topic_of(name), payload, qos, properties=_identity(sequence))
         if qos == 0:

@@ -87,6 +87,7 @@ class Client:
                     t,
                     kind="message",
                     qos=self._table.qos,
+                    topic=said["topic"],
                     payload=said["payload"],
                 )
             case "acknowledged":

@@ -111,6 +111,7 @@ class Heard:
                 "publication",
                 sequence,
                 kind="status" if status else "reading",
+                topic=topic,
                 payload=payload.hex(),
             )
         elif payload not in self._payloads[sequence]:

@@ -1,23 +1,27 @@
-"""What one board says of itself: its ledger, read from its EEPROM log while it runs, entered in the
-history.
+"""What one board has published, read while it runs: its ledger says that, its simulator what the
+publication must say (samples.py).
 
-In: a simulated board's files. Out: events of hop `board`, and how many readings it has taken.
+In: a simulated board's logs. Out: events of hop `board` in the history, and how many readings it
+has taken.
 """
 
 from binascii import crc_hqx
 from typing import Any
 
+from hil.boards.adc_log import AdcLog
 from hil.boards.ledger import (
     RELEASED_AT,
     RELEASED_MASK,
     SLOT_SIZE,
     SLOTS_AT,
     Ledger,
+    Publication,
     Start,
     Write,
     parse_entry,
 )
 from hil.boards.simulator import SimulatedBoard
+from hil.devices.samples import ContradictionError, Sample, Samples
 from hil.judge import senml
 from hil.observe.history import History
 
@@ -34,6 +38,9 @@ class LedgerWatch:
         self, device: str, board: SimulatedBoard, history: History, application: bytes
     ) -> None:
         self.ledger = Ledger()
+        self._adc = AdcLog(board.adc_log)
+        self._samples = Samples(device, self._adc)
+        self._starts = 0
         self._device = device
         self._board = board
         self._history = history
@@ -69,7 +76,8 @@ class LedgerWatch:
                     self._note_interval(entry)
             else:
                 self.ledger.settle()
-        if self.ledger.incarnation:  # until the gateway has given one, nothing has left the board
+        # until the gateway has given an incarnation, nothing has left the board
+        if self.ledger.incarnation and self._entered < len(self.ledger.publications):
             self._enter()
         return len(self.ledger.publications) - self.reports
 
@@ -85,7 +93,7 @@ class LedgerWatch:
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image)
         self._enter()
         for text in self.ledger.contradictions:
-            self._history.add("board", "contradiction", device=self._device, text=text)
+            self._contradict(text)
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
             if not released:  # a released one is the gateway's
@@ -122,22 +130,47 @@ class LedgerWatch:
             self._history.add("board", "obeyed", device=self._device, interval=interval)
 
     def _enter(self) -> None:
+        self._adc.look()
+        for start in self._adc.starts[self._starts :]:
+            said = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
+            self._history.add("board", "start", start.ns, **said)
+        self._starts = len(self._adc.starts)
         for publication in self.ledger.publications[self._entered :]:
             kind = "status" if senml.is_status(publication.source) else "reading"
-            records = senml.expected(self._device, publication.source)
+            try:
+                sample = self._sample(publication)
+            except ContradictionError as error:
+                self._contradict(f"sequence {publication.sequence} has {error}")
+                self._tell("publication", publication.sequence, kind=kind, records=[])
+                continue
             self._tell(
                 "publication",
                 publication.sequence,
+                sample.ns,
                 kind=kind,
-                records=records,
-                cycle=publication.cycle,
+                topic=sample.topic,
+                records=sample.records,
+                sampled=sample.ns,
+                cycle=sample.cycle,
             )
         self._entered = len(self.ledger.publications)
 
-    def _tell(self, event: str, sequence: int, **data: Any) -> None:
+    def _sample(self, publication: Publication) -> Sample:
+        if publication.begun is None:
+            raise ContradictionError("no write in the log of the EEPROM")
+        if senml.is_status(publication.source):
+            boot, cause = senml.start(publication.source)
+            return self._samples.status(publication.begun, boot, cause)
+        return self._samples.reading(publication.begun)
+
+    def _contradict(self, text: str) -> None:
+        self._history.add("board", "contradiction", device=self._device, text=text)
+
+    def _tell(self, event: str, sequence: int, t: int | None = None, **data: Any) -> None:
         self._history.add(
             "board",
             event,
+            t,
             device=self._device,
             incarnation=self.ledger.incarnation,
             sequence=sequence,

@@ -196,9 +196,6 @@ class RealBoard(WiredDevice):
         self._sent.close(self._next)
         return True
 
-    async def weather(self) -> None:
-        """What it measures is what there is to measure."""
-
     async def stop_sampling(self) -> None:
         """Tell it to sample no more, and start it anew; return when it has sent everything, its
         report of that start too.

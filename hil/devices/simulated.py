@@ -12,6 +12,7 @@ from typing import Literal
 
 from gateway.errors import OncewayError
 from hil.bench.bench import Bench
+from hil.boards.adc_log import STEPS
 from hil.boards.ledger import ERASED, Ledger
 from hil.boards.simulator import BUILD, OFF_S, SimulatedBoard
 from hil.devices.ledger_watch import APPLICATION_AT, LedgerWatch
@@ -26,8 +27,6 @@ from hil.programs.site import COMMAND_WITHIN, onceway
 
 HEX = BUILD / "uno" / "sensor.hex"
 SAMPLING_OFF = 0xFFFF
-FULL_SCALE_MV = 5000
-WEATHER_EVERY = 0.05  # s between changes of the voltage that the board samples
 PROVISION_TRIES = 10
 
 
@@ -42,7 +41,9 @@ class SimulatedDevice(WiredDevice):
         self._commanded = 0
 
     def _new_board(self, folder: str) -> tuple[SimulatedBoard, LedgerWatch]:
-        board = SimulatedBoard(self._folder.board(folder), seed=self._bench.seed)
+        drawn = random.Random(f"{self._bench.seed}/{folder}/adc").randrange(STEPS)
+        place = self._folder.board(folder)
+        board = SimulatedBoard(place, seed=self._bench.seed, adc_from=drawn)
         return board, LedgerWatch(
             self.name, board, self._history, interval_record(self._bench.interval_ms)
         )
@@ -131,15 +132,6 @@ class SimulatedDevice(WiredDevice):
         await self.board.power(False)
         await asyncio.sleep(seconds)
         return await restart(self.board, self.board.power(True), "power-on")
-
-    async def weather(self) -> None:
-        """Change the voltage at the board's input for ever, so that neighbouring readings
-        differ.
-        """
-        rng = random.Random(f"{self._bench.seed}/{self.name}/weather")
-        while True:
-            await self.board.adc(0, rng.randrange(FULL_SCALE_MV))
-            await asyncio.sleep(WEATHER_EVERY)
 
     async def stop_sampling(self) -> None:
         """Take the power away, tell the application to sample no more, and give the power back:

@@ -10,7 +10,7 @@ from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
-from hil.observe.table import TableHop
+from hil.observe.table import count
 
 STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
 QUARANTINED_WITHIN = 180.0  # s in which the ingest must have come up and found a damaged batch
@@ -91,12 +91,12 @@ class BatchDamaged(BatchCopy):
     damaged: ClassVar[bool] = True
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        quarantine = TableHop(system.site.folder.quarantine, system.history)
-        before = quarantine.rows()
+        quarantine = system.site.folder.quarantine
+        before = count(quarantine)
         batch, rows = await self.land(fault, system)
         try:
             async with asyncio.timeout(QUARANTINED_WITHIN):
-                await wait_until(lambda: quarantine.rows() > before, QUARANTINE_EVERY)
+                await wait_until(lambda: count(quarantine) > before, QUARANTINE_EVERY)
         except TimeoutError:
             return None
         return Evidence(

@@ -4,6 +4,7 @@
 
 import asyncio
 import random
+import time
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
@@ -33,10 +34,14 @@ class MachineFault(Kind):
         """What the switch is set to."""
         return 1
 
+    def measured(self, fault: Fault, since: int) -> dict[str, int]:
+        """What is told beside the evidence. since: when it began, in monotonic nanoseconds."""
+        return {"value": self.value(fault)}
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         assert self.machine_of  # noqa: S101
         machine = system.site.machine(self.machine_of)
-        before = machine[self.met]
+        before, since = machine[self.met], time.monotonic_ns()
         machine[self.switch] = self.value(fault)
         try:
             await asyncio.sleep(self.seconds)
@@ -47,7 +52,7 @@ class MachineFault(Kind):
             machine[self.switch] = 0
         times = machine[self.met] - before
         return (
-            Evidence(f"{self.met} {times} times", {"times": times, "value": self.value(fault)})
+            Evidence(f"{self.met} {times} times", {"times": times, **self.measured(fault, since)})
             if times
             else None
         )
@@ -92,6 +97,9 @@ class ClockJump(MachineFault):
 
     def value(self, fault: Fault) -> int:
         return int(fault.detail["sign"] * self.hours * 3600) * 10**9
+
+    def measured(self, fault: Fault, since: int) -> dict[str, int]:
+        return {"shift": self.value(fault), "since": since}
 
 
 class LandingFault(MachineFault):

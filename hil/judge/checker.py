@@ -18,80 +18,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hil.judge import links
-from hil.judge.senml import Record, decode, says
-from hil.observe.history import COMMAND, HOPS, Event, taking
+from hil.judge import columns, links, readings
+from hil.judge.clocks import Clocks
+from hil.judge.publication import HARMLESS, Key, Outcome, Publication, Sighting
+from hil.judge.senml import Record, decode, of_link, says
+from hil.observe.history import COMMAND, HOPS, READINGS, Event, taking
 
 CLAIMS = {"table": "in the table", "batch": "landed"}
+COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch")
+"""What is kept of a row beside its payload."""
 BREAKS_OFF = "the history breaks off"
 """The doubt about a run that was interrupted."""
-
-
-class Outcome(StrEnum):
-    OK = "ok"
-    LOST = "lost"
-    DUPLICATE = "duplicate"
-    PHANTOM = "phantom"
-    ALTERED = "altered"
-    OUT_OF_ORDER = "out of order"
-    LEFT = "left behind"
-    """In the EEPROM of a board that was swapped before it could send it, and there to be read: no
-    harm, but not in the claim either.
-    """
-    UNDELIVERED = "not delivered"
-    """Published at QoS 0, and not in the gateway's store: QoS 0 promises no more."""
-    UNKNOWN = "unknown"
-    """Still under way: the hop where it was seen last holds it, and owes it to the next one."""
-
-
-HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED)
 
 
 class Verdict(StrEnum):
     HOLDS = "holds"
     FAILS = "fails"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """Publication identity."""
-
-    device: str
-    incarnation: int
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.device} {self.incarnation:08x} {self.sequence}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """A publication seen at a hop. records: what it says, None if it does not decode; payload: its
-    bytes, None where only the records are known, as in a board's ledger. status: told by the board
-    about itself, no reading. qos: at which it was published. origin, position: the gateway's store
-    and the order of arrival in it; the board has neither.
-    """
-
-    t: int
-    records: tuple[Record, ...] | None
-    payload: bytes | None = None
-    status: bool = False
-    qos: int = 2
-    origin: str = ""
-    position: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """hop: the first at which it went wrong, or the one that holds an unknown one; None if ok. way:
-    what was seen at each hop.
-    """
-
-    key: Key
-    outcome: Outcome
-    hop: str | None
-    way: dict[str, list[Sighting]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +112,14 @@ class _Seen:
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
+    refused: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """By line and packet identifier: how often the gateway said that it does not know a PUBREL
+    (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
+    """
+    clients: set[str] = field(default_factory=set)
+    decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
+    clocks: Clocks = field(default_factory=Clocks)
+    gateway: str | None = None
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     """Payloads as they left a client, or a real board, which may put a publication in other words
     when it sends it again.
@@ -187,6 +138,8 @@ class _Seen:
     last_words: dict[str, list[str]] = field(default_factory=dict)
     claim: str = "table"
     hops: tuple[str, ...] = HOPS
+    reads: bool = False
+    """Whether the table of readings is judged."""
     plan: dict[str, int] = field(default_factory=dict)
     """By device or client: how many readings or messages it was to produce."""
     stalled: bool = False
@@ -195,6 +148,7 @@ class _Seen:
 
     def take(self, event: Event) -> None:
         data = event.data
+        self.clocks.take(event)
         match event.hop, event.event:
             case hop, "publication" if hop in HOPS:
                 self.ways[_key(data)][hop].append(
@@ -206,6 +160,10 @@ class _Seen:
                 self.left.add(_key(data))
             case "board", "again":
                 self.again[_key(data)] += 1
+            case "wire", "refused" if data.get("direction", "down") == "down":
+                self.refused[data["line"], data["id"]] += 1
+            case "readings", "reading":
+                self.decoded[_key(data)].take(data)
             case "board", "sent":
                 self.sent[_key(data)].add(bytes.fromhex(data["payload"]))
             case "rig", "command":
@@ -232,7 +190,8 @@ class _Seen:
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]
             case "rig", "run":
-                self._begin(data["bench"], data["plan"], data.get("hops", HOPS))
+                self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
+                self.gateway = data.get("gateway")
             case "rig", "stalled":
                 self.stalled = True
             case "rig", "end":
@@ -240,6 +199,7 @@ class _Seen:
 
     def _begin(self, bench: dict[str, Any], plan: dict[str, Any], hops: Sequence[str]) -> None:
         self.claim = HOPS[HOPS.index(bench["until"])]
+        self.reads = self.claim == "table" and READINGS in hops
         self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
         clients = enumerate(bench.get("client", ()), 1)
         self.plan = {
@@ -256,7 +216,17 @@ class _Seen:
             payload = bytes.fromhex(data["payload"])
             records = decode(payload) or ()
             self.sent[_key(data)].add(payload)
-        return Sighting(event.t, records, payload, data["kind"] == "status", data.get("qos", 2))
+        if data["kind"] == "message":
+            self.clients.add(data["device"])
+        return Sighting(
+            event.t,
+            records,
+            payload,
+            data["kind"] == "status",
+            data.get("qos", 2),
+            sampled=data.get("sampled"),
+            columns={name: data[name] for name in ("topic",) if name in data},
+        )
 
     def held(self, hop: str, key: Key) -> bool:
         """Whether a hop holds a publication still, or the claim was not read to its end, so that
@@ -270,13 +240,42 @@ class _Seen:
         """
         if self.claim == "table":
             return 1
-        return math.inf if qos == 1 else 1 + self.again[key]
+        if qos == 1:
+            return math.inf
+        again = self.again[key]
+        if key.device not in self.clients:  # as far as the gateway has asked for it
+            again = min(again, self.refused[key.device, key.sequence & 0xFFFF])
+        return 1 + again
 
-    def says(self, key: Key, found: Sighting) -> bool:
-        """Whether what was found says what was published."""
+    def altered(self, key: Key, hop: str) -> str:
+        """What is wrong with what was found at a hop, in words; nothing, if all is well."""
+        way = self.ways[key]
+        before = HOPS[1 : HOPS.index(hop)]
+        for found in way[hop]:
+            why = (
+                self._says_otherwise(key, found)
+                or columns.wrong(key, found, way["board"][0], self.clocks, self.gateway)
+                or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
+            )
+            if why:
+                return why
+        return ""
+
+    def _says_otherwise(self, key: Key, found: Sighting) -> str | None:
+        way = self.ways[key]
+        board = way["board"][0]
         if key in self.sent:
-            return found.payload in self.sent[key]
-        return says(found.records, self.ways[key]["board"][0].records or ())
+            sent = found.payload in self.sent[key]
+            return None if sent else "its payload is not what was sent"
+        wanted = board.records or ()
+        if found.records is None or not says(found.records, wanted):
+            return f"it says {_told(found.records)}, and must say {_told(wanted)}"
+        if board.sampled is None:
+            return None
+        arrived = min(one.t for hop in HOPS[1:] for one in way[hop])
+        times = {record.time for record in found.records if not of_link(record)}
+        tells = (self.clocks.told(key.device, time, board.sampled, arrived) for time in times)
+        return next((why for why in tells if why), None)
 
 
 def _key(data: dict[str, Any]) -> Key:
@@ -284,7 +283,7 @@ def _key(data: dict[str, Any]) -> Key:
     that.
     """
     if data["device"] is None:
-        return Key("", 0, int(data["position"]))
+        return Key("", 0, int(data["position"] if "position" in data else data["index"]))
     return Key(str(data["device"]), int(data["incarnation"]), int(data["sequence"]))
 
 
@@ -296,6 +295,15 @@ def _at_hop(event: Event) -> Sighting:
         payload,
         origin=event.data["origin"],
         position=event.data["position"],
+        columns={name: event.data[name] for name in COLUMNS if name in event.data},
+    )
+
+
+def _told(records: Sequence[Record] | None) -> str:
+    if records is None:
+        return "nothing that is SenML"
+    return ", ".join(
+        f"{one.name}={one.value:g} {one.unit or ''}".rstrip() for one in records if not of_link(one)
     )
 
 
@@ -308,14 +316,16 @@ def check(events: Iterable[Event]) -> Result:
     for event in events:
         with taking(event):
             seen.take(event)
+    seen.clocks.sort()
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
-    publications = [_judge(key, hops, disordered, seen) for key in sorted(seen.ways)]
+    keys = sorted(seen.ways.keys() | seen.decoded.keys())
+    publications = [_judge(key, hops, disordered, seen) for key in keys]
     outcomes = Counter(
         publication.outcome for publication in publications if publication.outcome not in HARMLESS
     )
     under_way = outcomes.pop(Outcome.UNKNOWN, 0)
-    readings = [
+    of_readings = [
         way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])
     ]
     doubts = (
@@ -335,10 +345,10 @@ def check(events: Iterable[Event]) -> Result:
         verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,
         reasons=wrong + doubts,
         publications=publications,
-        produced=sum(len(way["board"]) for way in readings),
-        rows=sum(len(way[seen.claim]) for way in readings),
+        produced=sum(len(way["board"]) for way in of_readings),
+        rows=sum(len(way[seen.claim]) for way in of_readings),
         claim=seen.claim,
-        statuses=len(seen.ways) - len(readings),
+        statuses=len(seen.ways) - len(of_readings),
         commands=sum(map(len, seen.commands.values())),
         faults=+seen.happened,
         last_words={program: lines for program, lines in seen.last_words.items() if lines},
@@ -351,14 +361,11 @@ def _judge(
     def first(hops: Iterable[str]) -> str:
         return next(iter(hops))
 
-    def altered(hop: str) -> bool:
-        return not all(seen.says(key, sighting) for sighting in way[hop])
-
     way = seen.ways[key]
     board, claim = way["board"], way[hops[-1]]
-    outcome, hop = Outcome.OK, None
+    outcome, hop, why = Outcome.OK, None, ""
     if not board:
-        outcome, hop = Outcome.PHANTOM, first(hop for hop in hops if way[hop])
+        outcome, hop = Outcome.PHANTOM, first(hop for hop in (*hops, READINGS) if way.get(hop, 1))
     elif len(board) > 1:  # one key for two samples: the board's counter went back
         outcome, hop = Outcome.DUPLICATE, "board"
     elif key in seen.left and not any(way[hop] for hop in hops[1:]):
@@ -374,14 +381,20 @@ def _judge(
             )
     elif len(claim) > seen.allowed(key, board[0].qos):
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
-    elif altered(hops[-1]):
-        outcome, hop = Outcome.ALTERED, first(hop for hop in hops[1:] if altered(hop))
+    elif seen.altered(key, hops[-1]):
+        outcome = Outcome.ALTERED
+        hop, why = next((hop, why) for hop in hops[1:] if (why := seen.altered(key, hop)))
     elif key in disordered[hops[-1]]:
         outcome, hop = (
             Outcome.OUT_OF_ORDER,
             first(hop for hop in hops[1:] if key in disordered[hop]),
         )
-    return Publication(key, outcome, hop, way)
+    elif seen.reads and (found := readings.judge(claim, seen.decoded[key])):
+        outcome, why = found
+        hop = READINGS
+        if outcome is Outcome.LOST and seen.held("batch", key):
+            outcome, hop = Outcome.UNKNOWN, "table"
+    return Publication(key, outcome, hop, way, why)
 
 
 def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key]:
@@ -434,9 +447,8 @@ def _doubts(seen: _Seen) -> list[str]:
         f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
         for fault in missing
     ]
-    doubts += [
-        f"not read to the end: {hop}" for hop in ("board", seen.claim) if hop not in seen.complete
-    ]
+    due = ("board", seen.claim, *[READINGS] * seen.reads)
+    doubts += [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
     if seen.stalled:
         doubts.append("nothing moved any more, and the run gave up waiting")

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import cbor2
 
-BASE_NAME, BASE_TIME, NAME, VALUE, TIME = -2, -3, 0, 2, 6  # labels, RFC 8428 table 4
+# labels, RFC 8428 table 4
+BASE_NAME, BASE_TIME, BASE_UNIT, NAME, UNIT, VALUE, TIME = -2, -3, -4, 0, 1, 2, 6
 FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
 CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
@@ -21,26 +22,29 @@ LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 class Record(NamedTuple):
     """name: device and quantity, e.g. `uno-1:adc0`. time: UTC seconds, None if the board did not
-    know it.
+    know it. unit: None if it has none.
     """
 
     name: str
     value: float
     time: int | None
+    unit: str | None = None
 
 
 def decode(payload: bytes) -> tuple[Record, ...] | None:
     """The records of a payload, None if it is no SenML."""
     try:
-        records, name, time = [], "", None
+        records, name, unit, time = [], "", None, None
         for fields in cbor2.loads(payload):
             name, time = fields.get(BASE_NAME, name), fields.get(BASE_TIME, time)
+            unit = fields.get(BASE_UNIT, unit)
             at = fields.get(TIME, None if time is None else 0)
             records.append(
                 Record(
                     name + fields.get(NAME, ""),
                     float(fields[VALUE]),
                     at if time is None else time + at,
+                    fields.get(UNIT, unit),
                 )
             )
         return tuple(records)
@@ -50,6 +54,11 @@ def decode(payload: bytes) -> tuple[Record, ...] | None:
 
 def is_status(source: bytes) -> bool:
     return source[6] == STATUS
+
+
+def start(source: bytes) -> tuple[int, int]:
+    """Number and cause of a start, from the source of its status."""
+    return int.from_bytes(source[4:6]), source[7]
 
 
 def expected(device: str, source: bytes) -> tuple[Record, ...]:
@@ -65,7 +74,7 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
     time = None if seconds & CLOCK_UNKNOWN else seconds
     if is_status(source):
         return (Record(f"{device}:boot", value, time), Record(f"{device}:cause", detail, time))
-    reading = Record(f"{device}:adc{kind}", value * FULL_SCALE / ADC_STEPS, time)
+    reading = Record(f"{device}:adc{kind}", value * FULL_SCALE / ADC_STEPS, time, "V")
     return (reading, Record(f"{device}:missed", detail, time)) if detail else (reading,)
 
 
@@ -82,6 +91,6 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
         return False
     told = [record for record in found if not of_link(record)]
     return len(told) == len(wanted) and all(
-        one == other or (other.time is None and one[:2] == other[:2])
+        one == other or (other.time is None and one._replace(time=None) == other)
         for one, other in zip(told, wanted, strict=True)
     )

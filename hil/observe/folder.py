@@ -44,6 +44,10 @@ class Folder:
         return self.root / "table" / "publications"
 
     @property
+    def readings(self) -> Path:
+        return self.table.with_name("publications_readings")
+
+    @property
     def quarantine(self) -> Path:
         return self.table.with_name("publications_quarantine")
 

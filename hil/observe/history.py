@@ -19,6 +19,8 @@ from gateway.errors import OncewayError
 
 HOPS = ("board", "spool", "batch", "table")
 """Where a publication is seen on its way, in order."""
+READINGS = "readings"
+"""Behind the last hop: the table of what the payloads say, one row per record."""
 COMMAND = "command"
 """What stands in the plan beside the faults: it has a place like them, but breaks nothing."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hil.observe.history import History
-from hil.observe.sighting import KEY, sighting
+from hil.observe.sighting import COLUMNS, KEY, sighting
 
 
 class LandingHop:
@@ -40,8 +40,7 @@ class LandingHop:
                 self._history.add(
                     "batch",
                     "publication",
-                    **sighting(key, origin, row["spool_id"], row["payload"]),
-                    batch=number,
+                    **sighting(row, origin, batch=number),
                 )
             self.newest[origin] = max(number, self.newest.get(origin, 0))
             self._seen.add(manifest)
@@ -59,6 +58,5 @@ def _whole_rows(manifest: Path) -> list[dict[str, Any]]:
     data = manifest.with_suffix(".parquet").read_bytes()
     if hashlib.sha256(data).hexdigest() != json.loads(manifest.read_bytes())["sha256"]:
         return []
-    return list(
-        pq.read_table(pa.BufferReader(data), columns=[*KEY, "spool_id", "payload"]).to_pylist()
-    )
+    columns = [*KEY, *COLUMNS, "spool_id", "payload"]
+    return list(pq.read_table(pa.BufferReader(data), columns=columns).to_pylist())

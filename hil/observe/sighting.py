@@ -1,14 +1,19 @@
 """A publication as it is seen at a hop, in the history's words."""
 
+from collections.abc import Mapping
 from typing import Any
 
 KEY = ("device", "incarnation", "sequence")
+COLUMNS = ("client", "topic", "received", "boot", "monotonic")
+"""What else stands in its row, at each hop. received: µs UTC, and monotonic: µs."""
 
 
-def sighting(key: list[Any], origin: str, position: int, payload: bytes) -> dict[str, Any]:
+def sighting(row: Mapping[str, Any], origin: str, **more: Any) -> dict[str, Any]:
+    """row: with all columns, `spool_id` and `payload` as well."""
     return {
-        **dict(zip(KEY, key, strict=True)),
+        **{name: row[name] for name in (*KEY, *COLUMNS)},
         "origin": origin,
-        "position": position,
-        "payload": payload.hex(),
+        "position": row["spool_id"],
+        "payload": row["payload"].hex(),
+        **more,
     }

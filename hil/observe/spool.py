@@ -11,6 +11,8 @@ from pathlib import Path
 from hil.observe.history import History
 from hil.observe.sighting import KEY, sighting
 
+QUERY = """SELECT id AS spool_id, device, incarnation, sequence, client, topic, received, boot,
+    monotonic, payload FROM spool WHERE id > ? ORDER BY id"""
 LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
 
 
@@ -34,15 +36,11 @@ class SpoolHop:
         ):
             meta = dict(database.execute("SELECT key, value FROM meta"))
             origin = f"{meta['gateway']}/{meta['epoch']}"
-            query = (
-                "SELECT id, device, incarnation, sequence, payload FROM spool WHERE id > ? ORDER"
-                " BY id"
-            )
-            for position, *key, payload in database.execute(query, (self._last,)):
-                self._history.add(
-                    "spool", "publication", **sighting(key, origin, position, payload)
-                )
-                self._last = position
+            rows = database.execute(QUERY, (self._last,))
+            for values in rows:
+                row = dict(zip((name for name, *_ in rows.description), values, strict=True))
+                self._history.add("spool", "publication", **sighting(row, origin))
+                self._last = row["spool_id"]
             self.committed = max(
                 self.committed,
                 self._last,

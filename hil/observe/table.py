@@ -1,11 +1,13 @@
-"""Looking at the Delta table, read only, by delta-rs: the programs under test use Spark.
+"""Looking at the Delta tables, read only, by delta-rs: the programs under test use Spark.
 
-In: its folder. Out: all of its rows, as events of the history.
+In: their folders. Out: all rows of both, as events of the history. Columns that are not named here
+are left alone.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,51 +15,65 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from hil.observe.history import History
-from hil.observe.sighting import KEY, sighting
+from hil.observe.history import READINGS, History
+from hil.observe.sighting import COLUMNS, KEY, sighting
+
+ROW = (*KEY, *COLUMNS, "gateway", "epoch", "batch", "spool_id", "payload", "undecodable")
+READING = (*KEY, "position", "name", "unit", "value", "text", "flag", "data", "sum", "time")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableHop:
-    """The Delta table."""
+    """The tables of publications and of readings."""
 
-    def __init__(self, folder: Path, history: History) -> None:
-        self._folder = folder
+    def __init__(self, publications: Path, readings: Path, history: History) -> None:
+        self._publications = publications
+        self._readings = readings
         self._history = history
 
     def rows(self) -> int:
-        """How many rows stand in it now; 0 while there is no table."""
-        with suppress(DeltaError, OSError):
-            return DeltaTable(str(self._folder)).count()
-        return 0
+        """How many publications stand in the table now; 0 while there is no table."""
+        return count(self._publications)
 
     def read(self) -> None:
         """Enter every row in the history, at the time its file was committed. Without a table there
         are no rows.
         """
-        try:
-            table = DeltaTable(str(self._folder))
-        except TableNotFoundError:
-            return
-        written = {
-            action["path"]: action["modification_time"]
-            for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        }
-        for row in _rows(table):
-            origin = f"{row['gateway']}/{row['epoch']}"
-            seen = sighting([row[name] for name in KEY], origin, row["spool_id"], row["payload"])
-            self._history.add(
-                "table",
-                "publication",
-                t=_monotonic(written[row["__filename"]]),
-                **seen,
-                batch=row["batch"],
-            )
+        for row, written in _rows(self._publications, ROW):
+            row["received"] = _us(row["received"])
+            seen = sighting(row, f"{row['gateway']}/{row['epoch']}", batch=row["batch"])
+            undecodable = row["undecodable"]
+            self._history.add("table", "publication", written, **seen, undecodable=undecodable)
+        for row, written in _rows(self._readings, READING):
+            row["index"], row["time"] = row.pop("position"), _us(row["time"])
+            row["data"] = None if row["data"] is None else row["data"].hex()
+            self._history.add(READINGS, "reading", written, **row)
 
 
-def _rows(table: DeltaTable) -> Iterator[dict[str, Any]]:
-    columns = [*KEY, "gateway", "epoch", "spool_id", "payload", "batch", "__filename"]
-    for batch in table.to_pyarrow_dataset().to_batches(columns=columns):
-        yield from batch.to_pylist()
+def count(folder: Path) -> int:
+    """How many rows stand in a table now; 0 while there is none."""
+    with suppress(DeltaError, OSError):
+        return DeltaTable(str(folder)).count()
+    return 0
+
+
+def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each row, and when its file was committed, in monotonic nanoseconds."""
+    try:
+        table = DeltaTable(str(folder))
+    except TableNotFoundError:
+        return
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    written = {action["path"]: _monotonic(action["modification_time"]) for action in actions}
+    dataset = table.to_pyarrow_dataset()
+    for batch in dataset.to_batches(columns=[*columns, "__filename"]):
+        for row in batch.to_pylist():
+            yield row, written[row.pop("__filename")]
+
+
+def _us(moment: datetime | None) -> int | None:
+    """µs since 1970, exactly."""
+    return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def _monotonic(utc_ms: int) -> int:

@@ -38,13 +38,18 @@ def onceway() -> str:
     return str(Path(sys.executable).with_name("onceway"))
 
 
+def site_name(bench: Bench) -> str:
+    """Of the gateway."""
+    return str(bench.config.get("gateway", {}).get("name", "site"))
+
+
 def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
     """Small batches, so that a run has many of them to break, and short waits in an outage; what
     the bench wants otherwise, it says itself. port: where commands come in. Raises ConfigError if
     it is none of a gateway.
     """
     sections: dict[str, dict[str, Any]] = {
-        "gateway": {"name": "site", "data": str(folder.data), "trust_clock": True},
+        "gateway": {"name": site_name(bench), "data": str(folder.data), "trust_clock": True},
         "uplink": {
             "landing": f"file://{folder.mount}",
             "batch_count": max(2, bench.readings // 20),

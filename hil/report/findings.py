@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hil.judge.checker import Outcome, Publication, Result, Verdict, check
+from hil.judge.checker import Result, Verdict, check
+from hil.judge.publication import Outcome, Publication
 from hil.observe.history import COMMAND, HOPS, Event, read, taking
 
 PERCENTILES = (50, 90, 99, 100)
@@ -257,7 +258,8 @@ class Findings:
 
 def _offender(one: Publication) -> dict[str, Any]:
     seen = {hop: len(one.way[hop]) for hop in HOPS}
-    return {**asdict(one.key), "outcome": one.outcome, "hop": one.hop, "seen": seen}
+    told = {"outcome": one.outcome, "hop": one.hop, "why": one.why}
+    return {**asdict(one.key), **told, "seen": seen}
 
 
 def find(history: Path) -> Findings:

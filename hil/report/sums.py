@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hil.judge.checker import Outcome, Result
+from hil.judge.checker import Result
+from hil.judge.publication import Outcome
 
 BOARD_CUTS = (
     "power cut",

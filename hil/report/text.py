@@ -4,7 +4,8 @@ verdict; the summary comes last.
 
 from rich.console import Console
 
-from hil.judge.checker import Outcome, Publication, Verdict
+from hil.judge.checker import Verdict
+from hil.judge.publication import Outcome, Publication
 from hil.observe.history import COMMAND, HOPS
 from hil.report.findings import Findings, Replayed
 
@@ -108,7 +109,9 @@ def offender(publication: Publication) -> str:
         if publication.outcome is Outcome.UNKNOWN
         else f"wrong from {publication.hop} on"
     )
-    return f"{publication.outcome}: {key.device} sequence {key.sequence}, {where}; seen at: {seen}"
+    why = f" ({publication.why})" if publication.why else ""
+    what = f"{publication.outcome}: {key.device} sequence {key.sequence}, {where}"
+    return f"{what}{why}; seen at: {seen}"
 
 
 def way(publication: Publication, start: int) -> list[str]:

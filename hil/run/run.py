@@ -25,14 +25,14 @@ from hil.faults.loop_disk import LoopDisk, kept, missing
 from hil.judge.checker import Result, check
 from hil.observe.counters import Counters, wait_until
 from hil.observe.folder import Folder
-from hil.observe.history import History, read
+from hil.observe.history import READINGS, History, read
 from hil.observe.ingest_progress import IngestProgress
 from hil.observe.landing import LandingHop
 from hil.observe.resources import note_usage
 from hil.observe.spool import SpoolHop
 from hil.observe.table import TableHop
 from hil.programs.process import Children, EndedError, children
-from hil.programs.site import SERVICES, Site, make_folders, write_config
+from hil.programs.site import SERVICES, Site, make_folders, site_name, write_config
 from hil.run.display import Display
 from hil.run.injector import Injector
 from hil.run.system import Device, System
@@ -64,7 +64,7 @@ class Run:
         self._counters = Counters()
         self._spool = SpoolHop(folder.database, self._history)
         self._landing = LandingHop(folder.landing, self._history)
-        self._table = TableHop(folder.table, self._history)
+        self._table = TableHop(folder.table, folder.readings, self._history)
         self._progress = IngestProgress(folder.checkpoint, folder.table)
         self._ingest_log = folder.logs / "ingest.log"
         self._commander = Commander()
@@ -85,7 +85,9 @@ class Run:
             version=__version__,
             bench=self._bench.model_dump(),
             plan=self._plan.to_json(),
+            gateway=site_name(self._bench),
         )
+        self._note_clock()
         try:
             write_config(
                 self._folder,
@@ -98,6 +100,7 @@ class Run:
             with self._display.stage("check"):
                 with self._noting():
                     self._read_ends()
+                self._note_clock()
                 self._history.add("rig", "end")
                 return check(read(self._folder.history))
         finally:
@@ -134,6 +137,10 @@ class Run:
         except* Exception as group:
             for error in _leaves(group):
                 self._note(error)
+
+    def _note_clock(self) -> None:
+        """How the clock of the day stands to the one that the history goes by."""
+        self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _note(self, error: Exception) -> None:
         if isinstance(error, EndedError) and error.name in SERVICES:
@@ -190,8 +197,7 @@ class Run:
             await client.start(self._commander.port)
         clients = [tasks.create_task(client.follow()) for client in self._clients]
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
-        always = [tasks.create_task(device.weather()) for device in devices]
-        always += [
+        always = [
             tasks.create_task(watch)
             for watch in (self._watch(site, devices), self._watch_table(), self._watch_usage(site))
         ]
@@ -341,7 +347,7 @@ class Run:
         if self._bench.until == "table":
             self._landing.look_what_waits(self._progress.taken())
         self._table.read()
-        for hop in ("batch", "table"):
+        for hop in ("batch", "table", READINGS):
             self._history.add(hop, "complete")
 
 

@@ -30,7 +30,7 @@ GOOD = """\
 {"t":2,"hop":"gateway","event":"happened","fault":"gateway/kill-1",\
 "kind":"kill -9 of the gateway","evidence":"gone"}
 {"t":3,"hop":"board","event":"publication","device":"uno-1","incarnation":7,"sequence":1,\
-"kind":"reading","records":[["uno-1:adc0",2.5,null]]}
+"kind":"reading","records":[["uno-1:adc0",2.5,null,"V"]]}
 {"t":4,"hop":"table","event":"publication","device":"uno-1","incarnation":7,"sequence":1,\
 "origin":"site/e","position":1,"payload":"PAYLOAD"}
 {"t":5,"hop":"board","event":"complete"}

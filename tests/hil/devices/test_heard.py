@@ -82,6 +82,7 @@ def test_a_board_has_produced_what_comes_before_its_next_sequence(board: Board) 
         "incarnation": INCARNATION,
         "sequence": 1,
         "kind": "status",
+        "topic": "sensors/real-1/status",
         "payload": payload(4),
     }
     assert (reading.data["kind"], reading.data["payload"]) == ("reading", payload(2.5))

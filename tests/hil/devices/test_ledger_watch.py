@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.boards.ledger import ERASED, RELEASED_AT, RELEASED_MASK, SLOT_SIZE, SLOTS_AT
+from hil.boards.ledger import ERASED, RELEASED_AT, RELEASED_MASK, SLOT_SIZE, SLOTS, SLOTS_AT
 from hil.boards.simulator import SimulatedBoard
 from hil.devices.ledger_watch import LedgerWatch
 from hil.devices.simulated import interval_record
@@ -14,6 +14,7 @@ from hil.observe.history import Event, History, read
 INCARNATION = 0xC0FFEE
 SOURCE = bytes(6) + b"\0\0"
 DONE_AT = 15
+SLOT_STARTS = range(SLOTS_AT, SLOTS_AT + SLOTS * SLOT_SIZE, SLOT_SIZE)
 Writes = list[tuple[int, int]]
 
 
@@ -26,7 +27,11 @@ def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tupl
     one by one.
     """
     events = witnessed(folder, writes, swapped=swapped)
-    return [(event.event, event.data["incarnation"], event.data["sequence"]) for event in events]
+    return [
+        (event.event, event.data["incarnation"], event.data["sequence"])
+        for event in events
+        if "sequence" in event.data
+    ]
 
 
 def witnessed(folder: Path, writes: Writes, *, swapped: bool = False) -> list[Event]:
@@ -35,6 +40,11 @@ def witnessed(folder: Path, writes: Writes, *, swapped: bool = False) -> list[Ev
     board.directory.mkdir()
     board.eeprom_image.write_bytes(ERASED)
     witness = LedgerWatch("uno-1", board, history, interval_record(200))
+    slots = [cycle for cycle, (address, _) in enumerate(writes) if address in SLOT_STARTS]
+    conversions = "".join(
+        f"{cycle} {1000 + cycle} 0 {2_500_000 + 5000 * n}\n" for n, cycle in enumerate(slots)
+    )
+    board.adc_log.write_text("0 1000 start power-on\n" + conversions)
     with board.eeprom_log.open("w") as log:
         for cycle, (address, value) in enumerate(writes):
             log.write(f"{cycle} {address:03x} {value:02x} 0\n")

@@ -5,6 +5,7 @@ not there yet is no error.
 import hashlib
 import sqlite3
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,7 +41,8 @@ def make_database(path: Path) -> sqlite3.Connection:
         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
         INSERT INTO meta VALUES ('gateway', 'site'), ('epoch', '0a1b2c3d');
         CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER,
-            sequence INTEGER, payload BLOB);
+            sequence INTEGER, client TEXT, topic TEXT, payload BLOB, boot INTEGER,
+            monotonic INTEGER, received INTEGER);
         CREATE TABLE batch (number INTEGER PRIMARY KEY, rows INTEGER, landed INTEGER);
         """)
     return database
@@ -48,7 +50,8 @@ def make_database(path: Path) -> sqlite3.Connection:
 
 def put(database: sqlite3.Connection, sequence: int) -> None:
     database.execute(
-        "INSERT INTO spool (device, incarnation, sequence, payload) VALUES ('uno-1', 7, ?, ?)",
+        "INSERT INTO spool (device, incarnation, sequence, client, topic, boot, monotonic, payload)"
+        " VALUES ('uno-1', 7, ?, 'uno-1', 't', 1, 5, ?)",
         (sequence, bytes([sequence])),
     )
 
@@ -134,25 +137,40 @@ def test_what_is_not_taken_waits(tmp_path: Path, history: History) -> None:
     ]
 
 
-def append(folder: Path, sequences: list[int]) -> None:
+RECEIVED = datetime(2026, 11, 22, 12, 0, 0, 123457, tzinfo=UTC)
+
+
+def append(folder: Path, sequences: list[int], received: datetime | None = RECEIVED) -> None:
     rows = [
         {
             "device": "uno-1",
             "incarnation": 7,
             "sequence": s,
+            "client": "uno-1",
+            "topic": "t",
+            "received": received,
+            "boot": 1,
+            "monotonic": 5,
             "gateway": "site",
             "epoch": "0a1b2c3d",
             "batch": 1,
             "spool_id": s,
             "payload": bytes([s]),
+            "undecodable": "no SenML",
+            "a column of later": 1,
         }
         for s in sequences
     ]
-    write_deltalake(folder, pa.Table.from_pylist(rows), mode="append")
+    types = {"received": pa.timestamp("us", tz="UTC"), "undecodable": pa.string()}
+    table = pa.Table.from_pylist(rows)
+    for name, kind in types.items():
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, table.column(name).cast(kind))
+    write_deltalake(folder, table, mode="append")
 
 
 def test_table_rows_doubles_included(tmp_path: Path, history: History) -> None:
-    hop = TableHop(tmp_path / "table", history)
+    hop = TableHop(tmp_path / "table", tmp_path / "none", history)
     assert hop.rows() == 0
     hop.read()
     assert seen(history, "table") == []
@@ -166,12 +184,52 @@ def test_table_rows_doubles_included(tmp_path: Path, history: History) -> None:
     ]
     rows: list[Event] = list(read(history.path))
     assert all(before - 1e9 < event.t < time.monotonic_ns() for event in rows)
+    assert {event.data["received"] for event in rows} == {1_795_348_800_123_457}
 
 
 def test_table_rows_that_were_deleted_do_not_count(tmp_path: Path, history: History) -> None:
     append(tmp_path / "table", [1, 2, 3])
     DeltaTable(tmp_path / "table").delete("sequence = 2")
-    hop = TableHop(tmp_path / "table", history)
+    hop = TableHop(tmp_path / "table", tmp_path / "none", history)
     assert hop.rows() == 2
     hop.read()
     assert sorted(item[0] for item in seen(history, "table")) == [1, 3]
+
+
+def test_a_row_whose_arrival_is_not_known(tmp_path: Path, history: History) -> None:
+    append(tmp_path / "table", [1], received=None)
+    TableHop(tmp_path / "table", tmp_path / "none", history).read()
+    [row] = read(history.path)
+    assert row.data["received"] is None
+
+
+def test_rows_of_the_readings_table_with_all_that_is_judged(
+    tmp_path: Path, history: History
+) -> None:
+    key = {"device": "uno-1", "incarnation": 7, "sequence": 3}
+    told = {"name": "uno-1:adc0", "unit": "V", "value": 2.5}
+    empty = dict.fromkeys(("text", "flag", "data", "sum"), None)
+    rows = [
+        {**key, "position": 0, **told, **empty, "time": RECEIVED},
+        {**key, "position": 1, **told, **empty, "time": None, "data": b"\1"},
+    ]
+    kinds = {"text": pa.string(), "flag": pa.bool_(), "data": pa.binary(), "sum": pa.float64()}
+    schema = pa.schema(
+        [
+            *((name, pa.infer_type([rows[0][name]])) for name in (*key, "position", *told)),
+            *kinds.items(),
+            ("time", pa.timestamp("us", tz="UTC")),
+        ]
+    )
+    write_deltalake(tmp_path / "readings", pa.Table.from_pylist(rows, schema))
+    TableHop(tmp_path / "none", tmp_path / "readings", history).read()
+    entered = sorted(read(history.path), key=lambda event: event.data["index"])
+    assert [(event.hop, event.event) for event in entered] == [("readings", "reading")] * 2
+    assert entered[0].data == {
+        **key,
+        **told,
+        **empty,
+        "index": 0,
+        "time": 1_795_348_800_123_457,
+    }
+    assert (entered[1].data["time"], entered[1].data["data"]) == (None, "01")

@@ -142,11 +142,12 @@ def test_a_board_that_does_not_know_the_time_sends_none() -> None:
 
 
 def test_base_fields_hold_for_the_records_after_them() -> None:
-    pack = [{-2: "uno-1:adc0", -3: 100, 2: 1.0}, {2: 2.0, 6: 10}, {-2: "uno-1:", 0: "x", 2: 3.0}]
+    pack = [{-2: "uno-1:adc0", -3: 100, -4: "V", 2: 1.0}, {1: "mV", 2: 2.0, 6: 10}]
+    pack += [{-2: "uno-1:", 0: "x", 2: 3.0}]
     assert senml.decode(cbor2.dumps(pack)) == (
-        ("uno-1:adc0", 1.0, 100),
-        ("uno-1:adc0", 2.0, 110),
-        ("uno-1:x", 3.0, 100),
+        ("uno-1:adc0", 1.0, 100, "V"),
+        ("uno-1:adc0", 2.0, 110, "mV"),
+        ("uno-1:x", 3.0, 100, "V"),
     )
 
 

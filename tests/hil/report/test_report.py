@@ -32,7 +32,7 @@ PAYLOAD = "81a42166756e6f2d313a00646164633001615602fa40200000"  # uno-1:adc0 = 2
 def publication(t: float, hop: str, sequence: int) -> Event:
     data = {**KEY, "sequence": sequence}
     if hop == "board":
-        data.update(kind="reading", records=[["uno-1:adc0", 2.5, None]])
+        data.update(kind="reading", records=[["uno-1:adc0", 2.5, None, "V"]])
     else:
         data.update(origin="site/e", position=sequence, payload=PAYLOAD)
     return Event(int(t * SECOND), hop, "publication", data)
@@ -280,7 +280,8 @@ def test_a_long_run_makes_no_heavy_page() -> None:
 def test_json_names_what_is_not_ok() -> None:
     told = findings(run(1)).to_json()["offenders"]
     seen = {"board": 1, "spool": 0, "batch": 0, "table": 0}
-    assert told == [{**KEY, "sequence": 10, "outcome": "lost", "hop": "spool", "seen": seen}]
+    outcome = {"outcome": "lost", "hop": "spool", "why": ""}
+    assert told == [{**KEY, "sequence": 10, **outcome, "seen": seen}]
 
 
 def test_limits_are_judged_by_what_was_measured() -> None:

@@ -1,0 +1,190 @@
+"""Which time a board may tell for a reading, and which the gateway for a row.
+
+In: a history: how the machine's two clocks relate, when boards started, what passed on their lines,
+when a fault shifted the gateway's clock. Out: what is wrong with a time, in words, or None.
+
+A board learns the time from the gateway's WELCOME, in whole seconds, and counts whole seconds of
+its own from there. A reading that was taken before the first WELCOME of that life gets its time
+when it is sent, or none if the board has started again by then. Each excuse has a bound: a shift of
+the clock counts only around the fault, and by exactly so much; a late line only around its fault,
+and by as long as that held it; time that a simulated board lost, because this machine was busy,
+only as far as its simulator measured it.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from hil.observe.history import Event
+
+S = 1_000_000_000  # ns
+BOARD_HZ = 16_000_000
+EARLY_NS = 4 * S
+"""A time may be so much too early: a second that the gateway's clock has begun, a second that the
+board's has begun, and two for the way of a WELCOME on a busy machine.
+"""
+LATE_NS = 2 * S
+"""And so much too late: a second that the board's clock had begun at the WELCOME, and one for the
+simulator, which may run a quarter of a second behind.
+"""
+RECEIVED_NS = S // 2
+"""Of `received`, which the gateway reads from this machine's clock."""
+SETTLES_NS = 3 * S
+"""The gateway reads the clock of the day once a second: so long after a jump, on a busy machine, it
+may still go by the clock before.
+"""
+LINE_BYTES_S = 11_520
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Of a fault. by: what the clock was shifted by, or how long the line held a byte, in ns."""
+
+    since: int
+    until: int
+    by: int
+
+    def near(self, low: int, high: int, slack: int) -> bool:
+        return self.since - slack <= high and low <= self.until + slack
+
+
+@dataclass(slots=True)
+class _Line:
+    """Of a device. Times are in ns of the monotonic clock."""
+
+    starts: list[int] = field(default_factory=list)
+    welcomes: list[int] = field(default_factory=list)
+    published: list[int] = field(default_factory=list)
+    late: list[_Span] = field(default_factory=list)
+    behind: list[tuple[int, int]] = field(default_factory=list)
+    """When, and by how much board time lay behind this machine's, counted from some moment."""
+
+    def sort(self) -> None:
+        for times in (self.starts, self.welcomes, self.published, self.behind):
+            times.sort()
+
+    def life(self, t: int) -> tuple[int, int]:
+        """From the start before `t` to the next one."""
+        index = bisect_right(self.starts, t)
+        begin = self.starts[index - 1] if index else 0
+        return begin, self.starts[index] if index < len(self.starts) else 1 << 63
+
+    def lost(self, life: tuple[int, int]) -> int:
+        """Time that the board has lost in a life, at most."""
+        behind = [by for t, by in self.behind if life[0] <= t <= life[1]]
+        return max(behind) - min(behind) if behind else 0
+
+
+class Clocks:
+    """Feed it with all events, in any order, then ask."""
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._jumps: list[_Span] = []
+        self._lines: dict[str, _Line] = defaultdict(_Line)
+        self._holds: dict[str, int] = {}
+        self._struck: list[Event] = []
+
+    def take(self, event: Event) -> None:
+        data = event.data
+        match event.hop, event.event:
+            case "rig", "run":
+                self._begin(data["bench"].get("fault", ()))
+            case "rig", "clock":
+                self._offsets.append(data["utc"] - event.t)
+            case "board", "start":
+                line = self._lines[data["device"]]
+                line.starts.append(event.t)
+                line.behind.append((event.t, _behind(event)))
+            case "board", "publication" if "sampled" in data:
+                self._lines[data["device"]].behind.append((event.t, _behind(event)))
+            case "wire", "welcome":
+                self._lines[data["line"]].welcomes.append(event.t)
+            case "wire", "publish" if data.get("direction") == "up":
+                self._lines[data["line"]].published.append(event.t)
+            case "wire", "struck" if data["action"] in ("delay", "stall", "flood"):
+                self._struck.append(event)
+            case _, "happened" if "shift" in data:
+                self._jumps.append(_Span(data["since"], event.t, data["shift"]))
+
+    def _begin(self, faults: Any) -> None:
+        for fault in faults:
+            action = fault["kind"].removeprefix("line-")
+            held = fault.get("seconds", fault.get("length", 0) / LINE_BYTES_S)
+            self._holds[action] = max(int(held * S), self._holds.get(action, 0))
+
+    def sort(self) -> None:
+        """All events are in."""
+        for event in self._struck:
+            held = self._holds.get(event.data["action"], 0)
+            span = _Span(event.t - held, event.t + held, held)
+            self._lines[event.data["line"]].late.append(span)
+        for line in self._lines.values():
+            line.sort()
+
+    def told(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
+        """What is wrong with the UTC seconds that a payload tells of a sample. arrived: when it was
+        seen first behind the board.
+        """
+        line = self._lines[device]
+        life = line.life(sampled)
+        if time is None:
+            return self._unknown(line, life, sampled, arrived)
+        if not self._offsets:
+            return "nobody knows the time of the machine"
+        ns = int(time * S)
+        lost = line.lost(life)
+        welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
+        if not welcomes:
+            return "it has a time, and no gateway had told the board one"
+        for welcome in welcomes:
+            held = sum(span.by for span in line.late if span.near(welcome, welcome, S))
+            for shift in self._shifts(welcome, welcome):
+                low = min(self._offsets) + sampled + shift - EARLY_NS - lost - held
+                high = max(self._offsets) + sampled + shift + LATE_NS + lost
+                if low <= ns <= high:
+                    return None
+        return f"its time is {_utc(ns)}, and it was sampled at {_utc(self._offsets[0] + sampled)}"
+
+    def _unknown(
+        self, line: _Line, life: tuple[int, int], sampled: int, arrived: int
+    ) -> str | None:
+        index = bisect_right(line.published, sampled) - 1
+        if index >= 0 and line.published[index] >= life[0]:
+            return "it has no time, and the board had met the gateway before it sampled"
+        if arrived < life[1]:
+            return "it has no time, and came from the life of the board in which it was sampled"
+        return None
+
+    def received(self, us: int | None, sampled: int, seen: int) -> str | None:
+        """What is wrong with when the gateway says that it received a row, in µs UTC. sampled:
+        before which it cannot have come; seen: when the row was there.
+        """
+        if not self._offsets:
+            return "nobody knows the time of the machine"
+        if us is None:
+            return "`received` is missing"
+        for shift in self._shifts(sampled, seen):
+            low = min(self._offsets) + sampled + shift - RECEIVED_NS
+            high = max(self._offsets) + seen + shift + RECEIVED_NS
+            if low <= us * 1000 <= high:
+                return None
+        first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
+        return f"`received` is {_utc(us * 1000)}, and it came from {first} to {last}"
+
+    def _shifts(self, low: int, high: int) -> set[int]:
+        """By how much the gateway's clock may have been wrong within these times."""
+        return {0} | {jump.by for jump in self._jumps if jump.near(low, high, SETTLES_NS)}
+
+
+def _behind(event: Event) -> int:
+    return int(event.t - event.data["cycle"] * S // BOARD_HZ)
+
+
+def _utc(ns: int) -> str:
+    try:
+        return datetime.fromtimestamp(ns / S, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ns / S:.3f}"

@@ -1,0 +1,77 @@
+"""The table of readings: each record of each payload in the table of publications, once.
+
+In: rows of both. Out: for a publication what is wrong, and how.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hil.judge.publication import Outcome, Sighting
+
+OTHERS = ("text", "flag", "data", "sum")
+"""Columns that a board's readings leave empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """index: which record of its payload. time: µs UTC."""
+
+    index: int
+    name: str | None
+    unit: str | None
+    value: float | None
+    time: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value} {self.unit or ''}".rstrip() + f" at {self.time}"
+
+
+@dataclass(slots=True)
+class Seen:
+    """Rows of one publication, as they stand in the table of readings."""
+
+    rows: list[Row] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+    """What stands in columns that must be empty."""
+
+    def take(self, data: dict[str, Any]) -> None:
+        self.rows.append(Row(*(data[name] for name in ("index", "name", "unit", "value", "time"))))
+        self.strange += [name for name in OTHERS if data.get(name) is not None]
+
+
+def wanted(published: Sighting) -> list[Row]:
+    """Of a row of the table of publications. A record without a time has that of its arrival."""
+    received = published.columns.get("received")
+    return [
+        Row(
+            index,
+            record.name,
+            record.unit,
+            record.value,
+            received if record.time is None else round(record.time * 1_000_000),
+        )
+        for index, record in enumerate(published.records or ())
+    ]
+
+
+def judge(published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:
+    """published: what stands in the table of publications, which was judged. None: all is well."""
+    due = wanted(next(iter(published)))
+    counts = Counter(row.index for row in seen.rows)
+    found = {row.index: row for row in seen.rows}
+    missing = [row for row in due if row.index not in counts]
+    if missing:
+        return Outcome.LOST, f"no row for {missing[0]}"
+    doubled = [found[index] for index, count in counts.items() if count > 1]
+    if doubled:
+        return Outcome.DUPLICATE, f"{counts[doubled[0].index]} rows for {doubled[0]}"
+    if len(found) > len(due):
+        return Outcome.PHANTOM, f"a row too many: {found[max(found)]}"
+    for row in due:
+        if row != found[row.index]:
+            return Outcome.ALTERED, f"{found[row.index]}, and the payload says {row}"
+    if seen.strange:
+        return Outcome.ALTERED, f"there is something in the column {seen.strange[0]}"
+    return None

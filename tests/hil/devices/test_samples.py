@@ -1,0 +1,102 @@
+"""What a simulated board's publications must say comes from its simulator; what its program wrote
+down plays no part.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.boards.adc_log import AdcLog, Conversion, Started
+from hil.devices.samples import ContradictionError, Samples
+from hil.judge.senml import Record
+
+EXTERNAL, POWER_ON = 2, 0
+
+
+def made(
+    conversions: Sequence[int], starts: Sequence[tuple[int, str]] = ((0, "power-on"),)
+) -> Samples:
+    """Conversions and starts at these cycles; the nth conversion is of n steps."""
+    log = AdcLog(Path("nowhere"))
+    log.conversions += [
+        Conversion(cycle, 1000 + cycle, 0, 5_000_000 * (2 * n + 1) // 2048)
+        for n, cycle in enumerate(conversions)
+    ]
+    log.starts += [Started(cycle, 1000 + cycle, cause) for cycle, cause in starts]
+    return Samples("uno-1", log)
+
+
+def test_a_reading_is_the_last_conversion_before_its_slot_was_written() -> None:
+    samples = made([10, 20])
+    first, second = samples.reading(12), samples.reading(23)
+    assert first.records == (Record("uno-1:adc0", 0.0, None, "V"),)
+    assert second.records == (Record("uno-1:adc0", 5 / 1024, None, "V"),)
+    assert (second.ns, second.cycle, second.topic) == (1020, 20, "sensors/uno-1/adc0")
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=30))
+def test_conversions_that_became_no_reading_are_missed(gaps: list[int]) -> None:
+    """Each reading comes after so many conversions."""
+    samples = made(range(10, 10 * sum(gaps) + 11, 10))
+    at = 0
+    for gap in gaps:
+        at += gap
+        told = [record.value for record in samples.reading(10 * at + 1).records[1:]]
+        assert told == [gap - 1] * (gap > 1)
+
+
+def test_a_start_forgets_what_was_missed_before() -> None:
+    samples = made([10, 20, 30, 110, 120], [(0, "power-on"), (100, "external")])
+    assert len(samples.reading(11).records) == 1
+    assert samples.reading(121).records[1] == Record("uno-1:missed", 1, None)
+
+
+@pytest.mark.parametrize("begun", [5, 12])
+def test_a_conversion_serves_one_reading(begun: int) -> None:
+    samples = made([10])
+    if begun > 10:
+        samples.reading(11)
+    with pytest.raises(ContradictionError, match="no conversion of the ADC of its own"):
+        samples.reading(begun)
+
+
+def test_a_status_tells_a_number_that_its_starts_allow() -> None:
+    starts = [(0, "power-on"), (100, "external"), (200, "external"), (300, "external")]
+    assert made([], starts).status(116, 2, POWER_ON).ns == 1100 + 1000  # 16 cycles a µs
+    samples = made([], starts)
+    samples.status(10, 1, POWER_ON)
+    told = samples.status(310, 3, EXTERNAL)
+    assert told.topic == "sensors/uno-1/status"
+    assert [record[:2] for record in told.records] == [("uno-1:boot", 3), ("uno-1:cause", EXTERNAL)]
+
+
+@pytest.mark.parametrize(
+    ("second", "boot", "cause", "why"),
+    [
+        (210, 1, EXTERNAL, "start 1 after start 1, and it has started 3 times"),
+        (210, 7, EXTERNAL, "start 7 after start 1"),
+        (210, 3, POWER_ON, "cause 0, and it started by external"),
+        (310, 3, EXTERNAL, "cause 2, and it started by power-on"),
+        (20, 2, POWER_ON, "a second status of one start"),
+    ],
+)
+def test_a_status_that_its_starts_do_not_allow(
+    second: int, boot: int, cause: int, why: str
+) -> None:
+    starts = [(0, "power-on"), (100, "external"), (200, "external"), (300, "power-on")]
+    samples = made([], starts)
+    samples.status(10, 1, POWER_ON)
+    with pytest.raises(ContradictionError, match=why):
+        samples.status(second, boot, cause)
+
+
+def test_a_power_on_just_before_may_show_behind_the_boot_loader() -> None:
+    """The reset came before the program had marked its RAM."""
+    starts = [(0, "power-on"), (100, "power-on"), (200, "external")]
+    for cause in (POWER_ON, EXTERNAL):
+        samples = made([], starts)
+        samples.status(10, 1, POWER_ON)
+        samples.status(210, 2, cause)

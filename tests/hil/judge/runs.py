@@ -1,0 +1,153 @@
+"""Histories of runs in which nothing went wrong, to be harmed."""
+
+from typing import Any
+
+import cbor2
+
+from hil.judge.checker import Result
+from hil.judge.publication import Outcome
+from hil.observe.history import HOPS, READINGS, Event
+
+DEVICES = ("uno-1", "uno-2")
+INCARNATION = 0xC0FFEE
+S = 1_000_000_000
+UTC = 1_700_000_000
+"""Seconds, at moment 0 of the clock that the history goes by."""
+HZ = 16_000_000
+MET = S // 2
+"""When the boards met the gateway; they started at 0."""
+
+
+def payload(device: str, raw: int, sequence: int) -> str:
+    """Of a reading that was taken at `sequence` seconds."""
+    volts = raw * 5 / 1024
+    return cbor2.dumps([{-2: f"{device}:", -3: UTC + sequence, 0: "adc0", 1: "V", 2: volts}]).hex()
+
+
+def at_board(device: str, sequence: int, raw: int) -> Event:
+    data = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
+    data |= {"kind": "reading", "topic": f"sensors/{device}/adc0"}
+    records = [[f"{device}:adc0", raw * 5 / 1024, None, "V"]]
+    t = sequence * S
+    return Event(
+        t,
+        "board",
+        "publication",
+        {**data, "records": records, "sampled": t, "cycle": sequence * HZ},
+    )
+
+
+def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
+    """A tenth of a second from hop to hop."""
+    row: dict[str, Any] = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
+    row |= {"topic": f"sensors/{device}/adc0", "client": device if hop == "spool" else None}
+    row |= {"received": (UTC + sequence) * 1_000_000 + 50_000, "boot": 1}
+    row |= {"monotonic": sequence * 1_000_000, "origin": "site/e", "position": position}
+    row |= {} if hop == "spool" else {"batch": sequence}
+    t = sequence * S + HOPS.index(hop) * S // 10
+    return Event(t, hop, "publication", {**row, "payload": payload(device, raw, sequence)})
+
+
+def reading(device: str, sequence: int, raw: int) -> Event:
+    """As it stands in the table of readings."""
+    row: dict[str, Any] = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
+    row |= {"index": 0, "name": f"{device}:adc0", "unit": "V", "value": raw * 5 / 1024}
+    row |= {"time": (UTC + sequence) * 1_000_000, "text": None, "flag": None, "data": None}
+    return Event(sequence * S + S // 2, READINGS, "reading", {**row, "sum": None})
+
+
+def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
+    """readings: planned of each board; messages: of one client; 0: there is none."""
+    bench = {"until": until, "client": [{"messages": messages}] * bool(messages)}
+    plan = {"readings": dict.fromkeys(DEVICES, readings) if readings else {}}
+    return Event(0, "rig", "run", {"bench": bench, "plan": plan, "gateway": "site"})
+
+
+def run_of(count: int, fault: bool = True) -> list[Event]:
+    """A run in which nothing went wrong: `count` readings of each device, one a second, and one
+    planned fault that happened.
+    """
+    events = [begin("table", count), Event(0, "rig", "clock", {"utc": UTC * S})]
+    events.append(Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"}))
+    if fault:
+        events.append(Event(1, "gateway", "happened", {"fault": "gateway/kill-1", "kind": "kill"}))
+    for device in DEVICES:
+        said = {"device": device, "cause": "power-on", "cycle": 0}
+        events.append(Event(0, "board", "start", said))
+        seed = {"boot": 1, "attempt": 0, "gateway_boot": 1, "handshake": DEVICES.index(device)}
+        events.append(Event(MET, "wire", "welcome", {"line": device, **seed}))
+        events.append(Event(MET, "wire", "publish", {"line": device, "direction": "up"}))
+    position = 0
+    for sequence in range(1, count + 1):
+        for device in DEVICES:
+            position += 1
+            raw = sequence * 7 % 1024
+            events.append(at_board(device, sequence, raw))
+            events += [at(hop, device, sequence, raw, position) for hop in HOPS[1:]]
+            events.append(reading(device, sequence, raw))
+    last = (count + 1) * S
+    return [
+        *events,
+        *(Event(last, hop, "complete") for hop in ("board", "table", READINGS)),
+        Event(last, "rig", "end"),
+    ]
+
+
+def until_batch(count: int) -> list[Event]:
+    """The same, of a bench that ends at the landing place."""
+    events = [event for event in run_of(count)[1:] if event.hop not in ("table", READINGS)]
+    return [begin("batch", count), *events, Event((count + 1) * S, "batch", "complete")]
+
+
+def without(
+    events: list[Event], hops: tuple[str, ...], sequence: int, device: str = "uno-1"
+) -> list[Event]:
+    return [event for event in events if not (event.hop in hops and is_of(event, sequence, device))]
+
+
+def is_of(event: Event, sequence: int, device: str = "uno-1") -> bool:
+    return (
+        event.event in ("publication", "reading")
+        and event.data["sequence"] == sequence
+        and event.data["device"] == device
+    )
+
+
+def wrong(result: Result) -> list[tuple[str, int, Outcome, str | None]]:
+    return [
+        (p.key.device, p.key.sequence, p.outcome, p.hop)
+        for p in result.publications
+        if p.outcome is not Outcome.OK
+    ]
+
+
+def message(
+    hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None
+) -> Event:
+    """Of a client, which tells its bytes; they are no SenML."""
+    data = {
+        "device": "client-1",
+        "incarnation": 1,
+        "sequence": sequence,
+        "payload": f"{text}{sequence}".encode().hex(),
+    }
+    if hop == "board":
+        return Event(sequence, hop, "publication", {**data, "kind": "message", "qos": qos})
+    return Event(
+        sequence,
+        hop,
+        "publication",
+        {**data, "origin": "site/e", "position": 100 + (position or sequence)},
+    )
+
+
+def of_client(qos: int, until: str = "batch", count: int = 3) -> list[Event]:
+    start = begin(until, messages=count)
+    hops = HOPS[: HOPS.index(until) + 1]
+    sent = [message(hop, sequence, qos) for sequence in range(1, count + 1) for hop in hops]
+    return [
+        start,
+        *sent,
+        *(Event(9, hop, "complete") for hop in ("board", until, READINGS)),
+        Event(10, "rig", "end"),
+    ]

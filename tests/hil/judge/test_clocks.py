@@ -1,0 +1,143 @@
+"""Times: which one a board may tell of a sample, which one the gateway of a row, and that every
+excuse ends.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from hil.judge.clocks import EARLY_NS, LATE_NS, RECEIVED_NS, SETTLES_NS, Clocks
+from hil.observe.history import Event
+from tests.hil.judge.runs import HZ, UTC, S
+
+HOUR = 3600
+FAR = 1 << 62
+
+
+def clocks(*more: Event, faults: Sequence[dict[str, object]] = ()) -> Clocks:
+    """A board that started at 100 s and met the gateway at 101 s, and started again at 200 s."""
+    made = Clocks()
+    for event in (
+        Event(0, "rig", "run", {"bench": {"fault": list(faults)}}),
+        Event(0, "rig", "clock", {"utc": UTC * S}),
+        *(start(t) for t in (100, 200)),
+        said("welcome", 101),
+        said("publish", 102, direction="up"),
+        *more,
+    ):
+        made.take(event)
+    made.sort()
+    return made
+
+
+def start(t: float, lost: float = 0) -> Event:
+    """lost: seconds that the board has lost by then."""
+    data = {"device": "uno-1", "cause": "power-on", "cycle": int((t - lost) * HZ)}
+    return Event(int(t * S), "board", "start", data)
+
+
+def said(event: str, t: float, **data: object) -> Event:
+    return Event(int(t * S), "wire", event, {"line": "uno-1", **data})
+
+
+def jump(since: float, until: float, seconds: int) -> Event:
+    data = {"fault": "f", "kind": "clock jump", "shift": seconds * S, "since": int(since * S)}
+    return Event(int(until * S), "gateway", "happened", data)
+
+
+def told(made: Clocks, time: float | None, sampled: float = 150, arrived: float = 151) -> str:
+    return made.told("uno-1", time, int(sampled * S), int(arrived * S)) or ""
+
+
+def test_a_time_is_right_within_its_bound_and_wrong_beyond() -> None:
+    made = clocks()
+    early, late = EARLY_NS / S, LATE_NS / S
+    for error in (-early, -1, 0, late):
+        assert told(made, UTC + 150 + error) == ""
+    for error in (-early - 1, late + 1, HOUR, -HOUR, -UTC):
+        assert "and it was sampled at 2023-11-14T22:15:50" in told(made, UTC + 150 + error)
+
+
+def test_a_time_before_any_gateway_told_one_is_nobodys() -> None:
+    made = clocks()
+    assert told(made, UTC + 250, 250, 251) == (
+        "it has a time, and no gateway had told the board one"
+    )
+    # told after the sample, in the same life: the board reckons back
+    assert told(clocks(said("welcome", 260)), UTC + 250, 250, 261) == ""
+    assert told(clocks(said("welcome", 260)), UTC + 250, 250, 259) != ""
+
+
+def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival() -> None:
+    made = clocks()
+    assert told(made, None, 100.5, 201) == ""
+    assert told(made, None, 250, FAR) == "" or "life" in told(made, None, 250, FAR)
+    assert told(made, None, 150, 201) == (
+        "it has no time, and the board had met the gateway before it sampled"
+    )
+    assert told(made, None, 100.5, 199) == (
+        "it has no time, and came from the life of the board in which it was sampled"
+    )
+
+
+def test_a_jump_excuses_its_own_shift_around_itself_and_nothing_else() -> None:
+    made = clocks(jump(100.5, 103, HOUR))
+    assert told(made, UTC + 150 + HOUR) == ""
+    assert told(made, UTC + 150) == ""  # the jump may not have reached the program
+    assert told(made, UTC + 150 - HOUR) != ""
+    assert told(made, UTC + 150 + 2 * HOUR) != ""
+    # the gateway told the board its time long before, or long after
+    later = 101 + SETTLES_NS / S + 1
+    assert told(clocks(jump(later, later + 2, HOUR)), UTC + 150 + HOUR) != ""
+    assert told(clocks(jump(90, 101 - SETTLES_NS / S - 1, HOUR)), UTC + 150 + HOUR) != ""
+
+
+def test_a_line_that_held_the_welcome_makes_a_time_late_by_so_much() -> None:
+    fault = {"kind": "line-stall", "seconds": 20.0}
+    stall = said("struck", 105, fault="f", action="stall", direction="down")
+    made = clocks(stall, faults=[fault])
+    assert told(made, UTC + 150 - 20) == ""
+    assert told(made, UTC + 150 - 30) != ""
+    assert told(made, UTC + 150 + 20) != ""
+    assert told(clocks(faults=[fault]), UTC + 150 - 20) != ""  # planned, and not seen
+    late = said("struck", 180, fault="f", action="stall", direction="down")
+    assert told(clocks(late, faults=[fault]), UTC + 150 - 20) != ""
+
+
+def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
+    sample = Event(
+        150 * S,
+        "board",
+        "publication",
+        {"device": "uno-1", "sampled": 150 * S, "cycle": (150 - 30) * HZ},
+    )
+    made = clocks(sample)
+    assert told(made, UTC + 150 - 30) == ""
+    assert told(made, UTC + 150 - 40) != ""
+    assert told(made, UTC + 250 - 30, 250, 251) != ""  # not in this life
+
+
+@pytest.mark.parametrize("error", [-HOUR, HOUR, -2, 2.2])
+def test_received_lies_between_sample_and_sight(error: float) -> None:
+    made = clocks()
+    sampled, seen = 150 * S, 151 * S
+    assert made.received((UTC + 150) * 1_000_000, sampled, seen) is None
+    assert made.received((UTC + 151) * 1_000_000 + RECEIVED_NS // 1000, sampled, seen) is None
+    wrong = made.received(int((UTC + 150 + error) * 1_000_000), sampled, seen)
+    assert wrong
+    assert "and it came from 2023-11-14T22:15:50.000+00:00 to 2023-11-14T22:15:51" in wrong
+
+
+def test_received_may_jump_with_the_clock_and_may_not_be_missing() -> None:
+    made = clocks(jump(149, 151, HOUR))
+    shifted = (UTC + 150 + HOUR) * 1_000_000
+    assert made.received(shifted, 150 * S, 151 * S) is None
+    assert made.received(shifted + 10_000_000, 150 * S, 151 * S) is not None
+    assert made.received(shifted + 20_000_000, 170 * S, 171 * S) is not None
+    assert made.received(None, 150 * S, 151 * S) == "`received` is missing"
+
+
+def test_a_history_that_does_not_tell_the_time_proves_no_time() -> None:
+    made = Clocks()
+    assert made.told("uno-1", UTC, 0, 0) == "nobody knows the time of the machine"
+    assert made.received(0, 0, 0) == "nobody knows the time of the machine"

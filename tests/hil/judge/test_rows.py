@@ -1,0 +1,172 @@
+"""Every column of every row is judged: a run in which one of them is another, anywhere, fails, and
+says where and what.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.judge.checker import Verdict, check
+from hil.judge.publication import Outcome
+from hil.observe.history import HOPS, READINGS, Event
+from tests.hil.judge.runs import (
+    INCARNATION,
+    UTC,
+    S,
+    begin,
+    is_of,
+    message,
+    of_client,
+    run_of,
+    until_batch,
+    without,
+    wrong,
+)
+
+COUNT = 4
+HOUR_US = 3_600_000_000
+OF_A_ROW: dict[str, Any] = {
+    "topic": "sensors/uno-2/adc0",
+    "client": "uno-2",
+    "received": UTC * 1_000_000 + HOUR_US,
+    "origin": "elsewhere/e",
+    "payload": "00",
+    "boot": 7,
+    "monotonic": 77,
+}
+OF_A_READING: dict[str, Any] = {
+    "index": 1,
+    "name": "uno-1:adc1",
+    "unit": "mV",
+    "value": 0.5,
+    "time": UTC * 1_000_000 + HOUR_US,
+    "text": "x",
+    "flag": True,
+    "data": "00",
+    "sum": 1.0,
+}
+
+
+def changed(events: list[Event], hops: tuple[str, ...], sequence: int, **data: Any) -> list[Event]:
+    return [
+        Event(e.t, e.hop, e.event, {**e.data, **data})
+        if is_of(e, sequence) and e.hop in hops
+        else e
+        for e in events
+    ]
+
+
+@given(sequence=st.integers(1, COUNT), hop=st.integers(1, 3), name=st.sampled_from(list(OF_A_ROW)))
+def test_a_column_that_is_another_from_a_hop_on_is_altered_there(
+    sequence: int, hop: int, name: str
+) -> None:
+    # `boot` and `monotonic` are the gateway's own: what they must be, the hop before says
+    hop = max(hop, 2) if name in ("boot", "monotonic") else hop
+    events = changed(run_of(COUNT), HOPS[hop:], sequence, **{name: OF_A_ROW[name]})
+    result = check(events)
+    assert result.verdict is Verdict.FAILS
+    assert wrong(result) == [("uno-1", sequence, Outcome.ALTERED, HOPS[hop])]
+    assert result.offenders[0].why
+
+
+@given(sequence=st.integers(1, COUNT), name=st.sampled_from([*OF_A_ROW, "batch", "position"]))
+def test_no_column_can_differ_between_the_table_and_the_landing_place(
+    sequence: int, name: str
+) -> None:
+    events = changed(run_of(COUNT), ("table",), sequence, **{name: OF_A_ROW.get(name, 99)})
+    assert wrong(check(events)) == [("uno-1", sequence, Outcome.ALTERED, "table")]
+
+
+@given(sequence=st.integers(1, COUNT), name=st.sampled_from(list(OF_A_READING)))
+def test_no_column_of_the_readings_can_be_another(sequence: int, name: str) -> None:
+    result = check(changed(run_of(COUNT), (READINGS,), sequence, **{name: OF_A_READING[name]}))
+    outcome = Outcome.LOST if name == "index" else Outcome.ALTERED
+    assert wrong(result) == [("uno-1", sequence, outcome, READINGS)]
+    assert result.offenders[0].why
+
+
+def test_readings_that_are_not_there_are_lost_there() -> None:
+    gone = check(without(run_of(COUNT), (READINGS,), 2))
+    assert wrong(gone) == [("uno-1", 2, Outcome.LOST, READINGS)]
+    assert gone.offenders[0].why.startswith("no row for uno-1:adc0=0.068359375 V at ")
+    empty = check([event for event in run_of(COUNT) if event.event != "reading"])
+    assert (empty.verdict, empty.reasons) == (Verdict.FAILS, [f"{2 * COUNT} lost"])
+
+
+def test_readings_that_are_there_twice_are_doubled_and_others_are_nobodys() -> None:
+    events = run_of(COUNT)
+    [row] = [event for event in events if is_of(event, 2) and event.hop == READINGS]
+    assert wrong(check([*events, row])) == [("uno-1", 2, Outcome.DUPLICATE, READINGS)]
+    more = Event(row.t, row.hop, row.event, {**row.data, "index": 1})
+    assert wrong(check([*events, more])) == [("uno-1", 2, Outcome.PHANTOM, READINGS)]
+    strange = Event(row.t, row.hop, row.event, {**row.data, "sequence": 99})
+    assert wrong(check([*events, strange])) == [("uno-1", 99, Outcome.PHANTOM, READINGS)]
+
+
+def test_readings_of_a_batch_that_was_not_taken_to_its_end_are_under_way() -> None:
+    key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
+    events = [*without(run_of(COUNT), (READINGS,), 2), Event(9, "batch", "waiting", key)]
+    assert wrong(check(events)) == [("uno-1", 2, Outcome.UNKNOWN, "table")]
+
+
+def test_a_message_that_is_no_senml_has_no_readings() -> None:
+    events = of_client(2, "table")
+    assert check(events).verdict is Verdict.HOLDS
+    [row] = [event for event in run_of(1) if is_of(event, 1) and event.hop == READINGS]
+    strange = {**row.data, "device": "client-1", "incarnation": 1}
+    made = [*events, Event(row.t, READINGS, "reading", strange)]
+    assert wrong(check(made)) == [("client-1", 1, Outcome.PHANTOM, READINGS)]
+
+
+@pytest.mark.parametrize("name", ["topic", "received"])
+def test_a_bench_that_ends_at_the_landing_place_judges_columns_too(name: str) -> None:
+    events = changed(until_batch(COUNT), ("batch",), 3, **{name: OF_A_ROW[name]})
+    assert wrong(check(events)) == [("uno-1", 3, Outcome.ALTERED, "batch")]
+
+
+def test_what_is_known_of_a_client_is_judged() -> None:
+    def run(topic: str, received: int) -> list[Event]:
+        events = [begin("batch", messages=1), Event(0, "rig", "clock", {"utc": UTC * S})]
+        sent, *rows = (message(hop, 1, 2) for hop in HOPS[:3])
+        sent.data["topic"] = "sensors/client-1/data"
+        for row in rows:
+            row.data.update(topic=topic, received=received, client="client-1")
+        ends = [Event(9, hop, "complete") for hop in ("board", "batch")]
+        return [*events, sent, *rows, *ends, Event(10, "rig", "end")]
+
+    now = UTC * 1_000_000
+    assert check(run("sensors/client-1/data", now)).verdict is Verdict.HOLDS
+    for topic, received in (("x", now), ("sensors/client-1/data", now + HOUR_US)):
+        assert wrong(check(run(topic, received))) == [("client-1", 1, Outcome.ALTERED, "spool")]
+
+
+def volts(events: list[Event], factor: float) -> list[Event]:
+    """What the ADC was given, and not what came out."""
+    made = []
+    for event in events:
+        if event.hop == "board" and event.event == "publication":
+            ((name, value, time, unit),) = event.data["records"]
+            data = {**event.data, "records": [[name, value * factor, time, unit]]}
+            event = Event(event.t, event.hop, event.event, data)
+        made.append(event)
+    return made
+
+
+def test_a_value_is_held_against_the_voltage_and_not_against_the_journal() -> None:
+    result = check(volts(run_of(COUNT), 2))
+    assert result.reasons == [f"{2 * COUNT} altered"]
+    assert result.offenders[0].hop == "spool"
+    assert "must say uno-1:adc0=0.0683594 V" in result.offenders[0].why
+
+
+def test_a_gateway_whose_clock_is_wrong_shows_in_every_time() -> None:
+    """The boards have it from there; `received` alone could be right."""
+    late = [
+        Event(e.t, e.hop, e.event, {**e.data, "utc": e.data["utc"] - 3600 * S})
+        if e.event == "clock"
+        else e
+        for e in run_of(COUNT)
+    ]
+    assert check(late).reasons == [f"{2 * COUNT} altered"]
