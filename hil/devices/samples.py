@@ -41,8 +41,8 @@ class Samples:
         self._device = device
         self._log = log
         self._used = -1  # index of the last conversion that has become a reading
-        self._boot = 0  # as the last status told it
-        self._ran = -1  # index of the start that this status was of
+        self._told = (0, 0)  # boot and cause in the last status
+        self._ran = -1  # index of the start that it was of
 
     def reading(self, begun: int) -> Sample:
         """The conversion that came last before the slot began to be written; each serves once.
@@ -67,28 +67,33 @@ class Samples:
     def status(self, begun: int, boot: int, cause: int) -> Sample:
         """Of a start, which has a higher number than the one before. Only the program knows which
         starts it has survived long enough to count; and it reserves numbers ahead, at most as many
-        as it has used. Raises ContradictionError.
+        as it has used. Another status of the same start says the same. Raises ContradictionError.
         """
         life = self._log.life(begun)
         if life < 0:
             raise ContradictionError("the board had not started")
         start = self._log.starts[life]
-        before, self._boot = self._boot, boot
-        ran, self._ran = self._ran, life
-        if life == ran:
-            raise ContradictionError("a second status of one start")
-        if not before < boot <= 2 * (life + 1):
-            raise ContradictionError(
-                f"start {boot} after start {before}, and it has started {life + 1} times"
-            )
-        if cause not in self._causes(ran, life):
-            raise ContradictionError(f"cause {cause}, and it started by {start.cause}")
+        if life != self._ran:
+            self._check(life, boot, cause)
+        elif (boot, cause) != self._told:
+            raise ContradictionError(f"boot and cause {boot, cause} after {self._told}")
+        self._told, self._ran = (boot, cause), life
         records = (
             Record(f"{self._device}:boot", boot, None),
             Record(f"{self._device}:cause", cause, None),
         )
         ns = start.ns + (begun - start.cycle) * 1_000_000_000 // HZ
         return Sample(ns, begun, f"sensors/{self._device}/status", records)
+
+    def _check(self, life: int, boot: int, cause: int) -> None:
+        before, _ = self._told
+        if not before < boot <= 2 * (life + 1):
+            raise ContradictionError(
+                f"start {boot} after start {before}, and it has started {life + 1} times"
+            )
+        if cause not in self._causes(self._ran, life):
+            said = self._log.starts[life].cause
+            raise ContradictionError(f"cause {cause}, and it started by {said}")
 
     def _causes(self, ran: int, life: int) -> set[int]:
         """What the program may say. The boot loader takes the cause away and leaves it RAM: so it
