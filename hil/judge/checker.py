@@ -340,6 +340,7 @@ def check(events: Iterable[Event]) -> Result:
         + seen.contradictions
         + disobeyed
         + links.wrong(events)
+        + columns.torn_axes(seen.ways.values())
     )
     return Result(
         verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,

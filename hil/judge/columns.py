@@ -5,11 +5,12 @@ or None. A column that the system does not have (the glue beside ours) is not ju
 them is for who looks at the hops.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from hil.judge.clocks import Clocks
+from hil.judge.clocks import RECEIVED_NS, Clocks
 from hil.judge.publication import Key, Sighting
 
+FAR = 1 << 63
 STAYS = "batch"
 """What was at this hop, is there when it is looked at for the last time. A row of the spool goes
 when it has landed, perhaps between two looks.
@@ -28,9 +29,33 @@ def wrong(
     if gateway is not None and found.origin.partition("/")[0] != gateway:
         return f"its origin is {found.origin!r}, and the gateway is {gateway!r}"
     if "received" in columns:
-        sampled = board.t if board.sampled is None else board.sampled
-        return clocks.received(columns["received"], sampled, found.t)
+        return clocks.received(columns["received"], _sampled(board), found.t)
     return None
+
+
+def _sampled(board: Sighting) -> int:
+    """Before which it cannot have come."""
+    return board.t if board.sampled is None else board.sampled
+
+
+def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
+    """Starts of a gateway whose rows do not lie on one time axis: each row arrived between its
+    sample and the moment when it was seen, and `monotonic` counts from the start.
+    """
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for way in ways:
+        for found in way["spool"]:
+            if not way["board"] or "monotonic" not in found.columns:
+                continue
+            boot, passed = found.columns["boot"], found.columns["monotonic"] * 1000
+            low, high = spans.get((found.origin, boot), (-FAR, FAR))
+            began = (max(low, _sampled(way["board"][0]) - passed), min(high, found.t - passed))
+            spans[found.origin, boot] = began
+    return [
+        f"the rows of {origin} from start {boot} on have no common beginning of `monotonic`"
+        for (origin, boot), (low, high) in spans.items()
+        if low > high + RECEIVED_NS
+    ]
 
 
 def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> str | None:

@@ -87,6 +87,16 @@ def test_no_column_of_the_readings_can_be_another(sequence: int, name: str) -> N
     assert result.offenders[0].why
 
 
+@given(sequence=st.integers(1, COUNT), off=st.sampled_from([-2_000_000, 2_000_000, HOUR_US]))
+def test_rows_of_one_start_count_from_one_moment(sequence: int, off: int) -> None:
+    events = changed(run_of(COUNT), HOPS[1:], sequence, monotonic=sequence * 1_000_000 + off)
+    assert check(events).reasons == [
+        "the rows of site/e from start 1 on have no common beginning of `monotonic`"
+    ]
+    other = changed(events, HOPS[1:], sequence, boot=2)
+    assert check(other).verdict is Verdict.HOLDS  # another start, another beginning
+
+
 def test_readings_that_are_not_there_are_lost_there() -> None:
     gone = check(without(run_of(COUNT), (READINGS,), 2))
     assert wrong(gone) == [("uno-1", 2, Outcome.LOST, READINGS)]
