@@ -66,3 +66,23 @@ def test_is_noticed(name: str, tmp_path: Path) -> None:
     sabotage = CATALOGUE[name]
     judged = try_out(sabotage, sabotage.benches[0], 1, tmp_path)
     assert judged.verdict == sabotage.verdict, judged.said
+
+
+SILENT = """
+title = "Two boards, and little patience"
+until = "batch"
+readings = 8
+stall_s = 12
+"""
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(300)
+def test_a_run_in_which_one_device_never_gets_through_is_unknown(tmp_path: Path) -> None:
+    """Half of the readings arrived, unharmed; nobody can tell of the others."""
+    bench = tmp_path / "silent.toml"
+    bench.write_text(SILENT)
+    judged = try_out(CATALOGUE["one-board-is-refused-for-ever"], str(bench), 1, tmp_path)
+    assert judged.verdict == "unknown", judged.said
+    assert "still under way when the run gave up waiting" in judged.said
+    assert "nothing moved any more" in judged.said
