@@ -65,6 +65,8 @@ void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn
     board->cut.kind = kind;
     board->cut.left = count;
     board->cut.torn = torn;
+    board->cut.tx = board->line.sent;
+    board->cut.writes = board->writes;
     bool counting = kind == CUT_CYCLES && board->chip.powered;
     chip_alarm(&board->chip, ALARM_CUT, counting ? chip_now(&board->chip) + count : NEVER);
 }
@@ -100,6 +102,19 @@ static void on_sent(void *context, uint8_t byte)
         snprintf(line, sizeof line, "%" PRIu64 " %02x\n", chip_now(&board->chip), byte));
     line_from_board(&board->line, byte);
     count_down(board, CUT_TX);
+}
+
+/* libsimavr tells which input a conversion takes when it begins. */
+static void on_conversion(struct avr_irq_t *irq, uint32_t value, void *context)
+{
+    (void)irq;
+    struct board *board = context;
+    union {
+        uint32_t value;
+        avr_adc_mux_t mux;
+    } input = {.value = value};
+    if (input.mux.kind != ADC_MUX_SINGLE || input.mux.src != 0) return;
+    if (++board->samples >= board->strike_at) stop_for(board);
 }
 
 static void on_watchdog(void *context)
@@ -178,8 +193,10 @@ static void fire_cut(struct board *board)
         snprintf(torn, sizeof torn, "{\"address\":%u,\"value\":%u}", board->eeprom.address,
             board->eeprom.value);
     tell(board, "cut",
-        ",\"armed\":\"%s\",\"pc\":%u,\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 ",\"writing\":%s",
-        board_cut_name(kind), board->chip.avr->pc, board->line.sent, board->writes, torn);
+        ",\"armed\":\"%s\",\"pc\":%u,\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 ",\"writing\":%s"
+        ",\"since\":{\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 "}",
+        board_cut_name(kind), board->chip.avr->pc, board->line.sent, board->writes, torn,
+        board->line.sent - board->cut.tx, board->writes - board->cut.writes);
     board_power(board, false);
 }
 
@@ -192,9 +209,10 @@ void board_run(struct board *board, uint64_t until)
             chip_run(&board->chip, until);
         if (!board->chip.attention) continue;
         board->chip.attention = false;
+        if (board->samples >= board->strike_at) board->struck(board->context);
         if (board->power_fails)
             fire_cut(board);
-        else
+        else if (board->reset_due)
             board_reset(board, (enum reset_cause)board->reset_due);
     }
 }
@@ -211,6 +229,8 @@ unsigned board_stack(const struct board *board)
 
 static void no_event(void *context, const char *json) { (void)context, (void)json; }
 
+static void no_strike(void *context) { (void)context; }
+
 bool board_init(
     struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed)
 {
@@ -219,6 +239,8 @@ bool board_init(
     board->chip.avr->reset_pc = boot_start;
     board->eeprom_log = board->tx_log = -1;
     board->event = no_event;
+    board->struck = no_strike;
+    board->strike_at = NEVER;
     chip_alarm_handler(&board->chip, ALARM_CUT, on_cut, board);
     adc_init(&board->adc, &board->chip);
     uart_init(&board->uart, &board->chip, on_sent, board);
@@ -227,6 +249,9 @@ bool board_init(
     board->eeprom.begun = on_write_begun;
     board->eeprom.written = on_written;
     board->eeprom.context = board;
+    avr_irq_register_notify(
+        avr_io_getirq(board->chip.avr, AVR_IOCTL_ADC_GETIRQ, ADC_IRQ_OUT_TRIGGER), on_conversion,
+        board);
     watchdog_init(&board->watchdog, &board->chip, on_watchdog, board);
     flash_init(&board->flash, &board->chip, boot_start ? boot_start : CHIP_FLASH);
     return true;

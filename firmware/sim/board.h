@@ -28,7 +28,11 @@ struct board {
 
     int eeprom_log, tx_log; /* file descriptors, -1 for none */
     void (*event)(void *context, const char *json);
+    /* the board has begun its `strike_at`th conversion on channel 0, or a later one; called at the
+     * end of the instruction that began it */
+    void (*struck)(void *context);
     void *context;
+    uint64_t samples, strike_at; /* conversions on channel 0; NEVER: nothing waits for one */
 
     uint8_t reset_due; /* causes, handled when the chip has stopped at an instruction's end */
     bool power_fails;
@@ -37,6 +41,7 @@ struct board {
         enum cut kind;
         uint64_t left; /* cycles, bytes or writes */
         bool torn;
+        uint64_t tx, writes; /* totals when it was armed */
     } cut;
     uint8_t ram_at_power_on[CHIP_DATA];
 

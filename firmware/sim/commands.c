@@ -9,7 +9,7 @@
 
 #define MAX_COUNT (UINT64_C(1) << 48)
 #define MAX_RUN ((uint64_t)CHIP_HZ * 3600)
-enum { MAX_WORDS = 5, MAX_BYTES = 1024, MAX_MILLIVOLTS = 5000 };
+enum { MAX_WORDS = 8, MAX_BYTES = 1024, MAX_MILLIVOLTS = 5000 };
 
 struct call {
     struct simulator *simulator;
@@ -105,6 +105,38 @@ static void do_cut(struct call *call)
         refuse(call, "cut cycles|tx|eeprom N, N at least 1; cut eeprom N torn");
     else
         board_arm_cut(call->board, kind, count, torn);
+}
+
+/* Only what an event can carry as it is, and what can be ordered ahead. */
+static bool can_wait(const struct call *call)
+{
+    static const char *const names[] = {"cut", "reset", "brownout", "hang", "power"};
+    if (strpbrk(call->words[2], "\"\\")) return false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (is(call, 3, names[i])) return true;
+    return false;
+}
+
+static void do_at(struct call *call)
+{
+    uint64_t sample;
+    char command[STRIKE_COMMAND] = "";
+    if (call->count < 4 || !number(call->words[1], MAX_COUNT, &sample) || !can_wait(call) ||
+        strlen(call->words[2]) >= STRIKE_ID) {
+        refuse(call, "at SAMPLE ID cut ...|reset|brownout|hang|power ...");
+        return;
+    }
+    for (int i = 3; i < call->count; i++) {
+        size_t used = strlen(command);
+        int length = snprintf(
+            command + used, sizeof command - used, used ? " %s" : "%s", call->words[i]);
+        if ((size_t)length >= sizeof command - used) {
+            refuse(call, "the command is too long");
+            return;
+        }
+    }
+    if (!strikes_order(call->simulator, sample, call->words[2], command))
+        refuse(call, "this sample has been taken already, or too many commands wait");
 }
 
 static void do_cancel(struct call *call) { board_arm_cut(call->board, CUT_NONE, 0, false); }
@@ -216,6 +248,7 @@ static void do_stats(struct call *call)
         board->boots);
     put(call, ",\"tx\":%" PRIu64 ",\"rx\":%" PRIu64 ",\"overruns\":%" PRIu64, board->line.sent,
         board->line.received, board->uart.overruns);
+    put(call, ",\"samples\":%" PRIu64, board->samples);
     put(call, ",\"writes\":%" PRIu64 ",\"torn_writes\":%" PRIu64, board->writes,
         board->torn_writes);
     put(call, ",\"stuck_writes\":%" PRIu64, board->eeprom.stuck_writes);
@@ -258,6 +291,7 @@ static const struct {
     {"reset", do_reset, 1, true},
     {"brownout", do_reset, 1, true},
     {"cut", do_cut, 4, true},
+    {"at", do_at, MAX_WORDS, false},
     {"cancel", do_cancel, 1, true},
     {"adc", do_adc, 3, true},
     {"baud", do_baud, 2, true},

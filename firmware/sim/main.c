@@ -128,6 +128,8 @@ static void on_event(void *context, const char *json)
     control_event(&((struct simulator *)context)->control, json);
 }
 
+static void on_struck(void *context) { strikes_carry_out(context); }
+
 static void on_line(void *context, char *line, char *reply, bool *wants_events)
 {
     command_answer(context, line, reply, wants_events);
@@ -320,6 +322,7 @@ int main(int argc, char **argv)
     simulator.port_link = options.port;
     if (options.port && !port_plug(&simulator.port, options.port)) return EXIT_FAILURE;
     simulator.board.event = on_event;
+    simulator.board.struck = on_struck;
     simulator.board.context = &simulator;
     if (!options.off) board_power(&simulator.board, true);
     if (!control_listen(&simulator.control)) return EXIT_FAILURE;

@@ -7,6 +7,7 @@
 #include "board.h"
 #include "control.h"
 #include "port.h"
+#include "strikes.h"
 
 enum speed { SPEED_REAL, SPEED_MAX, SPEED_STEP };
 
@@ -14,6 +15,7 @@ struct simulator {
     struct board board;
     struct port port;
     struct control control;
+    struct strikes strikes;
     const char *port_link; /* NULL: no port */
     FILE *recording;       /* NULL: not recording */
     enum speed speed;

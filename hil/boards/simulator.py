@@ -37,8 +37,8 @@ class BoardError(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened on the board. name: boot, reset, power or cut; cycle: board time;
-    details: see firmware/sim/README.md.
+    """Something that happened on the board. name: boot, reset, power, cut or struck; cycle: board
+    time; details: see firmware/sim/README.md.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Event:
 class Stats:
     """Counters since the process started, and the state now.
 
-    tx, rx: bytes on the wire; overruns: bytes the receiver lost; writes: EEPROM cells programmed,
+    tx, rx: bytes on the wire; overruns: bytes the receiver lost; samples: conversions on channel 0;
+    writes: EEPROM cells programmed,
     whole or torn; stuck_writes: those of them whose value worn-out bits changed; stack: most bytes
     of stack since power-on; left: what an armed cut still waits for; slipped: cycles by which the
     board has fallen behind real time.
@@ -64,6 +65,7 @@ class Stats:
     tx: int
     rx: int
     overruns: int
+    samples: int
     writes: int
     torn_writes: int
     stuck_writes: int
@@ -321,6 +323,12 @@ class SimulatedBoard:
         that write. The board stays off.
         """
         await self.command(f"cut {kind} {count}" + (" torn" if torn else ""))
+
+    async def at(self, sample: int, name: str, command: str) -> None:
+        """Order a command ahead: it is carried out when the board begins its `sample`th conversion
+        on channel 0, and told by an event `struck` with this name.
+        """
+        await self.command(f"at {sample} {name} {command}")
 
     async def cancel(self) -> None:
         """Take back an armed cut."""
