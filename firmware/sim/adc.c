@@ -56,6 +56,7 @@ static void on_conversion(avr_irq_t *irq, uint32_t value, void *context)
     }
     snprintf(what, sizeof what, "%u %" PRIu32, channel, adc->microvolts[channel]);
     log_line(adc, what);
+    if (channel == 0 && adc->sampled) adc->sampled(adc->context);
 }
 
 void adc_init(struct adc *adc, struct chip *chip)

@@ -18,6 +18,8 @@ struct adc {
     bool scheduled;
     uint16_t step; /* of the next conversion on channel 0 */
     uint32_t microvolts[ADC_CHANNELS];
+    void (*sampled)(void *context); /* a conversion on channel 0 begins */
+    void *context;
 };
 
 void adc_init(struct adc *adc, struct chip *chip);

@@ -104,16 +104,9 @@ static void on_sent(void *context, uint8_t byte)
     count_down(board, CUT_TX);
 }
 
-/* libsimavr tells which input a conversion takes when it begins. */
-static void on_conversion(struct avr_irq_t *irq, uint32_t value, void *context)
+static void on_sample(void *context)
 {
-    (void)irq;
     struct board *board = context;
-    union {
-        uint32_t value;
-        avr_adc_mux_t mux;
-    } input = {.value = value};
-    if (input.mux.kind != ADC_MUX_SINGLE || input.mux.src != 0) return;
     if (++board->samples >= board->strike_at) stop_for(board);
 }
 
@@ -243,15 +236,14 @@ bool board_init(
     board->strike_at = NEVER;
     chip_alarm_handler(&board->chip, ALARM_CUT, on_cut, board);
     adc_init(&board->adc, &board->chip);
+    board->adc.sampled = on_sample;
+    board->adc.context = board;
     uart_init(&board->uart, &board->chip, on_sent, board);
     line_init(&board->line, &board->chip, &board->uart);
     eeprom_init(&board->eeprom, &board->chip, eeprom);
     board->eeprom.begun = on_write_begun;
     board->eeprom.written = on_written;
     board->eeprom.context = board;
-    avr_irq_register_notify(
-        avr_io_getirq(board->chip.avr, AVR_IOCTL_ADC_GETIRQ, ADC_IRQ_OUT_TRIGGER), on_conversion,
-        board);
     watchdog_init(&board->watchdog, &board->chip, on_watchdog, board);
     flash_init(&board->flash, &board->chip, boot_start ? boot_start : CHIP_FLASH);
     return true;
