@@ -229,6 +229,7 @@ async def test_a_stopped_board_leaves_no_port_and_no_socket(uno: SimulatedBoard)
     assert {path.name for path in uno.directory.iterdir()} == {
         "flash.bin",
         "eeprom.bin",
+        "adc.log",
         "eeprom.log",
         "simboard.log",
     }
