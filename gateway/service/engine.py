@@ -4,11 +4,15 @@ In: carriers of all links, and the store's writer. Out: each turn's outgoing pac
 in one write; each commit as soon as the writer is free and somebody waits for it, with everything
 that arrived meanwhile; every second what has come due. Nothing here costs a task, a future or a
 system call per message.
+
+Rule: what the broker asks the store to read is handed over before the next commit, never after it:
+a commit may delete what is to be read.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +74,22 @@ class _Link:
 
 class Engine:
     """Drives `broker` with the time from `clock` and keeps its promises with a writer on `folder`.
-    Made inside the running loop.
+    Made inside the running loop. loop, writer, asker: other ones, for tests.
     """
 
-    def __init__(self, broker: Broker, clock: Clock, folder: Path) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Clock,
+        folder: Path,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        writer: Callable[..., Writer] = Writer,
+        asker: Executor | None = None,
+    ) -> None:
         self.broker = broker
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self._carriers: dict[Connection, Carrier] = {}
         self._held_back: list[Carrier] = []
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
@@ -84,11 +97,11 @@ class Engine:
         self._stopped = False
         self._writing = 0
         self._submitted = 0.0
-        self._writer = Writer(
+        self._writer = writer(
             folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
         )
         self._see_space()
-        self._logins = Logins(self._loop, self._found_out)
+        self._logins = Logins(self._loop, self._found_out, asker)
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
@@ -240,8 +253,10 @@ class Engine:
             if broker.is_waited_for(number):
                 broker.seal()
                 self._on_disk(number)
+                self._write()
             return
         self._see_space(broker.changes.bytes)
+        self._order()
         commit = broker.seal(sweep)
         self._writing = commit.number
         self._submitted = broker.now
@@ -257,6 +272,10 @@ class Engine:
         self._write()
         self._order()
         self._commit_urgent()
+
+    def sweep(self) -> None:
+        """Bring to disk what nobody waits for, and delete what is no longer needed there."""
+        self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
 
     def _on_disk(self, number: int) -> None:
         self.broker.on_disk(number)
@@ -299,7 +318,7 @@ class Engine:
         if not self._writing:
             self._see_space()
             self._writer.look_for_space()
-        self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
+        self.sweep()
         self._ticked = self._loop.time()
 
     async def stop(self) -> None:

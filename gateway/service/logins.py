@@ -13,7 +13,7 @@ so there is one at a time, and:
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from gateway.broker.access import Refusal
 from gateway.broker.admission import origin
@@ -61,14 +61,19 @@ class BackOff:
 
 
 class Logins:
-    """answered: called with each order and why it is refused, None when it is not."""
+    """answered: called with each order and why it is refused, None when it is not. thread: where
+    passwords are compared, one by default.
+    """
 
     def __init__(
-        self, loop: AbstractEventLoop, answered: Callable[[Ask, Refusal | None], None]
+        self,
+        loop: AbstractEventLoop,
+        answered: Callable[[Ask, Refusal | None], None],
+        thread: Executor | None = None,
     ) -> None:
         self._loop = loop
         self._answered = answered
-        self._thread = ThreadPoolExecutor(1, "passwords")
+        self._thread = thread or ThreadPoolExecutor(1, "passwords")
         self._waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)

@@ -1,21 +1,29 @@
-"""A broker without sockets, clock or disk, and clients that speak to it in packets.
+"""A broker on the real engine, without sockets, threads or real time, and clients that speak to it
+in packets.
 
-`World` stands for the event loop, the store (SQLite in memory, with the real schema) and the power
-supply. Bytes go to the broker at once; commits happen at once too, unless `world.slow_disk` is set:
-then `world.commit()` is the disk.
+`World` stands for the event loop, the writer's thread, the store (SQLite in memory, with the real
+schema) and the power supply. What is ready is done at once, one thing after the other; commits
+too, unless `world.slow_disk` is set: then they wait for `world.commit()`.
 """
 
+import asyncio
 import sqlite3
+import sys
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gateway.broker import handshake
 from gateway.broker.access import ByAcl, Question, Refusal
 from gateway.broker.broker import Broker, Policy
+from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Load
-from gateway.broker.handshake import Ask
-from gateway.broker.paging import answer
+from gateway.broker.paging import Order
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.config import AclSection, Config, LimitsSection, QueueSection, SpoolSection
 from gateway.mqtt.encode import encode
@@ -38,10 +46,13 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
+from gateway.service.clock import Clock
+from gateway.service.engine import Engine
 from gateway.store.apply import apply
 from gateway.store.paging import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
+from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 
 P = TypeVar("P", bound=Packet)
@@ -61,17 +72,136 @@ class Anonymous(ByAcl):
         return True
 
 
-class Client:
-    """The far end of one connection. received: packets, in order. closed: the broker ended the
-    connection. deaf: what comes is not read.
-    """
+_NEVER_RUN = asyncio.new_event_loop()
+"""Futures want a loop; nobody waits for these."""
+
+
+class Loop:
+    """The event loop's clock and what it has to do, without a selector. now: seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._ready: deque[Callable[[], None]] = deque()
+        self._later: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: Callable[..., object], *args: object) -> None:
+        self._ready.append(partial(call, *args))
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay: float, call: Callable[..., object], *args: object) -> None:
+        self._later.append(partial(call, *args))
+
+    def create_future(self) -> asyncio.Future[None]:
+        return asyncio.Future(loop=_NEVER_RUN)
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock goes on; each timer that there is rings, a moment early if need be."""
+        self.now += seconds
+        later, self._later = self._later, []
+        self._ready += later
+
+    def run(self) -> None:
+        """All that is ready, with what it makes ready."""
+        while self._ready:
+            self._ready.popleft()()
+
+
+@dataclass
+class Disk:
+    """What a `Space` says of the disk."""
+
+    room: int = sys.maxsize
+    backlog: int = sys.maxsize
+    short: bool = False
+
+
+class MemoryWriter:
+    """A `Writer` without a thread: its work is done when the world says so, in order."""
 
     def __init__(
-        self, world: "World", connection: Connection, version: Version, answers: bool
+        self,
+        world: "World",
+        folder: Path,
+        done: Callable[[int], None],
+        failed: Callable[[sqlite3.Error], None],
+        landed: Callable[[int, None], None],
+    ) -> None:
+        self.times = CommitTimes()
+        self.space = world.disk
+        self._world = world
+        self._done = done
+        self._work: deque[Commit | Callable[[], None]] = deque()
+
+    def submit(self, commit: Commit) -> None:
+        self._work.append(commit)
+
+    def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
+        database = self._world.database
+
+        def read() -> None:
+            answer(
+                order,
+                load(database, order) if isinstance(order, Load) else collect(database, order),
+            )
+
+        self._work.append(read)
+
+    def look_for_landed(self) -> None: ...
+
+    def look_for_space(self) -> None: ...
+
+    def work(self, commits: bool) -> bool:
+        """The next piece of work. commits: whether that may be a commit. False: nothing done."""
+        if not self._work or (isinstance(self._work[0], Commit) and not commits):
+            return False
+        work = self._work.popleft()
+        if isinstance(work, Commit):
+            apply(self._world.database, work)
+            self._world.commits.append(work.number)
+            self._world.on_commit()
+            self._done(work.number)
+        else:
+            work()
+        return True
+
+
+class Passwords(Executor):
+    """Compares passwords at once."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+        call(*args, **more)
+
+
+class NoBatteryClock(Clock):
+    """known: µs since 1970, None while nobody has told it."""
+
+    known: int | None = None
+
+    def utc(self) -> int | None:
+        return self.known
+
+
+class Client:
+    """The far end of one connection, and the `Carrier` of it. received: packets, in order. closed:
+    the broker ended the connection. deaf: what comes is not read. unsent: bytes that the link
+    still holds.
+    """
+
+    high_water = 256 * 1024
+
+    def __init__(
+        self, world: "World", peer: Peer, policy: Policy, version: Version, answers: bool
     ) -> None:
         self.world = world
-        self.connection = connection
+        self.peer = peer
+        self._link = world.engine.accept(policy)(self)
+        self.connection = next(reversed(world.broker.connections))
         self.version = version
+        self.unsent = 0
         self.answers = answers
         self.received: list[Packet] = []
         self.raw = b""
@@ -82,8 +212,12 @@ class Client:
 
     # -- towards the broker
 
+    def bring(self, data: bytes) -> None:
+        """Hand over bytes; what follows from them is done when the world turns."""
+        self._link.receive(data)
+
     def send_bytes(self, data: bytes) -> None:
-        self.connection.receive(data)
+        self.bring(data)
         self.world.turn()
 
     def send(self, *packets: Packet) -> None:
@@ -125,13 +259,34 @@ class Client:
 
     def drop(self) -> None:
         """The network goes away."""
-        self.connection.lost("the test cut the line")
-        self.world.turn()
+        self._link.lost("the test cut the line")
         self.closed = True
+        self.world.clients.pop(self.connection, None)
+        self.world.turn()
+
+    def read_on(self) -> None:
+        """The link has sent what it held."""
+        self.unsent = 0
+        self._link.writable()
+        self.world.turn()
 
     # -- from the broker
 
-    def arrive(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
+        self.world.loop.call_soon(self._arrive, data)
+
+    def close(self) -> None:
+        self.closed = True
+        self.world.clients.pop(self.connection, None)
+
+    def abort(self) -> None:
+        raise AssertionError("an internal error closed the connection")
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def _arrive(self, data: bytes) -> None:
         self.raw += data
         if self.deaf:
             return
@@ -197,10 +352,28 @@ class World:
         self.commits: list[int] = []
         self.on_commit: Callable[[], None] = lambda: None
         self.clients: dict[Connection, Client] = {}
-        self._start()
+        self.disk = Disk()
+        self.loop = Loop()
+        self.clock = NoBatteryClock(trust=False)
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """A gateway, with what the store holds."""
+        self.loop = Loop()
         self.broker = Broker(self.config, recover(self.database, None, self.config.limits.inflight))
+        self.clock.start(self.broker.now, self.loop.time())
+        self.engine = Engine(
+            self.broker,
+            self.clock,
+            Path(),
+            loop=cast(asyncio.AbstractEventLoop, self.loop),
+            writer=self._make_writer,  # type: ignore[arg-type]
+            asker=Passwords(),
+        )
+
+    def _make_writer(self, *args: Any, **more: Any) -> MemoryWriter:
+        self._writer = MemoryWriter(self, *args, **more)
+        return self._writer
 
     def connect(
         self,
@@ -255,72 +428,53 @@ class World:
         policy: Policy | None = None,
     ) -> Client:
         """A connection without a CONNECT."""
-        connection = self.broker.open(Peer("test", "memory", device), policy or self.policy)
-        client = self.clients[connection] = Client(self, connection, version, answers)
+        peer = Peer("test", "memory", device)
+        client = Client(self, peer, policy or self.policy, version, answers)
+        self.clients[client.connection] = client
         return client
 
     def turn(self) -> None:
-        """The end of an event-loop turn: write, and commit when somebody waits; then the same for
-        what the clients answered.
-        """
+        """Until nothing is left to do; called while that goes on, it leaves it to that."""
         if self._turning:
             return
         self._turning = True
-        while (
-            self.broker.dirty
-            or self.broker.orders
-            or (self.broker.changes.urgent and not self.slow_disk)
-        ):
-            self._write()
-            self._order()
-            if self.broker.changes.urgent and not self.slow_disk:
-                self._commit()
-        self._turning = False
-
-    def _order(self) -> None:
-        orders, self.broker.orders = self.broker.orders, []
-        for order in orders:
-            if isinstance(order, Ask):
-                handshake.answer(self.broker, order, order.question.answer())
-            else:
-                answer(
-                    self.broker,
-                    order,
-                    load(self.database, order)
-                    if isinstance(order, Load)
-                    else collect(self.database, order),
-                )
-
-    def _write(self) -> None:
-        dirty, self.broker.dirty = self.broker.dirty, []
-        for connection in dirty:
-            data = connection.take()
-            client = self.clients.get(connection)
-            if client is None:
-                continue
-            client.closed = connection.closing is not None
-            if client.closed:
-                del self.clients[connection]
-            client.arrive(data)
+        try:
+            self.loop.run()
+            while self._writer.work(commits=not self.slow_disk):
+                self.loop.run()
+        finally:
+            self._turning = False
 
     def commit(self) -> None:
         """Bring what is open to disk, and let go what waited for it."""
-        self._commit(sweep=True)
+        slow, self.slow_disk = self.slow_disk, False
+        self.turn()
+        self.engine.sweep()
+        self.turn()
+        self.slow_disk = slow
+
+    def dismiss(self, client: Client, reason: ReasonCode) -> None:
+        """End a connection from the broker's side."""
+        connection = client.connection
+        self.engine.dismiss(lambda item: item is connection, reason, "the test wants it")
         self.turn()
 
-    def _commit(self, sweep: bool = False) -> None:
-        commit = self.broker.seal(sweep)
-        apply(self.database, commit)
-        self.commits.append(commit.number)
-        self.on_commit()
-        self.broker.on_disk(commit.number)
+    def end_session(self, client_id: str) -> None:
+        """An administrator ends a session."""
+        ending = self.engine.end_session(client_id)
+        with suppress(StopIteration):
+            ending.send(None)  # it waits for the disk
+        self.turn()
+
+    def disk_full(self, short: bool) -> None:
+        """The store has no room for messages, or has it again."""
+        self.disk.short = self.broker.disk_full = short
 
     def sleep(self, seconds: float) -> None:
-        """Time passes, enough for what has no hurry to come to disk, too."""
-        self.broker.now += seconds
-        self.broker.advance()
+        """Time passes; what came due is done, and what has no hurry comes to disk, too."""
+        self.loop.pass_time(seconds)
         self.turn()
-        if self.broker.idle_work and not self.slow_disk:
+        if not self.slow_disk:
             self.commit()
 
     def power_cut(self) -> None:
@@ -329,7 +483,7 @@ class World:
             client.closed = True
         self.clients.clear()
         save_axis(self.database, int(self.broker.now * 1000), None)
-        self._start()
+        self.start()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self.database.execute(query).fetchall()

@@ -258,8 +258,8 @@ def test_nobody_takes_the_session_of_a_device_and_a_device_always_gets_its_name(
 def test_what_comes_while_a_password_is_compared_waits() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
-    client.connection.receive(packets(Connect("c", username="u", password=b"right"), Pingreq()))
-    client.connection.receive(packets(Publish("t", b"x", 1, 1)))
+    client.bring(packets(Connect("c", username="u", password=b"right"), Pingreq()))
+    client.bring(packets(Publish("t", b"x", 1, 1)))
     assert client.raw == b""
     world.turn()
     assert [type(packet) for packet in client.received] == [Connack, Pingresp, Puback]
@@ -269,9 +269,7 @@ def test_what_comes_while_a_password_is_compared_waits() -> None:
 def test_a_wrong_password_is_told_so_and_what_came_behind_it_is_dropped() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
-    client.connection.receive(
-        packets(Connect("c", username="u", password=b"guess"), Publish("spool/t", b"x"))
-    )
+    client.bring(packets(Connect("c", username="u", password=b"guess"), Publish("spool/t", b"x")))
     world.turn()
     assert client.take(Connack).reason == R.BAD_USER_NAME_OR_PASSWORD
     assert client.closed
@@ -282,9 +280,9 @@ def test_a_wrong_password_is_told_so_and_what_came_behind_it_is_dropped() -> Non
 def test_who_sends_much_before_the_answer_is_dropped() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
-    client.connection.receive(packets(Connect("c", username="u", password=b"right")))
+    client.bring(packets(Connect("c", username="u", password=b"right")))
     for _ in range(100):
-        client.connection.receive(bytes(1000))
+        client.bring(bytes(1000))
     assert client.connection.closing is not None
     world.turn()
     assert client.raw == b""

@@ -122,7 +122,7 @@ def test_passwords_that_wait_to_be_compared_have_a_bound() -> None:
     world = World()
     clients = [world.open(policy=Policy(Slow())) for _ in range(257)]
     for number, client in enumerate(clients):
-        client.connection.receive(encode(Connect(f"c{number}", username="u", password=b"p"), V5))
+        client.bring(encode(Connect(f"c{number}", username="u", password=b"p"), V5))
     world.turn()
     reasons = [client.take(Connack).reason for client in clients]
     assert reasons == [R.SUCCESS] * 256 + [R.SERVER_BUSY]
@@ -132,7 +132,7 @@ def test_passwords_that_wait_to_be_compared_have_a_bound() -> None:
 def test_who_waits_for_us_to_compare_a_password_does_not_run_out_of_time() -> None:
     world = World(connect_timeout_s=10)
     client = world.open(policy=Policy(Slow()))
-    client.connection.receive(encode(Connect("c", username="u", password=b"p"), V5))
+    client.bring(encode(Connect("c", username="u", password=b"p"), V5))
     world.sleep(20)
     assert client.take(Connack).reason == R.SUCCESS
 

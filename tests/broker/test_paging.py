@@ -182,3 +182,26 @@ def test_qos_0_does_not_overtake_the_tail() -> None:
     world.accepted().publish("t", b"%05d" % 9999, qos=0)
     assert numbers(client) == [0]
     assert world.broker.statistics.dropped == 1
+
+
+@pytest.mark.mqtt("MQTT-4.8.2-5")
+@pytest.mark.parametrize("end", ["expiry", "clean start", "an administrator"])
+def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: str) -> None:
+    world = World()
+    for name, seconds in ("leaves", 10), ("stays", 0xFFFF_FFFF):
+        properties = {P.SESSION_EXPIRY_INTERVAL: seconds}
+        client = world.accepted(name, clean=False, properties=properties)
+        client.subscribe("$share/group/t")
+        client.drop()
+    publish(world, 1000)
+    match end:
+        case "expiry":
+            world.sleep(20)
+        case "clean start":
+            world.accepted("leaves", clean=True).drop()
+        case _:
+            world.end_session("leaves")
+    assert "leaves" not in world.broker.sessions
+    stays = world.durable("stays", answers=True)
+    assert sorted(numbers(stays)) == list(range(1000)), "none of them is lost"
+    assert empty(world), "nothing of the session is left on the disk"

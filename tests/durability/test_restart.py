@@ -188,9 +188,7 @@ class Run:
         self.publisher.send(Pubrel(number))
 
     def sleep(self, seconds: int) -> None:
-        self.world.broker.now += seconds
-        self.world.broker.advance()
-        self.world.turn()
+        self.world.sleep(seconds)
 
     def commit(self) -> None:
         self.world.commit()

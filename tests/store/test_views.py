@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> World:
     world = World(inflight=4)
     world.database.close()
     world.database = open_store(tmp_path, "test")
-    world._start()
+    world.start()
     return world
 
 

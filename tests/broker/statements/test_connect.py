@@ -42,8 +42,7 @@ def test_whatever_ends_the_connection_before_connack_ends_it_in_silence(
         case "taken over":
             world.connect("c", version=version, clean=False, properties=properties)
         case "shutting down":
-            client.connection.disconnect(R.SERVER_SHUTTING_DOWN, "the test is over")
-            world.turn()
+            world.dismiss(client, R.SERVER_SHUTTING_DOWN)
         case _:
             world.sleep(16)
     assert client.closed

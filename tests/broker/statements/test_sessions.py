@@ -133,7 +133,7 @@ def test_the_session_lasts_exactly_as_long_as_was_asked_for(
     world.commit()
     if power_cut:
         world.power_cut()
-    world.broker.now += away
+    world.loop.now += away
     assert world.connect("c", clean=False).take(Connack).session_present == present
 
 
@@ -157,8 +157,7 @@ def test_our_disconnect_has_no_expiry_interval(reason: R) -> None:
         case R.SESSION_TAKEN_OVER:
             world.durable("c")
         case R.SERVER_SHUTTING_DOWN:
-            client.connection.disconnect(reason, "the gateway is shutting down")
-            world.turn()
+            world.dismiss(client, reason)
         case R.KEEP_ALIVE_TIMEOUT:
             world.sleep(16)
         case _:
@@ -187,7 +186,7 @@ def test_a_session_is_taken_over_whatever_versions_are_spoken(
         [R.SESSION_TAKEN_OVER] if before == V5 else []
     )
     assert new.take_all() == [Publish("t", b"x", 1, 1, dup=True)]
-    old.connection.receive(b"\xc0\0")
+    old.bring(b"\xc0\0")
     world.turn()
     assert old.received == []
 
