@@ -16,7 +16,8 @@ connections, commits as plain rows, and orders for the store. Who drives it is
                        one queue; numbers.py packet identifiers
     retained.py, will.py, spool.py, sys_topics.py          what else becomes of messages, and where
                                                            others come from
-    access.py          who may do what; admission.py how many may come; overflow.py what a full
+    effects.py         what a message causes beside itself, carried out after it (Broker.settle)
+    access.py          who may do what; admission.py how many may come; queue_limits.py what a full
                        queue costs; refusals.py, throttle.py how that is counted and said
     changes.py         what the next commit will hold; commit.py its rows; rows.py which of them are
                        no longer needed; paging.py queues longer than memory should hold;

@@ -21,7 +21,9 @@ from gateway.broker.burst import Burst
 from gateway.broker.changes import Changes
 from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
+from gateway.broker.effects import Effects
 from gateway.broker.handshake import Ask
+from gateway.broker.queue_limits import let_the_longest_pay
 from gateway.broker.recovered import Recovered
 from gateway.broker.refusals import say
 from gateway.broker.restore import restore
@@ -61,7 +63,8 @@ class Broker:
     is not known. dirty: connections to write to. disk_full: the store takes no more messages; new
     publications that need the disk are refused. disk_room: bytes of messages that the open changes
     may hold; what goes beyond is refused, too. queued: bytes in all queues; partial: in packets
-    that have not come whole. nameless: connections without an accepted CONNECT, the oldest first.
+    that have not come whole. owed: bytes that queues give up when they have been read. effects: to
+    be carried out by `settle`. nameless: connections without an accepted CONNECT, the oldest first.
     asking: passwords being compared. orders: to be carried out by the store (`paging.py`), or on
     another thread (`handshake.Ask`). starved: sessions whose next page was not committed yet.
     """
@@ -86,6 +89,8 @@ class Broker:
         self.wills: dict[str, StoredWill] = {}
         self.dirty: list[Connection] = []
         self.queued = 0
+        self.owed = 0
+        self.effects = Effects()
         self.partial = 0
         self.disk_full = False
         self.disk_room = sys.maxsize
@@ -125,6 +130,7 @@ class Broker:
                 ReasonCode.SERVER_BUSY,
                 "too many connections have sent no CONNECT",
             )
+        self.settle()
         connection = Connection(self, peer, policy)
         self.connections[connection] = self.nameless[connection] = None
         self.statistics.connections += 1
@@ -180,7 +186,7 @@ class Broker:
         if session.expiry:
             self.changes.sessions[session.id] = session
         else:
-            self.end_session(session)
+            self.effects.end(session)
 
     def _leave_will(self, connection: Connection, session: Session, wanted: bool) -> None:
         stored, connection.will = connection.will, None
@@ -192,24 +198,50 @@ class Broker:
         due = self.now + min(stored.delay, session.expiry)
         self.wills[session.client] = self.changes.wills[session.client] = stored.at(due)
         if due <= self.now:
-            self._publish_will(session.client)
+            self.effects.will(session.client, session)
 
-    def _publish_will(self, client: str) -> None:
+    def settle(self) -> None:
+        """Carry out what a run of messages has caused (`effects.py`)."""
+        effects = self.effects
+        while effects.waiting:
+            if effects.ends:
+                session = next(iter(effects.ends))
+                self._end(session, effects.ends.pop(session))
+            elif effects.wills:
+                client = next(iter(effects.wills))
+                self._publish_will(client, effects.wills.pop(client))
+            elif effects.left_behind:
+                redeal(self, effects.left_behind.popleft())
+            elif effects.crowded:
+                effects.crowded = False
+                let_the_longest_pay(self)
+            else:
+                effects.waiting = False
+
+    def _publish_will(self, client: str, session: Session | None) -> None:
         """Publish the will of a client that is gone; one that is refused now is tried again
-        later.
+        later. session: whose will it is, if it is known; it may have ended by now.
         """
-        will = self.wills[client]
+        will = self.wills.get(client)
+        if will is None:
+            return
         expires = None if will.expiry is None else self.now + will.expiry
         topic = self.router.topic(will.topic)
         burst = Burst(
-            topic, will.payload, will.qos, will.retain, properties=will.properties, expires=expires
+            topic,
+            will.payload,
+            will.qos,
+            will.retain,
+            properties=will.properties,
+            expires=expires,
+            publisher=session,
         )
-        session = self.sessions.get(client)
         reason = refuses(self, burst)
         if session is not None and not self.acl.may_write(session.user, client, will.topic):
             reason = ReasonCode.NOT_AUTHORIZED  # it was allowed when the client connected
         if reason == ReasonCode.QUOTA_EXCEEDED:
-            self.wills[client] = self.changes.wills[client] = will.at(self.now)
+            if will.due is None or will.due > self.now:
+                self.wills[client] = self.changes.wills[client] = will.at(self.now)
             return
         del self.wills[client]
         self.changes.wills[client] = None
@@ -219,10 +251,17 @@ class Broker:
             publish(self, burst, client)
 
     def end_session(self, session: Session) -> None:
-        """Forget a session with all that belongs to it."""
-        session.ended = True
+        """Forget a session with all that belongs to it, now. Not for use while sessions or routes
+        are iterated over: note it in `effects` there.
+        """
+        self.effects.end(session)
+        self.settle()
+
+    def _end(self, session: Session, told: tuple[ReasonCode, str] | None) -> None:
+        if session.connection is not None:
+            session.connection.disconnect(*told or (ReasonCode.UNSPECIFIED_ERROR, "it ended"))
         if session.client in self.wills:
-            self._publish_will(session.client)
+            self.effects.will(session.client, session)
         for topic_filter in list(session.subscriptions):
             self.router.unsubscribe(session, topic_filter)
         session.outbound.suspend()
@@ -233,8 +272,8 @@ class Broker:
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
             self.changes.ended.append(session.id)
-        for burst, qos, share, skip, count in orphans:
-            redeal(self, burst, qos, share, skip, count)
+        for messages in orphans:
+            self.effects.leave_behind(messages)
 
     # -- commits
 
@@ -328,15 +367,15 @@ class Broker:
                 connection.disconnect(
                     ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing was heard for {silent:.0f} s"
                 )
-        for client in [
-            client
-            for client, will in self.wills.items()
-            if will.due is not None and will.due <= now
-        ]:
-            self._publish_will(client)
-        for session in [session for session in self.sessions.values() if session.ends <= now]:
-            self.end_session(session)
+        for client, will in self.wills.items():
+            if will.due is not None and will.due <= now:
+                self.effects.will(client, self.sessions.get(client))
+        for session in self.sessions.values():
+            if session.ends <= now:
+                self.effects.end(session)
+        self.settle()
         self.system.advance()
+        self.settle()
         for topic in self.retained.expired(now):
             self.retained.remove(topic)
             self.changes.retained[topic] = None

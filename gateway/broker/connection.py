@@ -222,6 +222,7 @@ class Connection:
             self._wait(data)
         else:
             self._take(data)
+        self.broker.settle()
 
     def _take(self, data: bytes) -> None:
         if self._partial:
@@ -303,6 +304,7 @@ class Connection:
         """The link is gone."""
         if self.closing is None:
             self.end(reason, will=True)
+            self.broker.settle()
         self.out.clear()
 
     def end(self, reason: str, will: bool) -> None:

@@ -96,6 +96,7 @@ def answer(broker: Broker, order: Ask, refusal: Refusal | None) -> None:
         connection.fail(error)
     else:
         connection.proceed()
+    broker.settle()
 
 
 def _accept(connection: Connection, packet: Connect) -> None:
@@ -181,6 +182,7 @@ def _session(
         session.connection.disconnect(
             ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
         )
+        broker.settle()
         session = broker.sessions.get(client)
     if session is not None and (
         clean_start or session.incarnation != incarnation or session.ends <= broker.now

@@ -45,6 +45,7 @@ _CONNECT = 0x10
 def take(connection: Connection, data: bytes) -> int:
     """Take packets from `data`; returns where the first incomplete one starts."""
     at, end, maximum = 0, len(data), connection.our_limit
+    effects = connection.broker.effects
     while end - at >= 2 and connection.closing is None and not connection.waiting:
         first, length = data[at], data[at + 1]
         if length < 0x80 and length + 2 <= maximum:
@@ -67,6 +68,8 @@ def take(connection: Connection, data: bytes) -> int:
             at = _acks(connection, data, at, end)
         else:
             at = _other(connection, data, at, start, stop)
+        if effects.waiting:
+            connection.broker.settle()
     connection.missing = 1
     return at
 

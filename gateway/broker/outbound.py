@@ -34,6 +34,7 @@ from gateway.broker.delivery import (
     Delivery,
     Load,
 )
+from gateway.broker.effects import LeftBehind
 from gateway.broker.numbers import (
     IDENTIFIERS,
     number_of,
@@ -42,7 +43,7 @@ from gateway.broker.numbers import (
     packet_ids,
     unpack_ids,
 )
-from gateway.broker.overflow import trim
+from gateway.broker.queue_limits import trim
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
@@ -53,9 +54,10 @@ if TYPE_CHECKING:
 class Outbound:
     """next: number of the next message to queue. messages, size: what is queued or in flight, and
     its bytes. maximum: the receiver's Receive Maximum or our own bound. tail: first number that
-    waits in the store alone, 0 when nothing does. behind: QoS 0 that comes after messages of the
-    tail, each with the number that it comes before; in memory only, and only for sessions that want
-    it kept.
+    waits in the store alone, 0 when nothing does. tail_expires: when the first message of the tail
+    expires, on the time axis; 0 when that is not known. owes: bytes that it gives up when they have
+    been read. behind: QoS 0 that comes after messages of the tail, each with the number that it
+    comes before; in memory only, and only for sessions that want it kept.
     """
 
     __slots__ = (
@@ -67,6 +69,7 @@ class Outbound:
         "maximum",
         "messages",
         "next",
+        "owes",
         "pending",
         "receiving",
         "released",
@@ -75,6 +78,7 @@ class Outbound:
         "session",
         "size",
         "tail",
+        "tail_expires",
     )
 
     def __init__(self, broker: Broker, session: Session) -> None:
@@ -86,6 +90,8 @@ class Outbound:
         self.messages = 0
         self.size = 0
         self.tail = 0
+        self.tail_expires = 0.0
+        self.owes = 0
         self._asked = False
         self._unused = 0
         self.acknowledging: dict[int, Delivery] = {}
@@ -105,7 +111,7 @@ class Outbound:
     def queue(
         self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str
     ) -> None:
-        """Take messages; send what may be sent. The caller has made room (`overflow.py`)."""
+        """Take messages; send what may be sent. The caller has made room (`queue_limits.py`)."""
         session, broker = self.session, self.broker
         delivery = Delivery(session, burst, self.next, count, skip, flags, extra, commit, share)
         size = count * (burst.size + OVERHEAD)
@@ -120,7 +126,8 @@ class Outbound:
                 broker.rows.refer(burst)
                 broker.changes.deliveries.append(delivery)
                 if self.tail or self._page_is_full():
-                    self.tail = self.tail or delivery.first
+                    if not self.tail:
+                        self._begin_tail(delivery)
                     return
         elif self.tail:
             self.behind.append((self.next, delivery))
@@ -242,9 +249,22 @@ class Outbound:
         self.messages -= count
         self.size -= size
         self.broker.queued -= size
+        if self.owes:
+            self._pay(size)
         delivery.left -= count
         if not delivery.left and delivery.kept:
             self._forget(delivery)
+
+    def owe(self, size: int) -> None:
+        """So many bytes of the tail are given up as soon as they have been read."""
+        self.owes += size
+        self.broker.owed += size
+        self.ask()
+
+    def _pay(self, size: int) -> None:
+        paid = min(size, self.owes)
+        self.owes -= paid
+        self.broker.owed -= paid
 
     def _forget(self, delivery: Delivery) -> None:
         rows = self.broker.rows
@@ -313,18 +333,25 @@ class Outbound:
         if self.session.durable and not self.session.queueing.qos_0:
             self._leave_to_store()
 
-    def orphans(self) -> list[tuple[Burst, int, str, int, int]]:
+    def orphans(self) -> list[LeftBehind]:
         """What came from shared subscriptions and may go to another member when this session ends:
-        what was not sent, and what was sent at QoS 1; never QoS 2 that was sent [MQTT-4.8.2-5]. As
-        burst, QoS, filter, index in the burst, count.
+        what was not sent, and what was sent at QoS 1; never QoS 2 that was sent [MQTT-4.8.2-5].
         """
         sent = [
-            (delivery.burst, 1, delivery.share, delivery.skip + number - delivery.first, 1)
+            LeftBehind(
+                delivery.burst, 1, delivery.share, delivery.skip + number - delivery.first, 1
+            )
             for number, delivery in self.resend
             if delivery.share and delivery.flags & 2
         ]
         unsent = [
-            (item.burst, item.flags >> 1, item.share, item.skip + item.sent, item.count - item.sent)
+            LeftBehind(
+                item.burst,
+                item.flags >> 1,
+                item.share,
+                item.skip + item.sent,
+                item.count - item.sent,
+            )
             for item in self._waiting()
             if item.share
         ]
@@ -337,6 +364,7 @@ class Outbound:
         if self.tail:
             self.broker.orders.append(Collect(self.session, self.tail))
         self.broker.queued -= self.size
+        self._pay(self.owes)
         self.messages = self.size = self.tail = 0
         self.resend.clear()
         self.pending.clear()
@@ -369,19 +397,25 @@ class Outbound:
             if delivery.sent and delivery.sent < delivery.count:
                 held.append(delivery)
             elif delivery.kept:
-                self.tail = delivery.first
+                self._begin_tail(delivery)
                 break
             else:
                 self._done(delivery, delivery.left)
         self.pending = held
 
+    def _begin_tail(self, delivery: Delivery) -> None:
+        """From this one on the queue waits in the store alone."""
+        expires = delivery.burst.expires
+        self.tail = delivery.first
+        self.tail_expires = float("inf") if expires is None else expires
+
     def refill(self) -> None:
-        """Ask for a page of the tail when there is room for it."""
+        """Ask for a page of the tail when there is room for it, or something of it is owed."""
         if (
             self.tail
             and not self._asked
             and len(self.pending) < PAGE_LOW
-            and self.session.connection is not None
+            and (self.session.connection is not None or self.owes)
         ):
             self.ask()
 
@@ -408,6 +442,7 @@ class Outbound:
         last = deliveries[-1]
         after = last.first + last.count
         self.tail = after if after < self.next else 0
+        self.tail_expires = 0.0
         self._take_behind(after)
         trim(self.broker, self.session)
         if self.session.connection is None and not self.session.queueing.qos_0:

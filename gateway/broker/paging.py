@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker.burst import Burst
 from gateway.broker.delivery import Collect, Delivery, Load
-from gateway.broker.routing import redeal
+from gateway.broker.effects import LeftBehind
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
@@ -100,4 +100,5 @@ def _collected(broker: Broker, messages: list[int], shared: list[StoredDelivery]
         _, count, _, skip, flags, _, share = row[:7]
         burst = burst_of(broker, 0, *row[7:])
         burst.written = False
-        redeal(broker, burst, flags >> 1, share, skip, count)
+        broker.effects.leave_behind(LeftBehind(burst, flags >> 1, share, skip, count))
+    broker.settle()

@@ -83,4 +83,5 @@ def _restore_flows(
         by_id[number].outbound.restore_tail(first, after, messages, size)
     for session in by_id.values():
         if not session.expiry:
-            broker.end_session(session)
+            broker.effects.end(session)
+    broker.settle()

@@ -11,12 +11,15 @@ where the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import RETAIN, Burst
-from gateway.broker.overflow import is_full, make_room
+from gateway.broker.effects import LeftBehind
+from gateway.broker.queue_limits import is_crowded, is_full, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.broker.shared import Share
     from gateway.broker.spool import Identity
+
+
+log = logging.getLogger(__name__)
 
 
 def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode | None:
@@ -44,6 +50,8 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
         or (burst.qos and topic.durable)
         or (burst.qos == 2 and durable)
     ):
+        return ReasonCode.QUOTA_EXCEEDED
+    if broker.owed and burst.qos and topic.durable and is_crowded(broker, burst):
         return ReasonCode.QUOTA_EXCEEDED
     if (
         topic.refusing
@@ -98,33 +106,73 @@ def publish(
             commit,
         )
     for share in topic.shares:
-        _deal(broker, share, burst, qos, 0, burst.count, commit)
+        messages = LeftBehind(burst, qos, share.name, 0, burst.count)
+        if not _deal(broker, share, messages, commit, with_room=True):
+            _deal_one_by_one(broker, share, messages, commit)
     return commit
 
 
 def _deal(
-    broker: Broker, share: Share, burst: Burst, qos: int, skip: int, count: int, commit: int
-) -> None:
-    """Give `count` publications of a burst from `skip` on to the members of a shared
-    subscription.
+    broker: Broker, share: Share, messages: LeftBehind, commit: int, *, with_room: bool
+) -> bool:
+    """Give messages to the members of a shared subscription. with_room: only to those that have
+    room for all of them. False when nobody may have them.
     """
-    for session, subscription, part in share.deal(
-        count, lambda member: broker.may_read(member, burst.topic.name)
-    ):
+    burst, qos, name, skip, count = messages
+
+    def eligible(member: Session) -> bool:
+        return (
+            not member.ended
+            and broker.may_read(member, burst.topic.name)
+            and not (with_room and is_full(broker, member, burst, count))
+        )
+
+    dealt = share.deal(count, eligible)
+    for session, subscription, part in dealt:
         flags = min(qos, subscription.qos) << 1 | (
             burst.retain and subscription.retain_as_published
         )
-        _deliver(broker, session, burst, flags, subscription.extra, skip, part, commit, share.name)
+        _deliver(broker, session, burst, flags, subscription.extra, skip, part, commit, name)
+        if session.ended and qos:
+            broker.effects.leave_behind(LeftBehind(burst, qos, name, skip, part))
         skip += part
+    return bool(dealt)
 
 
-def redeal(broker: Broker, burst: Burst, qos: int, name: str, skip: int, count: int) -> None:
-    """Give what an ended member of a shared subscription had not got to the others, if there are
-    any.
+def _deal_one_by_one(broker: Broker, share: Share, messages: LeftBehind, commit: int) -> None:
+    """Nobody has room for all of these messages: somebody may have room for one of them; where
+    nobody has, the queue of the one whose turn it is overflows.
     """
+    burst, qos, name, skip, count = messages
+    for index in range(skip, skip + count):
+        one = LeftBehind(burst, qos, name, index, 1)
+        if not _deal(broker, share, one, commit, with_room=True):
+            _deal(broker, share, one, commit, with_room=False)
+
+
+def redeal(broker: Broker, messages: LeftBehind) -> None:
+    """Give what an ended member of a shared subscription had not got to the others, if there are
+    any, and as far as they have room: nobody's queue overflows by it.
+    """
+    burst, qos, name, skip, count = messages
     share = broker.router.share(name)
-    if share is not None:
-        _deal(broker, share, burst, qos, skip, count, broker.promise())
+    if share is None:
+        return
+    commit = broker.promise()
+    if _deal(broker, share, messages, commit, with_room=True):
+        return
+    for index in range(skip, skip + count):
+        one = LeftBehind(burst, qos, name, index, 1)
+        if not _deal(broker, share, one, commit, with_room=True):
+            left = skip + count - index
+            broker.statistics.overflowed += left
+            if broker.throttle.allows(f"queues of {name}"):
+                log.warning(
+                    "%s: a member's session ended, and no other member has room for its messages",
+                    name,
+                    extra=about(reason="queue_full"),
+                )
+            return
 
 
 def deliver(

@@ -2,7 +2,8 @@
 
 Rules: members take turns; one that is connected goes before one that is not; when nobody is
 connected, a session that outlives its connection keeps the message; a member's granted QoS holds
-for what it gets [MQTT-4.8.2-3]; who may not read a topic has no turn.
+for what it gets [MQTT-4.8.2-3]; a member that may not read the topic has no turn, nor has one whose
+queue is full while another has room.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ class Share:
         return max(item.qos for item in self.members.values())
 
     def deal(
-        self, count: int, may_read: Callable[[Session], bool]
+        self, count: int, eligible: Callable[[Session], bool]
     ) -> list[tuple[Session, Subscription, int]]:
-        """Who gets how many of the next `count` messages. Empty when nobody can have them."""
-        readers = [pair for pair in self.members.items() if may_read(pair[0])]
+        """Who gets how many of the next `count` messages, of those that are eligible. Empty when
+        nobody can have them.
+        """
+        readers = [pair for pair in self.members.items() if eligible(pair[0])]
         members = [pair for pair in readers if pair[0].connection is not None]
         if not members:
             members = [pair for pair in readers if pair[0].durable]

@@ -154,6 +154,7 @@ class Engine:
         for connection in list(self.broker.connections):
             if whom(connection):
                 connection.disconnect(reason, text)
+        self.broker.settle()
         self._write()
 
     async def end_session(self, client: str) -> bool:
@@ -165,12 +166,10 @@ class Engine:
         session = broker.sessions.get(client)
         if session is None:
             return False
-        if session.connection is not None:
-            session.connection.disconnect(
-                ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
-            )
-        if not session.ended:
-            broker.end_session(session)
+        broker.effects.end(
+            session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
+        )
+        broker.settle()
         if not broker.changes.empty:
             on_disk = self._loop.create_future()
             self._awaited.append((broker.promise(), on_disk))
@@ -327,6 +326,7 @@ class Engine:
         self.begin()
         for connection in list(self.broker.connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down")
+        self.broker.settle()
         self._write()
         self._order()
         self._stopped = True

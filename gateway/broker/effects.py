@@ -1,0 +1,70 @@
+"""What a run of messages has caused beside itself, noted until the run is done.
+
+In: notes from wherever a cause is found, inside loops over routes, members or sessions. Out:
+`Broker.settle` carries them out when nothing is being iterated over, in this order, and over again
+until nothing is left:
+
+    1. a session ends: its client is told, its subscriptions go, its queue goes
+    2. a will is published
+    3. what a member of a shared subscription leaves behind goes to the other members
+    4. all queues together hold too much: the longest ones pay
+
+That ends: a session ends once, a will is published once, and messages that are dealt again make
+nobody's queue overflow (`routing.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.burst import Burst
+    from gateway.broker.session import Session
+
+
+class LeftBehind(NamedTuple):
+    """Messages that a member of a shared subscription did not get before its session ended."""
+
+    burst: Burst
+    qos: int
+    share: str
+    """Filter of the shared subscription."""
+    skip: int
+    """Index in the burst of the first one."""
+    number: int
+    """How many they are."""
+
+
+class Effects:
+    __slots__ = ("crowded", "ends", "left_behind", "waiting", "wills")
+
+    def __init__(self) -> None:
+        self.waiting = False
+        """Whether there is anything to carry out."""
+        self.ends: dict[Session, tuple[ReasonCode, str] | None] = {}
+        """Sessions that end, with what their clients are told if they are connected."""
+        self.wills: dict[str, Session | None] = {}
+        """Clients whose will is due, with the session whose will it is if there is one."""
+        self.left_behind: deque[LeftBehind] = deque()
+        self.crowded = False
+        """All queues together hold more than they may."""
+
+    def end(self, session: Session, reason: ReasonCode | None = None, text: str = "") -> None:
+        """A session ends; from now on nothing is queued for it."""
+        if not session.ended:
+            session.ended = self.waiting = True
+            self.ends[session] = None if reason is None else (reason, text)
+
+    def will(self, client: str, session: Session | None) -> None:
+        self.wills[client] = session
+        self.waiting = True
+
+    def leave_behind(self, messages: LeftBehind) -> None:
+        self.left_behind.append(messages)
+        self.waiting = True
+
+    def crowd(self) -> None:
+        self.crowded = self.waiting = True

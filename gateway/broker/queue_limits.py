@@ -1,0 +1,228 @@
+"""What happens when a queue is full. In: messages that are about to be queued for a session. Out:
+room for them, or not; what has to end for it is noted in `effects.py`.
+
+Bounds: messages and bytes per session, bytes of all queues together. QoS 0 never forces anything:
+it is dropped and counted. Messages that have expired are taken from the front of the queue first.
+Then, for QoS 1 and 2, the session's section of the configuration says:
+
+    end the session        its queue and subscriptions are gone, its client is told 0x97 if it is
+                           connected, and learns from Session Present 0 if it is not: a gap is never
+                           silent
+    drop the oldest        from the front of the queue, never what is in flight; counted
+    refuse the publisher   0x97 for the publisher, before anything of its message has an effect
+
+Where the front of the queue is in the store alone, it is read first; meanwhile the queue may hold
+an eighth more than its bound, or a page more if that is larger. When that is full too, a queue that
+drops the oldest drops what comes, and any other ends.
+
+When all queues together are full, the longest ones pay until a 32nd of the bound is free: a slow
+consumer costs itself. One whose messages are in the store alone owes what it will drop when they
+have been read; publishers are refused while all queues hold an eighth more than their bound.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.broker.delivery import OVERHEAD, PAGE_BYTES, PAGE_ROWS
+from gateway.logs import about
+from gateway.mqtt.reason import ReasonCode
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.burst import Burst
+    from gateway.broker.session import Session
+
+log = logging.getLogger(__name__)
+
+_GRACE = 8
+"""A bound may be passed by this part of it while the store is read."""
+_SPARE = 32
+"""This part of the bound of all queues is made free at a time, since the longest must be looked
+for."""
+
+
+def is_full(broker: Broker, session: Session, burst: Burst, count: int) -> bool:
+    """Whether a session has no room for `count` messages of a burst."""
+    size = count * (burst.size + OVERHEAD)
+    if broker.queued - broker.owed + size > broker.limits.memory_bytes:
+        return True
+    if not _over(broker, session, count, size):
+        return False
+    reading = _drop_expired(broker, session)
+    return _over(broker, session, count, size, grace=reading)
+
+
+def is_crowded(broker: Broker, burst: Burst) -> bool:
+    """Whether a burst is too much for all queues together, though the longest owe enough."""
+    most = broker.limits.memory_bytes
+    size = burst.count * (burst.size + OVERHEAD)
+    return broker.queued + size > most + most // _GRACE
+
+
+def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: int) -> bool:
+    """Whether `count` messages of a burst may be queued for a session; older ones of its queue may
+    have been dropped for it. Never for a session that ends.
+    """
+    if session.ended:
+        return False
+    size = count * (burst.size + OVERHEAD)
+    crowded = broker.queued - broker.owed + size > broker.limits.memory_bytes
+    if _over(broker, session, count, size):
+        if not qos or not _make_room_in(broker, session, count, size):
+            return _drop(broker, qos, count)
+    elif crowded and not qos:
+        return _drop(broker, qos, count)
+    if crowded:
+        broker.effects.crowd()
+    return True
+
+
+def _drop(broker: Broker, qos: int, count: int) -> bool:
+    if qos:
+        broker.statistics.overflowed += count
+    else:
+        broker.statistics.dropped += count
+    return False
+
+
+def _make_room_in(broker: Broker, session: Session, count: int, size: int) -> bool:
+    """The same for a queue that is at its own bound."""
+    outbound = session.outbound
+    full = session.queueing.full
+    if full == "refuse the publisher":
+        return True  # `is_full` was asked before
+    reading = _drop_expired(broker, session)
+    if full == "drop the oldest":
+        while _over(broker, session, count, size) and _drop_oldest(
+            broker, session, *_excess(broker, session, count, size)
+        ):
+            pass
+    if not _over(broker, session, count, size):
+        return True
+    if full == "drop the oldest" and outbound.tail and not outbound.pending:
+        outbound.ask()
+        reading = True
+    if reading and not _over(broker, session, count, size, grace=True):
+        return True
+    if full == "end the session":
+        text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
+        _end(broker, session, text)
+    return False
+
+
+def _over(broker: Broker, session: Session, count: int, size: int, *, grace: bool = False) -> bool:
+    outbound, limits = session.outbound, broker.limits
+    messages, most = limits.queue_messages, limits.queue_bytes
+    if grace:
+        messages += max(messages // _GRACE, PAGE_ROWS)
+        most += max(most // _GRACE, PAGE_BYTES)
+    return outbound.messages + count > messages or outbound.size + size > most
+
+
+def _excess(broker: Broker, session: Session, count: int, size: int) -> tuple[int, int]:
+    """By how many messages and bytes a queue is over its bounds, when so much more comes."""
+    outbound, limits = session.outbound, broker.limits
+    return (
+        outbound.messages + count - limits.queue_messages,
+        outbound.size + size - limits.queue_bytes,
+    )
+
+
+def _drop_expired(broker: Broker, session: Session) -> bool:
+    """Drop what has expired at the front of a queue. True: there may be more when it was read."""
+    outbound = session.outbound
+    while outbound.pending:
+        expires = outbound.pending[0].burst.expires
+        if expires is None or expires > broker.now:
+            return False
+        broker.statistics.expired += outbound.discard(outbound.pending[0].count)
+    if not outbound.tail or outbound.tail_expires > broker.now:
+        return False
+    outbound.ask()
+    return True
+
+
+def _drop_oldest(broker: Broker, session: Session, messages: int, size: int) -> int:
+    """Drop what makes so much room, or the rest of the oldest delivery if that is less. Returns how
+    many messages that was.
+    """
+    outbound = session.outbound
+    dropped = 0
+    if outbound.pending:
+        each = outbound.pending[0].burst.size + OVERHEAD
+        dropped = outbound.discard(max(messages, -(-size // each)))
+    if dropped and broker.throttle.allows(f"queue of {session.client}"):
+        text = "%s: the queue is full, its oldest messages are dropped"
+        log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
+    broker.statistics.overflowed += dropped
+    return dropped
+
+
+def _end(broker: Broker, session: Session, text: str) -> None:
+    extra = about(client=session.client, reason="queue_full")
+    log.warning("%s: %s, the session ends", session.client, text, extra=extra)
+    broker.statistics.overflowed += session.outbound.messages
+    broker.effects.end(session, ReasonCode.QUOTA_EXCEEDED, text)
+
+
+def trim(broker: Broker, session: Session) -> None:
+    """The front of a queue has been read from the store: drop what has expired, what the queue owes
+    to the others, and what is beyond its bound if it drops the oldest; then a tenth more than it
+    must, if it is long, so that this is seldom needed.
+    """
+    limits, outbound = broker.limits, session.outbound
+    _drop_expired(broker, session)
+    while outbound.owes > 0 and _drop_oldest(broker, session, 0, outbound.owes):
+        pass
+    if session.queueing.full == "drop the oldest" and _over(broker, session, 0, 0):
+        spare = (
+            (limits.queue_messages // 10, limits.queue_bytes // 10)
+            if outbound.messages > PAGE_ROWS
+            else (0, 0)
+        )
+        while _over(broker, session, *spare) and _drop_oldest(
+            broker, session, *_excess(broker, session, *spare)
+        ):
+            pass
+        if outbound.tail and _over(broker, session, 0, 0):
+            outbound.ask()
+    if outbound.tail and outbound.owes > 0:
+        outbound.ask()
+
+
+def let_the_longest_pay(broker: Broker) -> None:
+    """All queues together hold too much: the longest ones give up what is over the bound."""
+    most = broker.limits.memory_bytes
+    if broker.queued - broker.owed <= most:
+        return
+    excess = broker.queued - broker.owed - most + most // _SPARE
+    payers = [
+        session
+        for session in broker.sessions.values()
+        if session.queueing.full != "refuse the publisher"
+        and not session.ended
+        and session.outbound.size > session.outbound.owes
+    ]
+    payers.sort(key=lambda session: session.outbound.size, reverse=True)
+    for session in payers:
+        outbound = session.outbound
+        before = outbound.size - outbound.owes
+        _drop_expired(broker, session)
+        if session.queueing.full == "end the session":
+            if before > 0:
+                text = "all queues together are full, and this one is the longest"
+                _end(broker, session, f"{text} ({outbound.size} bytes)")
+                excess -= before
+        else:
+            wanted = min(before, excess)
+            while outbound.size - outbound.owes > before - wanted and _drop_oldest(
+                broker, session, 0, outbound.size - outbound.owes - before + wanted
+            ):
+                pass
+            if outbound.tail:
+                outbound.owe(outbound.size - outbound.owes - before + wanted)
+            excess -= before - outbound.size + outbound.owes
+        if excess <= 0:
+            return
