@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gateway.broker.access import Access, Acl
@@ -29,7 +30,7 @@ from gateway.broker.refusals import say
 from gateway.broker.restore import restore
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
-from gateway.broker.routing import publish, redeal, refuses
+from gateway.broker.routing import feed_retained, publish, redeal, refuses
 from gateway.broker.rows import Rows
 from gateway.broker.session import Session
 from gateway.broker.spool import Spool
@@ -43,6 +44,9 @@ from gateway.mqtt.reason import ReasonCode
 if TYPE_CHECKING:
     from gateway.broker.paging import Order
     from gateway.broker.peer import Peer
+
+_FEEDS = 4
+"""Sessions that get retained messages in one turn."""
 
 _AXIS_S = 30.0
 """Seconds between two notes of the time axis in the store, as long as there are commits to carry
@@ -98,6 +102,7 @@ class Broker:
         self.rows = Rows(state.next_message, state.references)
         self.orders: list[Order | Ask] = []
         self.starved: list[Session] = []
+        self._feeding: dict[Session, None] = {}
         self._last_committed = 0
         self._axis_noted = state.now
         self._waiting: dict[int, list[Connection]] = {}
@@ -274,6 +279,24 @@ class Broker:
             self.changes.ended.append(session.id)
         for messages in orphans:
             self.effects.leave_behind(messages)
+
+    # -- retained messages
+
+    def feed(self, session: Session) -> None:
+        """A session may have room for retained messages that it waits for."""
+        if session.feed is not None:
+            self._feeding[session] = None
+
+    def go_on(self) -> bool:
+        """Do some of the work that is too much for one turn. True: there is more of it, or
+        something to write.
+        """
+        for session in list(islice(self._feeding, _FEEDS)):
+            del self._feeding[session]
+            if not session.ended and feed_retained(self, session):
+                self._feeding[session] = None
+        self.settle()
+        return bool(self._feeding or self.dirty)
 
     # -- commits
 

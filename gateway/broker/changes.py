@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.broker.commit import Commit, MessageRow, SpoolRow
+from gateway.broker.commit import RETAINED_TO_COME, Commit, MessageRow, SpoolRow
 from gateway.broker.numbers import pack_ids
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ class Changes:
                 commit.unsubscribed.append((session.id, topic_filter))
             else:
                 options = item.qos | item.no_local << 2 | item.retain_as_published << 3
+                if session.feed is not None and topic_filter in session.feed.filters:
+                    options |= RETAINED_TO_COME
+                    session.feed.noted.add(topic_filter)
                 commit.subscriptions.append((session.id, topic_filter, options, item.identifier))
         for delivery in self.deliveries:
             if delivery.left:

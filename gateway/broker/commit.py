@@ -17,9 +17,10 @@ FlowRow = tuple[int, bytes, int, bytes, bytes]
 acknowledged, identifiers released.
 """
 SubscriptionRow = tuple[int, str, int, int]
-"""session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published), subscription
-identifier (0 = none).
+"""session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published, 4 its retained
+messages are still to come), subscription identifier (0 = none).
 """
+RETAINED_TO_COME = 16
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]

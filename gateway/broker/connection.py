@@ -51,7 +51,7 @@ class Connection:
     heard. topics: those that it has published to, by their bytes. aliases: its topic aliases; told:
     ours, by topic, at most told_limit. sequence: of a device's last publication, or its next one.
     greeted: the commit that CONNACK waits for, None before there is a CONNACK. missing: bytes until
-    the packet that has begun may be complete.
+    the packet that has begun may be complete. size: bytes that have not been taken to be written.
     """
 
     __slots__ = (
@@ -76,6 +76,7 @@ class Connection:
         "seen",
         "sequence",
         "session",
+        "size",
         "told",
         "told_limit",
         "topics",
@@ -111,6 +112,7 @@ class Connection:
         self.closing: str | None = None
         self.dirty = False
         self.out: list[bytes] = []
+        self.size = 0
         self.held: deque[_Held] = deque()
         self._partial = bytearray()
         self.missing = 0
@@ -123,6 +125,7 @@ class Connection:
         """
         if self.closing is not None:
             return
+        self.size += len(packets)
         held = self.held
         if commit > self.broker.committed:
             if not held or held[-1].number < commit:
@@ -152,6 +155,8 @@ class Connection:
             if not self.dirty:
                 self.dirty = True
                 self.broker.dirty.append(self)
+        if self.session is not None and self.session.feed is not None:
+            self.broker.feed(self.session)
 
     def answer(self, packet: Packet, commit: int = 0) -> None:
         data = encode_within(packet, self.version, self.packet_limit)
@@ -167,7 +172,10 @@ class Connection:
         """The bytes to write now."""
         out, self.out, self.dirty = self.out, [], False
         data = out[0] if len(out) == 1 else b"".join(out)
+        self.size -= len(data)
         self.broker.statistics.bytes_sent += len(data)
+        if self.session is not None and self.session.feed is not None:
+            self.broker.feed(self.session)
         return data
 
     def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
@@ -193,6 +201,7 @@ class Connection:
         self.full = False
         if self.session is not None:
             self.session.outbound.pump()
+            self.broker.feed(self.session)
 
     def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None:
         """Send publications of a burst at QoS 0; they are dropped for a client that does not

@@ -134,6 +134,7 @@ def _accept(connection: Connection, packet: Connect) -> None:
     connection.greeted = commit
     if present and connection.closing is None:
         _resume(connection, session)
+        broker.feed(session)
 
 
 def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:

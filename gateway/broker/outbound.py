@@ -148,6 +148,8 @@ class Outbound:
         if connection is None or connection.full:
             return
         pending = self.pending
+        if self.session.feed is not None:
+            self.broker.feed(self.session)
         if not (pending or self.resend):
             self.refill()
             return

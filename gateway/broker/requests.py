@@ -2,17 +2,18 @@
 
 Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6]; it leaves after
 the commit when the session is durable; retained messages follow it (Retain Handling 0: always, 1:
-for a new subscription only, 2: never; never for a shared one).
+for a new subscription only, 2: never; never for a shared one), as there is room for them
+(`retained_feed.py`). A filter that stands in one packet several times is one subscription, as its
+last entry says, and its retained messages come once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.broker.burst import RETAIN, Burst
 from gateway.broker.refusals import refused, words
-from gateway.broker.router import Subscription, memory
-from gateway.broker.routing import deliver
+from gateway.broker.retained_feed import RetainedFeed
+from gateway.broker.router import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
 from gateway.mqtt.packets import Subscription as Wanted
@@ -26,26 +27,32 @@ if TYPE_CHECKING:
 
 def subscribe(connection: Connection, packet: Subscribe) -> None:
     identifier = (packet.properties or {}).get(PropertyId.SUBSCRIPTION_IDENTIFIER, [0])[0]
-    reasons = []
-    retained: list[tuple[Wanted, Subscription]] = []
-    for wanted in packet.subscriptions:
+    first = {wanted.topic_filter: wanted for wanted in reversed(packet.subscriptions)}
+    last = {wanted.topic_filter: wanted for wanted in packet.subscriptions}
+    always = {item.topic_filter for item in packet.subscriptions if item.retain_handling == 0}
+    refusals: dict[str, ReasonCode] = {}
+    for topic_filter, wanted in last.items():
         reason, new = _grant(connection, wanted, identifier)
-        reasons.append(reason)
-        shared = wanted.topic_filter.startswith(SHARE_PREFIX) and connection.version == Version.V5
-        if (
-            reason < ReasonCode.UNSPECIFIED_ERROR
-            and not shared
-            and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new))
-        ):
-            assert connection.session is not None  # noqa: S101 - CONNECT comes first
-            retained.append((wanted, connection.session.subscriptions[wanted.topic_filter]))
+        if reason:
+            refusals[topic_filter] = reason
+        elif topic_filter in always or (new and first[topic_filter].retain_handling == 1):
+            _want_retained(connection, topic_filter)
+    reasons = [
+        refusals.get(wanted.topic_filter) or ReasonCode(wanted.qos)
+        for wanted in packet.subscriptions
+    ]
+    for reason in set(refusals.values()):
+        filters = [item for item, why in refusals.items() if why == reason]
+        more = f" and {len(filters) - 1} more" if len(filters) > 1 else ""
+        text = f"filter {quote(filters[0])}{more}: {words(reason)}"
+        refused(connection, "subscribe", reason, text, len(filters))
     connection.answer(Suback(packet.packet_id, reasons), _commit(connection))
-    for wanted, subscription in retained:
-        _send_retained(connection, wanted.topic_filter, subscription)
 
 
-def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[ReasonCode, bool]:
-    """The reason for one filter, and whether the subscription is new."""
+def _grant(
+    connection: Connection, wanted: Wanted, identifier: int
+) -> tuple[ReasonCode | None, bool]:
+    """Subscribe. Returns the reason to refuse, or None, and whether the subscription is new."""
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
     reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
@@ -57,17 +64,16 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
         and not inner.startswith(SYSTEM_PREFIX)
     ):
         reason = ReasonCode.TOPIC_FILTER_INVALID
-    if not reason and not known:
-        router, limits = broker.router, broker.limits
-        if (
-            len(session.subscriptions) >= limits.subscriptions
-            or router.size + memory(inner) > limits.memory_bytes
-        ):
-            reason = ReasonCode.QUOTA_EXCEEDED
-    if reason:
-        refused(
-            connection, "subscribe", reason, f"filter {quote(wanted.topic_filter)}: {words(reason)}"
+    if (
+        not reason
+        and not known
+        and (
+            len(session.subscriptions) >= broker.limits.subscriptions
+            or not broker.router.has_room(inner, broker.limits.memory_bytes)
         )
+    ):
+        reason = ReasonCode.QUOTA_EXCEEDED
+    if reason:
         return reason, False
     subscription = Subscription(
         wanted.topic_filter, wanted.qos, wanted.no_local, wanted.retain_as_published, identifier
@@ -75,30 +81,21 @@ def _grant(connection: Connection, wanted: Wanted, identifier: int) -> tuple[Rea
     new = broker.router.subscribe(session, subscription)
     if session.durable:
         broker.changes.subscriptions[session, wanted.topic_filter] = None
-    return ReasonCode(wanted.qos), new
+    return None, new
 
 
-def _send_retained(connection: Connection, topic_filter: str, subscription: Subscription) -> None:
+def _want_retained(connection: Connection, topic_filter: str) -> None:
+    """Retained messages follow the answer; there are none for a shared subscription."""
     broker, session = connection.broker, connection.session
     assert session is not None  # noqa: S101 - CONNECT comes first
-    kept = broker.system.current() if topic_filter.startswith(SYSTEM_PREFIX) else broker.retained
-    for message in kept.matching(topic_filter, broker.now):
-        if (subscription.no_local and message.client == session.client) or not broker.may_read(
-            session, message.topic
-        ):
-            continue
-        topic = broker.router.topic(message.topic)
-        burst = Burst(
-            topic,
-            message.payload,
-            message.qos,
-            True,
-            properties=message.properties,
-            expires=message.expires,
-        )
-        deliver(
-            broker, session, burst, min(message.qos, subscription.qos), RETAIN, subscription.extra
-        )
+    if topic_filter.startswith(SHARE_PREFIX) and connection.version == Version.V5:
+        return
+    system = topic_filter.startswith(SYSTEM_PREFIX)
+    source = broker.system.current() if system else broker.retained
+    if source.count:
+        session.feed = session.feed or RetainedFeed()
+        session.feed.add(topic_filter, source)
+        broker.feed(session)
 
 
 def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:
@@ -108,6 +105,8 @@ def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:
     for topic_filter in packet.topic_filters:
         found = broker.router.unsubscribe(session, topic_filter)
         reasons.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+        if found and session.feed is not None:
+            session.feed.remove(topic_filter)
         if found and session.durable:
             broker.changes.subscriptions[session, topic_filter] = None
     connection.answer(Unsuback(packet.packet_id, reasons), _commit(connection))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from gateway.broker.commit import RETAINED_TO_COME
 from gateway.broker.paging import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
+from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.router import Subscription
 from gateway.broker.session import Session
 from gateway.broker.will import StoredWill
@@ -36,9 +38,12 @@ def restore(broker: Broker, state: Recovered) -> None:
             connected.add(number)
             broker.changes.sessions[number] = session
     for number, topic_filter, options, identifier in state.subscriptions:
-        broker.router.subscribe(
-            by_id[number], Subscription.stored(topic_filter, options, identifier)
-        )
+        session = by_id[number]
+        broker.router.subscribe(session, Subscription.stored(topic_filter, options, identifier))
+        if options & RETAINED_TO_COME:
+            session.feed = session.feed or RetainedFeed()
+            session.feed.add(topic_filter, broker.retained)
+            session.feed.noted.add(topic_filter)
     _restore_flows(broker, state, by_id, connected)
     for topic, publisher, qos, properties, expires, payload in state.retained:
         broker.retained.put(

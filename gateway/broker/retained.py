@@ -7,11 +7,9 @@ is gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from gateway.mqtt.topics import topic_matches
 
 if TYPE_CHECKING:
     from gateway.broker.commit import RetainedRow
@@ -41,14 +39,18 @@ class Retained:
 
 
 class RetainedMessages:
-    """By topic, and in a tree by first levels, so that a filter looks at few of them. count: how
-    many there are; size: their bytes.
+    """By topic, and in order of topics, so that a filter looks at those only that begin as it
+    does.
     """
 
     def __init__(self) -> None:
         self._all: dict[str, Retained] = {}
-        self._by_root: dict[str, dict[str, Retained]] = {}
+        self._topics: list[str] = []
+        """All topics, sorted."""
+        self._expiring: set[str] = set()
+        """Topics whose message expires some time."""
         self.size = 0
+        """Bytes of all messages."""
 
     @property
     def count(self) -> int:
@@ -65,10 +67,19 @@ class RetainedMessages:
         return size <= known.size or self.size - known.size + size <= most_bytes
 
     def put(self, message: Retained) -> None:
-        known = self._all.get(message.topic)
+        topic = message.topic
+        known = self._all.get(topic)
+        if known is None:
+            if self._topics and topic < self._topics[-1]:
+                insort(self._topics, topic)
+            else:
+                self._topics.append(topic)
         self.size += message.size - (known.size if known else 0)
-        self._all[message.topic] = message
-        self._by_root.setdefault(_root(message.topic), {})[message.topic] = message
+        self._all[topic] = message
+        if message.expires is not None:
+            self._expiring.add(topic)
+        elif self._expiring:
+            self._expiring.discard(topic)
 
     def remove(self, topic: str) -> bool:
         """True when there was one."""
@@ -76,42 +87,24 @@ class RetainedMessages:
         if known is None:
             return False
         self.size -= known.size
-        root = _root(topic)
-        del self._by_root[root][topic]
-        if not self._by_root[root]:
-            del self._by_root[root]
+        del self._topics[bisect_left(self._topics, topic)]
+        self._expiring.discard(topic)
         return True
 
-    def matching(self, topic_filter: str, now: float) -> list[Retained]:
-        """Those that a filter matches and that have not expired, in the order in which their topics
-        first came.
-        """
-        return [
-            item
-            for item in self._candidates(topic_filter)
-            if item.expires is None or item.expires > now
-        ]
+    def after(self, prefix: str, last: str | None, most: int) -> list[str]:
+        """At most so many topics that begin with a prefix, in order, behind the topic `last`."""
+        topics = self._topics
+        start = bisect_left(topics, prefix) if last is None else bisect_right(topics, last)
+        found = topics[start : start + most]
+        if found and not found[-1].startswith(prefix):
+            end = bisect_left(found, True, key=lambda topic: not topic.startswith(prefix))
+            del found[end:]
+        return found
 
     def expired(self, now: float) -> list[str]:
         """Topics whose message has expired."""
         return [
-            item.topic
-            for item in self._all.values()
-            if item.expires is not None and item.expires <= now
+            topic
+            for topic in self._expiring
+            if (expires := self._all[topic].expires) is not None and expires <= now
         ]
-
-    def _candidates(self, topic_filter: str) -> Iterator[Retained]:
-        if "+" not in topic_filter and "#" not in topic_filter:
-            found = self._all.get(topic_filter)
-            if found is not None:
-                yield found
-            return
-        root = _root(topic_filter)
-        pool = self._all if root in "+#" else self._by_root.get(root, {})
-        for topic, message in pool.items():
-            if topic_matches(topic_filter, topic):
-                yield message
-
-
-def _root(topic: str) -> str:
-    return topic.partition("/")[0]

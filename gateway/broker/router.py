@@ -1,9 +1,12 @@
 """From a Topic Name to the sessions that get its messages.
 
 In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries
-everything known about a name; its routes are matched once and used until a subscription changes.
-Filters stand in a tree of topic levels (MQTT 5, section 4.7), so filters that do not match cost
-nothing.
+everything known about a name; its routes are matched once and used until a subscription to a filter
+that may match the name comes, changes or goes (`topic_tree.py`).
+
+A match looks at no more than 2^13 + _DEEP_LEVELS levels of filters, however they are made: each
+level of the name has at most two that fit, and what is deeper than _FREE_LEVELS below a `+` is
+counted and has a bound.
 
 Rules: a session gets a message once however many of its filters match [MQTT-3.3.4-2], at their
 highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3]; each shared subscription gets
@@ -12,11 +15,12 @@ it once [MQTT-4.8.2-4]; a wildcard in first place does not match `$…` [MQTT-4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.broker.shared import Share
+from gateway.broker.topic_tree import Node, TopicIndex
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches, topic_name_problem
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
 
 _KNOWN_TOPICS = 16_384
 _LEVEL_BYTES = 512
+_FREE_LEVELS = 12
+_DEEP_LEVELS = 50_000
+"""Levels of filters that are more than _FREE_LEVELS deep and behind a `+`, of all sessions."""
 LONGEST_KNOWN = 512
 """Bytes of a name that is remembered: clients could fill the memory with long ones."""
 
@@ -73,16 +80,16 @@ class Route:
 
 class Topic:
     """A Topic Name and what is known about it. wire: the name as it stands in packets, length in
-    front. shapes: packet heads by first byte, version and payload size. Valid while `generation` is
-    the router's are spooled: it goes up to the landing place; refused: why no message of it is
-    taken; routes, shares: who gets it; durable: highest QoS granted to a session that outlives its
-    connection, or to a shared subscription. refusing: sessions whose full queue refuses the
-    publisher.
+    front. shapes: packet heads by first byte, version and payload size. indexed: the router tells
+    it when its routes change; stale: they have, so that what follows is no longer true. spooled: it
+    goes up to the landing place; refused: why no message of it is taken; routes, shares: who gets
+    it; durable: highest QoS granted to a session that outlives its connection, or to a shared
+    subscription. refusing: sessions whose full queue refuses the publisher.
     """
 
     __slots__ = (
         "durable",
-        "generation",
+        "indexed",
         "name",
         "refused",
         "refusing",
@@ -90,6 +97,7 @@ class Topic:
         "shapes",
         "shares",
         "spooled",
+        "stale",
         "wire",
     )
 
@@ -99,20 +107,21 @@ class Topic:
         self.spooled = False
         self.refused: ReasonCode | None = None
         self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
-        self.generation = 0
+        self.indexed = False
+        self.stale = True
         self.routes: list[Route] = []
         self.shares: list[Share] = []
         self.durable = 0
         self.refusing: list[Session] = []
 
 
-class _Node:
-    """A topic level. members: who subscribed to the filter that ends here."""
+class _Node(Node):
+    """Who subscribed to the filter that ends here."""
 
-    __slots__ = ("children", "members", "shares")
+    __slots__ = ("members", "shares")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
+        super().__init__()
         self.members: dict[Session, Subscription] = {}
         self.shares: dict[str, Share] = {}
 
@@ -126,10 +135,21 @@ def memory(topic_filter: str) -> int:
     return len(topic_filter) + _LEVEL_BYTES * (topic_filter.count("/") + 1)
 
 
+def deep_levels(topic_filter: str) -> int:
+    """How many levels of a filter are deep and behind a `+`: many filters with such levels may
+    match one name.
+    """
+    levels = topic_filter.split("/")
+    if len(levels) <= _FREE_LEVELS or "+" not in levels:
+        return 0
+    return len(levels) - max(_FREE_LEVELS, levels.index("+"))
+
+
 class Router:
     """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most
     levels a topic may have. may_read: whether a session may get messages of a topic. count, size:
-    of the subscriptions; bytes.
+    of the subscriptions; bytes. deep: levels of them that a match may have to look at, beyond those
+    that cost little.
     """
 
     def __init__(
@@ -140,9 +160,10 @@ class Router:
         self._may_read = may_read
         self._root = _Node()
         self._topics: dict[bytes, Topic] = {}
-        self.generation = 1
+        self._index = TopicIndex()
         self.count = 0
         self.size = 0
+        self.deep = 0
 
     def reconfigure(self, spool: list[str], levels: int) -> None:
         """Go by other rules from now on."""
@@ -178,19 +199,16 @@ class Router:
         new = topic_filter not in session.subscriptions
         session.subscriptions[topic_filter] = subscription
         share, inner = split_shared(topic_filter)
-        node = self._root
-        for level in inner.split("/"):
-            below = node.children.get(level)
-            if below is None:
-                below = node.children[level] = _Node()
-            node = below
+        node = self._root.at(inner)
         if share is None:
             node.members[session] = subscription
         else:
             node.shares.setdefault(share, Share(topic_filter)).members[session] = subscription
         self.count += new
-        self.size += memory(topic_filter) if new else 0
-        self.changed()
+        if new:
+            self.size += memory(topic_filter)
+            self.deep += deep_levels(inner)
+        self._index.invalidate(inner)
         return new
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
@@ -214,8 +232,18 @@ class Router:
             del path[-1].children[levels.pop()]
         self.count -= 1
         self.size -= memory(topic_filter)
-        self.changed()
+        self.deep -= deep_levels(inner)
+        self._index.invalidate(inner)
         return True
+
+    def has_room(self, topic_filter: str, most: int) -> bool:
+        """Whether one more subscription may be kept. topic_filter: without its share. most: bytes
+        of all.
+        """
+        deep = deep_levels(topic_filter)
+        return self.size + memory(topic_filter) <= most and (
+            not deep or self.deep + deep <= _DEEP_LEVELS
+        )
 
     def begins(self, level: str) -> bool:
         """Whether anybody has a filter that begins with this topic level."""
@@ -230,8 +258,8 @@ class Router:
         return node.shares.get(name) if node and name else None
 
     def changed(self) -> None:
-        """Who gets what has changed: every topic is matched anew when it is next used."""
-        self.generation += 1
+        """Who gets what has changed: every topic is matched again when it is next used."""
+        self._index.clear()
 
     def match(self, topic: Topic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
@@ -242,7 +270,7 @@ class Router:
         topic.refused = ReasonCode.TOPIC_NAME_INVALID if too_deep else None
         topic.spooled = any(topic_matches(item, topic.name) for item in self._spool)
         topic.shares = []
-        for node in self._matching(topic.name):
+        for node in self._root.matching(topic.name):
             for session, subscription in node.members.items():
                 if self._may_read(session, topic.name):
                     found.setdefault(session, []).append(subscription)
@@ -259,26 +287,8 @@ class Router:
         topic.refusing = [
             session for session in sessions if session.queueing.full == "refuse the publisher"
         ]
-        topic.generation = self.generation
-
-    def _matching(self, name: str) -> Iterator[_Node]:
-        """The nodes of all filters that match."""
-        nodes = [self._root]
-        wildcards = name[0] != "$"
-        for level in name.split("/"):
-            below = []
-            for node in nodes:
-                children = node.children
-                if level in children:
-                    below.append(children[level])
-                if wildcards:
-                    if "+" in children:
-                        below.append(children["+"])
-                    if "#" in children:
-                        yield children["#"]
-            wildcards = True
-            nodes = below
-        for node in nodes:
-            yield node
-            if "#" in node.children:
-                yield node.children["#"]
+        if not topic.indexed and len(topic.wire) <= LONGEST_KNOWN:
+            if len(self._index) >= _KNOWN_TOPICS:
+                self._index.clear()
+            self._index.add(topic)
+        topic.stale = not topic.indexed

@@ -15,6 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import RETAIN, Burst
+from gateway.broker.delivery import PAGE_LOW
 from gateway.broker.effects import LeftBehind
 from gateway.broker.queue_limits import is_crowded, is_full, make_room
 from gateway.broker.retained import Retained
@@ -24,6 +25,7 @@ from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+    from gateway.broker.router import Subscription
     from gateway.broker.session import Session
     from gateway.broker.shared import Share
     from gateway.broker.spool import Identity
@@ -37,7 +39,7 @@ def refuses(broker: Broker, burst: Burst, durable: bool = False) -> ReasonCode |
     connection.
     """
     topic = burst.topic
-    if topic.generation != broker.router.generation:
+    if topic.stale:
         broker.router.match(topic)
     if topic.refused:
         return topic.refused
@@ -74,7 +76,7 @@ def publish(
     for, 0 for none.
     """
     topic = burst.topic
-    if topic.generation != broker.router.generation:
+    if topic.stale:
         broker.router.match(topic)
     if topic.spooled:
         broker.changes.spool += broker.spool.rows(
@@ -175,12 +177,72 @@ def redeal(broker: Broker, messages: LeftBehind) -> None:
             return
 
 
-def deliver(
-    broker: Broker, session: Session, burst: Burst, qos: int, flags: int, extra: bytes
+def feed_retained(broker: Broker, session: Session) -> bool:
+    """Send a session some of the retained messages that it waits for, as far as it has room. True:
+    there is room for more.
+    """
+    feed, sent, looked = session.feed, 0, False
+    while feed:
+        if not feed.page:
+            if looked:
+                return True
+            feed.look()
+            looked = True
+            continue
+        if not _has_room_for_retained(broker, session):
+            return False
+        if sent >= _PAGE_BYTES:
+            return True
+        _, topic, topic_filter = item = feed.page.popleft()
+        subscription, message = session.subscriptions.get(topic_filter), item.message
+        if (
+            subscription is None
+            or message is None
+            or (message.expires is not None and message.expires <= broker.now)
+            or (subscription.no_local and message.client == session.client)
+            or not broker.may_read(session, topic)
+        ):
+            continue
+        _send_retained(broker, session, message, subscription)
+        sent += message.size
+    if feed is not None:
+        for topic_filter in feed.noted:
+            broker.changes.subscriptions[session, topic_filter] = None
+    session.feed = None
+    return False
+
+
+_PAGE_BYTES = 262_144
+"""Of retained messages for one session in one step."""
+
+
+def _has_room_for_retained(broker: Broker, session: Session) -> bool:
+    outbound, connection = session.outbound, session.connection
+    return (
+        connection is not None
+        and not connection.full
+        and connection.size <= broker.limits.outgoing_bytes
+        and not outbound.tail
+        and len(outbound.pending) < min(PAGE_LOW, broker.limits.queue_messages)
+        and outbound.messages < broker.limits.queue_messages
+        and outbound.size < broker.limits.queue_bytes
+    )
+
+
+def _send_retained(
+    broker: Broker, session: Session, message: Retained, subscription: Subscription
 ) -> None:
-    """Give a message to one session, e.g. a retained one."""
+    burst = Burst(
+        broker.router.topic(message.topic),
+        message.payload,
+        message.qos,
+        True,
+        properties=message.properties,
+        expires=message.expires,
+    )
+    qos = min(message.qos, subscription.qos)
     commit = broker.promise() if qos and session.durable else 0
-    _deliver(broker, session, burst, qos << 1 | flags, extra, 0, burst.count, commit)
+    _deliver(broker, session, burst, qos << 1 | RETAIN, subscription.extra, 0, 1, commit)
 
 
 def _deliver(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.commit import SessionRow
     from gateway.broker.connection import Connection
+    from gateway.broker.retained_feed import RetainedFeed
     from gateway.broker.router import Subscription
     from gateway.config import QueueSection
 
@@ -28,7 +29,8 @@ class Session:
     """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds.
     left: when its connection ended, on the broker's time axis, None while connected. incarnation:
     of the device behind it, 0 for others. queueing: what happens when its queue is full. user:
-    whose it is, None for anonymous clients and devices. ended: the broker has forgotten it.
+    whose it is, None for anonymous clients and devices. ended: the broker has forgotten it. feed:
+    retained messages that are still to come, None for none.
     """
 
     __slots__ = (
@@ -37,6 +39,7 @@ class Session:
         "durable",
         "ended",
         "expiry",
+        "feed",
         "id",
         "inbound",
         "incarnation",
@@ -68,6 +71,7 @@ class Session:
         self.left: float | None = None
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
+        self.feed: RetainedFeed | None = None
         self.inbound = Inbound()
         self.outbound = Outbound(broker, self)
 

@@ -194,6 +194,9 @@ class Engine:
     def _end_turn(self) -> None:
         self._turn = False
         self._write()
+        if self.broker.go_on():
+            self._turn = True
+            self._loop.call_soon(self._end_turn)
         self._order()
         if self.broker.changes.urgent:
             self._loop.call_soon(self._commit_urgent)  # what is at the sockets by then goes with it

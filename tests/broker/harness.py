@@ -41,6 +41,8 @@ from gateway.mqtt.packets import (
     Suback,
     Subscribe,
     Subscription,
+    Unsuback,
+    Unsubscribe,
     Version,
 )
 from gateway.mqtt.properties import Properties, PropertyId
@@ -187,8 +189,8 @@ class NoBatteryClock(Clock):
 
 class Client:
     """The far end of one connection, and the `Carrier` of it. received: packets, in order. closed:
-    the broker ended the connection. deaf: what comes is not read. unsent: bytes that the link
-    still holds.
+    the broker ended the connection. deaf: what comes is not looked at. reads: what comes is taken
+    from the link at once; what is not is `unsent`.
     """
 
     high_water = 256 * 1024
@@ -201,7 +203,8 @@ class Client:
         self._link = world.engine.accept(policy)(self)
         self.connection = next(reversed(world.broker.connections))
         self.version = version
-        self.unsent = 0
+        self.reads = True
+        self._unread: list[bytes] = []
         self.answers = answers
         self.received: list[Packet] = []
         self.raw = b""
@@ -254,6 +257,11 @@ class Client:
         (answer,) = self.take_all(Suback)
         return cast(Suback, answer)
 
+    def unsubscribe(self, *filters: str) -> Unsuback:
+        self.send(Unsubscribe(1, list(filters)))
+        (answer,) = self.take_all(Unsuback)
+        return cast(Unsuback, answer)
+
     def disconnect(self, *args: Any) -> None:
         self.send(Disconnect(*args))
 
@@ -265,15 +273,24 @@ class Client:
         self.world.turn()
 
     def read_on(self) -> None:
-        """The link has sent what it held."""
-        self.unsent = 0
+        """Take what the link holds."""
+        unread, self._unread = self._unread, []
+        for data in unread:
+            self._arrive(data)
         self._link.writable()
         self.world.turn()
 
     # -- from the broker
 
+    @property
+    def unsent(self) -> int:
+        return sum(map(len, self._unread))
+
     def write(self, data: bytes) -> None:
-        self.world.loop.call_soon(self._arrive, data)
+        if self.reads:
+            self.world.loop.call_soon(self._arrive, data)
+        else:
+            self._unread.append(data)
 
     def close(self) -> None:
         self.closed = True

@@ -248,8 +248,7 @@ def test_filters_of_one_packet_act_like_packets_of_their_own() -> None:
     assert together.take(Suback) == Suback(
         5, [R.GRANTED_QOS_1, R.GRANTED_QOS_0, R.GRANTED_QOS_0, R.GRANTED_QOS_2]
     )
-    for item in wanted:
-        alone.send(Subscribe(5, [item]))
+    alone.send(*(Subscribe(5, [item]) for item in wanted))
     assert together.take_all() == alone.take_all(Publish)
 
 

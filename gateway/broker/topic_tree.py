@@ -1,0 +1,150 @@
+"""Trees of topic levels (MQTT 5, section 4.7).
+
+Filters stand in a tree of `Node`s, so those that do not match a name cost nothing. Names stand in
+a `TopicIndex`, so a filter finds the names whose routes it changes without looking at the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+if TYPE_CHECKING:
+    from gateway.broker.router import Topic
+
+V = TypeVar("V")
+
+
+class Node:
+    """A level of a filter."""
+
+    __slots__ = ("children",)
+
+    def __init__(self) -> None:
+        self.children: dict[str, Self] = {}
+
+    def at(self, topic_filter: str) -> Self:
+        """The node of a filter below this one, made if need be."""
+        node = self
+        for level in topic_filter.split("/"):
+            below = node.children.get(level)
+            if below is None:
+                below = node.children[level] = type(self)()
+            node = below
+        return node
+
+    def matching(self, name: str) -> Iterator[Self]:
+        """The nodes of all filters that match a topic name. A wildcard in first place never
+        matches `$…` [MQTT-4.7.2-1].
+        """
+        nodes = [self]
+        wildcards = name[0] != "$"
+        for level in name.split("/"):
+            below = []
+            for node in nodes:
+                children = node.children
+                if level in children:
+                    below.append(children[level])
+                if wildcards:
+                    if "+" in children:
+                        below.append(children["+"])
+                    if "#" in children:
+                        yield children["#"]
+            wildcards = True
+            nodes = below
+        for node in nodes:
+            yield node
+            if "#" in node.children:
+                yield node.children["#"]
+
+
+class _Leaf(Node):
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value: object = None
+
+
+class FilterMap(Generic[V]):
+    """A value for each of some filters; asked by topic name."""
+
+    def __init__(self) -> None:
+        self._root = _Leaf()
+
+    def __setitem__(self, topic_filter: str, value: V) -> None:
+        self._root.at(topic_filter).value = value
+
+    def matching(self, name: str) -> list[V]:
+        """The values of all filters that match."""
+        return [
+            node.value  # type: ignore[misc]
+            for node in self._root.matching(name)
+            if node.value is not None
+        ]
+
+
+_DEPTH = 4
+"""Levels of a name that tell it from others here; names that differ further down share a place."""
+
+
+class _Place:
+    __slots__ = ("below", "topics")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Place] = {}
+        self.topics: list[Topic] = []
+
+
+class TopicIndex:
+    """Topics whose routes are known; `invalidate` says whose routes a filter changes."""
+
+    def __init__(self) -> None:
+        self._root = _Place()
+        self._topics: list[Topic] = []
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def add(self, topic: Topic) -> None:
+        place = self._root
+        for level in topic.name.split("/", _DEPTH)[:_DEPTH]:
+            below = place.below.get(level)
+            if below is None:
+                below = place.below[level] = _Place()
+            place = below
+        place.topics.append(topic)
+        topic.indexed = True
+        self._topics.append(topic)
+
+    def clear(self) -> None:
+        """Nobody's routes are known any more."""
+        for topic in self._topics:
+            topic.indexed = False
+            topic.stale = True
+        self._topics.clear()
+        self._root = _Place()
+
+    def invalidate(self, topic_filter: str) -> None:
+        """The sessions behind a filter have changed: the routes of names that it may match must be
+        looked up again.
+        """
+        places = [self._root]
+        for level in topic_filter.split("/", _DEPTH)[:_DEPTH]:
+            if level == "#":
+                self._all_below(places)
+                return
+            if level == "+":
+                places = [below for place in places for below in place.below.values()]
+            else:
+                places = [place.below[level] for place in places if level in place.below]
+        for place in places:
+            for topic in place.topics:
+                topic.stale = True
+
+    def _all_below(self, places: list[_Place]) -> None:
+        while places:
+            place = places.pop()
+            for topic in place.topics:
+                topic.stale = True
+            places += place.below.values()
