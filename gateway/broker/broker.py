@@ -67,8 +67,10 @@ class Broker:
     is not known. dirty: connections to write to. disk_full: the store takes no more messages; new
     publications that need the disk are refused. disk_room: bytes of messages that the open changes
     may hold; what goes beyond is refused, too. queued: bytes in all queues; partial: in packets
-    that have not come whole. owed: bytes that queues give up when they have been read. effects: to
-    be carried out by `settle`. nameless: connections without an accepted CONNECT, the oldest first.
+    that have not come whole, of them partial_nameless of clients that are not known yet;
+    will_bytes: in wills, also of clients that are connected. owed: bytes that queues give up when
+    they have been read. effects: to be carried out by `settle`. nameless: connections without an
+    accepted CONNECT, the oldest first.
     asking: passwords being compared. orders: to be carried out by the store (`paging.py`), or on
     another thread (`handshake.Ask`). starved: sessions whose next page was not committed yet.
     """
@@ -96,6 +98,8 @@ class Broker:
         self.owed = 0
         self.effects = Effects()
         self.partial = 0
+        self.partial_nameless = 0
+        self.will_bytes = 0
         self.disk_full = False
         self.disk_room = sys.maxsize
         self.changes = Changes(1)
@@ -168,6 +172,11 @@ class Broker:
         none.
         """
         pending = self.wills.pop(session.client, None)
+        if pending is not None:
+            self.will_bytes -= pending.size
+        if will is not None:
+            self.will_bytes += will.size
+            self.changes.bytes += will.size
         if pending is not None or will is not None:
             self.changes.wills[session.client] = will
         if session.durable:
@@ -198,12 +207,21 @@ class Broker:
         if stored is None:
             return
         if not wanted:
+            self.will_bytes -= stored.size
             self.changes.wills[session.client] = None
             return
         due = self.now + min(stored.delay, session.expiry)
         self.wills[session.client] = self.changes.wills[session.client] = stored.at(due)
         if due <= self.now:
             self.effects.will(session.client, session)
+
+    def size_of_will(self, client: str) -> int:
+        """Bytes of the will that a client has left behind, or has while it is connected."""
+        session = self.sessions.get(client)
+        will = self.wills.get(client)
+        if will is None and session is not None and session.connection is not None:
+            will = session.connection.will
+        return will.size if will is not None else 0
 
     def settle(self) -> None:
         """Carry out what a run of messages has caused (`effects.py`)."""
@@ -249,6 +267,7 @@ class Broker:
                 self.wills[client] = self.changes.wills[client] = will.at(self.now)
             return
         del self.wills[client]
+        self.will_bytes -= will.size
         self.changes.wills[client] = None
         if reason:
             self.statistics.refuse("publish", reason)
@@ -385,6 +404,7 @@ class Broker:
             if (
                 connection.session is not None
                 and connection.keep_alive
+                and not connection.unheard
                 and silent > connection.keep_alive
             ):
                 connection.disconnect(

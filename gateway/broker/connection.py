@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _MOST_WAITING = 65_536
 _SMALL = 4096
 """Bytes of an incomplete packet that cost nobody the connection."""
+_NAMELESS = 8
+"""Clients that are not known yet have this part of the memory for incomplete packets."""
 
 
 class _Held:
@@ -45,13 +47,15 @@ class _Held:
 
 class Connection:
     """policy: what the listener allows. client, user: who the client says it is. session: None
-    until CONNECT is accepted. packet_limit: the largest packet that the client takes; our_limit:
-    that we take; aliases_limit: the highest topic alias that it may use. full: the link holds more
-    unsent bytes than it should; QoS 1 and 2 wait, QoS 0 is dropped. seen: when the client was last
-    heard. topics: those that it has published to, by their bytes. aliases: its topic aliases; told:
-    ours, by topic, at most told_limit. sequence: of a device's last publication, or its next one.
-    greeted: the commit that CONNACK waits for, None before there is a CONNACK. missing: bytes until
-    the packet that has begun may be complete. size: bytes that have not been taken to be written.
+    until CONNECT is accepted. packet_limit: the largest packet that the client takes;
+    our_limit: that we take; aliases_limit: the highest topic alias that it may use. full:
+    more is waiting for the client than should, here or in the link; QoS 1 and 2 wait, QoS 0
+    is dropped. seen: when the client was last heard; unheard: nothing is read from it at
+    present, and that is our doing. topics: those that it has published to, by their bytes.
+    aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence: of a
+    device's last publication, or its next one. greeted: the commit that CONNACK waits for,
+    None before there is a CONNACK. missing: bytes until the packet that has begun may be
+    complete. size: bytes that have not been taken to be written.
     """
 
     __slots__ = (
@@ -80,6 +84,7 @@ class Connection:
         "told",
         "told_limit",
         "topics",
+        "unheard",
         "user",
         "version",
         "waiting",
@@ -97,7 +102,8 @@ class Connection:
         self.will: StoredWill | None = None
         self.keep_alive = 0.0
         self.packet_limit = MAX_PACKET
-        self.our_limit = broker.limits.packet_bytes
+        limits = broker.limits
+        self.our_limit = min(limits.packet_bytes, limits.connect_bytes)
         self.aliases_limit = broker.limits.topic_aliases
         self.problem_information = True
         self.topics: dict[bytes, Topic] = {}
@@ -108,6 +114,7 @@ class Connection:
         self.seen = broker.now
         self.greeted: int | None = None
         self.full = False
+        self.unheard = False
         self.waiting = False
         self.closing: str | None = None
         self.dirty = False
@@ -126,6 +133,8 @@ class Connection:
         if self.closing is not None:
             return
         self.size += len(packets)
+        if self.size > self.broker.limits.outgoing_bytes:
+            self.full = True
         held = self.held
         if commit > self.broker.committed:
             if not held or held[-1].number < commit:
@@ -198,7 +207,7 @@ class Connection:
 
     def resume_sending(self) -> None:
         """The link takes bytes again."""
-        self.full = False
+        self.full = self.size > self.broker.limits.outgoing_bytes
         if self.session is not None:
             self.session.outbound.pump()
             self.broker.feed(self.session)
@@ -219,6 +228,20 @@ class Connection:
         self.send(burst.packets(shape, 0, skip, count))
 
     # -- bytes in
+
+    def let_in(self, session: Session) -> None:
+        """The client is known, and this connection is its session's."""
+        broker = self.broker
+        broker.partial_nameless -= len(self._partial)
+        broker.nameless.pop(self, None)
+        self.session = session
+        self.our_limit = broker.limits.packet_bytes
+        self.seen = broker.now
+
+    def hear(self) -> None:
+        """It is read from the client again."""
+        self.unheard = False
+        self.seen = self.broker.now
 
     def receive(self, data: bytes) -> None:
         """Act on every packet that is complete."""
@@ -253,11 +276,12 @@ class Connection:
         broker = self.broker
         self._partial += data
         broker.partial += len(data)
-        if (
-            broker.partial > broker.limits.memory_bytes
-            and len(self._partial) > _SMALL
-            and self.closing is None
-        ):
+        most = broker.limits.memory_bytes
+        if self.session is None:
+            broker.partial_nameless += len(data)
+            if broker.partial_nameless > most // _NAMELESS:
+                most = 0
+        if broker.partial > most and len(self._partial) > _SMALL and self.closing is None:
             self.fail(
                 ProtocolError(
                     "too much memory is taken by packets that are not complete",
@@ -268,6 +292,8 @@ class Connection:
     def _kept(self) -> bytes:
         data = bytes(self._partial)
         self.broker.partial -= len(data)
+        if self.session is None:
+            self.broker.partial_nameless -= len(data)
         self._partial.clear()
         return data
 

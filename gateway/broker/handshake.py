@@ -63,6 +63,10 @@ def connect(connection: Connection, packet: Connect) -> None:
             f"client identifier {packet.client_id!r} is not the name of the device, {device.name!r}"
         )
         raise _refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+    most = broker.limits.client_id_bytes
+    if len(packet.client_id) > most or len(packet.client_id.encode()) > most:
+        text = f"the client identifier has more than {most} bytes"
+        raise _refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
         connection, packet
@@ -109,9 +113,7 @@ def _accept(connection: Connection, packet: Connect) -> None:
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     keep_alive = _keep_alive(connection, packet)
     connection.keep_alive = keep_alive * 1.5
-    connection.seen = broker.now
-    connection.session = session
-    broker.nameless.pop(connection, None)
+    connection.let_in(session)
     session.connection = connection
     session.left = None
     session.outbound.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
@@ -222,9 +224,16 @@ def _will(connection: Connection, will: Will) -> StoredWill:
     properties = dict(will.properties or {})
     delay = properties.pop(_P.WILL_DELAY_INTERVAL, 0)
     expiry = properties.get(_P.MESSAGE_EXPIRY_INTERVAL)
-    return StoredWill(
+    stored = StoredWill(
         will.topic, will.payload, will.qos, will.retain, pass_through(properties), delay, expiry
     )
+    broker = connection.broker
+    taken = broker.will_bytes - broker.size_of_will(connection.client)
+    if taken + stored.size > broker.limits.will_bytes:
+        raise _refusal(connection, "the wills take too much memory", ReasonCode.QUOTA_EXCEEDED)
+    if broker.disk_full or broker.changes.bytes + stored.size > broker.disk_room:
+        raise _refusal(connection, "the disk has no room for the will", ReasonCode.QUOTA_EXCEEDED)
+    return stored
 
 
 def refuse(connection: Connection, error: MqttError) -> None:

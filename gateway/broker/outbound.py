@@ -154,7 +154,7 @@ class Outbound:
             self.refill()
             return
         free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
-        while self.resend and free > 0:
+        while self.resend and free > 0 and not connection.full:
             number, delivery = self.resend.popleft()
             free -= self._send(delivery, number - delivery.first, 1, DUP)
         now = self.broker.now
@@ -169,7 +169,7 @@ class Outbound:
                 )
                 self._done(pending.popleft(), delivery.left)
                 continue
-            if free <= 0 or self.resend:
+            if free <= 0 or self.resend or connection.full:
                 break
             number = delivery.first + delivery.sent
             count = self._usable(number, min(free, delivery.count - delivery.sent))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gateway.broker.refusals import refused, words
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.router import Subscription
+from gateway.broker.spool import ROW_OVERHEAD
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
 from gateway.mqtt.packets import Subscription as Wanted
@@ -73,6 +74,12 @@ def _grant(
         )
     ):
         reason = ReasonCode.QUOTA_EXCEEDED
+    size = len(inner) + ROW_OVERHEAD
+    if session.durable and not reason and not known:
+        if broker.disk_full or broker.changes.bytes + size > broker.disk_room:
+            reason = ReasonCode.QUOTA_EXCEEDED
+        else:
+            broker.changes.bytes += size
     if reason:
         return reason, False
     subscription = Subscription(

@@ -58,6 +58,7 @@ def restore(broker: Broker, state: Recovered) -> None:
         )
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
         stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
+        broker.will_bytes += stored.size
         session_of = broker.sessions.get(client)
         latest = broker.now + min(delay, session_of.expiry if session_of else 0)
         broker.wills[client] = broker.changes.wills[client] = stored.at(

@@ -4,7 +4,10 @@ without a word.
 Rules: a will is published when the connection ends other than by DISCONNECT with reason 0
 [MQTT-3.1.2-8, MQTT-3.14.4-3]; a delay holds it back, at most until the session ends; a new
 connection of the client within the delay cancels it [MQTT-3.1.3-9]. A power cut of the gateway ends
-all connections: wills are kept in the store and are due when it starts again.
+all connections: wills are kept in the store and are due when it starts again. All wills together
+have a bound in bytes; a CONNECT whose will is beyond it, or for whose will the disk has no room, is
+refused with 0x97. A will that is refused when it is due stays as it is, and is tried again every
+second.
 """
 
 from __future__ import annotations
@@ -14,6 +17,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.broker.commit import WillRow
+
+
+_OVERHEAD = 256
+"""Bytes that a will takes beside what it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,11 @@ class StoredWill:
     delay: int = 0
     expiry: int | None = None
     due: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes, for the bounds."""
+        return len(self.payload) + len(self.topic) + len(self.properties) + _OVERHEAD
 
     def at(self, due: float) -> StoredWill:
         return replace(self, due=due)

@@ -159,6 +159,12 @@ class LimitsSection(Section):
     """Clients that are there, and those that may come back."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     """The longest packet that is taken."""
+    connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
+    """The longest CONNECT: it comes from somebody who is not known yet."""
+    client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
+    """The longest client identifier."""
+    will_bytes: Count = 64 * MEGABYTE
+    """All wills together."""
     inflight: U16 = 1024
     """QoS 1 and 2 messages sent to one client and not yet acknowledged, whatever Receive Maximum it
     announces.
@@ -172,8 +178,8 @@ class LimitsSection(Section):
     come whole.
     """
     outgoing_bytes: Count = 4 * MEGABYTE
-    """Written to one connection and not yet taken by the peer; beyond it QoS 0 is dropped and the
-    rest waits in the queue.
+    """Written to one connection and not yet taken by the peer; beyond it QoS 0 is dropped, the rest
+    waits in the queue, and nothing more is read from the peer.
     """
     subscriptions: Count = 1000
     """Of one session."""

@@ -22,6 +22,7 @@ from gateway.broker.broker import Broker, Policy
 from gateway.broker.connection import Connection
 from gateway.broker.handshake import Ask
 from gateway.broker.paging import Order, answer
+from gateway.broker.refusals import say
 from gateway.broker.spool import Oldest
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.logs import about
@@ -34,17 +35,91 @@ from gateway.store.writer import Writer
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+_MANY = 65_536
+"""Unsent bytes of one connection that are worth counting."""
 
 
 class _Link:
     """One connection between its carrier and the broker (a `Receiver`)."""
 
-    __slots__ = ("_carrier", "_connection", "_engine")
+    __slots__ = ("_carrier", "_connection", "_engine", "_held_back", "_paused", "stuck", "unsent")
 
     def __init__(self, engine: "Engine", carrier: Carrier, connection: Connection) -> None:
         self._engine = engine
         self._carrier = carrier
         self._connection = connection
+        self._held_back = False
+        """Nothing is read from it until a commit is through."""
+        self._paused = False
+        self.stuck = False
+        """The peer has not taken what was sent to it."""
+        self.unsent = 0
+        """Bytes of that when last looked; 0 when they are few."""
+
+    # -- bytes out
+
+    def write(self, data: bytes) -> None:
+        """Send. A peer that does not read is not read either."""
+        self._carrier.write(data)
+        unsent = self._carrier.unsent
+        if unsent > _MANY or self.unsent:
+            self._engine.note_unsent(self, unsent)
+            most = self._engine.broker.limits.outgoing_bytes
+            if unsent > max(most, self._carrier.high_water):
+                self.stuck = self._connection.full = True
+                self.throttle()
+
+    def writable(self) -> None:
+        engine = self._engine
+        engine.begin()
+        engine.note_unsent(self, self._carrier.unsent)
+        self.stuck = False
+        self.resume()
+
+    def resume(self) -> None:
+        """What was sent is gone: send more, and read on."""
+        self._connection.resume_sending()
+        self._connection.hear()
+        self.throttle()
+
+    def look(self) -> int:
+        """Bytes that the peer has still not taken."""
+        self._engine.note_unsent(self, self._carrier.unsent)
+        return self.unsent
+
+    def close(self) -> None:
+        self._carrier.close()
+
+    def give_up(self) -> None:
+        """End a connection whose peer takes too little."""
+        connection = self._connection
+        say(connection, ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
+        connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
+        self._engine.note_unsent(self, 0)
+        self._carrier.abort()
+
+    # -- bytes in
+
+    def hold_back(self) -> None:
+        """Read nothing more from a publisher until a commit is through."""
+        self._held_back = self._connection.unheard = True
+        self.throttle()
+
+    def read_on(self) -> None:
+        """A commit is through."""
+        self._held_back = False
+        self._connection.hear()
+        self.throttle()
+
+    def throttle(self) -> None:
+        """Read from the peer, or do not."""
+        paused = self._held_back or self._connection.full
+        if paused != self._paused:
+            self._paused = paused
+            if paused:
+                self._carrier.pause_reading()
+            else:
+                self._carrier.resume_reading()
 
     def receive(self, data: bytes) -> None:
         engine = self._engine
@@ -60,16 +135,15 @@ class _Link:
             self._connection.lost("internal error")
             self._carrier.abort()
         if engine.has_backlog:
-            engine.hold_back(self._carrier)
+            engine.hold_back(self)
+        elif self._connection.full:
+            self._connection.unheard = not self.stuck
+            self.throttle()
 
     def lost(self, reason: str) -> None:
         self._engine.begin()
         self._connection.lost(reason)
         self._engine.forget(self._connection)
-
-    def writable(self) -> None:
-        self._engine.begin()
-        self._connection.resume_sending()
 
 
 class Engine:
@@ -90,8 +164,10 @@ class Engine:
         self.broker = broker
         self._clock = clock
         self._loop = loop or asyncio.get_running_loop()
-        self._carriers: dict[Connection, Carrier] = {}
-        self._held_back: list[Carrier] = []
+        self._links: dict[Connection, _Link] = {}
+        self._held_back: list[_Link] = []
+        self._slow: dict[_Link, None] = {}
+        self._unsent = 0
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._turn = False
         self._stopped = False
@@ -134,8 +210,8 @@ class Engine:
         def accept(carrier: Carrier) -> Receiver:
             self.begin()
             connection = self.broker.open(carrier.peer, policy)
-            self._carriers[connection] = carrier
-            return _Link(self, carrier, connection)
+            link = self._links[connection] = _Link(self, carrier, connection)
+            return link
 
         return accept
 
@@ -183,13 +259,25 @@ class Engine:
         """
         return not self.broker.disk_full and self.broker.changes.bytes > self._writer.space.backlog
 
-    def hold_back(self, carrier: Carrier) -> None:
+    def hold_back(self, link: _Link) -> None:
         """Read nothing more from a publisher until a commit is through."""
-        carrier.pause_reading()
-        self._held_back.append(carrier)
+        link.hold_back()
+        self._held_back.append(link)
+
+    def note_unsent(self, link: _Link, unsent: int) -> None:
+        """So many bytes wait in a link."""
+        unsent = unsent if unsent > _MANY else 0
+        self._unsent += unsent - link.unsent
+        link.unsent = unsent
+        if unsent:
+            self._slow[link] = None
+        else:
+            self._slow.pop(link, None)
 
     def forget(self, connection: Connection) -> None:
-        self._carriers.pop(connection, None)
+        link = self._links.pop(connection, None)
+        if link is not None:
+            self.note_unsent(link, 0)
 
     def _end_turn(self) -> None:
         self._turn = False
@@ -207,14 +295,13 @@ class Engine:
     def _write(self) -> None:
         broker = self.broker
         dirty, broker.dirty = broker.dirty, []
-        limit = broker.limits.outgoing_bytes
         for connection in dirty:
             data = connection.take()
-            carrier = self._carriers.get(connection)
-            if carrier is None:
+            link = self._links.get(connection)
+            if link is None:
                 continue
             if data:
-                carrier.write(data)
+                link.write(data)
             if connection.closing is not None:
                 log.info(
                     "%s: closed: %s",
@@ -222,10 +309,23 @@ class Engine:
                     connection.closing,
                     extra=about(**connection.about, reason=connection.closing),
                 )
+                link.close()
                 self.forget(connection)
-                carrier.close()
-            elif carrier.unsent > limit:
-                connection.full = True
+            elif connection.full and not link.stuck:
+                link.resume()
+        if self._unsent > broker.limits.memory_bytes:
+            self._give_up_the_slowest()
+        if broker.dirty:
+            self.begin()
+
+    def _give_up_the_slowest(self) -> None:
+        """All links together hold too much: those go that hold the most."""
+        most = self.broker.limits.memory_bytes
+        for link in sorted(self._slow, key=_Link.look, reverse=True):
+            if self._unsent <= most - most // 8:
+                break
+            link.give_up()
+        self.broker.settle()
 
     def _order(self) -> None:
         orders, self.broker.orders = self.broker.orders, []
@@ -290,8 +390,8 @@ class Engine:
 
     def _read_on(self) -> None:
         held_back, self._held_back = self._held_back, []
-        for carrier in held_back:
-            carrier.resume_reading()
+        for link in held_back:
+            link.read_on()
 
     def _see_space(self, under_way: int = 0) -> None:
         """What the writer has seen when it had written the last commit. under_way: bytes of

@@ -190,7 +190,8 @@ class NoBatteryClock(Clock):
 class Client:
     """The far end of one connection, and the `Carrier` of it. received: packets, in order. closed:
     the broker ended the connection. deaf: what comes is not looked at. reads: what comes is taken
-    from the link at once; what is not is `unsent`.
+    from the link at once; what is not is `unsent`. paused: the broker does not read; what was sent
+    meanwhile is `waiting`.
     """
 
     high_water = 256 * 1024
@@ -204,6 +205,8 @@ class Client:
         self.connection = next(reversed(world.broker.connections))
         self.version = version
         self.reads = True
+        self.paused = False
+        self.waiting: deque[bytes] = deque()
         self._unread: list[bytes] = []
         self.answers = answers
         self.received: list[Packet] = []
@@ -216,8 +219,17 @@ class Client:
     # -- towards the broker
 
     def bring(self, data: bytes) -> None:
-        """Hand over bytes; what follows from them is done when the world turns."""
+        """Hand over bytes; what follows from them is done when the world turns. Of a client that is
+        not read they wait in the link.
+        """
+        if self.paused:
+            self.waiting.append(data)
+        else:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         self._link.receive(data)
+        assert self.connection.closing != "internal error", "see the log"
 
     def send_bytes(self, data: bytes) -> None:
         self.bring(data)
@@ -297,11 +309,20 @@ class Client:
         self.world.clients.pop(self.connection, None)
 
     def abort(self) -> None:
-        raise AssertionError("an internal error closed the connection")
+        self._unread.clear()
+        self.close()
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.paused = True
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.paused = False
+        self.world.loop.call_soon(self._bring_next)
+
+    def _bring_next(self) -> None:
+        if self.waiting and not self.paused and not self.closed:
+            self._receive(self.waiting.popleft())
+            self.world.loop.call_soon(self._bring_next)
 
     def _arrive(self, data: bytes) -> None:
         self.raw += data

@@ -160,7 +160,7 @@ def test_client_identifiers_of_letters_and_digits_are_taken(version: Version) ->
 
 
 @pytest.mark.mqtt("MQTT-3.1.3-2", "311:MQTT-3.1.3-2")
-@pytest.mark.parametrize("name", ["x" * 65535, "ünï/+#$", " "])
+@pytest.mark.parametrize("name", ["x" * 256, "ünï/+#$", " "])
 @pytest.mark.parametrize("version", [V4, V5])
 def test_other_client_identifiers_name_sessions_too(name: str, version: Version) -> None:
     world = World()

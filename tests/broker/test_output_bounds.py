@@ -1,0 +1,242 @@
+"""What waits for a client has a bound, whatever keeps it waiting.
+
+So has what a client may bring before it is known, and what it may leave behind.
+"""
+
+import logging
+
+import pytest
+
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Publish,
+    Pubrel,
+    Version,
+    Will,
+)
+from gateway.mqtt.properties import PropertyId as P
+from gateway.mqtt.reason import ReasonCode as R
+from tests.broker.harness import FOREVER, World
+
+V5 = Version.V5
+PINGS = encode(Pingreq(), V5) * 10_000
+
+
+# -- output
+
+
+def test_qos_0_that_waits_behind_an_acknowledgement_has_a_bound() -> None:
+    world = World(outgoing_bytes=100_000)
+    world.absent("other", topic="kept")
+    client = world.durable("c")
+    client.subscribe("flood", qos=0)
+    world.slow_disk = True
+    client.publish("kept", "x", qos=1)
+    publisher = world.accepted()
+    for _ in range(1000):
+        publisher.publish("flood", bytes(1000))
+    assert client.received == []
+    assert client.connection.size < 110_000
+    world.slow_disk = False
+    world.commit()
+    client.take(Puback)
+    assert 50 < len(client.payloads) < 110
+    assert world.broker.statistics.dropped == 1000 - len(client.payloads)
+    publisher.publish("flood", "again")
+    assert client.payloads[-1] == b"again"
+
+
+@pytest.mark.parametrize("what", [PINGS, encode(Pubrel(7), V5) * 5_000], ids=["pings", "releases"])
+def test_a_peer_that_reads_no_answers_is_not_read(what: bytes) -> None:
+    world = World(outgoing_bytes=300_000)
+    client = world.accepted("c")
+    client.reads = False
+    for _ in range(30):
+        client.send_bytes(what)
+    assert client.paused
+    assert client.unsent + client.connection.size < 400_000
+    client.reads = True
+    while client.paused:
+        client.read_on()
+    world.turn()
+    assert client.waiting == type(client.waiting)()
+    assert len(client.take_all()) in (30 * 10_000, 30 * 5_000)
+
+
+def test_answers_that_wait_for_the_disk_have_a_bound() -> None:
+    world = World(outgoing_bytes=50_000)
+    world.absent("other", topic="kept")
+    client = world.durable("c", keep_alive=10)
+    world.slow_disk = True
+    client.publish("kept", "x", qos=1)
+    for _ in range(20):
+        client.send_bytes(PINGS)
+    assert client.connection.size < 80_000
+    world.sleep(100)
+    assert not client.closed, "it is not the client that is silent"
+    world.slow_disk = False
+    world.commit()
+    client.take(Puback)
+    assert len(client.take_all(Pingresp)) == 20 * 10_000
+
+
+def test_of_peers_that_read_nothing_the_slowest_goes_when_all_together_hold_too_much(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(memory_bytes=1_000_000)
+    slow = [world.accepted(f"slow {number}") for number in range(8)]
+    well = world.accepted("well")
+    for number, client in enumerate([*slow, well]):
+        client.subscribe("flood" if number else "more", "flood", qos=0)
+        client.reads = client is well
+    publisher = world.accepted()
+    for _ in range(200):
+        publisher.publish("more", bytes(1000))
+        publisher.publish("flood", bytes(1000))
+    assert slow[0].closed
+    assert sum(client.unsent for client in slow if not client.closed) <= 1_000_000
+    assert [client.closed for client in slow].count(True) <= 4
+    assert len(well.payloads) == 200
+    assert "reads too little" in caplog.text
+
+
+# -- keep alive
+
+
+@pytest.mark.mqtt("MQTT-3.1.2-22")
+def test_a_client_that_is_not_read_is_not_taken_for_silent() -> None:
+    world = World()
+    client = world.accepted("c", keep_alive=10)
+    world.absent("other", topic="kept")
+    world.disk.backlog = 0
+    world.slow_disk = True
+    client.publish("kept", "x", qos=1)
+    assert client.paused
+    for _ in range(30):
+        world.sleep(1)
+        client.send(Pingreq())
+    assert not client.closed
+    world.disk.backlog = 1 << 40
+    world.slow_disk = False
+    world.commit()
+    assert not client.paused
+    assert len(client.take_all(Pingresp)) == 30
+    world.sleep(16)
+    assert client.closed, "now it is silent"
+
+
+# -- before a client is known
+
+
+@pytest.mark.parametrize("size", [200, 100_000])
+def test_a_connect_has_a_bound_of_its_own(size: int) -> None:
+    world = World(connect_bytes=1000)
+    client = world.open()
+    will = Will("t", b"", 0, properties={P.USER_PROPERTY: [("x", "y" * 50)] * (size // 50)})
+    data = encode(Connect("c", will=will), V5)
+    client.send_bytes(data[:10])
+    client.send_bytes(data[10:])
+    if size > 1000:
+        assert client.closed
+        assert world.broker.statistics.refusals == {("connect", R.PACKET_TOO_LARGE): 1}
+        return
+    assert client.take(Connack).reason == R.SUCCESS
+    client.publish("t", bytes(10_000), qos=1)
+    client.take(Puback)
+
+
+def test_connects_that_have_not_come_whole_take_an_eighth_of_what_packets_may() -> None:
+    world = World(memory_bytes=800_000)
+    connect = encode(Connect("c", will=Will("t", bytes(60_000))), V5)
+    begun = [world.open() for _ in range(10)]
+    for client in begun:
+        client.send_bytes(connect[:-1])
+    assert [client.closed for client in begun] == [False] + 9 * [True]
+    known = world.accepted("known")
+    packet = encode(Publish("t", bytes(400_000), 1, 1), V5)
+    known.send_bytes(packet[:-1])
+    known.send_bytes(packet[-1:])
+    known.take(Puback)
+    begun[0].send_bytes(connect[-1:])
+    begun[0].take(Connack)
+    assert world.broker.partial == world.broker.partial_nameless == 0
+
+
+def test_a_client_identifier_has_a_bound(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(client_id_bytes=100)
+    for name in ("x" * 101, "ü" * 51):
+        connack = world.connect(name).take(Connack)
+        assert connack.reason == R.CLIENT_IDENTIFIER_NOT_VALID
+    for name in ("x" * 100, "ü" * 50):
+        world.accepted(name)
+    assert len(world.broker.sessions) == 2
+    assert all(len(record.getMessage()) < 200 for record in caplog.records)
+
+
+# -- wills
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_wills_have_a_bound_in_all(power_cut: bool) -> None:
+    world = World(will_bytes=100_000)
+    will = Will("t", bytes(30_000), properties={P.WILL_DELAY_INTERVAL: 1000})
+    for number in range(3):
+        client = world.durable(f"c{number}", will=will)
+        if number:
+            client.drop()
+    if power_cut:
+        world.power_cut()
+    refused = world.connect("c3", will=will, clean=False, properties=FOREVER).take(Connack)
+    assert refused.reason == R.QUOTA_EXCEEDED
+    world.durable("c4")
+    world.durable("c0", will=will).disconnect()
+    world.durable("c3", will=will)
+    world.sleep(2000)
+    for number in range(3):
+        world.durable(f"c{number}").disconnect()
+    assert world.broker.will_bytes == world.rows("SELECT 30000 + 1 + 256 FROM will")[0][0]
+    world.durable("c3").disconnect()
+    assert world.broker.will_bytes == 0
+
+
+def test_a_will_needs_room_on_the_disk() -> None:
+    world = World()
+    world.disk_full(True)
+    assert world.connect("c", will=Will("t", b"x")).take(Connack).reason == R.QUOTA_EXCEEDED
+    world.accepted("d")
+    assert world.rows("SELECT * FROM will") == []
+
+
+def test_a_will_that_is_refused_is_not_written_again_and_again() -> None:
+    world = World(spool_bytes=500)
+    world.accepted("c", will=Will("spool/w", b"gone")).drop()
+    world.accepted("d").publish("spool/t", bytes(280))
+    world.accepted("e", will=Will("spool/w", b"waits")).drop()
+    world.sleep(1)
+    commits = len(world.commits)
+    for _ in range(20):
+        world.sleep(1)
+    assert len(world.commits) == commits
+    assert [row[0] for row in world.rows("SELECT client FROM will")] == ["e"]
+    world.power_cut()
+    world.database.execute("DELETE FROM spool")
+    world.broker.spool.landed(100)
+    world.sleep(1)
+    assert world.rows("SELECT payload FROM spool") == [(b"waits",)]
+    assert world.rows("SELECT client FROM will") == []
+
+
+def test_subscriptions_of_sessions_that_are_kept_need_room_on_the_disk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR)
+    world = World()
+    kept, other = world.durable("kept"), world.accepted("other")
+    world.disk_full(True)
+    assert kept.subscribe("a").reasons == [R.QUOTA_EXCEEDED]
+    assert other.subscribe("a").reasons == [R.GRANTED_QOS_2]
