@@ -70,8 +70,7 @@ class Broker:
     that have not come whole, of them partial_nameless of clients that are not known yet;
     will_bytes: in wills, also of clients that are connected. owed: bytes that queues give up when
     they have been read. effects: to be carried out by `settle`. nameless: connections without an
-    accepted CONNECT, the oldest first.
-    asking: passwords being compared. orders: to be carried out by the store (`paging.py`), or on
+    accepted CONNECT, the oldest first. orders: to be carried out by the store (`paging.py`), or on
     another thread (`handshake.Ask`). starved: sessions whose next page was not committed yet.
     """
 
@@ -91,7 +90,6 @@ class Broker:
         self.connections: dict[Connection, None] = {}
         self.system = SystemTopics(self)
         self.nameless: dict[Connection, None] = {}
-        self.asking = 0
         self.wills: dict[str, StoredWill] = {}
         self.dirty: list[Connection] = []
         self.queued = 0

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from gateway.broker.connection import Connection
 
 _P = PropertyId
-_MOST_ASKING = 256
-"""Passwords that may wait to be compared; one takes about 80 ms on a Raspberry Pi 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +70,7 @@ def connect(connection: Connection, packet: Connect) -> None:
         connection, packet
     )
     if isinstance(decision, Question):
-        if broker.asking >= _MOST_ASKING:
-            raise _refusal(
-                connection, "too many passwords are being compared", ReasonCode.SERVER_BUSY
-            )
         connection.waiting = True
-        broker.asking += 1
         broker.orders.append(Ask(connection, packet, decision))
     elif decision:
         raise _refusal(connection, decision[1], decision[0])
@@ -88,7 +81,6 @@ def connect(connection: Connection, packet: Connect) -> None:
 def answer(broker: Broker, order: Ask, refusal: Refusal | None) -> None:
     """It has been found out who a client is, or the connection has ended meanwhile."""
     connection = order.connection
-    broker.asking -= 1
     if connection.closing is not None:
         return
     connection.user = order.question.user
