@@ -1,26 +1,36 @@
-"""The broker: sessions, flows, routing, limits and access, without a socket, a disk or a clock
-(`tests/broker/harness.py` drives it so).
+"""The broker: sessions, flows, routing, limits and access, without a socket, a disk or a clock.
 
 In: bytes of connections, the time, and the news that a commit is on disk. Out: bytes of
 connections, commits as plain rows, and orders for the store. Who drives it is
-`gateway/service/engine.py`.
+`gateway/service/engine.py`, in the tests too (`tests/broker/harness.py`).
 
-    broker.py          everything together; what has come due
-    connection.py      one client (peer.py): bytes in, bytes out, and its end; incoming.py what the
-                       bytes say: handshake.py CONNECT and DISCONNECT, publishing.py PUBLISH and
-                       what follows it, requests.py SUBSCRIBE and UNSUBSCRIBE
+Its floors; a file imports from those below it only, for types too (`make lint`):
+
+    dispatch.py        what the bytes of a client say, one packet or run of packets after the other
+    handshake.py       CONNECT and DISCONNECT
+    requests.py        SUBSCRIBE and UNSUBSCRIBE
+    publishing.py      PUBLISH and what follows it
+    connection.py      one client: packets out, parts of packets in, and its end
+
+    broker.py          everything together; what has come due; what a message caused (settle)
+    refusals.py        what clients are refused: counted, and said once
+    admission.py       how many may come, and how fast
+    restore.py         the state after a start;  sys_topics.py, census.py: its own figures
+    paging.py          pages of long queues that come back from the store
+    routing.py         a publication's ways: sessions, shared subscriptions, spool, retained
+    queue_limits.py    what happens when a queue is full
+
+    core.py            what all connections share
+    effects.py         what a message causes beside itself, noted until it is done
+    router.py          topics → subscriptions; shared.py whose turn it is
+    view.py            a session as people see it
     session.py         what is kept for a client: inbound.py its receive flow (Delivery Method B),
-                       outbound.py its send flow and queue
-    router.py          topics → subscriptions; shared.py whose turn it is; routing.py a
-                       publication's ways; burst.py many of them at once; delivery.py one of them in
-                       one queue; numbers.py packet identifiers
-    retained.py, will.py, spool.py, sys_topics.py          what else becomes of messages, and where
-                                                           others come from
-    effects.py         what a message causes beside itself, carried out after it (Broker.settle)
-    access.py          who may do what; admission.py how many may come; queue_limits.py what a full
-                       queue costs; refusals.py, throttle.py how that is counted and said
-    changes.py         what the next commit will hold; commit.py its rows; rows.py which of them are
-                       no longer needed; paging.py queues longer than memory should hold;
-                       recovered.py, restore.py the state after a start
-    statistics.py, census.py, view.py                      figures, and a look at sessions
+                       outbound.py its send flow and queue, retained_feed.py what is still to come
+
+    ledger.py          what all queues know: bytes in all, the open changes, orders for the store
+    changes.py         what the next commit will hold; rows.py which of its rows are used again
+    delivery.py        a run of messages in one queue; burst.py the run itself
+    spool.py, retained.py, will.py   what else becomes of messages
+    topic_tree.py, topic.py, subscription.py, access.py, peer.py, commit.py, recovered.py,
+    numbers.py, statistics.py, throttle.py
 """

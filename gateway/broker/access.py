@@ -21,8 +21,8 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
 
 if TYPE_CHECKING:
-    from gateway.broker.connection import Connection
-    from gateway.broker.router import Topic
+    from gateway.broker.peer import Peer
+    from gateway.broker.topic import Topic
     from gateway.config import AclSection
     from gateway.mqtt.packets import Connect
 
@@ -47,21 +47,61 @@ class Question:
     holds: Callable[[], bool] = lambda: True
 
 
+class Caller(Protocol):
+    """A connection, as far as access goes."""
+
+    user: str | None
+    """Who it is, None for anonymous clients and devices."""
+
+    @property
+    def client(self) -> str: ...
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def acl(self) -> Acl: ...
+
+    @property
+    def let_in(self) -> bool:
+        """Whether its CONNECT was accepted."""
+
+
+class Asking(Caller, Protocol):
+    """A caller whose CONNECT waits for the answer to a question."""
+
+    @property
+    def closing(self) -> str | None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def about(self) -> dict[str, str | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Find out who a client is, elsewhere than on the event loop."""
+
+    connection: Asking
+    packet: Connect
+    question: Question
+
+
 class Access(Protocol):
-    """The rules of one listener. `refuses_connect` sets `connection.user` of those that it lets in
+    """The rules of one listener. `refuses_connect` sets `caller.user` of those that it lets in
     at once.
     """
 
-    def refuses_connect(
-        self, connection: Connection, packet: Connect
-    ) -> Refusal | Question | None: ...
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | Question | None: ...
 
-    def holds(self, connection: Connection) -> bool:
+    def holds(self, caller: Caller) -> bool:
         """Whether a connection that was let in would be let in again."""
 
-    def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None: ...
+    def refuses_publish(self, caller: Caller, topic: Topic) -> ReasonCode | None: ...
 
-    def refuses_subscribe(self, connection: Connection, topic_filter: str) -> ReasonCode | None: ...
+    def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
 
 class ByAcl:
@@ -69,13 +109,13 @@ class ByAcl:
     to say.
     """
 
-    def refuses_publish(self, connection: Connection, topic: Topic) -> ReasonCode | None:
-        if connection.broker.acl.may_write(connection.user, connection.client, topic.name):
+    def refuses_publish(self, caller: Caller, topic: Topic) -> ReasonCode | None:
+        if caller.acl.may_write(caller.user, caller.client, topic.name):
             return None
         return ReasonCode.NOT_AUTHORIZED
 
-    def refuses_subscribe(self, connection: Connection, topic_filter: str) -> ReasonCode | None:
-        if connection.broker.acl.may_subscribe(connection.user, connection.client, topic_filter):
+    def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None:
+        if caller.acl.may_subscribe(caller.user, caller.client, topic_filter):
             return None
         return ReasonCode.NOT_AUTHORIZED
 
@@ -156,3 +196,12 @@ def covers(allowed: str, wanted: str) -> bool:
         if position == len(inner) or inner[position] == "#" or level not in ("+", inner[position]):
             return False
     return len(outer) == len(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a listener allows."""
+
+    access: Access
+    receive_maximum: int = 1024
+    """Ours, announced to its clients."""

@@ -14,8 +14,8 @@ from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.broker.access import Refusal
-    from gateway.broker.broker import Broker
-    from gateway.broker.connection import Connection
+    from gateway.broker.core import Core
+    from gateway.broker.session import Attached
 
 _BURST_S = 10.0
 _NETWORK = 64
@@ -30,25 +30,25 @@ class Admission:
     it.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._empty_at: dict[str, float] = {}
 
-    def refuses(self, connection: Connection) -> Refusal | None:
-        broker, peer = self._broker, connection.peer
+    def refuses(self, connection: Attached) -> Refusal | None:
+        core, peer = self._core, connection.peer
         if peer.device is not None:
             return None
-        known = broker.sessions.get(connection.client)
-        if known is None and len(broker.sessions) >= broker.limits.sessions:
+        known = core.sessions.get(connection.client)
+        if known is None and len(core.sessions) >= core.limits.sessions:
             return ReasonCode.QUOTA_EXCEEDED, "too many sessions"
-        if (known is None or known.connection is None) and len(broker.connections) - len(
-            broker.nameless
-        ) >= broker.limits.connections:
+        if (known is None or known.connection is None) and len(core.connections) - len(
+            core.nameless
+        ) >= core.limits.connections:
             return ReasonCode.QUOTA_EXCEEDED, "too many connections"
         address = origin(peer.address)
         full = self._empty_at.pop(address, 0.0)
-        empty_at = max(full, broker.now) + 1 / broker.limits.connects_per_s
-        if empty_at > broker.now + _BURST_S:
+        empty_at = max(full, core.now) + 1 / core.limits.connects_per_s
+        if empty_at > core.now + _BURST_S:
             self._empty_at[address] = full
             return (
                 ReasonCode.CONNECTION_RATE_EXCEEDED,

@@ -1,7 +1,7 @@
 """The broker: every session, subscription and message of one gateway. No socket, no disk, no clock.
 
-In: connections (`open`), their bytes (`Connection.receive`), the time (`advance`), and the news
-that a commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
+In: connections (`enter`), whose bytes come by `dispatch.py`; the time (`advance`); the news that a
+commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
 to close; and `seal()`, the next commit.
 
 Whoever drives it sets `now` (seconds on the time axis, `gateway/service/clock.py`) before it hands
@@ -11,39 +11,30 @@ disk is free and something is urgent.
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gateway.broker.access import Access, Acl
+from gateway.broker import paging
+from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.burst import Burst
 from gateway.broker.changes import Changes
 from gateway.broker.commit import Commit
-from gateway.broker.connection import Connection
-from gateway.broker.effects import Effects
-from gateway.broker.handshake import Ask
+from gateway.broker.core import Core
 from gateway.broker.queue_limits import let_the_longest_pay
 from gateway.broker.recovered import Recovered
 from gateway.broker.refusals import say
 from gateway.broker.restore import restore
-from gateway.broker.retained import RetainedMessages
-from gateway.broker.router import Router
 from gateway.broker.routing import feed_retained, publish, redeal, refuses
-from gateway.broker.rows import Rows
-from gateway.broker.session import Session
-from gateway.broker.spool import Spool
-from gateway.broker.statistics import Statistics
+from gateway.broker.session import Attached, Session
 from gateway.broker.sys_topics import SystemTopics
-from gateway.broker.throttle import Throttle
 from gateway.broker.will import StoredWill
 from gateway.config import Config
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.broker.paging import Order
-    from gateway.broker.peer import Peer
+    from gateway.broker.access import Ask
+    from gateway.broker.delivery import Order
 
 _FEEDS = 4
 """Sessions that get retained messages in one turn."""
@@ -54,62 +45,27 @@ them.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a listener allows. receive_maximum: ours, announced to its clients."""
-
-    access: Access
-    receive_maximum: int = 1024
-
-
-class Broker:
-    """now: seconds on the time axis. utc_start: µs UTC when this boot began, None while the clock
-    is not known. dirty: connections to write to. disk_full: the store takes no more messages; new
-    publications that need the disk are refused. disk_room: bytes of messages that the open changes
-    may hold; what goes beyond is refused, too. queued: bytes in all queues; partial: in packets
-    that have not come whole, of them partial_nameless of clients that are not known yet;
-    will_bytes: in wills, also of clients that are connected. owed: bytes that queues give up when
-    they have been read. effects: to be carried out by `settle`. nameless: connections without an
-    accepted CONNECT, the oldest first. orders: to be carried out by the store (`paging.py`), or on
-    another thread (`handshake.Ask`). starved: sessions whose next page was not committed yet.
-    """
-
+class Broker(Core):
     def __init__(self, config: Config, state: Recovered) -> None:
-        self.config = config
-        self.limits = limits = config.limits
-        self.started = self.now = state.now
-        self.utc_start: int | None = None
-        self.acl = Acl(config.acl)
+        super().__init__(config, state)
         self.admission = Admission(self)
-        self.router = Router(config.spool.topics, limits.topic_levels, self.may_read)
-        self.retained = RetainedMessages()
-        self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
-        self.statistics = Statistics()
-        self.throttle = Throttle(lambda: self.now)
-        self.sessions: dict[str, Session] = {}
-        self.connections: dict[Connection, None] = {}
         self.system = SystemTopics(self)
-        self.nameless: dict[Connection, None] = {}
-        self.wills: dict[str, StoredWill] = {}
-        self.dirty: list[Connection] = []
-        self.queued = 0
-        self.owed = 0
-        self.effects = Effects()
+        self.dirty: list[Attached] = []
+        """Connections to write to."""
+        self.questions: list[Ask] = []
+        """Who clients are, to be found out elsewhere (`dispatch.answered`)."""
         self.partial = 0
+        """Bytes in packets that have not come whole."""
         self.partial_nameless = 0
-        self.will_bytes = 0
-        self.disk_full = False
-        self.disk_room = sys.maxsize
-        self.changes = Changes(1)
-        self.rows = Rows(state.next_message, state.references)
-        self.orders: list[Order | Ask] = []
-        self.starved: list[Session] = []
+        """Of them, those of clients that are not known yet."""
         self._feeding: dict[Session, None] = {}
-        self._last_committed = 0
+        """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
-        self._waiting: dict[int, list[Connection]] = {}
+        self._waiting: dict[int, list[Attached]] = {}
+        """Connections that wait for a commit, by its number."""
         self._next_session = state.next_session
         restore(self, state)
+        self.settle()
 
     def reconfigure(self, config: Config) -> None:
         """Go by another configuration from now on. What a client was told at CONNECT holds until
@@ -127,7 +83,7 @@ class Broker:
 
     # -- connections and sessions
 
-    def open(self, peer: Peer, policy: Policy) -> Connection:
+    def enter(self, connection: Attached) -> None:
         """A connection that has still to say who it is. When too many have not, the one that has
         had the longest time for it goes.
         """
@@ -138,13 +94,11 @@ class Broker:
                 "too many connections have sent no CONNECT",
             )
         self.settle()
-        connection = Connection(self, peer, policy)
         self.connections[connection] = self.nameless[connection] = None
         self.statistics.connections += 1
-        return connection
 
-    def _lose_patience(self, connection: Connection, reason: ReasonCode, text: str) -> None:
-        say(connection, reason, text)
+    def _lose_patience(self, connection: Attached, reason: ReasonCode, text: str) -> None:
+        say(self, connection, reason, text)
         connection.disconnect(reason, text)
 
     def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
@@ -158,12 +112,8 @@ class Broker:
             user,
         )
         self._next_session += 1
-        self.sessions[client] = session
+        self.sessions[client] = self.by_id[session.id] = session
         return session
-
-    def may_read(self, session: Session, topic: str) -> bool:
-        """Whether a session may get messages of a topic."""
-        return self.acl.may_read(session.user, session.client, topic)
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
         """A connection has its session. Returns the commit that its CONNACK waits for, 0 for
@@ -183,7 +133,7 @@ class Broker:
             return 0
         return self.promise()
 
-    def left(self, connection: Connection, will: bool) -> None:
+    def left(self, connection: Attached, will: bool) -> None:
         """A connection has ended. will: its will is to be published."""
         self.connections.pop(connection, None)
         self.nameless.pop(connection, None)
@@ -200,7 +150,7 @@ class Broker:
         else:
             self.effects.end(session)
 
-    def _leave_will(self, connection: Connection, session: Session, wanted: bool) -> None:
+    def _leave_will(self, connection: Attached, session: Session, wanted: bool) -> None:
         stored, connection.will = connection.will, None
         if stored is None:
             return
@@ -290,6 +240,7 @@ class Broker:
         orphans = session.outbound.orphans()
         session.outbound.drop()
         self.sessions.pop(session.client, None)
+        self.by_id.pop(session.id, None)
         if session.durable:
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
@@ -317,24 +268,7 @@ class Broker:
 
     # -- commits
 
-    @property
-    def committed(self) -> int:
-        """Number of the last commit that is on disk."""
-        return self._last_committed
-
-    def promise(self) -> int:
-        """Somebody waits for the open changes: returns their number."""
-        self.changes.urgent = True
-        return self.changes.number
-
-    def keep_flow(self, session: Session) -> int:
-        """The state of a session's flows goes with the open changes: returns their number."""
-        changes = self.changes
-        changes.flows[session] = None
-        changes.urgent = True
-        return changes.number
-
-    def hold(self, connection: Connection, number: int) -> None:
+    def hold(self, connection: Attached, number: int) -> None:
         """A connection holds packets that wait for commit `number`."""
         self._waiting.setdefault(number, []).append(connection)
 
@@ -362,25 +296,20 @@ class Broker:
 
     def on_disk(self, number: int) -> None:
         """Commit `number` is on disk: let go what waited for it."""
-        self._last_committed = number
+        self.committed = number
         self.statistics.commits += 1
         for connection in self._waiting.pop(number, ()):
-            connection.committed(number)
-        starved, self.starved = self.starved, []
-        for session in starved:
-            session.outbound.refill()
+            connection.on_disk(number)
+        calls, self.after_commit = self.after_commit, []
+        for call in calls:
+            call()
+
+    def take_read(self, order: Order, rows: Any) -> None:
+        """What an order asked for has been read."""
+        paging.answer(self, order, rows)
+        self.settle()
 
     # -- time
-
-    @property
-    def monotonic(self) -> int:
-        """µs since the gateway started."""
-        return int((self.now - self.started) * 1_000_000)
-
-    @property
-    def utc(self) -> int | None:
-        """µs since 1970, None while the clock is not known."""
-        return None if self.utc_start is None else self.utc_start + self.monotonic
 
     def set_clock(self, utc_start: int | None) -> None:
         """The clock became known, or was corrected. Rows that came before get their time with the

@@ -14,8 +14,7 @@ from gateway.broker.numbers import HIGH, LOW, pack_u16, packet_id
 from gateway.mqtt.wire import encode_varint
 
 if TYPE_CHECKING:
-    from gateway.broker.router import Topic
-    from gateway.broker.session import Session
+    from gateway.broker.topic import Topic
 
 PUBLISH = 0x30
 DUP = 0x08
@@ -68,7 +67,7 @@ class Burst:
         payload_at: int = 0,
         properties: bytes = b"",
         expires: float | None = None,
-        publisher: "Session | None" = None,
+        publisher: object = None,
     ) -> None:
         self.topic = topic
         self.raw = raw

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
+    from gateway.broker.core import Core
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Census:
     inflight: int
 
 
-def take(broker: Broker) -> Census:
+def take(core: Core) -> Census:
     """Some milliseconds for 10,000 sessions."""
     connected = durable = queued = longest = inflight = 0
-    for session in broker.sessions.values():
+    for session in core.sessions.values():
         outbound = session.outbound
         connected += session.connection is not None
         durable += session.durable
@@ -37,4 +37,4 @@ def take(broker: Broker) -> Census:
             queued += outbound.messages
             inflight += outbound.inflight
             longest = max(longest, outbound.messages)
-    return Census(len(broker.sessions), connected, durable, queued, longest, inflight)
+    return Census(len(core.sessions), connected, durable, queued, longest, inflight)

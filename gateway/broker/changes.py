@@ -11,17 +11,39 @@ commit's number (`Connection.send`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from gateway.broker.commit import RETAINED_TO_COME, Commit, MessageRow, SpoolRow
-from gateway.broker.numbers import pack_ids
+from gateway.broker.commit import (
+    Commit,
+    FlowRow,
+    MessageRow,
+    SessionRow,
+    SpoolRow,
+    SubscriptionRow,
+)
 
 if TYPE_CHECKING:
     from gateway.broker.burst import Burst
     from gateway.broker.delivery import Delivery
     from gateway.broker.retained import Retained
-    from gateway.broker.session import Session
     from gateway.broker.will import StoredWill
+
+
+class Kept(Protocol):
+    """A session, as the store knows it."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def durable(self) -> bool: ...
+
+    def row(self) -> SessionRow: ...
+
+    def flow_row(self) -> FlowRow: ...
+
+    def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
+        """None when it has no such subscription any more."""
 
 
 class Changes:
@@ -49,10 +71,10 @@ class Changes:
         self.urgent = False
         self.bytes = 0
         self.clock: int | None = None
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, Kept] = {}
         self.ended: list[int] = []
-        self.flows: dict[Session, None] = {}
-        self.subscriptions: dict[tuple[Session, str], None] = {}
+        self.flows: dict[Kept, None] = {}
+        self.subscriptions: dict[tuple[Kept, str], None] = {}
         self.deliveries: list[Delivery] = []
         self.retained: dict[str, Retained | None] = {}
         self.wills: dict[str, StoredWill | None] = {}
@@ -81,15 +103,11 @@ class Changes:
         for session, topic_filter in self.subscriptions:
             if not session.durable:
                 continue
-            item = session.subscriptions.get(topic_filter)
-            if item is None:
+            row = session.subscription_row(topic_filter)
+            if row is None:
                 commit.unsubscribed.append((session.id, topic_filter))
             else:
-                options = item.qos | item.no_local << 2 | item.retain_as_published << 3
-                if session.feed is not None and topic_filter in session.feed.filters:
-                    options |= RETAINED_TO_COME
-                    session.feed.noted.add(topic_filter)
-                commit.subscriptions.append((session.id, topic_filter, options, item.identifier))
+                commit.subscriptions.append(row)
         for delivery in self.deliveries:
             if delivery.left:
                 burst = delivery.burst
@@ -98,11 +116,7 @@ class Changes:
                     commit.messages.append(_message(burst))
                 delivery.stored = True
                 commit.queue.append(delivery.row())
-        commit.flows = [
-            (session.id, pack_ids(session.inbound.received), *session.outbound.row())
-            for session in self.flows
-            if session.durable
-        ]
+        commit.flows = [session.flow_row() for session in self.flows if session.durable]
         for topic, retained in self.retained.items():
             if retained is None:
                 commit.cleared.append(topic)

@@ -1,9 +1,9 @@
 """One MQTT Network Connection, seen from the broker: bytes in, bytes out, and its end.
 
-In: `receive(bytes)`, in whatever pieces they come, and `lost(reason)`. Out: `take()`, the bytes to
-write now; `closing`, when they are the last. Packets that must wait for a commit are held back, and
+In: packets to send, parts of packets to keep, and `lost(reason)`. Out: `take()`, the bytes to write
+now; `closing`, when they are the last. Packets that must wait for a commit are held back, and
 everything behind them too, so order is kept: there is one order of packets per connection. What
-packets mean is found out in `incoming.py`.
+bytes of the client mean is found out in `dispatch.py`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gateway.broker import handshake, incoming
 from gateway.broker.burst import PUBLISH, QOS_BITS, Burst
-from gateway.broker.refusals import say
 from gateway.mqtt.encode import encode_within
-from gateway.mqtt.errors import MqttError, ProtocolError
-from gateway.mqtt.packets import Packet, Version
-from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.errors import ProtocolError
+from gateway.mqtt.packets import Connack, Disconnect, Packet, Version
+from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker, Policy
+    from gateway.broker.access import Acl, Policy
+    from gateway.broker.broker import Broker
     from gateway.broker.peer import Peer
-    from gateway.broker.router import Topic
     from gateway.broker.session import Session
+    from gateway.broker.topic import Topic
     from gateway.broker.will import StoredWill
 
-_MOST_WAITING = 65_536
 _SMALL = 4096
 """Bytes of an incomplete packet that cost nobody the connection."""
 _NAMELESS = 8
@@ -123,6 +122,7 @@ class Connection:
         self.held: deque[_Held] = deque()
         self._partial = bytearray()
         self.missing = 0
+        broker.enter(self)
 
     # -- bytes out
 
@@ -154,7 +154,7 @@ class Connection:
         last.packets.append(packets)
         last.acknowledgements += acknowledgements
 
-    def committed(self, number: int) -> None:
+    def on_disk(self, number: int) -> None:
         """Let go what waited for this commit."""
         while self.held and self.held[0].number <= number:
             held = self.held.popleft()
@@ -229,7 +229,7 @@ class Connection:
 
     # -- bytes in
 
-    def let_in(self, session: Session) -> None:
+    def attach(self, session: Session) -> None:
         """The client is known, and this connection is its session's."""
         broker = self.broker
         broker.partial_nameless -= len(self._partial)
@@ -238,41 +238,23 @@ class Connection:
         self.our_limit = broker.limits.packet_bytes
         self.seen = broker.now
 
+    @property
+    def let_in(self) -> bool:
+        return self.session is not None
+
+    @property
+    def acl(self) -> Acl:
+        return self.broker.acl
+
     def hear(self) -> None:
         """It is read from the client again."""
         self.unheard = False
         self.seen = self.broker.now
 
-    def receive(self, data: bytes) -> None:
-        """Act on every packet that is complete."""
-        if self.closing is not None:
-            return
-        if self.session is not None:
-            self.seen = self.broker.now
-        self.broker.statistics.bytes_received += len(data)
-        if self.waiting:
-            self._wait(data)
-        else:
-            self._take(data)
-        self.broker.settle()
-
-    def _take(self, data: bytes) -> None:
-        if self._partial:
-            self._keep(data)
-            self.missing -= len(data)
-            if self.missing > 0:
-                return
-            data = self._kept()
-        try:
-            at = incoming.take(self, data)
-        except MqttError as error:
-            self.fail(error)
-            return
-        if at < len(data) and self.closing is None:
-            self._keep(data[at:] if at else data)
-
-    def _keep(self, data: bytes) -> None:
-        """Keep part of a packet until the rest of it comes."""
+    def keep(self, data: bytes) -> int:
+        """Keep part of a packet until the rest of it comes. Returns how many bytes are kept.
+        ProtocolError when all connections keep too much.
+        """
         broker = self.broker
         self._partial += data
         broker.partial += len(data)
@@ -281,15 +263,15 @@ class Connection:
             broker.partial_nameless += len(data)
             if broker.partial_nameless > most // _NAMELESS:
                 most = 0
-        if broker.partial > most and len(self._partial) > _SMALL and self.closing is None:
-            self.fail(
-                ProtocolError(
-                    "too much memory is taken by packets that are not complete",
-                    ReasonCode.QUOTA_EXCEEDED,
-                )
+        if broker.partial > most and len(self._partial) > _SMALL:
+            raise ProtocolError(
+                "too much memory is taken by packets that are not complete",
+                ReasonCode.QUOTA_EXCEEDED,
             )
+        return len(self._partial)
 
-    def _kept(self) -> bytes:
+    def kept(self) -> bytes:
+        """What was kept, and is not any more."""
         data = bytes(self._partial)
         self.broker.partial -= len(data)
         if self.session is None:
@@ -297,31 +279,12 @@ class Connection:
         self._partial.clear()
         return data
 
-    def _wait(self, data: bytes) -> None:
-        """Keep what comes while it is found out who this is."""
-        self._keep(data)
-        if len(self._partial) > _MOST_WAITING and self.closing is None:
-            self.end("too much came before CONNECT was answered", will=False)
-
-    def proceed(self) -> None:
-        """It has been found out: go on with what came meanwhile."""
-        self.waiting = False
-        data = self._kept()
-        if data and self.closing is None:
-            self.seen = self.broker.now
-            self._take(data)
+    @property
+    def keeps(self) -> bool:
+        """Whether a packet has begun."""
+        return bool(self._partial)
 
     # -- the end
-
-    def fail(self, error: MqttError) -> None:
-        """The client broke the protocol: say so where the version allows it, and close
-        [MQTT-4.13.1-1].
-        """
-        if self.session is None:
-            handshake.refuse(self, error)
-        else:
-            say(self, error.code, str(error))
-            self.disconnect(error.code, str(error))
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End the connection from our side. text: for the log, and as Reason String to a client
@@ -330,7 +293,7 @@ class Connection:
         if self.closing is not None:
             return
         self.broker.statistics.disconnect(reason)
-        packet = handshake.farewell(self, reason, text)
+        packet = self._farewell(reason, text)
         self.end(text, will=True)
         if packet:
             self.out.append(packet)
@@ -348,7 +311,7 @@ class Connection:
         """
         self.closing = reason
         self.held.clear()
-        self._kept()
+        self.kept()
         if not self.dirty:
             self.dirty = True
             self.broker.dirty.append(self)
@@ -370,3 +333,31 @@ class Connection:
     def name(self) -> str:
         """For logs: the client if it is known, and the address."""
         return f"{self.client} ({self.peer.address})" if self.client else self.peer.address
+
+    # -- what the far end is told
+
+    def _farewell(self, reason: ReasonCode, text: str) -> bytes:
+        """The DISCONNECT from our side; empty before MQTT 5, which has none, and before CONNACK has
+        left [MQTT-3.14.0-1].
+        """
+        if (
+            self.version != Version.V5
+            or self.greeted is None
+            or self.greeted > self.broker.committed
+        ):
+            return b""
+        if reason not in SERVER_DISCONNECT_CODES:
+            reason = ReasonCode.UNSPECIFIED_ERROR
+        return self.within(Disconnect(reason, self.problem(text)))
+
+    def within(self, packet: Connack | Disconnect) -> bytes:
+        """The packet, if need be without what only people read; empty when even that is larger than
+        the client takes.
+        """
+        return encode_within(packet, Version.V5, self.packet_limit) or b""
+
+    def problem(self, text: str) -> Properties | None:
+        """A Reason String, for a client that wants it; none over a slow link."""
+        if not self.problem_information or self.peer.device is not None:
+            return None
+        return {PropertyId.REASON_STRING: text}

@@ -5,12 +5,11 @@ the store.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gateway.broker.burst import Burst
     from gateway.broker.commit import QueueRow
-    from gateway.broker.session import Session
 
 OVERHEAD = 64
 """Bytes that a queued message takes beside its payload, for the bounds."""
@@ -27,11 +26,11 @@ PAGE_LOW = 64
 class Delivery:
     """A burst, or part of one, in one session's queue.
 
-    first, count: its numbers. skip: index in the burst of its first publication. flags: QoS << 1 |
-    RETAIN. extra: properties for this receiver. sent: how many have been sent. left: how many are
-    not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for none. share: filter of the
-    shared subscription that it comes from. kept: it belongs into the store. stored: it has a row
-    there, or the sealed commit holds one.
+    session: the session's number. first, count: its numbers. skip: index in the burst of its first
+    publication. flags: QoS << 1 | RETAIN. extra: properties for this receiver. sent: how many have
+    been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for
+    none. share: filter of the shared subscription that it comes from. kept: it belongs into the
+    store. stored: it has a row there, or the sealed commit holds one.
     """
 
     __slots__ = (
@@ -52,7 +51,7 @@ class Delivery:
 
     def __init__(
         self,
-        session: Session,
+        session: int,
         burst: Burst,
         first: int,
         count: int,
@@ -79,7 +78,7 @@ class Delivery:
     def row(self) -> QueueRow:
         message = self.burst.message
         return (
-            self.session.id,
+            self.session,
             self.first,
             self.count,
             message,
@@ -95,7 +94,7 @@ class Delivery:
 class Load:
     """Read a page of a session's queue, from number `first` on."""
 
-    session: Session
+    session: int
     first: int
 
 
@@ -105,5 +104,22 @@ class Collect:
     rows that came from shared subscriptions.
     """
 
-    session: Session
+    session: int
     first: int
+
+
+Order = Load | Collect
+"""For the store."""
+
+
+class LeftBehind(NamedTuple):
+    """Messages that a member of a shared subscription did not get before its session ended."""
+
+    burst: Burst
+    qos: int
+    share: str
+    """Filter of the shared subscription."""
+    skip: int
+    """Index in the burst of the first one."""
+    number: int
+    """How many they are."""

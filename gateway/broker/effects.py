@@ -16,26 +16,13 @@ nobody's queue overflow (`routing.py`).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.broker.burst import Burst
+    from gateway.broker.delivery import LeftBehind
     from gateway.broker.session import Session
-
-
-class LeftBehind(NamedTuple):
-    """Messages that a member of a shared subscription did not get before its session ended."""
-
-    burst: Burst
-    qos: int
-    share: str
-    """Filter of the shared subscription."""
-    skip: int
-    """Index in the burst of the first one."""
-    number: int
-    """How many they are."""
 
 
 class Effects:

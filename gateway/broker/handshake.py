@@ -12,35 +12,24 @@ session of the first user who comes for it, so that clients keep theirs when use
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.broker.access import Question, Refusal
+from gateway.broker.access import Ask, Question
 from gateway.broker.publishing import pass_through
 from gateway.broker.refusals import refused
 from gateway.broker.session import Session
 from gateway.broker.will import StoredWill
-from gateway.mqtt.encode import encode, encode_within
+from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
-from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode, connack_return_code
+from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_PACKET
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
 
 _P = PropertyId
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """An order: find out who a client is, elsewhere than on the event loop, and tell `answer`."""
-
-    connection: Connection
-    packet: Connect
-    question: Question
 
 
 def connect(connection: Connection, packet: Connect) -> None:
@@ -51,7 +40,7 @@ def connect(connection: Connection, packet: Connect) -> None:
     connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
     connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, MAX_PACKET)
     if _P.AUTHENTICATION_METHOD in properties:
-        raise _refusal(
+        raise refusal(
             connection,
             "no authentication method is offered here",
             ReasonCode.BAD_AUTHENTICATION_METHOD,
@@ -60,42 +49,26 @@ def connect(connection: Connection, packet: Connect) -> None:
         text = (
             f"client identifier {packet.client_id!r} is not the name of the device, {device.name!r}"
         )
-        raise _refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     most = broker.limits.client_id_bytes
     if len(packet.client_id) > most or len(packet.client_id.encode()) > most:
         text = f"the client identifier has more than {most} bytes"
-        raise _refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
         connection, packet
     )
     if isinstance(decision, Question):
         connection.waiting = True
-        broker.orders.append(Ask(connection, packet, decision))
+        broker.questions.append(Ask(connection, packet, decision))
     elif decision:
-        raise _refusal(connection, decision[1], decision[0])
+        raise refusal(connection, decision[1], decision[0])
     else:
-        _accept(connection, packet)
+        accept(connection, packet)
 
 
-def answer(broker: Broker, order: Ask, refusal: Refusal | None) -> None:
-    """It has been found out who a client is, or the connection has ended meanwhile."""
-    connection = order.connection
-    if connection.closing is not None:
-        return
-    connection.user = order.question.user
-    try:
-        if refusal:
-            raise _refusal(connection, refusal[1], refusal[0])
-        _accept(connection, order.packet)
-    except MqttError as error:
-        connection.fail(error)
-    else:
-        connection.proceed()
-    broker.settle()
-
-
-def _accept(connection: Connection, packet: Connect) -> None:
+def accept(connection: Connection, packet: Connect) -> None:
+    """Give a client that is known its session; ProtocolError when it cannot have one."""
     broker, device, client = connection.broker, connection.peer.device, connection.client
     properties = packet.properties or {}
     will = _will(connection, packet.will) if packet.will else None
@@ -105,7 +78,7 @@ def _accept(connection: Connection, packet: Connect) -> None:
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     keep_alive = _keep_alive(connection, packet)
     connection.keep_alive = keep_alive * 1.5
-    connection.let_in(session)
+    connection.attach(session)
     session.connection = connection
     session.left = None
     session.outbound.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
@@ -131,7 +104,7 @@ def _accept(connection: Connection, packet: Connect) -> None:
         broker.feed(session)
 
 
-def _refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
+def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
     return ProtocolError(f"CONNECT: {text}", reason, Version(connection.version))
 
 
@@ -168,7 +141,7 @@ def _session(
         and (session.incarnation or session.user not in (None, connection.user))
     ):
         owner = "a device on a serial line" if session.incarnation else "another user"
-        raise _refusal(
+        raise refusal(
             connection,
             f"client identifier {quote(client)} belongs to {owner}",
             ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
@@ -210,7 +183,7 @@ def _will(connection: Connection, will: Will) -> StoredWill:
     router.match(topic)
     reason = topic.refused or connection.policy.access.refuses_publish(connection, topic)
     if reason:
-        raise _refusal(
+        raise refusal(
             connection, f"the client may not publish its will to {quote(will.topic)}", reason
         )
     properties = dict(will.properties or {})
@@ -222,9 +195,9 @@ def _will(connection: Connection, will: Will) -> StoredWill:
     broker = connection.broker
     taken = broker.will_bytes - broker.size_of_will(connection.client)
     if taken + stored.size > broker.limits.will_bytes:
-        raise _refusal(connection, "the wills take too much memory", ReasonCode.QUOTA_EXCEEDED)
-    if broker.disk_full or broker.changes.bytes + stored.size > broker.disk_room:
-        raise _refusal(connection, "the disk has no room for the will", ReasonCode.QUOTA_EXCEEDED)
+        raise refusal(connection, "the wills take too much memory", ReasonCode.QUOTA_EXCEEDED)
+    if broker.lacks_room(stored.size):
+        raise refusal(connection, "the disk has no room for the will", ReasonCode.QUOTA_EXCEEDED)
     return stored
 
 
@@ -232,44 +205,15 @@ def refuse(connection: Connection, error: MqttError) -> None:
     """Answer a CONNECT that cannot be accepted, if its version was readable, and close."""
     version = error.version or connection.version
     reason, text = error.code, str(error)
-    refused(connection, "connect", reason, text.removeprefix("CONNECT: "))
+    refused(connection.broker, connection, "connect", reason, text.removeprefix("CONNECT: "))
     packet = b""
     if version == Version.V5:
-        packet = _within(connection, Connack(False, reason, _problem(connection, text)))
+        packet = connection.within(Connack(False, reason, connection.problem(text)))
     elif version and connack_return_code(reason) is not None:
         packet = encode(Connack(False, reason), version)
     connection.end(text, will=False)
     if packet:
         connection.out.append(packet)
-
-
-def farewell(connection: Connection, reason: ReasonCode, text: str) -> bytes:
-    """The DISCONNECT from our side; empty before MQTT 5, which has none, and before CONNACK has
-    left [MQTT-3.14.0-1].
-    """
-    if (
-        connection.version != Version.V5
-        or connection.greeted is None
-        or connection.greeted > connection.broker.committed
-    ):
-        return b""
-    if reason not in SERVER_DISCONNECT_CODES:
-        reason = ReasonCode.UNSPECIFIED_ERROR
-    return _within(connection, Disconnect(reason, _problem(connection, text)))
-
-
-def _within(connection: Connection, packet: Connack | Disconnect) -> bytes:
-    """The packet, if need be without what only people read; empty when even that is larger than the
-    client takes.
-    """
-    return encode_within(packet, Version.V5, connection.packet_limit) or b""
-
-
-def _problem(connection: Connection, text: str) -> Properties | None:
-    """A Reason String, for a client that wants it; none over a slow link."""
-    if not connection.problem_information or connection.peer.device is not None:
-        return None
-    return {_P.REASON_STRING: text}
 
 
 def disconnect(connection: Connection, packet: Disconnect) -> None:

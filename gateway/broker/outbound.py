@@ -22,9 +22,10 @@ it is the same after a power cut.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.burst import DUP, PUBLISH, QOS_BITS
+from gateway.broker.changes import Kept
 from gateway.broker.delivery import (
     OVERHEAD,
     PAGE_BYTES,
@@ -32,9 +33,9 @@ from gateway.broker.delivery import (
     PAGE_ROWS,
     Collect,
     Delivery,
+    LeftBehind,
     Load,
 )
-from gateway.broker.effects import LeftBehind
 from gateway.broker.numbers import (
     IDENTIFIERS,
     number_of,
@@ -43,12 +44,35 @@ from gateway.broker.numbers import (
     packet_ids,
     unpack_ids,
 )
-from gateway.broker.queue_limits import trim
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.burst import Burst
-    from gateway.broker.session import Session
+    from gateway.broker.ledger import Ledger
+    from gateway.config import QueueSection
+
+
+class Receiver(Protocol):
+    """The connection to the session's client, as far as its queue knows it."""
+
+    @property
+    def full(self) -> bool:
+        """Nothing more should be sent for now."""
+
+    def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
+
+    def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None: ...
+
+    def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None: ...
+
+
+class Owner(Kept, Protocol):
+    """The session that a queue belongs to."""
+
+    @property
+    def connection(self) -> Receiver | None: ...
+
+    @property
+    def queueing(self) -> QueueSection: ...
 
 
 class Outbound:
@@ -65,7 +89,7 @@ class Outbound:
         "_unused",
         "acknowledging",
         "behind",
-        "broker",
+        "ledger",
         "maximum",
         "messages",
         "next",
@@ -81,8 +105,8 @@ class Outbound:
         "tail_expires",
     )
 
-    def __init__(self, broker: Broker, session: Session) -> None:
-        self.broker = broker
+    def __init__(self, ledger: Ledger, session: Owner) -> None:
+        self.ledger = ledger
         self.session = session
         self.next = 1
         self.sent = 1
@@ -112,19 +136,19 @@ class Outbound:
         self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str
     ) -> None:
         """Take messages; send what may be sent. The caller has made room (`queue_limits.py`)."""
-        session, broker = self.session, self.broker
-        delivery = Delivery(session, burst, self.next, count, skip, flags, extra, commit, share)
+        session, ledger = self.session, self.ledger
+        delivery = Delivery(session.id, burst, self.next, count, skip, flags, extra, commit, share)
         size = count * (burst.size + OVERHEAD)
         self._count(count, size)
         if flags & QOS_BITS:
             self.next += count
             if session.durable:
                 delivery.kept = True
-                broker.changes.bytes += (
+                ledger.changes.bytes += (
                     OVERHEAD if burst.message else OVERHEAD + burst.count * burst.size
                 )
-                broker.rows.refer(burst)
-                broker.changes.deliveries.append(delivery)
+                ledger.rows.refer(burst)
+                ledger.changes.deliveries.append(delivery)
                 if self.tail or self._page_is_full():
                     if not self.tail:
                         self._begin_tail(delivery)
@@ -148,8 +172,6 @@ class Outbound:
         if connection is None or connection.full:
             return
         pending = self.pending
-        if self.session.feed is not None:
-            self.broker.feed(self.session)
         if not (pending or self.resend):
             self.refill()
             return
@@ -157,11 +179,11 @@ class Outbound:
         while self.resend and free > 0 and not connection.full:
             number, delivery = self.resend.popleft()
             free -= self._send(delivery, number - delivery.first, 1, DUP)
-        now = self.broker.now
+        now = self.ledger.now
         while pending:
             delivery = pending[0]
             if delivery.burst.expires is not None and delivery.burst.expires <= now:
-                self.broker.statistics.expired += self.discard(delivery.count)
+                self.ledger.statistics.expired += self.discard(delivery.count)
                 continue
             if not delivery.flags & QOS_BITS:
                 connection.send_qos_0(
@@ -181,7 +203,7 @@ class Outbound:
             if delivery.sent == delivery.count:
                 pending.popleft()
         if self.session.durable:
-            self.broker.changes.flows[self.session] = None
+            self.ledger.changes.flows[self.session] = None
             self.refill()
 
     def _send(self, delivery: Delivery, offset: int, count: int, dup: int) -> int:
@@ -198,7 +220,7 @@ class Outbound:
         if shape is None:
             self._skip(flights, delivery, number, count)
             return 0
-        self.broker.statistics.sent[2 if delivery.flags & 4 else 1] += count
+        self.ledger.statistics.sent[2 if delivery.flags & 4 else 1] += count
         connection.send(
             burst.packets(shape, number, delivery.skip + offset, count),
             delivery.commit if delivery.flags & 4 else 0,
@@ -225,7 +247,7 @@ class Outbound:
         """Too large for this receiver: as if it had been sent and acknowledged [MQTT-3.1.2-25]."""
         for identifier in packet_ids(number, count):
             del flights[identifier]
-        self.broker.statistics.too_large += count
+        self.ledger.statistics.too_large += count
         self._done(delivery, count)
 
     def discard(self, most: int) -> int:
@@ -241,7 +263,7 @@ class Outbound:
             self.pending.popleft()
         self._done(delivery, count)
         if delivery.kept:
-            self.broker.changes.flows[self.session] = None
+            self.ledger.changes.flows[self.session] = None
         return count
 
     def _done(self, delivery: Delivery, count: int) -> None:
@@ -250,7 +272,7 @@ class Outbound:
         size = count * (burst.size + OVERHEAD)
         self.messages -= count
         self.size -= size
-        self.broker.queued -= size
+        self.ledger.queued -= size
         if self.owes:
             self._pay(size)
         delivery.left -= count
@@ -260,16 +282,16 @@ class Outbound:
     def owe(self, size: int) -> None:
         """So many bytes of the tail are given up as soon as they have been read."""
         self.owes += size
-        self.broker.owed += size
+        self.ledger.owed += size
         self.ask()
 
     def _pay(self, size: int) -> None:
         paid = min(size, self.owes)
         self.owes -= paid
-        self.broker.owed -= paid
+        self.ledger.owed -= paid
 
     def _forget(self, delivery: Delivery) -> None:
-        rows = self.broker.rows
+        rows = self.ledger.rows
         if delivery.stored:
             rows.finished.append((self.session.id, delivery.first))
         rows.forget(delivery.burst)
@@ -296,7 +318,7 @@ class Outbound:
         if delivery is not None:
             self._done(delivery, count)
             if self.session.durable:
-                self.broker.changes.flows[self.session] = None
+                self.ledger.changes.flows[self.session] = None
         return known
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
@@ -318,7 +340,7 @@ class Outbound:
         for identifier in identifiers:
             released.pop(identifier, None)
         if self.session.durable:
-            self.broker.changes.flows[self.session] = None
+            self.ledger.changes.flows[self.session] = None
 
     # -- connection lost, session resumed, session read from the store
 
@@ -364,8 +386,8 @@ class Outbound:
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
             self._done(delivery, delivery.left)
         if self.tail:
-            self.broker.orders.append(Collect(self.session, self.tail))
-        self.broker.queued -= self.size
+            self.ledger.orders.append(Collect(self.session.id, self.tail))
+        self.ledger.queued -= self.size
         self._pay(self.owes)
         self.messages = self.size = self.tail = 0
         self.resend.clear()
@@ -383,8 +405,8 @@ class Outbound:
         return (
             [
                 item
-                for item in self.broker.changes.deliveries
-                if item.session is session and item.left
+                for item in self.ledger.changes.deliveries
+                if item.session == session.id and item.left
             ]
             if self.tail
             else []
@@ -425,19 +447,19 @@ class Outbound:
         """Ask for a page of the tail."""
         if not self._asked:
             self._asked = True
-            self.broker.orders.append(Load(self.session, self.tail))
+            self.ledger.orders.append(Load(self.session.id, self.tail))
 
-    def take_page(self, first: int, deliveries: list[Delivery]) -> None:
+    def take_page(self, first: int, deliveries: list[Delivery]) -> bool:
         """A page that was asked for, from number `first` on; empty when the tail is not committed
-        yet.
+        yet. False: there is nothing new at hand. `go_on` comes next.
         """
         self._asked = False
         if first != self.tail:
             self.refill()
-            return
+            return False
         if not deliveries:
-            self.broker.starved.append(self.session)
-            return
+            self.ledger.after_commit.append(self.refill)
+            return False
         for delivery in deliveries:
             self._take_behind(delivery.first)
             self.pending.append(delivery)
@@ -446,7 +468,10 @@ class Outbound:
         self.tail = after if after < self.next else 0
         self.tail_expires = 0.0
         self._take_behind(after)
-        trim(self.broker, self.session)
+        return True
+
+    def go_on(self) -> None:
+        """Send what has been read, or leave it in the store."""
         if self.session.connection is None and not self.session.queueing.qos_0:
             self._leave_to_store()
         self.pump()
@@ -482,7 +507,7 @@ class Outbound:
         flying = set(unpack_ids(unacknowledged))
         self.released = dict.fromkeys(unpack_ids(released))
         self.sent = self.next = sent
-        doubtful = sent + self.broker.limits.inflight if unsure else sent
+        doubtful = sent + self.ledger.limits.inflight if unsure else sent
         for delivery in deliveries:
             end = delivery.first + delivery.count
             delivery.sent = max(0, min(doubtful, end) - delivery.first)
@@ -513,4 +538,4 @@ class Outbound:
     def _count(self, messages: int, size: int) -> None:
         self.messages += messages
         self.size += size
-        self.broker.queued += size
+        self.ledger.queued += size

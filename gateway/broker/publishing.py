@@ -29,6 +29,7 @@ from gateway.mqtt.wire import encode_string
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
     from gateway.broker.spool import Identity
+    from gateway.broker.topic import Topic
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _KNOWN_TOPICS = 1024
@@ -58,7 +59,7 @@ def receive(
         if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
             _one_by_one(connection, burst, identifiers)
         elif reason:
-            refused(connection, "publish", reason, _about(burst, reason), count)
+            refused(broker, connection, "publish", reason, _about(burst, reason), count)
         else:
             publish(broker, burst, session.client, identity)
         return
@@ -122,7 +123,7 @@ def decoded(connection: Connection, packet: Publish) -> None:
             ReasonCode.TOPIC_ALIAS_INVALID,
         )
     if packet.topic:
-        topic = broker.router.known(encode_string(packet.topic), packet.topic)
+        topic: Topic = broker.router.known(encode_string(packet.topic), packet.topic)
         if alias:
             connection.aliases[alias] = topic
         if len(topic.wire) <= LONGEST_KNOWN:
@@ -198,7 +199,7 @@ def _refuse(
     connection: Connection, burst: Burst, identifiers: tuple[int, ...], reason: ReasonCode
 ) -> None:
     text = _about(burst, reason)
-    refused(connection, "publish", reason, text, len(identifiers))
+    refused(connection.broker, connection, "publish", reason, text, len(identifiers))
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused, {text}")
         return

@@ -30,8 +30,8 @@ from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.burst import Burst
+    from gateway.broker.core import Core
     from gateway.broker.session import Session
 
 log = logging.getLogger(__name__)
@@ -43,77 +43,77 @@ _SPARE = 32
 for."""
 
 
-def is_full(broker: Broker, session: Session, burst: Burst, count: int) -> bool:
+def is_full(core: Core, session: Session, burst: Burst, count: int) -> bool:
     """Whether a session has no room for `count` messages of a burst."""
     size = count * (burst.size + OVERHEAD)
-    if broker.queued - broker.owed + size > broker.limits.memory_bytes:
+    if core.queued - core.owed + size > core.limits.memory_bytes:
         return True
-    if not _over(broker, session, count, size):
+    if not _over(core, session, count, size):
         return False
-    reading = _drop_expired(broker, session)
-    return _over(broker, session, count, size, grace=reading)
+    reading = _drop_expired(core, session)
+    return _over(core, session, count, size, grace=reading)
 
 
-def is_crowded(broker: Broker, burst: Burst) -> bool:
+def is_crowded(core: Core, burst: Burst) -> bool:
     """Whether a burst is too much for all queues together, though the longest owe enough."""
-    most = broker.limits.memory_bytes
+    most = core.limits.memory_bytes
     size = burst.count * (burst.size + OVERHEAD)
-    return broker.queued + size > most + most // _GRACE
+    return core.queued + size > most + most // _GRACE
 
 
-def make_room(broker: Broker, session: Session, burst: Burst, qos: int, count: int) -> bool:
+def make_room(core: Core, session: Session, burst: Burst, qos: int, count: int) -> bool:
     """Whether `count` messages of a burst may be queued for a session; older ones of its queue may
     have been dropped for it. Never for a session that ends.
     """
     if session.ended:
         return False
     size = count * (burst.size + OVERHEAD)
-    crowded = broker.queued - broker.owed + size > broker.limits.memory_bytes
-    if _over(broker, session, count, size):
-        if not qos or not _make_room_in(broker, session, count, size):
-            return _drop(broker, qos, count)
+    crowded = core.queued - core.owed + size > core.limits.memory_bytes
+    if _over(core, session, count, size):
+        if not qos or not _make_room_in(core, session, count, size):
+            return _drop(core, qos, count)
     elif crowded and not qos:
-        return _drop(broker, qos, count)
+        return _drop(core, qos, count)
     if crowded:
-        broker.effects.crowd()
+        core.effects.crowd()
     return True
 
 
-def _drop(broker: Broker, qos: int, count: int) -> bool:
+def _drop(core: Core, qos: int, count: int) -> bool:
     if qos:
-        broker.statistics.overflowed += count
+        core.statistics.overflowed += count
     else:
-        broker.statistics.dropped += count
+        core.statistics.dropped += count
     return False
 
 
-def _make_room_in(broker: Broker, session: Session, count: int, size: int) -> bool:
+def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     """The same for a queue that is at its own bound."""
     outbound = session.outbound
     full = session.queueing.full
     if full == "refuse the publisher":
         return True  # `is_full` was asked before
-    reading = _drop_expired(broker, session)
+    reading = _drop_expired(core, session)
     if full == "drop the oldest":
-        while _over(broker, session, count, size) and _drop_oldest(
-            broker, session, *_excess(broker, session, count, size)
+        while _over(core, session, count, size) and _drop_oldest(
+            core, session, *_excess(core, session, count, size)
         ):
             pass
-    if not _over(broker, session, count, size):
+    if not _over(core, session, count, size):
         return True
     if full == "drop the oldest" and outbound.tail and not outbound.pending:
         outbound.ask()
         reading = True
-    if reading and not _over(broker, session, count, size, grace=True):
+    if reading and not _over(core, session, count, size, grace=True):
         return True
     if full == "end the session":
         text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
-        _end(broker, session, text)
+        _end(core, session, text)
     return False
 
 
-def _over(broker: Broker, session: Session, count: int, size: int, *, grace: bool = False) -> bool:
-    outbound, limits = session.outbound, broker.limits
+def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = False) -> bool:
+    outbound, limits = session.outbound, core.limits
     messages, most = limits.queue_messages, limits.queue_bytes
     if grace:
         messages += max(messages // _GRACE, PAGE_ROWS)
@@ -121,30 +121,30 @@ def _over(broker: Broker, session: Session, count: int, size: int, *, grace: boo
     return outbound.messages + count > messages or outbound.size + size > most
 
 
-def _excess(broker: Broker, session: Session, count: int, size: int) -> tuple[int, int]:
+def _excess(core: Core, session: Session, count: int, size: int) -> tuple[int, int]:
     """By how many messages and bytes a queue is over its bounds, when so much more comes."""
-    outbound, limits = session.outbound, broker.limits
+    outbound, limits = session.outbound, core.limits
     return (
         outbound.messages + count - limits.queue_messages,
         outbound.size + size - limits.queue_bytes,
     )
 
 
-def _drop_expired(broker: Broker, session: Session) -> bool:
+def _drop_expired(core: Core, session: Session) -> bool:
     """Drop what has expired at the front of a queue. True: there may be more when it was read."""
     outbound = session.outbound
     while outbound.pending:
         expires = outbound.pending[0].burst.expires
-        if expires is None or expires > broker.now:
+        if expires is None or expires > core.now:
             return False
-        broker.statistics.expired += outbound.discard(outbound.pending[0].count)
-    if not outbound.tail or outbound.tail_expires > broker.now:
+        core.statistics.expired += outbound.discard(outbound.pending[0].count)
+    if not outbound.tail or outbound.tail_expires > core.now:
         return False
     outbound.ask()
     return True
 
 
-def _drop_oldest(broker: Broker, session: Session, messages: int, size: int) -> int:
+def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
     """Drop what makes so much room, or the rest of the oldest delivery if that is less. Returns how
     many messages that was.
     """
@@ -153,54 +153,54 @@ def _drop_oldest(broker: Broker, session: Session, messages: int, size: int) -> 
     if outbound.pending:
         each = outbound.pending[0].burst.size + OVERHEAD
         dropped = outbound.discard(max(messages, -(-size // each)))
-    if dropped and broker.throttle.allows(f"queue of {session.client}"):
+    if dropped and core.throttle.allows(f"queue of {session.client}"):
         text = "%s: the queue is full, its oldest messages are dropped"
         log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
-    broker.statistics.overflowed += dropped
+    core.statistics.overflowed += dropped
     return dropped
 
 
-def _end(broker: Broker, session: Session, text: str) -> None:
+def _end(core: Core, session: Session, text: str) -> None:
     extra = about(client=session.client, reason="queue_full")
     log.warning("%s: %s, the session ends", session.client, text, extra=extra)
-    broker.statistics.overflowed += session.outbound.messages
-    broker.effects.end(session, ReasonCode.QUOTA_EXCEEDED, text)
+    core.statistics.overflowed += session.outbound.messages
+    core.effects.end(session, ReasonCode.QUOTA_EXCEEDED, text)
 
 
-def trim(broker: Broker, session: Session) -> None:
+def trim(core: Core, session: Session) -> None:
     """The front of a queue has been read from the store: drop what has expired, what the queue owes
     to the others, and what is beyond its bound if it drops the oldest; then a tenth more than it
     must, if it is long, so that this is seldom needed.
     """
-    limits, outbound = broker.limits, session.outbound
-    _drop_expired(broker, session)
-    while outbound.owes > 0 and _drop_oldest(broker, session, 0, outbound.owes):
+    limits, outbound = core.limits, session.outbound
+    _drop_expired(core, session)
+    while outbound.owes > 0 and _drop_oldest(core, session, 0, outbound.owes):
         pass
-    if session.queueing.full == "drop the oldest" and _over(broker, session, 0, 0):
+    if session.queueing.full == "drop the oldest" and _over(core, session, 0, 0):
         spare = (
             (limits.queue_messages // 10, limits.queue_bytes // 10)
             if outbound.messages > PAGE_ROWS
             else (0, 0)
         )
-        while _over(broker, session, *spare) and _drop_oldest(
-            broker, session, *_excess(broker, session, *spare)
+        while _over(core, session, *spare) and _drop_oldest(
+            core, session, *_excess(core, session, *spare)
         ):
             pass
-        if outbound.tail and _over(broker, session, 0, 0):
+        if outbound.tail and _over(core, session, 0, 0):
             outbound.ask()
     if outbound.tail and outbound.owes > 0:
         outbound.ask()
 
 
-def let_the_longest_pay(broker: Broker) -> None:
+def let_the_longest_pay(core: Core) -> None:
     """All queues together hold too much: the longest ones give up what is over the bound."""
-    most = broker.limits.memory_bytes
-    if broker.queued - broker.owed <= most:
+    most = core.limits.memory_bytes
+    if core.queued - core.owed <= most:
         return
-    excess = broker.queued - broker.owed - most + most // _SPARE
+    excess = core.queued - core.owed - most + most // _SPARE
     payers = [
         session
-        for session in broker.sessions.values()
+        for session in core.sessions.values()
         if session.queueing.full != "refuse the publisher"
         and not session.ended
         and session.outbound.size > session.outbound.owes
@@ -209,16 +209,16 @@ def let_the_longest_pay(broker: Broker) -> None:
     for session in payers:
         outbound = session.outbound
         before = outbound.size - outbound.owes
-        _drop_expired(broker, session)
+        _drop_expired(core, session)
         if session.queueing.full == "end the session":
             if before > 0:
                 text = "all queues together are full, and this one is the longest"
-                _end(broker, session, f"{text} ({outbound.size} bytes)")
+                _end(core, session, f"{text} ({outbound.size} bytes)")
                 excess -= before
         else:
             wanted = min(before, excess)
             while outbound.size - outbound.owes > before - wanted and _drop_oldest(
-                broker, session, 0, outbound.size - outbound.owes - before + wanted
+                core, session, 0, outbound.size - outbound.owes - before + wanted
             ):
                 pass
             if outbound.tail:

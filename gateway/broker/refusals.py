@@ -12,26 +12,32 @@ from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.broker.connection import Connection
+    from gateway.broker.core import Core
+    from gateway.broker.session import Attached
     from gateway.broker.statistics import Request
 
 log = logging.getLogger(__name__)
 
 
 def refused(
-    connection: Connection, request: Request, reason: ReasonCode, text: str, count: int = 1
+    core: Core,
+    connection: Attached,
+    request: Request,
+    reason: ReasonCode,
+    text: str,
+    count: int = 1,
 ) -> None:
     """A request is answered with a failure, or not at all. count: how many of them."""
-    connection.broker.statistics.refuse(request, reason, count)
-    say(connection, reason, f"{request.upper()} refused, {text}")
+    core.statistics.refuse(request, reason, count)
+    say(core, connection, reason, f"{request.upper()} refused, {text}")
 
 
-def say(connection: Connection, reason: ReasonCode, text: str) -> None:
+def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None:
     """Log why a client has trouble, unless that was said a moment ago. Before it is let in, its
     address counts: a client identifier can be made up.
     """
     who = connection.client if connection.session is not None else origin(connection.peer.address)
-    if connection.broker.throttle.allows(f"{reason} {who}"):
+    if core.throttle.allows(f"{reason} {who}"):
         log.warning(
             "%s: %s (0x%02X)",
             connection.name,

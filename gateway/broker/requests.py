@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.refusals import refused, words
 from gateway.broker.retained_feed import RetainedFeed
-from gateway.broker.router import Subscription
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.broker.subscription import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
 from gateway.mqtt.packets import Subscription as Wanted
@@ -46,7 +46,7 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
         filters = [item for item, why in refusals.items() if why == reason]
         more = f" and {len(filters) - 1} more" if len(filters) > 1 else ""
         text = f"filter {quote(filters[0])}{more}: {words(reason)}"
-        refused(connection, "subscribe", reason, text, len(filters))
+        refused(connection.broker, connection, "subscribe", reason, text, len(filters))
     connection.answer(Suback(packet.packet_id, reasons), _commit(connection))
 
 
@@ -76,7 +76,7 @@ def _grant(
         reason = ReasonCode.QUOTA_EXCEEDED
     size = len(inner) + ROW_OVERHEAD
     if session.durable and not reason and not known:
-        if broker.disk_full or broker.changes.bytes + size > broker.disk_room:
+        if broker.lacks_room(size):
             reason = ReasonCode.QUOTA_EXCEEDED
         else:
             broker.changes.bytes += size

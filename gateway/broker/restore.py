@@ -13,40 +13,40 @@ from gateway.broker.commit import RETAINED_TO_COME
 from gateway.broker.paging import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_feed import RetainedFeed
-from gateway.broker.router import Subscription
 from gateway.broker.session import Session
+from gateway.broker.subscription import Subscription
 from gateway.broker.will import StoredWill
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.burst import Burst
+    from gateway.broker.core import Core
     from gateway.broker.delivery import Delivery
     from gateway.broker.recovered import Recovered
 
 
-def restore(broker: Broker, state: Recovered) -> None:
+def restore(core: Core, state: Recovered) -> None:
     """Take over what the store holds. All connections ended when the gateway stopped."""
     by_id: dict[int, Session] = {}
     connected = set()
     for number, client, expiry, left, incarnation, user in state.sessions:
-        session = by_id[number] = broker.sessions[client] = Session(
-            broker, number, client, broker.config.queueing(client), expiry, incarnation, user
+        session = by_id[number] = core.by_id[number] = core.sessions[client] = Session(
+            core, number, client, core.config.queueing(client), expiry, incarnation, user
         )
         session.durable = True
-        session.left = broker.now if left is None else left / 1000
+        session.left = core.now if left is None else left / 1000
         if left is None:
             connected.add(number)
-            broker.changes.sessions[number] = session
+            core.changes.sessions[number] = session
     for number, topic_filter, options, identifier in state.subscriptions:
         session = by_id[number]
-        broker.router.subscribe(session, Subscription.stored(topic_filter, options, identifier))
+        core.router.subscribe(session, Subscription.stored(topic_filter, options, identifier))
         if options & RETAINED_TO_COME:
             session.feed = session.feed or RetainedFeed()
-            session.feed.add(topic_filter, broker.retained)
+            session.feed.add(topic_filter, core.retained)
             session.feed.noted.add(topic_filter)
-    _restore_flows(broker, state, by_id, connected)
+    _restore_flows(core, state, by_id, connected)
     for topic, publisher, qos, properties, expires, payload in state.retained:
-        broker.retained.put(
+        core.retained.put(
             Retained(
                 topic,
                 publisher,
@@ -58,22 +58,22 @@ def restore(broker: Broker, state: Recovered) -> None:
         )
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
         stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
-        broker.will_bytes += stored.size
-        session_of = broker.sessions.get(client)
-        latest = broker.now + min(delay, session_of.expiry if session_of else 0)
-        broker.wills[client] = broker.changes.wills[client] = stored.at(
+        core.will_bytes += stored.size
+        session_of = core.sessions.get(client)
+        latest = core.now + min(delay, session_of.expiry if session_of else 0)
+        core.wills[client] = core.changes.wills[client] = stored.at(
             latest if due_ms is None else min(latest, due_ms / 1000)
         )
 
 
 def _restore_flows(
-    broker: Broker, state: Recovered, by_id: dict[int, Session], connected: set[int]
+    core: Core, state: Recovered, by_id: dict[int, Session], connected: set[int]
 ) -> None:
     bursts: dict[int, Burst] = {}
     queues: dict[int, list[Delivery]] = {}
     for number, *row in state.queue:
         queues.setdefault(number, []).append(
-            delivery_of(broker, by_id[number], cast(StoredDelivery, tuple(row)), bursts)
+            delivery_of(core, by_id[number], cast(StoredDelivery, tuple(row)), bursts)
         )
     flows = {
         number: (received, sent, flying, released)
@@ -89,5 +89,4 @@ def _restore_flows(
         by_id[number].outbound.restore_tail(first, after, messages, size)
     for session in by_id.values():
         if not session.expiry:
-            broker.effects.end(session)
-    broker.settle()
+            core.effects.end(session)

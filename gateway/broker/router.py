@@ -16,15 +16,16 @@ it once [MQTT-4.8.2-4]; a wildcard in first place does not match `$…` [MQTT-4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.broker.shared import Share
+from gateway.broker.subscription import Subscription
+from gateway.broker.topic import Topic
 from gateway.broker.topic_tree import Node, TopicIndex
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches, topic_name_problem
-from gateway.mqtt.wire import encode_string, encode_varint
+from gateway.mqtt.wire import encode_string
 
 if TYPE_CHECKING:
     from gateway.broker.session import Session
@@ -36,27 +37,6 @@ _DEEP_LEVELS = 50_000
 """Levels of filters that are more than _FREE_LEVELS deep and behind a `+`, of all sessions."""
 LONGEST_KNOWN = 512
 """Bytes of a name that is remembered: clients could fill the memory with long ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a session subscribed to. identifier: Subscription Identifier, 0 = none."""
-
-    topic_filter: str
-    qos: int
-    no_local: bool = False
-    retain_as_published: bool = False
-    identifier: int = 0
-
-    @classmethod
-    def stored(cls, topic_filter: str, options: int, identifier: int) -> Subscription:
-        """From its row in the store."""
-        return cls(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
-
-    @property
-    def extra(self) -> bytes:
-        """The Subscription Identifier as an encoded property, empty without one."""
-        return b"\x0b" + encode_varint(self.identifier) if self.identifier else b""
 
 
 class Route:
@@ -78,41 +58,20 @@ class Route:
             self.own = Route(session, local) if local else None
 
 
-class Topic:
-    """A Topic Name and what is known about it. wire: the name as it stands in packets, length in
-    front. shapes: packet heads by first byte, version and payload size. indexed: the router tells
-    it when its routes change; stale: they have, so that what follows is no longer true. spooled: it
-    goes up to the landing place; refused: why no message of it is taken; routes, shares: who gets
-    it; durable: highest QoS granted to a session that outlives its connection, or to a shared
-    subscription. refusing: sessions whose full queue refuses the publisher.
-    """
+class RoutedTopic(Topic):
+    """A Topic Name, and who gets its messages."""
 
-    __slots__ = (
-        "durable",
-        "indexed",
-        "name",
-        "refused",
-        "refusing",
-        "routes",
-        "shapes",
-        "shares",
-        "spooled",
-        "stale",
-        "wire",
-    )
+    __slots__ = ("durable", "refusing", "routes", "shares")
 
     def __init__(self, name: str, wire: bytes) -> None:
-        self.name = name
-        self.wire = wire
-        self.spooled = False
-        self.refused: ReasonCode | None = None
-        self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
-        self.indexed = False
-        self.stale = True
+        super().__init__(name, wire)
         self.routes: list[Route] = []
         self.shares: list[Share] = []
         self.durable = 0
+        """Highest QoS granted to a session that outlives its connection, or to a shared
+        subscription."""
         self.refusing: list[Session] = []
+        """Sessions whose full queue refuses the publisher."""
 
 
 class _Node(Node):
@@ -159,7 +118,7 @@ class Router:
         self._levels = levels
         self._may_read = may_read
         self._root = _Node()
-        self._topics: dict[bytes, Topic] = {}
+        self._topics: dict[bytes, RoutedTopic] = {}
         self._index = TopicIndex()
         self.count = 0
         self.size = 0
@@ -171,20 +130,20 @@ class Router:
         self._topics.clear()
         self.changed()
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> RoutedTopic:
         """The topic of this name, checked. ProtocolError with 0x90 for a name that no message may
         have.
         """
         return self.known(encode_string(name), name)
 
-    def known(self, wire: bytes, name: str) -> Topic:
+    def known(self, wire: bytes, name: str) -> RoutedTopic:
         """The same for who has the name's bytes at hand, length in front."""
         topic = self._topics.get(wire)
         if topic is None:
             problem = topic_name_problem(name)
             if problem:
                 raise ProtocolError(f"PUBLISH: topic name {problem}", ReasonCode.TOPIC_NAME_INVALID)
-            topic = Topic(name, wire)
+            topic = RoutedTopic(name, wire)
             if len(wire) <= LONGEST_KNOWN:
                 if len(self._topics) >= _KNOWN_TOPICS:
                     self._topics.clear()
@@ -261,7 +220,13 @@ class Router:
         """Who gets what has changed: every topic is matched again when it is next used."""
         self._index.clear()
 
-    def match(self, topic: Topic) -> None:
+    def routed(self, topic: Topic) -> RoutedTopic:
+        """The same topic, its routes up to date."""
+        if topic.stale:
+            self.match(topic)  # type: ignore[arg-type]
+        return topic  # type: ignore[return-value] # every topic comes from here
+
+    def match(self, topic: RoutedTopic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
         found: dict[Session, list[Subscription]] = {}
         too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(

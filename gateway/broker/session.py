@@ -8,21 +8,89 @@ that it is to end with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from gateway.broker.commit import RETAINED_TO_COME
 from gateway.broker.inbound import Inbound
-from gateway.broker.outbound import Outbound
+from gateway.broker.numbers import pack_ids
+from gateway.broker.outbound import Outbound, Receiver
+from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.commit import SessionRow
-    from gateway.broker.connection import Connection
+    from gateway.broker.access import Acl, Policy
+    from gateway.broker.commit import FlowRow, SessionRow, SubscriptionRow
+    from gateway.broker.ledger import Ledger
+    from gateway.broker.peer import Peer
     from gateway.broker.retained_feed import RetainedFeed
-    from gateway.broker.router import Subscription
+    from gateway.broker.subscription import Subscription
+    from gateway.broker.topic import Topic
+    from gateway.broker.will import StoredWill
     from gateway.config import QueueSection
 
 NEVER = 0xFFFF_FFFF
 """Session Expiry Interval of a session that does not expire."""
+
+
+class Attached(Receiver, Protocol):
+    """A connection, as far as those know it who know sessions (`connection.py`)."""
+
+    user: str | None
+    will: StoredWill | None
+    closing: str | None
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def client(self) -> str: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def acl(self) -> Acl: ...
+
+    @property
+    def let_in(self) -> bool: ...
+
+    @property
+    def session(self) -> Session | None: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def seen(self) -> float: ...
+
+    @property
+    def unheard(self) -> bool: ...
+
+    @property
+    def waiting(self) -> bool: ...
+
+    @property
+    def keep_alive(self) -> float: ...
+
+    @property
+    def topics(self) -> dict[bytes, Topic]: ...
+
+    @property
+    def about(self) -> dict[str, str | None]: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def take(self) -> bytes:
+        """The bytes to write now."""
+
+    def on_disk(self, number: int) -> None:
+        """Commit `number` is on disk: let go what waited for it."""
+
+    def disconnect(self, reason: ReasonCode, text: str) -> None:
+        """End it from our side."""
 
 
 class Session:
@@ -52,7 +120,7 @@ class Session:
 
     def __init__(
         self,
-        broker: Broker,
+        ledger: Ledger,
         identifier: int,
         client: str,
         queueing: QueueSection,
@@ -69,11 +137,11 @@ class Session:
         self.incarnation = incarnation
         self.user = user
         self.left: float | None = None
-        self.connection: Connection | None = None
+        self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None
         self.inbound = Inbound()
-        self.outbound = Outbound(broker, self)
+        self.outbound = Outbound(ledger, self)
 
     @property
     def ends(self) -> float:
@@ -85,3 +153,16 @@ class Session:
     def row(self) -> SessionRow:
         left = None if self.left is None else int(self.left * 1000)
         return self.id, self.client, self.expiry, left, self.incarnation, self.user
+
+    def flow_row(self) -> FlowRow:
+        return self.id, pack_ids(self.inbound.received), *self.outbound.row()
+
+    def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
+        item = self.subscriptions.get(topic_filter)
+        if item is None:
+            return None
+        options = item.options
+        if self.feed is not None and topic_filter in self.feed.filters:
+            options |= RETAINED_TO_COME
+            self.feed.noted.add(topic_filter)
+        return self.id, topic_filter, options, item.identifier

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.broker.router import Subscription
     from gateway.broker.session import Session
+    from gateway.broker.subscription import Subscription
 
 
 class Share:

@@ -6,7 +6,7 @@ anew with each start: nothing of them goes to the disk or into the spool.
 
 Rules: a filter gets them only when it begins with `$SYS` [MQTT-4.7.2-1]; nobody but the broker
 publishes there, and an ACL says who may read (`access.py`). Counters begin with the start of the
-broker. `messages` are PUBLISH packets here: others are not counted.
+core. `messages` are PUBLISH packets here: others are not counted.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from gateway.broker.routing import publish
 from gateway.mqtt.topics import SYSTEM_PREFIX
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
+    from gateway.broker.core import Core
 
 
 class SystemTopics:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._messages = RetainedMessages()
-        self._due = broker.now
+        self._due = core.now
 
     def advance(self) -> None:
         """Tell those who have subscribed. To be called about once a second."""
-        broker = self._broker
-        if broker.router.begins(SYSTEM_PREFIX):
+        core = self._core
+        if core.router.begins(SYSTEM_PREFIX):
             for item in self._look():
-                publish(broker, Burst(broker.router.topic(item.topic), item.payload), "")
+                publish(core, Burst(core.router.topic(item.topic), item.payload), "")
 
     def current(self) -> RetainedMessages:
         """The last message of each topic, for one who has just subscribed."""
@@ -44,13 +44,13 @@ class SystemTopics:
 
     def _look(self) -> list[Retained]:
         """When it is time to, bring the messages up to date; returns those that have changed."""
-        broker, interval = self._broker, self._broker.config.gateway.sys_interval_s
-        if not interval or broker.now < self._due:
+        core, interval = self._core, self._core.config.gateway.sys_interval_s
+        if not interval or core.now < self._due:
             return []
-        self._due = broker.now + interval
+        self._due = core.now + interval
         looked = [
             Retained(f"{SYSTEM_PREFIX}/broker/{name}", "", 0, str(text).encode())
-            for name, text in figures(broker).items()
+            for name, text in figures(core).items()
         ]
         changed = [item for item in looked if self._messages.get(item.topic) != item]
         for item in changed:
@@ -58,13 +58,13 @@ class SystemTopics:
         return changed
 
 
-def figures(broker: Broker) -> dict[str, str | int]:
+def figures(core: Core) -> dict[str, str | int]:
     """By topic, without what they have in common."""
-    statistics, found = broker.statistics, census.take(broker)
+    statistics, found = core.statistics, census.take(core)
     received, sent = sum(statistics.received), sum(statistics.sent)
     return {
         "version": f"onceway version {__version__}",
-        "uptime": f"{broker.monotonic // 1_000_000} seconds",
+        "uptime": f"{core.monotonic // 1_000_000} seconds",
         "clients/total": found.sessions,
         "clients/connected": found.connected,
         "clients/disconnected": found.sessions - found.connected,
@@ -79,10 +79,10 @@ def figures(broker: Broker) -> dict[str, str | int]:
         + statistics.expired
         + statistics.too_large,
         "publish/messages/refused": statistics.refused("publish"),
-        "subscriptions/count": broker.router.count,
-        "retained messages/count": broker.retained.count,
+        "subscriptions/count": core.router.count,
+        "retained messages/count": core.retained.count,
         "store/messages/count": found.queued,
-        "store/messages/bytes": broker.queued,
-        "spool/messages/count": broker.spool.count,
-        "spool/messages/bytes": broker.spool.size,
+        "store/messages/bytes": core.queued,
+        "spool/messages/count": core.spool.count,
+        "spool/messages/bytes": core.spool.size,
     }

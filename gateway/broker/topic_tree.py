@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
-    from gateway.broker.router import Topic
+    from gateway.broker.topic import Topic
 
 V = TypeVar("V")
 

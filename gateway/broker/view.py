@@ -11,8 +11,8 @@ from gateway.broker.session import NEVER
 from gateway.mqtt.packets import Version
 
 if TYPE_CHECKING:
-    from gateway.broker.router import Subscription
     from gateway.broker.session import Session
+    from gateway.broker.subscription import Subscription
 
 _VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
 

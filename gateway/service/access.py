@@ -10,8 +10,7 @@ import hmac
 import secrets
 from functools import partial
 
-from gateway.broker.access import ByAcl, Question, Refusal
-from gateway.broker.connection import Connection
+from gateway.broker.access import ByAcl, Caller, Question, Refusal
 from gateway.config import ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
@@ -83,15 +82,15 @@ class ListenerAccess(ByAcl):
             self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates
         )
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
-        certified = connection.peer.certificate_name
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | Question | None:
+        certified = caller.peer.certificate_name
         if certified is not None:
             if packet.username not in (None, certified):
                 return (
                     ReasonCode.BAD_USER_NAME_OR_PASSWORD,
                     "the user name is not the one in the certificate",
                 )
-            connection.user = certified
+            caller.user = certified
             return None
         name, password = packet.username, packet.password or b""
         if name is None or not self.passwords.asked_for:
@@ -107,7 +106,7 @@ class ListenerAccess(ByAcl):
                 f"the listener {self.section.name} takes no anonymous clients, {why}",
             )
         if self.passwords.known(name, password):
-            connection.user = name
+            caller.user = name
             return None
         asked = self.passwords
         return Question(
@@ -116,6 +115,6 @@ class ListenerAccess(ByAcl):
             lambda: self.passwords.agrees(asked, name),
         )
 
-    def holds(self, connection: Connection) -> bool:
+    def holds(self, caller: Caller) -> bool:
         """Whether an anonymous connection that was let in would be let in again."""
-        return self.takes_anonymous or connection.session is None or connection.user is not None
+        return self.takes_anonymous or not caller.let_in or caller.user is not None

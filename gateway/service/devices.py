@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-from gateway.broker.access import ByAcl, Refusal
-from gateway.broker.connection import Connection
+from gateway.broker.access import ByAcl, Caller, Refusal
+from gateway.broker.session import Attached
 from gateway.links.serial_port import PortStatus
 from gateway.lock import holder
 from gateway.logs import about
@@ -127,7 +127,7 @@ class DeviceAccess(ByAcl):
         """Whether a board of this name may greet."""
         return self._registry.admits(name, self.stranger)
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | None:
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | None:
         if self.greets(packet.client_id):
             return None
         return (
@@ -135,12 +135,12 @@ class DeviceAccess(ByAcl):
             f"device {packet.client_id!r} is revoked, or not in the device registry",
         )
 
-    def holds(self, connection: Connection) -> bool:
+    def holds(self, caller: Caller) -> bool:
         """Whether a connection that was let in would be let in again; yes while the registry cannot
         be read.
         """
-        device = connection.peer.device
-        names = {connection.client} | ({device.name} if device is not None else set())
+        device = caller.peer.device
+        names = {caller.client} | ({device.name} if device is not None else set())
         return self._registry.tolerates(names - {""}, self.stranger)
 
 
@@ -188,14 +188,14 @@ class Watch:
     def _dismiss(self) -> None:
         """Put out who is not welcome any more."""
 
-        def is_revoked(connection: Connection) -> bool:
-            access = connection.policy.access
-            revoked = isinstance(access, DeviceAccess) and not access.holds(connection)
+        def is_revoked(caller: Attached) -> bool:
+            access = caller.policy.access
+            revoked = isinstance(access, DeviceAccess) and not access.holds(caller)
             if revoked:
                 log.warning(
                     "%s: the device was revoked: its connection ends",
-                    connection.name,
-                    extra=about(**connection.about),
+                    caller.name,
+                    extra=about(**caller.about),
                 )
             return revoked
 

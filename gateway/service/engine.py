@@ -16,13 +16,13 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from gateway.broker import handshake
-from gateway.broker.access import Refusal
-from gateway.broker.broker import Broker, Policy
+from gateway.broker import dispatch
+from gateway.broker.access import Ask, Policy, Refusal
+from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
-from gateway.broker.handshake import Ask
-from gateway.broker.paging import Order, answer
+from gateway.broker.delivery import Order
 from gateway.broker.refusals import say
+from gateway.broker.session import Attached
 from gateway.broker.spool import Oldest
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.logs import about
@@ -93,7 +93,12 @@ class _Link:
     def give_up(self) -> None:
         """End a connection whose peer takes too little."""
         connection = self._connection
-        say(connection, ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
+        say(
+            self._engine.broker,
+            connection,
+            ReasonCode.QUOTA_EXCEEDED,
+            "the client reads too little",
+        )
         connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
         self._engine.note_unsent(self, 0)
         self._carrier.abort()
@@ -125,7 +130,7 @@ class _Link:
         engine = self._engine
         engine.begin()
         try:
-            self._connection.receive(data)
+            dispatch.receive(self._connection, data)
         except Exception:
             log.exception(
                 "%s: connection closed after an internal error",
@@ -164,7 +169,7 @@ class Engine:
         self.broker = broker
         self._clock = clock
         self._loop = loop or asyncio.get_running_loop()
-        self._links: dict[Connection, _Link] = {}
+        self._links: dict[Attached, _Link] = {}
         self._held_back: list[_Link] = []
         self._slow: dict[_Link, None] = {}
         self._unsent = 0
@@ -209,7 +214,7 @@ class Engine:
 
         def accept(carrier: Carrier) -> Receiver:
             self.begin()
-            connection = self.broker.open(carrier.peer, policy)
+            connection = Connection(self.broker, carrier.peer, policy)
             link = self._links[connection] = _Link(self, carrier, connection)
             return link
 
@@ -224,7 +229,7 @@ class Engine:
             self._turn = True
             self._loop.call_soon(self._end_turn)
 
-    def dismiss(self, whom: Callable[[Connection], bool], reason: ReasonCode, text: str) -> None:
+    def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         """End connections from our side; their goodbye is written at once."""
         self.begin()
         for connection in list(self.broker.connections):
@@ -274,7 +279,7 @@ class Engine:
         else:
             self._slow.pop(link, None)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: Attached) -> None:
         link = self._links.pop(connection, None)
         if link is not None:
             self.note_unsent(link, 0)
@@ -328,23 +333,23 @@ class Engine:
         self.broker.settle()
 
     def _order(self) -> None:
+        questions, self.broker.questions = self.broker.questions, []
+        for question in questions:
+            self._logins.ask(question)
         orders, self.broker.orders = self.broker.orders, []
         for order in orders:
-            if isinstance(order, Ask):
-                self._logins.ask(order)
-            else:
-                self._writer.carry_out(order, self._from_store)
+            self._writer.carry_out(order, self._from_store)
 
     def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
-        handshake.answer(self.broker, order, refusal)
+        dispatch.answered(self.broker, order, refusal)
 
     def _from_store(self, order: Order, rows: Any) -> None:
         self._loop.call_soon_threadsafe(self._read, order, rows)
 
     def _read(self, order: Order, rows: Any) -> None:
         self.begin()
-        answer(self.broker, order, rows)
+        self.broker.take_read(order, rows)
 
     def _commit(self, wanted: bool, sweep: bool = False) -> None:
         broker = self.broker

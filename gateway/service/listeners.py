@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
-from gateway.broker.broker import Policy
+from gateway.broker.access import Policy
 from gateway.config import Config, ConfigError, ListenerSection, SerialSection
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets

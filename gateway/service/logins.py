@@ -15,9 +15,8 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-from gateway.broker.access import Refusal
+from gateway.broker.access import Ask, Refusal
 from gateway.broker.admission import origin
-from gateway.broker.handshake import Ask
 from gateway.links.crowd import Crowd
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode

@@ -24,7 +24,7 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
         " WHERE queue.session = ? AND queue.first >= ? ORDER BY queue.first LIMIT ?"
     )
     rows, size = [], 0
-    for row in database.execute(query, (order.session.id, order.first, PAGE_ROWS)):
+    for row in database.execute(query, (order.session, order.first, PAGE_ROWS)):
         rows.append(row)
         size += len(row[-1])
         if size >= PAGE_BYTES:
@@ -38,7 +38,7 @@ def collect(
     """The messages that a queue refers to, and of those that came from shared subscriptions their
     `StoredDelivery`.
     """
-    key = (order.session.id, order.first)
+    key = (order.session, order.first)
     messages = [
         row[0]
         for row in database.execute(

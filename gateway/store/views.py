@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.broker.delivery import OVERHEAD
 from gateway.broker.numbers import packet_id, unpack_ids
-from gateway.broker.router import Subscription
+from gateway.broker.subscription import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.schema import StoreError, connect_to_read, existing
 from gateway.store.uptime import axis, uptime

@@ -18,8 +18,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from gateway.broker.commit import Commit
-from gateway.broker.delivery import Load
-from gateway.broker.paging import Order
+from gateway.broker.delivery import Load, Order
 from gateway.broker.spool import Oldest
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer

@@ -18,12 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gateway.broker.access import ByAcl, Question, Refusal
-from gateway.broker.broker import Broker, Policy
+from gateway.broker.access import ByAcl, Policy, Question, Refusal
+from gateway.broker.broker import Broker
 from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
-from gateway.broker.delivery import Load
-from gateway.broker.paging import Order
+from gateway.broker.delivery import Load, Order
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.config import AclSection, Config, LimitsSection, QueueSection, SpoolSection
 from gateway.mqtt.encode import encode

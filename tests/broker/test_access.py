@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.access import Question, Refusal, covers
-from gateway.broker.broker import Policy
+from gateway.broker.access import Policy, Question, Refusal, covers
 from gateway.broker.connection import Connection
 from gateway.broker.peer import DeviceIdentity
 from gateway.config import AclSection

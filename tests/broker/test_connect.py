@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.broker.broker import Policy
+from gateway.broker.access import Policy
 from gateway.broker.peer import DeviceIdentity
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (

@@ -7,9 +7,8 @@ from typing import Literal
 
 import pytest
 
-from gateway.broker.access import Question, Refusal
+from gateway.broker.access import Policy, Question, Refusal
 from gateway.broker.admission import origin
-from gateway.broker.broker import Policy
 from gateway.broker.connection import Connection
 from gateway.config import AclSection, QueueSection
 from gateway.mqtt.encode import encode

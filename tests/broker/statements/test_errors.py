@@ -7,6 +7,7 @@ not, whether the bytes come at once or one by one.
 
 import pytest
 
+from gateway.broker import dispatch
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Version
 from gateway.mqtt.properties import PropertyId as P
@@ -494,7 +495,7 @@ def test_a_connect_that_cannot_be_accepted(case: str, byte_by_byte: bool) -> Non
         Publish("spool/t", b"x"), V5
     )
     for piece in [bytes((byte,)) for byte in data] if byte_by_byte else [data]:
-        client.connection.receive(piece)
+        dispatch.receive(client.connection, piece)
     sent = client.connection.take()
     assert client.connection.closing is not None
     if code is None:

@@ -4,7 +4,7 @@
 
 import pytest
 
-from gateway.broker.broker import Policy
+from gateway.broker.access import Policy
 from gateway.broker.connection import Connection
 from gateway.broker.router import Topic
 from gateway.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version, Will

@@ -9,12 +9,13 @@ every other packet goes through `gateway.mqtt.decode`.
 from __future__ import annotations
 
 from struct import unpack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gateway.broker import handshake, publishing, requests
 from gateway.broker.burst import MAXIMUM, RETAIN, Burst
+from gateway.broker.refusals import say
 from gateway.mqtt.decode import decode
-from gateway.mqtt.errors import ProtocolError
+from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import (
     Auth,
     Connect,
@@ -33,6 +34,8 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import packet_bounds
 
 if TYPE_CHECKING:
+    from gateway.broker.access import Ask, Refusal
+    from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
@@ -40,6 +43,77 @@ _ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
 # First bytes of a PUBLISH without anything odd about it: QoS 0 without DUP, QoS 1, QoS 2.
 _PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
 _CONNECT = 0x10
+
+
+_MOST_WAITING = 65_536
+"""Bytes that may come before CONNECT is answered."""
+
+
+def receive(connection: Connection, data: bytes) -> None:
+    """Bytes have come: act on every packet that is complete."""
+    if connection.closing is not None:
+        return
+    broker = connection.broker
+    if connection.session is not None:
+        connection.seen = broker.now
+    broker.statistics.bytes_received += len(data)
+    try:
+        if connection.waiting:
+            _wait(connection, data)
+        else:
+            _go_on(connection, data)
+    except MqttError as error:
+        _fail(connection, error)
+    broker.settle()
+
+
+def answered(broker: Broker, order: Ask, refused: Refusal | None) -> None:
+    """It has been found out who a client is, or the connection has ended meanwhile."""
+    connection = cast("Connection", order.connection)
+    if connection.closing is not None:
+        return
+    connection.user = order.question.user
+    try:
+        if refused:
+            raise handshake.refusal(connection, refused[1], refused[0])
+        handshake.accept(connection, order.packet)
+        connection.waiting = False
+        data = connection.kept()
+        if data and connection.closing is None:
+            connection.seen = broker.now
+            _go_on(connection, data)
+    except MqttError as error:
+        _fail(connection, error)
+    broker.settle()
+
+
+def _go_on(connection: Connection, data: bytes) -> None:
+    if connection.keeps:
+        connection.missing -= len(data)
+        connection.keep(data)
+        if connection.missing > 0:
+            return
+        data = connection.kept()
+    at = take(connection, data)
+    if at < len(data) and connection.closing is None:
+        connection.keep(data[at:] if at else data)
+
+
+def _wait(connection: Connection, data: bytes) -> None:
+    """Keep what comes while it is found out who this is."""
+    if connection.keep(data) > _MOST_WAITING:
+        connection.end("too much came before CONNECT was answered", will=False)
+
+
+def _fail(connection: Connection, error: MqttError) -> None:
+    """The client broke the protocol: say so where the version allows it, and close
+    [MQTT-4.13.1-1].
+    """
+    if connection.session is None:
+        handshake.refuse(connection, error)
+    else:
+        say(connection.broker, connection, error.code, str(error))
+        connection.disconnect(error.code, str(error))
 
 
 def take(connection: Connection, data: bytes) -> int:
@@ -161,6 +235,7 @@ def _acks(connection: Connection, data: bytes, at: int, end: int) -> int:
         else:
             outbound.pubcomp(identifiers)
         outbound.pump()
+        _feed(connection)
     return stop
 
 
@@ -223,3 +298,10 @@ def _ack(connection: Connection, packet: Puback | Pubrec | Pubrel | Pubcomp) -> 
     else:
         publishing.recorded(connection, identifiers)
     outbound.pump()
+    _feed(connection)
+
+
+def _feed(connection: Connection) -> None:
+    """What is acknowledged may make room for retained messages."""
+    if connection.session is not None and connection.session.feed is not None:
+        connection.broker.feed(connection.session)

@@ -1,0 +1,72 @@
+"""What all connections share, and routing works on: sessions, subscriptions, retained messages, the
+spool. It holds them; what is done with them is in the files above this one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from gateway.broker.access import Acl
+from gateway.broker.effects import Effects
+from gateway.broker.ledger import Ledger
+from gateway.broker.retained import RetainedMessages
+from gateway.broker.router import Router
+from gateway.broker.rows import Rows
+from gateway.broker.spool import Spool
+from gateway.broker.throttle import Throttle
+
+if TYPE_CHECKING:
+    from gateway.broker.recovered import Recovered
+    from gateway.broker.session import Attached, Session
+    from gateway.broker.will import StoredWill
+    from gateway.config import Config
+
+
+class Core(Ledger):
+    def __init__(self, config: Config, state: Recovered) -> None:
+        super().__init__(state.now, config.limits, Rows(state.next_message, state.references))
+        self.config = config
+        self.started = state.now
+        self.utc_start: int | None = None
+        """µs UTC when this boot began, None while the clock is not known."""
+        self.acl = Acl(config.acl)
+        self.router = Router(config.spool.topics, config.limits.topic_levels, self.may_read)
+        self.retained = RetainedMessages()
+        self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
+        self.throttle = Throttle(lambda: self.now)
+        self.sessions: dict[str, Session] = {}
+        """By client identifier."""
+        self.by_id: dict[int, Session] = {}
+        """The same by number."""
+        self.connections: dict[Attached, None] = {}
+        self.nameless: dict[Attached, None] = {}
+        """Those without an accepted CONNECT, the oldest first."""
+        self.wills: dict[str, StoredWill] = {}
+        """Of clients that are gone."""
+        self.will_bytes = 0
+        """Bytes in wills, also of clients that are connected."""
+        self.effects = Effects()
+        """To be carried out by `Broker.settle`."""
+        self.disk_full = False
+        """The store takes no more messages; publications that need the disk are refused."""
+        self.disk_room = sys.maxsize
+        """Bytes of messages that the open changes may hold; what goes beyond is refused, too."""
+
+    def may_read(self, session: Session, topic: str) -> bool:
+        """Whether a session may get messages of a topic."""
+        return self.acl.may_read(session.user, session.client, topic)
+
+    def lacks_room(self, size: int) -> bool:
+        """Whether the disk has no room for so many bytes more."""
+        return self.disk_full or self.changes.bytes + size > self.disk_room
+
+    @property
+    def monotonic(self) -> int:
+        """µs since the gateway started."""
+        return int((self.now - self.started) * 1_000_000)
+
+    @property
+    def utc(self) -> int | None:
+        """µs since 1970, None while the clock is not known."""
+        return None if self.utc_start is None else self.utc_start + self.monotonic

@@ -1,0 +1,53 @@
+"""What every queue must know of the whole: how much waits in all, what the next commit will hold,
+what the store is to read, and what is counted.
+
+In: what queues take, send and finish. Out: the open changes, and orders for the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.broker.changes import Changes, Kept
+from gateway.broker.rows import Rows
+from gateway.broker.statistics import Statistics
+
+if TYPE_CHECKING:
+    from gateway.broker.delivery import Order
+    from gateway.config import LimitsSection
+
+
+class Ledger:
+    limits: LimitsSection
+
+    def __init__(self, now: float, limits: LimitsSection, rows: Rows) -> None:
+        self.now = now
+        """Seconds on the time axis (`gateway/service/clock.py`)."""
+        self.limits = limits
+        self.statistics = Statistics()
+        self.queued = 0
+        """Bytes in all queues."""
+        self.owed = 0
+        """Bytes of them that queues give up when they have been read from the store."""
+        self.changes = Changes(1)
+        """What the next commit will hold."""
+        self.committed = 0
+        """Number of the last commit that is on disk."""
+        self.rows = rows
+        self.orders: list[Order] = []
+        """For the store to carry out."""
+        self.after_commit: list[Callable[[], None]] = []
+        """To be called after the next commit: what is to be read was not committed yet."""
+
+    def promise(self) -> int:
+        """Somebody waits for the open changes: returns their number."""
+        self.changes.urgent = True
+        return self.changes.number
+
+    def keep_flow(self, session: Kept) -> int:
+        """The state of a session's flows goes with the open changes: returns their number."""
+        changes = self.changes
+        changes.flows[session] = None
+        changes.urgent = True
+        return changes.number
