@@ -32,5 +32,5 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     delivery.py        a run of messages in one queue; burst.py the run itself
     spool.py, retained.py, will.py   what else becomes of messages
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, commit.py, recovered.py,
-    numbers.py, statistics.py, throttle.py
+    numbers.py, state.py, statistics.py, throttle.py
 """

@@ -27,6 +27,7 @@ from gateway.broker.refusals import say
 from gateway.broker.restore import restore
 from gateway.broker.routing import feed_retained, publish, redeal, refuses
 from gateway.broker.session import Attached, Session
+from gateway.broker.state import State
 from gateway.broker.sys_topics import SystemTopics
 from gateway.broker.will import StoredWill
 from gateway.config import Config
@@ -324,12 +325,13 @@ class Broker(Core):
         """Act on what has come due. To be called about once a second."""
         now = self.now
         for connection in list(self.nameless):
-            if now - connection.seen > self.limits.connect_timeout_s and not connection.waiting:
+            late = now - connection.seen > self.limits.connect_timeout_s
+            if late and connection.state is State.NEW:
                 self._lose_patience(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came")
         for connection in list(self.connections):
             silent = now - connection.seen
             if (
-                connection.session is not None
+                connection.state is State.OPEN
                 and connection.keep_alive
                 and not connection.unheard
                 and silent > connection.keep_alive

@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import PUBLISH, QOS_BITS, Burst
+from gateway.broker.state import NEXT, State
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Connack, Disconnect, Packet, Version
@@ -80,13 +81,13 @@ class Connection:
         "sequence",
         "session",
         "size",
+        "state",
         "told",
         "told_limit",
         "topics",
         "unheard",
         "user",
         "version",
-        "waiting",
         "will",
     )
 
@@ -114,7 +115,7 @@ class Connection:
         self.greeted: int | None = None
         self.full = False
         self.unheard = False
-        self.waiting = False
+        self.state = State.NEW
         self.closing: str | None = None
         self.dirty = False
         self.out: list[bytes] = []
@@ -130,7 +131,7 @@ class Connection:
         """Queue packets, to leave after commit `commit` and after everything queued before them;
         none once the end has come.
         """
-        if self.closing is not None:
+        if self.state is State.CLOSED:
             return
         self.size += len(packets)
         if self.size > self.broker.limits.outgoing_bytes:
@@ -235,11 +236,19 @@ class Connection:
         broker.partial_nameless -= len(self._partial)
         broker.nameless.pop(self, None)
         self.session = session
+        self.become(State.OPEN)
         self.our_limit = broker.limits.packet_bytes
         self.seen = broker.now
 
+    def become(self, state: State) -> None:
+        """Go on to another state."""
+        if state not in NEXT[self.state]:
+            raise RuntimeError(f"a connection cannot go from {self.state} to {state}")
+        self.state = state
+
     @property
     def let_in(self) -> bool:
+        """Whether its CONNECT was accepted."""
         return self.session is not None
 
     @property
@@ -290,7 +299,7 @@ class Connection:
         """End the connection from our side. text: for the log, and as Reason String to a client
         that wants it.
         """
-        if self.closing is not None:
+        if self.state is State.CLOSED:
             return
         self.broker.statistics.disconnect(reason)
         packet = self._farewell(reason, text)
@@ -300,7 +309,7 @@ class Connection:
 
     def lost(self, reason: str) -> None:
         """The link is gone."""
-        if self.closing is None:
+        if self.state is not State.CLOSED:
             self.end(reason, will=True)
             self.broker.settle()
         self.out.clear()
@@ -309,6 +318,7 @@ class Connection:
         """Leave the session. Packets that still wait for a commit are dropped with the connection;
         nobody was promised anything.
         """
+        self.become(State.CLOSED)
         self.closing = reason
         self.held.clear()
         self.kept()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.broker import handshake, publishing, requests
 from gateway.broker.burst import MAXIMUM, RETAIN, Burst
 from gateway.broker.refusals import say
+from gateway.broker.state import State, check
 from gateway.mqtt.decode import decode
 from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import (
@@ -37,13 +38,16 @@ if TYPE_CHECKING:
     from gateway.broker.access import Ask, Refusal
     from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
+    from gateway.broker.session import Session
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
 # First bytes of a PUBLISH without anything odd about it: QoS 0 without DUP, QoS 1, QoS 2.
 _PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
-_CONNECT = 0x10
 
+
+_NEW, _OPEN = State.NEW, State.OPEN
+"""States in which packets are acted on."""
 
 _MOST_WAITING = 65_536
 """Bytes that may come before CONNECT is answered."""
@@ -51,14 +55,14 @@ _MOST_WAITING = 65_536
 
 def receive(connection: Connection, data: bytes) -> None:
     """Bytes have come: act on every packet that is complete."""
-    if connection.closing is not None:
+    state, broker = connection.state, connection.broker
+    if state is State.CLOSED:
         return
-    broker = connection.broker
-    if connection.session is not None:
+    if state is State.OPEN:
         connection.seen = broker.now
     broker.statistics.bytes_received += len(data)
     try:
-        if connection.waiting:
+        if state is State.ASKED:
             _wait(connection, data)
         else:
             _go_on(connection, data)
@@ -70,16 +74,15 @@ def receive(connection: Connection, data: bytes) -> None:
 def answered(broker: Broker, order: Ask, refused: Refusal | None) -> None:
     """It has been found out who a client is, or the connection has ended meanwhile."""
     connection = cast("Connection", order.connection)
-    if connection.closing is not None:
+    if connection.state is State.CLOSED:
         return
     connection.user = order.question.user
     try:
         if refused:
             raise handshake.refusal(connection, refused[1], refused[0])
         handshake.accept(connection, order.packet)
-        connection.waiting = False
         data = connection.kept()
-        if data and connection.closing is None:
+        if data and connection.state is State.OPEN:
             connection.seen = broker.now
             _go_on(connection, data)
     except MqttError as error:
@@ -95,7 +98,7 @@ def _go_on(connection: Connection, data: bytes) -> None:
             return
         data = connection.kept()
     at = take(connection, data)
-    if at < len(data) and connection.closing is None:
+    if at < len(data) and connection.state is not State.CLOSED:
         connection.keep(data[at:] if at else data)
 
 
@@ -118,37 +121,51 @@ def _fail(connection: Connection, error: MqttError) -> None:
 
 def take(connection: Connection, data: bytes) -> int:
     """Take packets from `data`; returns where the first incomplete one starts."""
-    at, end, maximum = 0, len(data), connection.our_limit
+    at, end = 0, len(data)
     effects = connection.broker.effects
-    while end - at >= 2 and connection.closing is None and not connection.waiting:
+    while end - at >= 2 and ((state := connection.state) is _OPEN or state is _NEW):
         first, length = data[at], data[at + 1]
-        if length < 0x80 and length + 2 <= maximum:
+        if length < 0x80 and length + 2 <= connection.our_limit:
             start = at + 2
             stop = start + length
         else:
-            start, stop = packet_bounds(data, at, maximum)
+            start, stop = packet_bounds(data, at, connection.our_limit)
             if not start:
                 break
-        if connection.session is None and first != _CONNECT:
-            raise ProtocolError("the first packet is not CONNECT")
+        session = connection.session
+        if session is None:
+            check(state, first)
         if stop > end:
             connection.missing = stop - end
             return at
-        if first in _PUBLISHES:
-            at = _publish(connection, data, at, start, stop, end) or _other(
-                connection, data, at, start, stop
+        if session is None:
+            packet = decode(first, data[start:stop], 0)
+            assert isinstance(packet, Connect)  # noqa: S101 - `check` let nothing else through
+            handshake.connect(connection, packet)
+            at = stop
+        elif first in _PUBLISHES:
+            at = _publish(connection, session, data, at, start, stop, end) or _other(
+                connection, session, data, at, start, stop
             )
         elif first in _ACKS and length == 2:
-            at = _acks(connection, data, at, end)
+            at = _acks(connection, session, data, at, end)
         else:
-            at = _other(connection, data, at, start, stop)
+            at = _other(connection, session, data, at, start, stop)
         if effects.waiting:
             connection.broker.settle()
     connection.missing = 1
     return at
 
 
-def _publish(connection: Connection, data: bytes, at: int, start: int, stop: int, end: int) -> int:
+def _publish(
+    connection: Connection,
+    session: Session,
+    data: bytes,
+    at: int,
+    start: int,
+    stop: int,
+    end: int,
+) -> int:
     """Take the PUBLISH at `at`, and those behind it that are alike. Returns where they end; 0 when
     there is something about this one that `decode` must see.
     """
@@ -199,13 +216,13 @@ def _publish(connection: Connection, data: bytes, at: int, start: int, stop: int
         stride=stride,
         id_at=after_topic - at if qos else 0,
         payload_at=body - at,
-        publisher=connection.session,
+        publisher=session,
     )
-    publishing.receive(connection, burst, identifiers)
+    publishing.receive(connection, session, burst, identifiers)
     return after
 
 
-def _acks(connection: Connection, data: bytes, at: int, end: int) -> int:
+def _acks(connection: Connection, session: Session, data: bytes, at: int, end: int) -> int:
     """Take a run of equal acknowledgements with a packet identifier and nothing else."""
     kind = data[at]
     count = 1
@@ -225,39 +242,38 @@ def _acks(connection: Connection, data: bytes, at: int, end: int) -> int:
     if 0 in identifiers:
         raise ProtocolError("an acknowledgement has the packet identifier 0")
     if kind == _PUBREL:
-        publishing.release(connection, identifiers)
+        publishing.release(connection, session, identifiers)
     else:
-        outbound = connection.session.outbound  # type: ignore[union-attr]
+        outbound = session.outbound
         if kind == _PUBREC:
-            publishing.recorded(connection, identifiers)
+            publishing.recorded(connection, session, identifiers)
         elif kind == _PUBACK:
             outbound.puback(identifiers)
         else:
             outbound.pubcomp(identifiers)
         outbound.pump()
-        _feed(connection)
+        _feed(connection, session)
     return stop
 
 
-def _other(connection: Connection, data: bytes, at: int, start: int, stop: int) -> int:
+def _other(
+    connection: Connection, session: Session, data: bytes, at: int, start: int, stop: int
+) -> int:
     """Take one packet the long way."""
+    check(connection.state, data[at] & 0xF0)
     packet = decode(data[at], data[start:stop], connection.version)
     if isinstance(packet, Publish):
-        publishing.decoded(connection, packet)
-    elif isinstance(packet, Connect):
-        if connection.session is not None:
-            raise ProtocolError("CONNECT: sent a second time")
-        handshake.connect(connection, packet)
+        publishing.decoded(connection, session, packet)
     elif isinstance(packet, Pingreq):
         _pong(connection)
     elif isinstance(packet, Subscribe):
-        requests.subscribe(connection, packet)
+        requests.subscribe(connection, session, packet)
     elif isinstance(packet, Unsubscribe):
-        requests.unsubscribe(connection, packet)
+        requests.unsubscribe(connection, session, packet)
     elif isinstance(packet, Disconnect):
-        handshake.disconnect(connection, packet)
+        handshake.disconnect(connection, session, packet)
     elif isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp):
-        _ack(connection, packet)
+        _ack(connection, session, packet)
     elif isinstance(packet, Auth):
         raise ProtocolError("AUTH: no authentication method was agreed on")
     return stop
@@ -282,12 +298,14 @@ def _pong(connection: Connection) -> None:
         connection.send(b"\xd0\0")
 
 
-def _ack(connection: Connection, packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
+def _ack(
+    connection: Connection, session: Session, packet: Puback | Pubrec | Pubrel | Pubcomp
+) -> None:
     """An acknowledgement with a reason code or properties."""
     identifiers = (packet.packet_id,)
-    outbound = connection.session.outbound  # type: ignore[union-attr]
+    outbound = session.outbound
     if isinstance(packet, Pubrel):
-        publishing.release(connection, identifiers)
+        publishing.release(connection, session, identifiers)
         return
     if isinstance(packet, Puback):
         outbound.puback(identifiers)
@@ -296,12 +314,12 @@ def _ack(connection: Connection, packet: Puback | Pubrec | Pubrel | Pubcomp) -> 
     elif packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
         outbound.refused(packet.packet_id)
     else:
-        publishing.recorded(connection, identifiers)
+        publishing.recorded(connection, session, identifiers)
     outbound.pump()
-    _feed(connection)
+    _feed(connection, session)
 
 
-def _feed(connection: Connection) -> None:
+def _feed(connection: Connection, session: Session) -> None:
     """What is acknowledged may make room for retained messages."""
-    if connection.session is not None and connection.session.feed is not None:
-        connection.broker.feed(connection.session)
+    if session.feed is not None:
+        connection.broker.feed(session)

@@ -18,6 +18,7 @@ from gateway.broker.access import Ask, Question
 from gateway.broker.publishing import pass_through
 from gateway.broker.refusals import refused
 from gateway.broker.session import Session
+from gateway.broker.state import State
 from gateway.broker.will import StoredWill
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
@@ -59,7 +60,7 @@ def connect(connection: Connection, packet: Connect) -> None:
         connection, packet
     )
     if isinstance(decision, Question):
-        connection.waiting = True
+        connection.become(State.ASKED)
         broker.questions.append(Ask(connection, packet, decision))
     elif decision:
         raise refusal(connection, decision[1], decision[0])
@@ -99,7 +100,7 @@ def accept(connection: Connection, packet: Connect) -> None:
         granted[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
     connection.answer(Connack(present, ReasonCode.SUCCESS, granted), commit)
     connection.greeted = commit
-    if present and connection.closing is None:
+    if present and connection.state is State.OPEN:
         _resume(connection, session)
         broker.feed(session)
 
@@ -216,10 +217,9 @@ def refuse(connection: Connection, error: MqttError) -> None:
         connection.out.append(packet)
 
 
-def disconnect(connection: Connection, packet: Disconnect) -> None:
+def disconnect(connection: Connection, session: Session, packet: Disconnect) -> None:
     """The client says goodbye."""
-    broker, session = connection.broker, connection.session
-    assert session is not None  # noqa: S101 - CONNECT comes first
+    broker = connection.broker
     expiry = (packet.properties or {}).get(_P.SESSION_EXPIRY_INTERVAL)
     if expiry is not None:
         if expiry and not session.expiry:  # as this CONNECT said, whatever an earlier one did

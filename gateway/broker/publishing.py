@@ -19,6 +19,7 @@ from gateway.broker.numbers import IDENTIFIERS, sequence_of
 from gateway.broker.refusals import refused, words
 from gateway.broker.router import LONGEST_KNOWN
 from gateway.broker.routing import publish, refuses
+from gateway.broker.state import State
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
@@ -28,6 +29,7 @@ from gateway.mqtt.wire import encode_string
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
+    from gateway.broker.session import Session
     from gateway.broker.spool import Identity
     from gateway.broker.topic import Topic
 
@@ -38,18 +40,18 @@ _NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 def receive(
     connection: Connection,
+    session: Session,
     burst: Burst,
     identifiers: tuple[int, ...],
     identity: Identity | None = None,
 ) -> None:
     """Take a burst and answer it. identifiers: one per publication at QoS 1 and 2."""
-    broker, session = connection.broker, connection.session
-    assert session is not None  # noqa: S101 - CONNECT comes first
+    broker = connection.broker
     qos, count = burst.qos, burst.count
     broker.statistics.received[qos] += count
     if connection.peer.device is not None and identity is None and identifiers:
         if count > 1:  # each has a sequence of its own
-            _one_by_one(connection, burst, identifiers)
+            _one_by_one(connection, session, burst, identifiers)
             return
         identity = _device_identity(connection, identifiers)
     if not qos:
@@ -57,7 +59,7 @@ def receive(
             broker, burst
         )
         if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
-            _one_by_one(connection, burst, identifiers)
+            _one_by_one(connection, session, burst, identifiers)
         elif reason:
             refused(broker, connection, "publish", reason, _about(burst, reason), count)
         else:
@@ -66,7 +68,7 @@ def receive(
     inbound = session.inbound
     if qos == 2 and not inbound.all_new(identifiers):
         if count > 1:
-            _one_by_one(connection, burst, identifiers)
+            _one_by_one(connection, session, burst, identifiers)
         else:
             broker.statistics.repeated += 1
             inbound.repeat(identifiers[0])
@@ -77,13 +79,13 @@ def receive(
         if count == 1:
             text = f"PUBLISH: more than {maximum} QoS 1 and 2 messages in flight"
             raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-        _one_by_one(connection, burst, identifiers)
+        _one_by_one(connection, session, burst, identifiers)
         return
     reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(
         broker, burst, session.durable
     )
     if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
-        _one_by_one(connection, burst, identifiers)
+        _one_by_one(connection, session, burst, identifiers)
         return
     if reason:
         _refuse(connection, burst, identifiers, reason)
@@ -102,15 +104,17 @@ def receive(
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 
-def _one_by_one(connection: Connection, burst: Burst, identifiers: tuple[int, ...]) -> None:
+def _one_by_one(
+    connection: Connection, session: Session, burst: Burst, identifiers: tuple[int, ...]
+) -> None:
     connection.broker.statistics.received[burst.qos] -= burst.count
     for index in range(burst.count):
-        if connection.closing is not None:
+        if connection.state is State.CLOSED:
             return
-        receive(connection, burst.one(index), identifiers[index : index + 1])
+        receive(connection, session, burst.one(index), identifiers[index : index + 1])
 
 
-def decoded(connection: Connection, packet: Publish) -> None:
+def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     """Take a PUBLISH that was decoded in full: with properties, a topic alias, or a topic not seen
     before on this connection.
     """
@@ -142,13 +146,14 @@ def decoded(connection: Connection, packet: Publish) -> None:
         packet.retain,
         properties=pass_through(properties),
         expires=None if expiry is None else broker.now + expiry,
-        publisher=connection.session,
+        publisher=session,
     )
     receive(
         connection,
+        session,
         burst,
         (packet.packet_id,) if packet.qos else (),
-        _stated_identity(connection, properties),
+        _stated_identity(connection, session, properties),
     )
 
 
@@ -177,7 +182,9 @@ def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Id
     return device.name, device.incarnation, connection.sequence
 
 
-def _stated_identity(connection: Connection, properties: Properties) -> Identity | None:
+def _stated_identity(
+    connection: Connection, session: Session, properties: Properties
+) -> Identity | None:
     """What a client without reliable link says in user properties `incarnation` and `seq`, if it
     says both as whole numbers.
     """
@@ -187,8 +194,7 @@ def _stated_identity(connection: Connection, properties: Properties) -> Identity
         _is_number(incarnation, 10) and _is_number(sequence, 18)
     ):
         return None
-    assert connection.session is not None  # noqa: S101 - CONNECT comes first
-    return connection.session.client, int(incarnation), int(sequence)
+    return session.client, int(incarnation), int(sequence)
 
 
 def _is_number(text: str, digits: int) -> bool:
@@ -213,10 +219,9 @@ def _about(burst: Burst, reason: ReasonCode) -> str:
     return f"topic {quote(burst.topic.name)}: {words(reason)}"
 
 
-def release(connection: Connection, identifiers: tuple[int, ...]) -> None:
+def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
     """PUBREL: forget, commit, answer."""
-    broker, session = connection.broker, connection.session
-    assert session is not None  # noqa: S101 - CONNECT comes first
+    broker = connection.broker
     inbound = session.inbound
     unknown = inbound.release(identifiers)
     commit = inbound.commit
@@ -234,10 +239,9 @@ def release(connection: Connection, identifiers: tuple[int, ...]) -> None:
         connection.answer(Pubcomp(identifier, reason), commit)
 
 
-def recorded(connection: Connection, identifiers: tuple[int, ...]) -> None:
+def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
     """PUBREC: release, commit, answer with PUBREL."""
-    broker, session = connection.broker, connection.session
-    assert session is not None  # noqa: S101 - CONNECT comes first
+    broker = connection.broker
     known, unknown = session.outbound.pubrec(identifiers)
     commit = broker.keep_flow(session) if session.durable and known else 0
     if not unknown:

@@ -24,20 +24,21 @@ from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
+    from gateway.broker.session import Session
 
 
-def subscribe(connection: Connection, packet: Subscribe) -> None:
+def subscribe(connection: Connection, session: Session, packet: Subscribe) -> None:
     identifier = (packet.properties or {}).get(PropertyId.SUBSCRIPTION_IDENTIFIER, [0])[0]
     first = {wanted.topic_filter: wanted for wanted in reversed(packet.subscriptions)}
     last = {wanted.topic_filter: wanted for wanted in packet.subscriptions}
     always = {item.topic_filter for item in packet.subscriptions if item.retain_handling == 0}
     refusals: dict[str, ReasonCode] = {}
     for topic_filter, wanted in last.items():
-        reason, new = _grant(connection, wanted, identifier)
+        reason, new = _grant(connection, session, wanted, identifier)
         if reason:
             refusals[topic_filter] = reason
         elif topic_filter in always or (new and first[topic_filter].retain_handling == 1):
-            _want_retained(connection, topic_filter)
+            _want_retained(connection, session, topic_filter)
     reasons = [
         refusals.get(wanted.topic_filter) or ReasonCode(wanted.qos)
         for wanted in packet.subscriptions
@@ -47,15 +48,14 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
         more = f" and {len(filters) - 1} more" if len(filters) > 1 else ""
         text = f"filter {quote(filters[0])}{more}: {words(reason)}"
         refused(connection.broker, connection, "subscribe", reason, text, len(filters))
-    connection.answer(Suback(packet.packet_id, reasons), _commit(connection))
+    connection.answer(Suback(packet.packet_id, reasons), _commit(connection, session))
 
 
 def _grant(
-    connection: Connection, wanted: Wanted, identifier: int
+    connection: Connection, session: Session, wanted: Wanted, identifier: int
 ) -> tuple[ReasonCode | None, bool]:
     """Subscribe. Returns the reason to refuse, or None, and whether the subscription is new."""
-    broker, session = connection.broker, connection.session
-    assert session is not None  # noqa: S101 - CONNECT comes first
+    broker = connection.broker
     reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
     known = wanted.topic_filter in session.subscriptions
     inner = split_shared(wanted.topic_filter)[1]
@@ -91,10 +91,9 @@ def _grant(
     return None, new
 
 
-def _want_retained(connection: Connection, topic_filter: str) -> None:
+def _want_retained(connection: Connection, session: Session, topic_filter: str) -> None:
     """Retained messages follow the answer; there are none for a shared subscription."""
-    broker, session = connection.broker, connection.session
-    assert session is not None  # noqa: S101 - CONNECT comes first
+    broker = connection.broker
     if topic_filter.startswith(SHARE_PREFIX) and connection.version == Version.V5:
         return
     system = topic_filter.startswith(SYSTEM_PREFIX)
@@ -105,9 +104,8 @@ def _want_retained(connection: Connection, topic_filter: str) -> None:
         broker.feed(session)
 
 
-def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:
-    broker, session = connection.broker, connection.session
-    assert session is not None  # noqa: S101 - CONNECT comes first
+def unsubscribe(connection: Connection, session: Session, packet: Unsubscribe) -> None:
+    broker = connection.broker
     reasons = []
     for topic_filter in packet.topic_filters:
         found = broker.router.unsubscribe(session, topic_filter)
@@ -116,12 +114,11 @@ def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:
             session.feed.remove(topic_filter)
         if found and session.durable:
             broker.changes.subscriptions[session, topic_filter] = None
-    connection.answer(Unsuback(packet.packet_id, reasons), _commit(connection))
+    connection.answer(Unsuback(packet.packet_id, reasons), _commit(connection, session))
 
 
-def _commit(connection: Connection) -> int:
+def _commit(connection: Connection, session: Session) -> int:
     """What an answer about a durable session waits for."""
-    session = connection.session
-    if session is not None and session.durable:
+    if session.durable:
         return connection.broker.promise()
     return 0

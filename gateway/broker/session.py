@@ -14,6 +14,7 @@ from gateway.broker.commit import RETAINED_TO_COME
 from gateway.broker.inbound import Inbound
 from gateway.broker.numbers import pack_ids
 from gateway.broker.outbound import Outbound, Receiver
+from gateway.broker.state import State
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Attached(Receiver, Protocol):
     def unheard(self) -> bool: ...
 
     @property
-    def waiting(self) -> bool: ...
+    def state(self) -> State: ...
 
     @property
     def keep_alive(self) -> float: ...

@@ -100,7 +100,6 @@ def test_a_due_will_may_end_a_session_whose_own_will_is_due() -> None:
     assert world.broker.wills == {}
 
 
-@pytest.mark.mqtt("MQTT-3.8.3-3")
 def test_a_will_does_not_go_to_its_own_client_where_that_wants_no_local() -> None:
     world = World()
     client = world.durable("c", will=Will("t", b"gone", 1))

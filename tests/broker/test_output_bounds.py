@@ -108,7 +108,6 @@ def test_of_peers_that_read_nothing_the_slowest_goes_when_all_together_hold_too_
 # -- keep alive
 
 
-@pytest.mark.mqtt("MQTT-3.1.2-22")
 def test_a_client_that_is_not_read_is_not_taken_for_silent() -> None:
     world = World()
     client = world.accepted("c", keep_alive=10)

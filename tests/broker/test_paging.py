@@ -184,7 +184,6 @@ def test_qos_0_does_not_overtake_the_tail() -> None:
     assert world.broker.statistics.dropped == 1
 
 
-@pytest.mark.mqtt("MQTT-4.8.2-5")
 @pytest.mark.parametrize("end", ["expiry", "clean start", "an administrator"])
 def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: str) -> None:
     world = World()

@@ -1,0 +1,51 @@
+"""The states of a connection: what may come in each, and where each leads."""
+
+import pytest
+
+from gateway.broker.access import Policy
+from gateway.broker.state import NEXT, State
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Version
+from gateway.mqtt.reason import ReasonCode as R
+from tests.broker.harness import World
+from tests.broker.test_access import Slow
+
+V5 = Version.V5
+
+
+def test_every_way_through_the_states() -> None:
+    world = World()
+    client = world.open(policy=Policy(Slow()))
+    connection = client.connection
+    assert connection.state is State.NEW
+    client.bring(encode(Connect("c", username="u", password=b"right"), V5))
+    assert connection.state is State.ASKED
+    world.turn()
+    assert connection.state is State.OPEN
+    client.disconnect()
+    assert connection.state is State.CLOSED
+    for state in (State.NEW, State.OPEN):
+        with pytest.raises(RuntimeError, match="cannot go"):
+            connection.become(state)
+    assert NEXT.keys() == set(State)
+
+
+def test_nothing_comes_before_connect() -> None:
+    world = World()
+    client = world.open()
+    client.send(Pingreq())
+    assert (client.closed, client.raw) == (True, b"")
+
+
+def test_connect_comes_once() -> None:
+    client = World().accepted("c")
+    client.send(Connect("c"), Pingreq())
+    assert client.closed
+    assert [packet.reason for packet in client.received] == [R.PROTOCOL_ERROR]
+
+
+def test_what_comes_with_connect_in_one_piece_has_the_bounds_of_a_known_client() -> None:
+    world = World(connect_bytes=1000)
+    client = world.open()
+    client.send(Connect("c"), Publish("t", bytes(5000), 1, 1), Pingreq())
+    assert [type(packet) for packet in client.received] == [Connack, Puback, Pingresp]
