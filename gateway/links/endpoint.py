@@ -10,13 +10,13 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from gateway.errors import OncewayError
+from gateway.links.address import format_address
 from gateway.links.tls import Tls
+from gateway.links.tls_server import TlsServer
 
 _BACKLOG = 1024
-_TLS_HANDSHAKE_TIMEOUT = 10.0
 
 
 class Endpoint:
@@ -33,7 +33,7 @@ class Endpoint:
         self._port = port
         self._tls = tls
         self._sockets = sockets
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsServer] = []
         self._protocol: Callable[[], asyncio.BaseProtocol] = asyncio.Protocol
 
     async def listen(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
@@ -44,11 +44,11 @@ class Endpoint:
                 await self._serve([_second_handle(sock) for sock in self._sockets])
             else:
                 loop = asyncio.get_running_loop()
-                self._servers = [
-                    await loop.create_server(
-                        protocol, self._host or None, self._port, **self._options
-                    )
-                ]
+                found = await loop.create_server(
+                    protocol, self._host or None, self._port, start_serving=False
+                )
+                await self._serve([_second_handle(sock) for sock in found.sockets])
+                found.close()
         except OSError as error:
             raise _listen_error(error, format_address((self._host, self._port))) from error
 
@@ -62,17 +62,13 @@ class Endpoint:
         await self._serve(sockets)
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
-        loop = asyncio.get_running_loop()
+        loop, tls = asyncio.get_running_loop(), self._tls
         self._servers = [
-            await loop.create_server(self._protocol, sock=sock, **self._options) for sock in sockets
+            await loop.create_server(self._protocol, sock=sock, backlog=_BACKLOG)
+            if tls is None
+            else TlsServer(sock, tls.context, self._protocol, _BACKLOG)
+            for sock in sockets
         ]
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"backlog": _BACKLOG}
-        if self._tls is not None:
-            options |= {"ssl": self._tls.context, "ssl_handshake_timeout": _TLS_HANDSHAKE_TIMEOUT}
-        return options
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -102,14 +98,6 @@ def _second_handle(sock: socket.socket) -> socket.socket:
     handle = socket.socket(fileno=os.dup(sock.fileno()))
     handle.setblocking(False)
     return handle
-
-
-def format_address(address: Any) -> str:
-    """Return a socket address as `127.0.0.1:1883` or `[::1]:1883`."""
-    if not isinstance(address, tuple):
-        return str(address)
-    host, port = address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _listen_error(error: OSError, where: str) -> OncewayError:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from gateway.broker.peer import Peer
+from gateway.links.address import format_address
 from gateway.links.carrier import Accept, Receiver
-from gateway.links.endpoint import Endpoint, format_address
+from gateway.links.endpoint import Endpoint
 from gateway.links.tls import Tls, common_name
 
 LINGER = 10.0

@@ -13,12 +13,15 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
+from typing import cast
 
 from aiohttp import WSMessage, WSMsgType, web
 
 from gateway.broker.peer import Peer
+from gateway.links.address import format_address
 from gateway.links.carrier import Accept, Receiver
-from gateway.links.endpoint import Endpoint, format_address
+from gateway.links.endpoint import Endpoint
+from gateway.links.fragments import Counted, Fragments
 from gateway.links.tcp import LINGER
 from gateway.links.tls import Tls, common_name
 
@@ -85,9 +88,11 @@ class WebSocketCarrier:
     def unsent(self) -> int:
         return len(self._outgoing) + self._sending + self._transport.get_write_buffer_size()
 
-    async def read(self, receiver: Receiver) -> str:
+    async def read(self, receiver: Receiver, counted: Counted) -> str:
         """Hand messages to the broker until the connection ends; return why it did."""
         async for message in self._websocket:
+            if message.type is WSMsgType.BINARY:
+                counted.message(len(message.data))
             await self._readable.wait()
             if self.closed:
                 break
@@ -152,6 +157,7 @@ class WebSocketListener:
         self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
         self.origins = origins
         self.max_message = max_message
+        self._fragments = Fragments()
         self._connections: dict[asyncio.BaseTransport, tuple[WebSocketCarrier, Receiver]] = {}
         self._server: web.Server | None = None
 
@@ -191,7 +197,7 @@ class WebSocketListener:
     def _connection(self, server: web.Server) -> asyncio.BaseProtocol:
         handler = server()
         asyncio.get_running_loop().call_later(_UPGRADE_TIMEOUT, self._expire, handler)
-        return handler
+        return Counted(self._fragments, handler)
 
     def _expire(self, handler: web.RequestHandler) -> None:
         """Close a connection that has not become a WebSocket in time."""
@@ -229,6 +235,8 @@ class WebSocketListener:
         transport = request.transport
         if transport is None:
             return websocket
+        counted = cast(Counted, transport.get_protocol())
+        counted.upgraded()
         address = format_address(transport.get_extra_info("peername"))
         peer = Peer(
             self._name, address, certificate_name=common_name(transport.get_extra_info("peercert"))
@@ -239,7 +247,7 @@ class WebSocketListener:
         sender = asyncio.create_task(carrier.send(receiver))
         reason = "internal error"
         try:
-            reason = await carrier.read(receiver)
+            reason = await carrier.read(receiver, counted)
         except Exception:
             log.exception("%s: connection closed after an internal error", address)
         finally:

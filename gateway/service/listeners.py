@@ -21,8 +21,8 @@ from gateway.broker.access import Policy
 from gateway.config import Config, ConfigError, ListenerSection, SerialSection
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
+from gateway.links.address import format_address
 from gateway.links.carrier import Carrier, Receiver
-from gateway.links.endpoint import format_address
 from gateway.links.handshake import Greeter
 from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener

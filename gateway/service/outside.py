@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config import Config, split_bind
 from gateway.errors import OncewayError
-from gateway.links.endpoint import format_address
+from gateway.links.address import format_address
 from gateway.links.serial_port import PortStatus
 from gateway.service.control import Control
 from gateway.service.engine import Engine

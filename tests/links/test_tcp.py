@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import OncewayError
 from gateway.links import tcp
-from gateway.links.endpoint import format_address
+from gateway.links.address import format_address
 from gateway.links.tcp import TcpListener
 from tests.links.board import Broker, until
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import OncewayError
+from gateway.links import tls_server
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls, common_name
 from tests.links.board import Broker, until
@@ -192,3 +193,21 @@ def test_what_is_wrong_with_the_files_is_said(authority: Authority, tmp_path: Pa
 def test_a_certificate_without_a_common_name_names_nobody() -> None:
     assert common_name(None) is None
     assert common_name({"subject": ((("organizationName", "x"),),)}) is None
+
+
+async def test_sockets_that_never_shake_hands_are_so_many_at_most_and_keep_nobody_out(
+    broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "MOST", 5)
+    async with listening(broker, Tls(*authority.issue("gateway"))) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        gone = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
+        await until(lambda: sum(item.done() for item in gone) == 7)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+        writer.write(b"CONNECT")
+        await until(lambda: broker.connections and broker.last.received == b"CONNECT")
+        writer.close()
+        for item in gone:
+            item.cancel()
+        for _, silent_writer in silent:
+            silent_writer.close()

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from gateway.errors import OncewayError
-from gateway.links import websocket
+from gateway.links import fragments, websocket
 from gateway.links.tls import Tls
 from gateway.links.websocket import WebSocketListener
 from tests.links.board import Broker, until
@@ -288,3 +288,79 @@ async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
     async with listening(broker) as listener:
         with pytest.raises(OncewayError, match="the address is in use"):
             await WebSocketListener(broker.accept, *listener.addresses[0]).start()
+
+
+async def _opened(listener: WebSocketListener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A WebSocket of a client that frames by hand."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0][1])
+    writer.write(
+        b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    assert b" 101 " in (await reader.readuntil(b"\r\n\r\n")).splitlines()[0]
+    return reader, writer
+
+
+def _fragment(size: int, first: bool) -> bytes:
+    """Part of a binary message that is not its last (RFC 6455, section 5.4), masked with zeros."""
+    return bytes((0x02 if first else 0x00, 0x80 | 126)) + size.to_bytes(2, "big") + bytes(4 + size)
+
+
+async def test_fragments_of_clients_that_nobody_knows_take_so_much_memory_and_no_more(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fragments, "MOST_BYTES_BEFORE", 1_000_000)
+    async with listening(broker) as listener:
+        readers = []
+        for _ in range(20):
+            reader, writer = await _opened(listener)
+            for number in range(4):
+                writer.write(_fragment(50_000, first=not number))
+            readers.append((reader, writer))
+        gone = [asyncio.ensure_future(reader.read()) for reader, _ in readers]
+        await until(lambda: sum(item.done() for item in gone) >= 15)
+        async with connected(listener) as client:
+            await client.send_bytes(b"CONNECT")
+            await until(lambda: broker.last.received == b"CONNECT")
+        assert sum(not item.done() for item in gone) in (4, 5), "200 kB each, 1 MB in all"
+        assert "holds the most bytes of messages that are not complete" in caplog.text
+        for item in gone:
+            item.cancel()
+        for _, writer in readers:
+            writer.close()
+
+
+async def test_whole_messages_count_for_nothing_however_many_come(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fragments, "MOST_BYTES_BEFORE", 600_000)
+    monkeypatch.setattr(fragments, "MOST_BYTES", 600_000)
+    async with listening(broker) as listener, connected(listener) as client:
+        for number in range(3000):
+            await client.send_bytes(bytes(number % 700))
+        wanted = sum(number % 700 for number in range(3000))
+        await until(lambda: len(broker.last.received) == wanted)
+        for _ in range(3):
+            await client.send_bytes(bytes(90_000))
+        await until(lambda: len(broker.last.received) == wanted + 270_000)
+        assert broker.last.reason is None
+
+
+async def test_connections_that_are_no_websocket_yet_are_so_many_at_most(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fragments, "MOST_UPGRADING", 5)
+    async with listening(broker) as listener:
+        streams = [
+            await asyncio.open_connection("127.0.0.1", listener.addresses[0][1]) for _ in range(12)
+        ]
+        gone = [asyncio.ensure_future(reader.read()) for reader, _ in streams]
+        await until(lambda: sum(item.done() for item in gone) == 7)
+        async with connected(listener) as client:
+            await client.send_bytes(b"CONNECT")
+            await until(lambda: broker.last.received == b"CONNECT")
+        for item in gone:
+            item.cancel()
+        for _, writer in streams:
+            writer.close()

@@ -1,0 +1,126 @@
+"""What WebSocket clients have sent of messages that are not complete, and connections that are no
+WebSocket yet.
+
+In: the bytes of each connection, on their way to aiohttp, which keeps the fragments of a message
+until it is whole, and the news that one is. Out: connections dropped when all of them together
+hold too much: the one that holds the most. Those that have not brought a message yet, so that
+nobody knows who they are, have a bound of their own.
+"""
+
+import asyncio
+import logging
+import time
+from typing import cast
+
+from gateway.broker.throttle import Throttle
+from gateway.links.address import format_address
+from gateway.links.crowd import Crowd
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES_BEFORE = 8_000_000
+MOST_BYTES = 64_000_000
+MOST_UPGRADING = 1000
+MOST_UPGRADING_OF_ONE = 500
+
+
+class Fragments:
+    """What the connections of a listener hold."""
+
+    def __init__(self) -> None:
+        self.upgrading: Crowd[Counted] = Crowd(MOST_UPGRADING, MOST_UPGRADING_OF_ONE)
+        self._before = _Pool(MOST_BYTES_BEFORE)
+        self._after = _Pool(MOST_BYTES)
+        self._throttle = Throttle(time.monotonic)
+
+    def hold(self, connection: "Counted", size: int) -> None:
+        """A connection holds so many bytes now."""
+        pool = self._after if connection.has_spoken else self._before
+        for worst in pool.hold(connection, size):
+            self.drop(worst, "it holds the most bytes of messages that are not complete")
+
+    def spoken(self, connection: "Counted") -> None:
+        """A connection has brought its first message."""
+        self._before.hold(connection, 0)
+        connection.has_spoken = True
+
+    def drop(self, connection: "Counted", why: str) -> None:
+        address = connection.address
+        if self._throttle.allows(address.rpartition(":")[0]):
+            log.warning("%s: dropped: %s", address, why)
+        connection.transport.abort()
+
+
+class _Pool:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[Counted, int] = {}
+        self._total = 0
+
+    def hold(self, connection: "Counted", size: int) -> list["Counted"]:
+        """Returns who has to go for it."""
+        self._total += size - self._held.pop(connection, 0)
+        if size:
+            self._held[connection] = size
+        gone = []
+        while self._total > self._most:
+            worst = max(self._held, key=self._held.__getitem__)
+            self._total -= self._held.pop(worst)
+            gone.append(worst)
+        return gone
+
+
+class Counted(asyncio.Protocol):
+    """Stands between a connection and aiohttp's protocol for it."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, shared: Fragments, handler: asyncio.Protocol) -> None:
+        self.has_spoken = False
+        self._shared = shared
+        self._handler = handler
+        self._unfinished = self._chunk = 0
+
+    def message(self, size: int) -> None:
+        """A message of so many bytes is whole."""
+        if not self.has_spoken:
+            self._shared.spoken(self)
+        # what is left came behind it in the same piece
+        header = 6 if size < 126 else 8 if size < 1 << 16 else 14  # RFC 6455, section 5.2
+        self._chunk = max(0, self._chunk - size - header)
+        self._unfinished = self._chunk
+        self._shared.hold(self, self._unfinished)
+
+    def upgraded(self) -> None:
+        """It is a WebSocket now."""
+        self._shared.upgrading.discard(self.address, self)
+        self._chunk = self._unfinished = 0
+        self._shared.hold(self, 0)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.address = format_address(transport.get_extra_info("peername"))
+        gone = self._shared.upgrading.add(self.address, self)
+        if gone is not None:
+            self._shared.drop(gone, "too many connections that are no WebSocket yet")
+        self._handler.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._chunk = len(data)
+        self._unfinished += len(data)
+        self._shared.hold(self, self._unfinished)
+        self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._handler.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._shared.upgrading.discard(self.address, self)
+        self._shared.hold(self, 0)
+        self._handler.connection_lost(error)

@@ -1,0 +1,95 @@
+"""A listening socket whose connections shake hands first, and are counted meanwhile.
+
+In: a socket. Out: for each connection whose TLS handshake succeeds in time, a protocol that has
+been given its transport. `loop.create_server(ssl=…)` does the same, but tells nobody of those that
+have not shaken hands: they could take all memory. Here so many may be at it; when there are more,
+the oldest of the address that has the most is dropped (`crowd.py`).
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+
+from gateway.broker.throttle import Throttle
+from gateway.links.address import format_address
+from gateway.links.crowd import Crowd
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+MOST = 1000
+MOST_OF_ONE = 500
+
+_AT_ONCE = 128
+"""Connections accepted before others get their turn."""
+_PAUSE_S = 1.0
+"""After accept(2) has failed, as it does when there are too many open files."""
+
+
+class TlsServer:
+    """Serves from its creation until `close`, which closes the socket. Connections go on."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        backlog: int,
+    ) -> None:
+        sock.setblocking(False)
+        sock.listen(backlog)
+        self.sockets = (sock,)
+        self._socket = sock
+        self._context = context
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._under_way: Crowd[asyncio.Task[None]] = Crowd(MOST, MOST_OF_ONE)
+        self._throttle = Throttle(time.monotonic)
+        self._closed = False
+        self._resume()
+
+    def close(self) -> None:
+        self._closed = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+
+    def _resume(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("no connection can be accepted (%s)", error.strerror)
+                self._loop.remove_reader(self._socket.fileno())
+                self._loop.call_later(_PAUSE_S, self._resume)
+                return
+            connection.setblocking(False)
+            address = format_address(peer)
+            task = self._loop.create_task(self._shake_hands(connection))
+            gone = self._under_way.add(address, task)
+            task.add_done_callback(
+                lambda task, address=address: self._under_way.discard(address, task)  # type: ignore[misc]
+            )
+            if gone is not None:
+                gone.cancel()
+                if self._throttle.allows(address.rpartition(":")[0]):
+                    log.warning("%s: too many TLS handshakes under way, one is dropped", address)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol, connection, ssl=self._context, ssl_handshake_timeout=TIMEOUT_S
+            )
+        except OSError:  # ssl.SSLError is one, too: the handshake itself logs it (tls.py)
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
