@@ -55,8 +55,10 @@ class Wire:
 
 class PacedBoard:
     """A board behind a line of `BAUD`. lost: the share of full frames that is damaged on the way
-    up.
+    up. clean: its session ends with its connection.
     """
+
+    clean = True
 
     def __init__(self, line: Pty, name: str, lost: float = 0.0) -> None:
         self.link = DeviceLink(name, boot=1, mtu=MTU, window=WINDOW, baud=BAUD)
@@ -76,7 +78,7 @@ class PacedBoard:
             events += self.link.receive(data, now)
         for event in events:
             if isinstance(event, SessionStarted):
-                self.write(connect_packet(self.link.name, clean=True), now)
+                self.write(connect_packet(self.link.name, clean=self.clean), now)
             elif isinstance(event, Received):
                 self.received += event.data
         self._outgoing += self.link.take()

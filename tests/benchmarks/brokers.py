@@ -98,14 +98,14 @@ def onceway(
 
 
 @contextmanager
-def mosquitto(folder: Path) -> Iterator[BrokerProcess]:
-    """The peer."""
+def mosquitto(folder: Path, more: str = "") -> Iterator[BrokerProcess]:
+    """The peer. more: lines of its configuration."""
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "mosquitto.conf"
     config.write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages"
-        " 0\nmax_queued_messages 0\n"
+        f" 0\nmax_queued_messages 0\n{more}"
     )
     with _running([MOSQUITTO, "-c", str(config)], port, {}) as process:
         yield process
