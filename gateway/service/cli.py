@@ -147,6 +147,8 @@ def status(
         typer.echo(json.dumps(found))
     else:
         typer.echo(f"gateway {found['gateway']}, version {found['version']}: {found['status']}")
+        if found["restored"] is not None:
+            typer.echo(f"another life of the store: {found['restored']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
         for port in found["ports"]:

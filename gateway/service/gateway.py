@@ -33,8 +33,9 @@ from gateway.service.listeners import Listeners
 from gateway.service.outside import Outside
 from gateway.service.users import Users
 from gateway.service.watchdog import Watchdog
+from gateway.store.lives import Generation, another_life
 from gateway.store.recovery import recover
-from gateway.store.schema import make_folder, open_store, unusable
+from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
 from gateway.store.uptime import uptime
 
@@ -117,7 +118,13 @@ class Gateway:
         make_folder(config.gateway.data)
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
-            broker = _open_broker(config, clock.utc())
+            broker, restored = _open_broker(config, clock.utc())
+            if restored is not None:
+                log.warning(
+                    "this is another life of the store: %s. Packet identifiers of messages that"
+                    " were under way are forgotten",
+                    restored,
+                )
             clock.start(broker.now, loop.time())
             self._engine = engine = Engine(broker, clock, config.gateway.data)
             handshakes, utc = count(1), lambda: (clock.utc() or 0) // 1_000_000
@@ -125,7 +132,7 @@ class Gateway:
             self._listeners = listeners = Listeners(
                 engine, self._registry, lambda admit: greeter(admit=admit)
             )
-            outside = Outside(config, engine, lambda: self.ports)
+            outside = Outside(config, engine, lambda: self.ports, restored)
             try:
                 await listeners.change(config, self._passwords)
                 await outside.start()
@@ -155,15 +162,26 @@ class Gateway:
                     await outside.close()
 
 
-def _open_broker(config: Config, utc: int | None) -> Broker:
-    """A broker with everything that the store holds. StoreError when the store is damaged, or its
-    disk full.
+def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
+    """A broker with everything that the store holds, and why that is another life of the store, if
+    it is. StoreError when the store is damaged, or its disk full.
     """
     folder = config.gateway.data
     release(folder)  # on a full disk a start needs some of it
     try:
         with closing(open_store(folder, config.gateway.name)) as database:
-            return Broker(config, recover(database, utc, config.limits.inflight, uptime()))
+            restored = another_life(database, folder)
+            state = recover(
+                database, utc, config.limits.inflight, uptime(), forget=restored is not None
+            )
+            Generation(folder, database).change()
+            return Broker(config, state), restored
+    except OSError as error:
+        raise StoreError(
+            f"the disk does not take what stands beside the store ({error.strerror})",
+            str(folder),
+            "Look at the disk",
+        ) from error
     except (sqlite3.DatabaseError, MqttError, KeyError, ValueError, struct.error) as error:
         raise unusable(folder, error) from error
 

@@ -23,10 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class Outside:
-    """ports: serial ports seen so far."""
+    """ports: serial ports seen so far. restored: why this is another life of the store."""
 
     def __init__(
-        self, config: Config, engine: Engine, ports: Callable[[], list[PortStatus]]
+        self,
+        config: Config,
+        engine: Engine,
+        ports: Callable[[], list[PortStatus]],
+        restored: str | None = None,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -35,6 +39,7 @@ class Outside:
             lambda: engine.commit_waits_s,
             ports,
             config.gateway.data,
+            restored,
         )
         self._control = Control(config.gateway.data, engine, self._source)
         self._web: WebServer | None = None

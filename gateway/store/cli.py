@@ -1,16 +1,22 @@
-"""`onceway store …`: look at a store, and save what can be saved of a damaged one."""
+"""`onceway store …`: look at a store, copy it, and save what can be saved of a damaged one."""
 
 import json
 from contextlib import closing
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from gateway.lock import ProcessLock
 from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.store import backup as copies
 from gateway.store import check as inspection
 from gateway.store import salvage as job
+from gateway.store.schema import make_folder
 
-app = typer.Typer(help="The store of a gateway: check it, salvage it.", no_args_is_help=True)
+app = typer.Typer(
+    help="The store of a gateway: check, back up, restore or salvage it.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -35,6 +41,43 @@ def check(
         typer.echo(f"{folder}: the store is sound")
     if findings:
         raise typer.Exit(1)
+
+
+@app.command("backup")
+def back_up(
+    to: Annotated[Path, typer.Option("--to", help="The file to make.")],
+    data: DataOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Copy the store to one file. The gateway may run meanwhile. The copy knows that it is one.
+
+    Example: onceway store backup --to /mnt/usb/gateway.db
+    """
+    copies.backup(folder_of(data, config), to)
+    typer.echo(f"{to}: a backup. This brings it back: onceway store restore --from {to}")
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Option("--from", help="A file from `onceway store backup`.")],
+    data: DataOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Put a backup in the place of the store, which is kept beside it. Gateway and uplink must be
+    stopped.
+
+    Example: onceway store restore --from /mnt/usb/gateway.db
+    """
+    folder = folder_of(data, config)
+    make_folder(folder)
+    with (
+        closing(ProcessLock(folder / "gateway.lock")),
+        closing(ProcessLock(folder / "uplink.lock")),
+    ):
+        old = copies.restore(folder, source)
+    typer.echo(f"{folder}: restored from {source}")
+    if old is not None:
+        typer.echo(f"The store that was there is {old}")
 
 
 @app.command()

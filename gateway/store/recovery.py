@@ -10,6 +10,7 @@ import sqlite3
 
 from gateway.broker.recovered import Recovered
 from gateway.broker.spool import PART
+from gateway.store.lives import settle
 from gateway.store.paging import DELIVERY
 from gateway.store.schema import ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
@@ -24,11 +25,15 @@ _BORDER = """
 
 
 def recover(
-    database: sqlite3.Connection, utc: int | None, inflight: int, uptime: Uptime | None = None
+    database: sqlite3.Connection,
+    utc: int | None,
+    inflight: int,
+    uptime: Uptime | None = None,
+    forget: bool = False,
 ) -> Recovered:
     """Read everything but the tails of the queues. utc: µs since 1970, None while the clock is not
     known. inflight: the most messages that one client can have had in flight. uptime: the
-    machine's, None when it is not known.
+    machine's, None when it is not known. forget: this is another life of the store (`lives.py`).
     """
     now = axis(database, utc, uptime)
     with database:
@@ -36,6 +41,9 @@ def recover(
         boot = _count_start(database)
         if uptime is not None:
             save_uptime(database, now, uptime)
+        if forget:
+            database.execute("UPDATE flow SET received = x''")
+        settle(database)
         _drop_strays(database)
         references = _references(database)
     rows = database.execute

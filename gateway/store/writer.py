@@ -22,6 +22,7 @@ from gateway.broker.delivery import Load, Order
 from gateway.broker.spool import Oldest
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
+from gateway.store.lives import Generation
 from gateway.store.paging import collect, load
 from gateway.store.schema import FILE, connect
 from gateway.store.space import Space
@@ -51,6 +52,7 @@ class Writer:
         self._database = connect(folder / FILE)
         self._database.execute("PRAGMA wal_autocheckpoint=0")
         self.space = Space(folder, self._database)
+        self._generation = Generation(folder, self._database)
         self._done = done
         self._failed = failed
         self._landed = landed
@@ -93,8 +95,10 @@ class Writer:
         self._orders.put(self._look)
 
     def look_for_space(self) -> None:
-        """Ask how much space there is on the disk; others use it, too."""
-        self._orders.put(lambda _: self.space.look())
+        """Ask how much space there is on the disk; others use it, too. To be called every second or
+        so.
+        """
+        self._orders.put(self._look_around)
 
     def stop(self, axis: float, utc: int | None) -> None:
         """Finish what was submitted, note the time, and stop; a commit that keeps failing is given
@@ -104,9 +108,10 @@ class Writer:
         self._orders.put(None)
         self._thread.join()
         self._checkpointer.stop()
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error, OSError):
             if not self._gave_up:
                 save_axis(self._database, int(axis * 1000), utc)
+                self._generation.change()
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()
 
@@ -139,6 +144,11 @@ class Writer:
             except Exception:
                 log.exception("an order to the store was dropped after an internal error")
             return
+
+    def _look_around(self, _: sqlite3.Connection) -> None:
+        self.space.look()
+        with contextlib.suppress(sqlite3.Error, OSError):
+            self._generation.look()
 
     def _look(self, database: sqlite3.Connection) -> None:
         with contextlib.suppress(sqlite3.Error):

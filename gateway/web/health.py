@@ -27,7 +27,9 @@ class Problem:
 
 
 def status(source: Source) -> dict[str, Any]:
-    """What `/healthz` answers. `status` is `ok` or `failing`."""
+    """What `/healthz` answers. `status` is `ok` or `failing`. `restored`: why this start took the
+    store for another life of the one that ran here before, or null.
+    """
     broker, found = source.broker, problems(source)
     return {
         "status": "failing" if found else "ok",
@@ -35,6 +37,7 @@ def status(source: Source) -> dict[str, Any]:
         "gateway": broker.config.gateway.name,
         "version": __version__,
         "uptime_s": broker.monotonic // 1_000_000,
+        "restored": source.restored,
     }
 
 

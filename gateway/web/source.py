@@ -14,7 +14,8 @@ from gateway.store.times import CommitTimes
 @dataclass(frozen=True, slots=True)
 class Source:
     """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
-    serial ports seen so far. folder: the data directory.
+    serial ports seen so far. folder: the data directory. restored: why the store is another life
+    of the one that ran here before, None when it is not.
     """
 
     broker: Broker
@@ -22,6 +23,7 @@ class Source:
     waits_s: Callable[[], float]
     ports: Callable[[], list[PortStatus]]
     folder: Path
+    restored: str | None = None
 
     @property
     def spool_age_s(self) -> float | None:

@@ -13,7 +13,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -86,10 +86,8 @@ class Client:
         self.write(connect_packet(name, clean=False), 0.0)
 
     def step(self, now: float) -> None:
-        try:
+        with suppress(BlockingIOError):
             self._received += self._socket.recv(65536)
-        except BlockingIOError:
-            pass
 
     def write(self, data: bytes, now: float) -> None:
         self._socket.sendall(data)

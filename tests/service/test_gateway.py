@@ -116,7 +116,7 @@ async def test_systemd_is_told_when_clients_may_connect(tmp_path: Path) -> None:
             assert await asyncio.to_thread(channel.recv, 100) == b"STOPPING=1"
 
 
-async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path) -> None:
+async def test_a_clean_stop_tells_the_clients_and_leaves_one_database_file(tmp_path: Path) -> None:
     async with (
         gateway(tmp_path) as running,
         client(running.port, "subscriber", expiry=1000) as subscriber,
@@ -126,7 +126,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_file(tmp_path: Path
         with pytest.raises(aiomqtt.MqttError, match=r"(?i)shutting down|disconnected"):
             await collect(subscriber, 1)
         assert await stopping == 0
-    assert sorted(os.listdir(tmp_path)) == ["gateway.db", "gateway.lock"]
+    assert sorted(os.listdir(tmp_path)) == ["gateway.db", "gateway.lock", "generation"]
 
 
 @pytest.mark.parametrize(

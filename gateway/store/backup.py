@@ -1,0 +1,91 @@
+"""A copy of a store as one file, and the way back.
+
+In: a data directory. Out: a database without a log that knows that it is a copy (`lives.py`), and a
+data directory with such a copy in the place of its store.
+"""
+
+import os
+import sqlite3
+import time
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway.store import lives
+from gateway.store.schema import (
+    FILE,
+    StoreError,
+    connect,
+    connect_to_read,
+    existing,
+    make_folder,
+    refuse_half_salvaged,
+)
+from gateway.sync import sync
+
+_PAGES = 1000
+"""Copied in one go; in between the gateway writes."""
+
+
+def backup(folder: Path, target: Path) -> None:
+    """Copy the store to a file that is not there yet. The gateway may run. Raises StoreError."""
+    path = existing(folder)
+    refuse_half_salvaged(folder)
+    if target.exists():
+        raise StoreError("there is a file already", str(target), "Name another one with --to")
+    new = target.with_name(target.name + ".new")
+    try:
+        new.unlink(missing_ok=True)
+        new.touch(0o600)
+        with closing(connect_to_read(path)) as source, closing(sqlite3.connect(new)) as copy:
+            source.backup(copy, pages=_PAGES, sleep=0.01)
+            copy.execute("PRAGMA journal_mode=DELETE")
+            day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+            with copy:
+                lives.mark(copy, f"it is a backup of {day} UTC")
+        sync(new)
+        os.replace(new, target)
+        sync(target.parent)
+    except (sqlite3.Error, OSError) as error:
+        new.unlink(missing_ok=True)
+        raise StoreError(f"the backup could not be made ({error})", str(target)) from error
+
+
+def restore(folder: Path, source: Path) -> Path | None:
+    """Put a backup in the place of the store. No gateway and no uplink may run. Returns where the
+    store that was there is now, None when there was none. Raises StoreError.
+    """
+    make_folder(folder)
+    new, path = folder / "restored.db", folder / FILE
+    old = folder / f"replaced-{int(time.time())}.db"
+    try:
+        new.unlink(missing_ok=True)
+        with closing(connect_to_read(source)) as backup, closing(sqlite3.connect(new)) as copy:
+            if backup.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise StoreError("the backup is damaged", str(source))
+            backup.backup(copy)
+            with copy:
+                lives.mark(copy, f"it was restored from {source.name}")
+        owner = folder.stat()
+        os.chown(new, owner.st_uid, owner.st_gid)  # root may do this for the service
+        new.chmod(0o640)
+        sync(new)
+        there = path.exists()
+        if there:
+            _empty_log(path)
+            for end in ("-wal", "-shm"):  # left when that failed; another database would believe it
+                if path.with_name(path.name + end).exists():
+                    os.replace(path.with_name(path.name + end), old.with_name(old.name + end))
+            os.link(path, old)
+        sync(folder)
+        os.replace(new, path)  # there is a whole store at any moment
+        sync(folder)
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"the backup cannot be restored ({error})", str(source)) from error
+    return old if there else None
+
+
+def _empty_log(path: Path) -> None:
+    """The log into the database, as far as that can be done; closing it then deletes the log."""
+    with suppress(sqlite3.Error), closing(connect(path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,149 @@
+"""A store that was restored or cloned knows it, and forgets what may be stale; one that only lost
+its power does not.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.store import lives
+from gateway.store.backup import backup, restore
+from gateway.store.lives import NAME, Generation, another_life
+from gateway.store.recovery import recover
+from gateway.store.schema import FILE, StoreError, open_store
+
+IDS = b"\0\7"
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[tuple[sqlite3.Connection, str | None]]:
+    """A start of the gateway as far as this is concerned."""
+    with closing(open_store(folder, "site")) as database:
+        why = another_life(database, folder)
+        recover(database, None, 16, forget=why is not None)
+        Generation(folder, database).change()
+        yield database, why
+
+
+def life(folder: Path) -> str | None:
+    with started(folder) as (_, why):
+        return why
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store with one exchange between PUBLISH and PUBREL."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with started(folder) as (database, why):
+        assert why is None
+        database.execute("INSERT INTO session VALUES (1, 'c', 9, NULL, 0, NULL)")
+        database.execute("INSERT INTO flow VALUES (1, ?, 1, x'', x'')", (IDS,))
+    return folder
+
+
+def received(folder: Path) -> bytes:
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        return bytes(database.execute("SELECT received FROM flow").fetchone()[0])
+
+
+def test_a_store_that_goes_on_keeps_what_it_knows(folder: Path) -> None:
+    for _ in range(3):
+        assert life(folder) is None
+    assert received(folder) == IDS
+
+
+def test_a_cut_between_the_database_and_the_file_beside_it_means_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        with monkeypatch.context() as cut, closing(open_store(folder, "site")) as database:
+            cut.setattr(lives.os, "replace", lambda *_: 1 // 0)
+            assert another_life(database, folder) is None
+            with pytest.raises(ZeroDivisionError):
+                Generation(folder, database).change()
+    assert life(folder) is None
+    assert received(folder) == IDS
+
+
+def test_a_copy_from_before_the_last_change_is_another_life(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / FILE, tmp_path / "copy")
+    assert life(folder) is None
+    shutil.copy(tmp_path / "copy", folder / FILE)
+    assert "belongs to another one" in (life(folder) or "")
+    assert received(folder) == b""
+    assert life(folder) is None, "said once"
+
+
+def test_a_copy_without_what_stands_beside_it_is_another_life(folder: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    shutil.copy(folder / FILE, clone / FILE)
+    assert f"the file {NAME} is not beside it" in (life(clone) or "")
+    assert received(clone) == b""
+
+
+def test_a_card_in_another_machine_is_another_life(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serial = tmp_path / "serial-number"
+    monkeypatch.setattr(lives, "_SERIAL", serial)
+    serial.write_text("10000000aaaaaaaa\0")
+    assert [life(folder), life(folder)] == [None, None]
+    serial.write_text("10000000bbbbbbbb\0")
+    assert "another machine (serial number 10000000aaaaaaaa" in (life(folder) or "")
+    assert life(folder) is None
+
+
+def test_a_store_of_an_older_version_is_the_one_that_ran_here(folder: Path) -> None:
+    (folder / NAME).unlink()
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        database.execute("DELETE FROM meta WHERE key IN ('generation', 'machine')")
+    assert life(folder) is None
+    assert received(folder) == IDS
+
+
+def test_a_backup_knows_that_it_is_one_wherever_it_is_put(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    backup(folder, copy)
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert life(folder) is None, "the store itself goes on"
+    elsewhere = tmp_path / "elsewhere"
+    assert restore(elsewhere, copy) is None
+    assert "it was restored from copy.db" in (life(elsewhere) or "")
+    shutil.copy(copy, folder / FILE)
+    assert "it is a backup of 20" in (life(folder) or "")
+    assert received(folder) == b""
+
+
+def test_a_restore_keeps_the_store_that_was_there_with_its_log(
+    folder: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    backup(folder, copy)
+    with closing(open_store(folder, "site")) as database:
+        database.execute("INSERT INTO session VALUES (2, 'later', 9, NULL, 0, NULL)")
+        shutil.copy(folder / FILE, tmp_path / "db")
+        shutil.copy(folder / f"{FILE}-wal", tmp_path / "wal")
+    shutil.copy(tmp_path / "db", folder / FILE)  # as after a kill: with a log
+    shutil.copy(tmp_path / "wal", folder / f"{FILE}-wal")
+    old = restore(folder, copy)
+    assert old is not None
+    with closing(sqlite3.connect(old)) as database:
+        assert database.execute("SELECT client FROM session").fetchall() == [("c",), ("later",)]
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        assert database.execute("SELECT client FROM session").fetchall() == [("c",)]
+
+
+def test_what_is_no_backup_replaces_nothing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database\n" * 500)
+    for source in (tmp_path / "text", tmp_path / "nowhere"):
+        with pytest.raises(StoreError, match="cannot be restored"):
+            restore(folder, source)
+    assert received(folder) == IDS
+    with pytest.raises(StoreError, match="there is a file already"):
+        backup(folder, tmp_path / "text")
