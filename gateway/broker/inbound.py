@@ -8,6 +8,12 @@
     PUBREL, kept identifier      → forget it; commit; then PUBCOMP
     PUBREL, unknown identifier   → PUBCOMP with 0x92; never a forged success
 
+A device numbers its publications without a gap and keeps fewer than `WINDOW` of them, so within the
+window its identifier stands for the full sequence. Its PUBCOMP promises nothing that the commit of
+its PUBLISH has not brought to disk, and waits for no commit of its own: an identifier that a power
+cut brings back is of a sequence that does not come again, and is forgotten when the window has
+passed it.
+
 Nothing of a payload is kept here. What counts against our Receive Maximum begins anew with each
 connection (section 4.9): an identifier of an earlier connection counts only once its PUBLISH has
 come again.
@@ -16,6 +22,9 @@ come again.
 from __future__ import annotations
 
 from gateway.broker.numbers import unpack_ids
+
+WINDOW = 64
+"""Publications; a device's journal has 60 places."""
 
 
 class Inbound:
@@ -56,6 +65,14 @@ class Inbound:
 
     def keep(self, identifiers: tuple[int, ...]) -> None:
         self.received.update(dict.fromkeys(identifiers, True))
+
+    def outdate(self, identifier: int) -> None:
+        """A device's new publication has this identifier, the low half of its sequence: what is so
+        far behind it that the device cannot have it in its journal any more stands for nothing.
+        """
+        old = [kept for kept in self.received if not 0 < identifier - kept & 0xFFFF < WINDOW]
+        if old:
+            self.release(tuple(old))
 
     def repeat(self, identifier: int) -> None:
         """The PUBLISH of a kept identifier has come again."""

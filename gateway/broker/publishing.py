@@ -95,6 +95,8 @@ def receive(
         commit = publish(broker, burst, session.client, identity)
         connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
     else:
+        if connection.peer.device is not None:
+            inbound.outdate(identifiers[0])
         inbound.keep(identifiers)
         if session.durable:
             inbound.commit = broker.keep_flow(session)
@@ -226,7 +228,10 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     unknown = inbound.release(identifiers)
     commit = inbound.commit
     if session.durable and len(unknown) < len(identifiers):
-        commit = inbound.commit = broker.keep_flow(session)
+        if connection.peer.device is None:
+            commit = inbound.commit = broker.keep_flow(session)
+        else:  # goes with the next commit: after a power cut its sequence tells it for what it is
+            broker.changes.flows[session] = None
     if not unknown:
         connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
         return

@@ -16,12 +16,15 @@ from gateway.store.schema import connect
 
 log = logging.getLogger(__name__)
 
-WAL_PAGES = 1000
-"""A checkpoint is due at about so many pages: at 4 kB the log stays around 4 MB."""
+WAL_BYTES = 4_096_000
+"""A checkpoint is due when the log has about so many: a page that changed often meanwhile is copied
+once.
+"""
 
 _REST_PAGES = 64
 _ROUNDS = 4
 _FIRST_GUESS = 8.0
+"""Pages that a commit writes."""
 
 
 class Checkpointer:
@@ -32,6 +35,8 @@ class Checkpointer:
     ) -> None:
         self._database = connect(path)
         self._between_commits = between_commits
+        (page,) = self._database.execute("PRAGMA page_size").fetchone()
+        self._most = WAL_BYTES // page
         self._commits = 0
         self._pages_per_commit = _FIRST_GUESS
         self._running = False
@@ -43,7 +48,7 @@ class Checkpointer:
     def committed(self) -> None:
         """Another commit; called on the writer's thread."""
         self._commits += 1
-        if not self._running and self._commits * self._pages_per_commit >= WAL_PAGES:
+        if not self._running and self._commits * self._pages_per_commit >= self._most:
             self._running = True
             self._due.set()
 

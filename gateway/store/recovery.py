@@ -52,9 +52,7 @@ def recover(
         now=now,
         next_session=rows("SELECT coalesce(max(id), 0) + 1 FROM session").fetchone()[0],
         next_message=rows("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0],
-        next_spool=rows(
-            "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'spool'"
-        ).fetchone()[0],
+        next_spool=rows("SELECT id + 1 FROM spool_last").fetchone()[0],
         spool=rows(
             f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
             (PART,),

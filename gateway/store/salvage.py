@@ -7,7 +7,7 @@ beside it, and what is lost, in words.
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def _copy_all(
         lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
     if log := wal.damage(path):
         lost.insert(0, log)
-    known = _keep_numbering(source, target)
+    known = _keep_numbering(source, target, gaps)
     lost += [
         f"{table}: {gap}" for table, found in gaps.items() for gap in found if table != "spool"
     ]
@@ -161,8 +161,8 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
     behind the last one, too.
     """
     query = (
-        "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'spool'), (SELECT coalesce(max(last),"
-        " 0) FROM batch WHERE landed IS NOT NULL)"
+        "SELECT (SELECT id FROM spool_last), (SELECT coalesce(max(last), 0) FROM batch WHERE landed"
+        " IS NOT NULL)"
     )
     last, landed = target.execute(query).fetchone()
     numbers = (
@@ -218,24 +218,21 @@ def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
     return ended
 
 
-def _keep_numbering(source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
+def _keep_numbering(
+    source: sqlite3.Connection, target: sqlite3.Connection, gaps: dict[str, list[Gap]]
+) -> bool:
     """Spool ids are never used twice: go on behind the last one ever given. Returns whether the old
     store still knows it; if it does not, the next ones are far beyond.
     """
-    (seen,) = target.execute(
-        "SELECT max((SELECT coalesce(max(id), 0) FROM spool), (SELECT coalesce(max(last), 0) FROM"
-        " batch))"
-    ).fetchone()
-    try:
-        last = source.execute(
-            "SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'"
-        ).fetchone()[0]
-        known = last is not None or source.execute("SELECT count(*) FROM spool").fetchone()[0] == 0
-    except sqlite3.DatabaseError:
-        last, known = None, False
-    target.execute("DELETE FROM sqlite_sequence WHERE name = 'spool'")
+    (last,) = target.execute("SELECT id FROM spool_last").fetchone()
+    known = not (gaps["batch"] or gaps["meta"] or any(gap.after is None for gap in gaps["spool"]))
+    with suppress(sqlite3.DatabaseError):  # a store from before version 3 has it
+        found = source.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'")
+        (noted,) = found.fetchone()
+        if noted is not None:
+            last, known = max(last, noted), True
     target.execute(
-        "INSERT INTO sqlite_sequence VALUES ('spool', ?)",
-        (max(last or 0, seen) + (0 if known else _FAR),),
+        "INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)",
+        (str(last + (0 if known else _FAR)),),
     )
     return known

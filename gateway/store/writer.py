@@ -158,10 +158,8 @@ class Writer:
             if row is not None:
                 self._landed(row[0], Oldest(*row[1:]))
                 return
-            newest = database.execute(
-                "SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'"
-            ).fetchone()[0]
-            self._landed((newest or 0) + 1, None)
+            (newest,) = database.execute("SELECT id FROM spool_last").fetchone()
+            self._landed(newest + 1, None)
 
     def _write(self, commit: Commit) -> bool:
         tries = 0

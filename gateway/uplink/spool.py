@@ -406,6 +406,9 @@ class Spool:
                 (landed_before, epoch),
             ]
         with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
+            )
             db.execute("DELETE FROM spool WHERE id < ?", (landed_before,))
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")

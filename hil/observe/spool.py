@@ -44,7 +44,7 @@ class SpoolHop:
             self.committed = max(
                 self.committed,
                 self._last,
-                *_first(database, "SELECT seq FROM sqlite_sequence WHERE name = 'spool'"),
+                *_first(database, "SELECT id FROM spool_last"),
             )
             [self.landed] = _first(
                 database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"

@@ -4,11 +4,9 @@ import asyncio
 import base64
 import signal
 import socket
-import sqlite3
 import ssl
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -36,6 +34,7 @@ from gateway.service.users_cli import app
 from tests.links.certificates import Authority
 from tests.service.process import GatewayProcess, gateway, start
 from tests.service.wire import Wire, wire
+from tests.store.older import downgrade
 
 V5 = aiomqtt.ProtocolVersion.V5
 LISTENER = '[[listener]]\nbind = "127.0.0.1:0"\n'
@@ -127,8 +126,7 @@ async def test_a_store_from_before_users_is_taken_over(tmp_path: Path) -> None:
             client.send(Subscribe(1, [Subscription("t", 1)]))
             await client.take(Suback)
         await running.end()
-    with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
-        database.executescript("ALTER TABLE session DROP COLUMN user; PRAGMA user_version=1")
+    downgrade(tmp_path / "gateway.db", 1)
     async with gateway(tmp_path) as running:
         client = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V3_1_1)
         client.send(Connect("c", Version.V3_1_1, False))

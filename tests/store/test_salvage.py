@@ -17,8 +17,9 @@ from gateway.store.check import check
 from gateway.store.recovery import recover
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, StoreError, open_store
+from tests.store.older import downgrade
 
-PAGE = 4096
+PAGE = 1024
 
 
 def filled(folder: Path, rows: int = 3000) -> None:
@@ -30,6 +31,7 @@ def filled(folder: Path, rows: int = 3000) -> None:
         ]
         apply(database, commit)
         database.execute("DELETE FROM spool WHERE id > ?", (rows - 10,))
+        database.execute("INSERT INTO meta VALUES ('spool.last', ?)", (str(rows),))
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -166,8 +168,7 @@ def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_older_store_is_upgraded_and_can_be_salvaged_as_it_is(tmp_path: Path) -> None:
     filled(tmp_path)
-    with closing(sqlite3.connect(tmp_path / FILE)) as database:
-        database.executescript("ALTER TABLE session DROP COLUMN user; PRAGMA user_version=1")
+    downgrade(tmp_path / FILE, 1)
     result = salvage(tmp_path)
     assert result.lost == []
     result.old.rename(tmp_path / FILE)
@@ -176,4 +177,5 @@ def test_an_older_store_is_upgraded_and_can_be_salvaged_as_it_is(tmp_path: Path)
             assert database.execute("SELECT * FROM session").fetchall() == [
                 (1, "c", 100, None, 0, None)
             ]
-            assert database.execute("PRAGMA user_version").fetchone() == (2,)
+            assert database.execute("PRAGMA user_version").fetchone() == (3,)
+            assert recover(database, None, 1024).next_spool == 2991, "as many as it ever gave"

@@ -1,0 +1,25 @@
+"""Stores as older versions left them."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+_TO_2 = """
+DROP VIEW spool_last;
+DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
+ALTER TABLE spool RENAME TO newer;
+CREATE TABLE spool (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER, sequence INTEGER,
+    client TEXT NOT NULL, topic TEXT NOT NULL, payload BLOB NOT NULL,
+    boot INTEGER NOT NULL, monotonic INTEGER NOT NULL, received INTEGER) STRICT;
+INSERT INTO spool SELECT * FROM newer;
+DROP TABLE newer;
+PRAGMA user_version=2;
+"""
+_TO_1 = "ALTER TABLE session DROP COLUMN user; PRAGMA user_version=1;"
+
+
+def downgrade(path: Path, version: int) -> None:
+    """Make the database at `path` one of an older version, with all that it holds."""
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(_TO_2 if version == 2 else _TO_2 + _TO_1)
