@@ -68,9 +68,13 @@ class Inbound:
 
     def outdate(self, identifier: int) -> None:
         """A device's new publication has this identifier, the low half of its sequence: what is so
-        far behind it that the device cannot have it in its journal any more stands for nothing.
+        far from it that the device cannot have it in its journal any more stands for nothing.
         """
-        old = [kept for kept in self.received if not 0 < identifier - kept & 0xFFFF < WINDOW]
+        old = [
+            kept
+            for kept in self.received
+            if WINDOW <= (identifier - kept) & 0xFFFF <= 0x1_0000 - WINDOW
+        ]
         if old:
             self.release(tuple(old))
 

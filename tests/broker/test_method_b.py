@@ -226,6 +226,54 @@ def test_a_device_has_its_name_incarnation_and_sequence_in_the_spool() -> None:
     ]
 
 
+def test_a_device_waits_for_one_commit_per_publication_and_a_client_for_two() -> None:
+    """What PUBCOMP says of a device's publication is on disk since its PUBREC; to write it again
+    wears the card.
+    """
+    for device, commits in ((DeviceIdentity("c", 7, 1), 1), (None, 2)):
+        world = World(receive_maximum=1)
+        publisher = world.durable("c", device=device, answers=True)
+        before = len(world.commits)
+        publisher.publish("spool/t", "x", qos=2)
+        assert [type(packet) for packet in publisher.take_all()] == [Pubrec, Pubcomp]
+        assert len(world.commits) - before == commits
+
+
+def test_a_devices_pubcomp_waits_for_the_commit_of_its_publish() -> None:
+    world = World(receive_maximum=1)
+    publisher = world.durable("c", device=DeviceIdentity("c", 7, 1))
+    world.slow_disk = True
+    publisher.send(Publish("spool/t", b"x", 2, 1), Pubrel(1))
+    assert publisher.take_all() == []
+    world.commit()
+    assert publisher.take_all() == [Pubrec(1), Pubcomp(1)]
+
+
+def test_an_identifier_that_a_power_cut_brings_back_swallows_nothing() -> None:
+    """The device was told PUBCOMP for it and goes on; 65,535 publications later it has the same
+    identifier again.
+    """
+    world = World(receive_maximum=1)
+    publisher = world.durable("c", device=DeviceIdentity("c", 7, 5), answers=True)
+    publisher.publish("spool/t", "5", qos=2, packet_id=5)
+    world.power_cut()
+    assert world.rows("SELECT received FROM flow") == [(b"\0\5",)]
+    publisher = world.durable("c", device=DeviceIdentity("c", 7, 6), answers=True)
+    again = [*range(6, 80), *range(65_500, 65_536), *range(1, 8)]
+    for packet_id in again:
+        publisher.publish("spool/t", str(packet_id), qos=2, packet_id=packet_id)
+    payloads = [int(row[0]) for row in world.rows("SELECT payload FROM spool ORDER BY id")]
+    assert payloads == [5, *again]
+
+
+def test_a_device_that_sends_an_older_one_again_keeps_the_younger_one() -> None:
+    world = World(receive_maximum=2)
+    publisher = world.durable("c", device=DeviceIdentity("c", 7, 1))
+    for packet_id in (2, 1, 2, 1):
+        publisher.publish("spool/t", str(packet_id), qos=2, packet_id=packet_id)
+    assert world.rows("SELECT payload FROM spool ORDER BY id") == [(b"2",), (b"1",)]
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_burst_with_an_identifier_twice_is_one_message(count: int) -> None:
     world = World()
