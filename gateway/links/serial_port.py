@@ -121,7 +121,11 @@ class PortStatus:
 
 
 class SerialPort:
-    """One path: the terminal while it is there, and the link on it."""
+    """One path: the terminal while it is there, and the link on it. device: what the path led to
+    when it was last opened.
+    """
+
+    device = ""
 
     def __init__(
         self, path: str, baud: int, listener: str, accept: Accept, greeter: Greeter
@@ -389,16 +393,17 @@ class SerialListener:
         loop = asyncio.get_running_loop()
         self._scan_timer = loop.call_later(SCAN_INTERVAL, self._scan)
         # Two names of one device (by-id and by-path, both matched by a pattern) make one port.
-        taken = {os.path.realpath(port.path) for port in self._ports.values() if port.is_open}
+        taken = {port.device for port in self._ports.values() if port.is_open}
         paths = glob.glob(self._path) if glob.has_magic(self._path) else [self._path]
         for path in paths:
             port = self._ports.get(path)
-            if os.path.realpath(path) in taken or (port is not None and port.is_open):
+            if (port is not None and port.is_open) or (device := os.path.realpath(path)) in taken:
                 continue
             if port is None:
                 port = self._ports[path] = SerialPort(
                     path, self._baud, self._name, self._accept, self._greeter
                 )
+            port.device = device
             port.open()
-            taken.add(os.path.realpath(path))
+            taken.add(device)
         self._scanned = loop.time()
