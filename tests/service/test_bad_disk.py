@@ -137,7 +137,7 @@ async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(
 def test_a_disk_that_is_full_when_the_store_is_read_is_not_called_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def recover(*_: object) -> None:
+    def recover(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr("gateway.service.gateway.recover", recover)
