@@ -22,6 +22,7 @@ from hil.faults.loop_disk import LoopDisk
 from tests.durability.clients import Client, Publisher, Subscriber, label
 from tests.durability.ledger import Faults, Ledger
 from tests.service.process import GatewayProcess, start
+from tests.store.drain import drain
 
 LONGEST_S = 1.0
 """Of load between two outages."""
@@ -210,7 +211,7 @@ class Site:
                 name, number = label(payload)
                 self._spool.arrived(name, number, exact[name])
             if rows:
-                database.execute("DELETE FROM spool WHERE id <= ?", (rows[-1][0],))
+                drain(database, rows[-1][0])
 
     def table(self) -> Counter[str]:
         """What the run has met."""

@@ -25,6 +25,7 @@ from gateway.web.source import Source
 from tests.service.process import GatewayProcess, gateway
 from tests.service.test_bad_disk import build, faulty
 from tests.service.wire import wire
+from tests.store.drain import drain
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -219,7 +220,7 @@ async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path
                 == 1
             )
             with closing(sqlite3.connect(tmp_path / "data" / "gateway.db")) as database, database:
-                database.execute("DELETE FROM spool")  # as the uplink does
+                drain(database)
             async with asyncio.timeout(30):
                 while True:
                     async with session.get(f"{url}/healthz") as answer:

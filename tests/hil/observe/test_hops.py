@@ -43,6 +43,7 @@ def make_database(path: Path) -> sqlite3.Connection:
         CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER,
             sequence INTEGER, client TEXT, topic TEXT, payload BLOB, boot INTEGER,
             monotonic INTEGER, received INTEGER);
+        CREATE VIEW spool_last AS SELECT coalesce(max(seq), 0) AS id FROM sqlite_sequence;
         CREATE TABLE batch (number INTEGER PRIMARY KEY, rows INTEGER, landed INTEGER);
         """)
     return database

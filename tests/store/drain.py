@@ -1,0 +1,11 @@
+"""Rows of the spool taken away, as the uplink does when they have landed."""
+
+import sqlite3
+
+
+def drain(database: sqlite3.Connection, last: int | None = None) -> None:
+    """Up to the row `last`, or all. Their numbers are never given again."""
+    database.execute(
+        "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
+    )
+    database.execute("DELETE FROM spool WHERE ?1 IS NULL OR id <= ?1", (last,))
