@@ -46,20 +46,9 @@ class _Held:
 
 
 class Connection:
-    """policy: what the listener allows. client, user: who the client says it is. session: None
-    until CONNECT is accepted. packet_limit: the largest packet that the client takes;
-    our_limit: that we take; aliases_limit: the highest topic alias that it may use. full:
-    more is waiting for the client than should, here or in the link; QoS 1 and 2 wait, QoS 0
-    is dropped. seen: when the client was last heard; unheard: nothing is read from it at
-    present, and that is our doing. topics: those that it has published to, by their bytes.
-    aliases: its topic aliases; told: ours, by topic, at most told_limit. sequence: of a
-    device's last publication, or its next one. greeted: the commit that CONNACK waits for,
-    None before there is a CONNACK. missing: bytes until the packet that has begun may be
-    complete. size: bytes that have not been taken to be written.
-    """
-
     __slots__ = (
         "_partial",
+        "alias_bytes",
         "aliases",
         "aliases_limit",
         "broker",
@@ -92,37 +81,68 @@ class Connection:
     )
 
     def __init__(self, broker: Broker, peer: Peer, policy: Policy) -> None:
+        limits = broker.limits
         self.broker = broker
         self.peer = peer
         self.policy = policy
-        self.version = 0
+        """What the listener allows."""
+        self.state = State.NEW
+        self.closing: str | None = None
+        """Why it is closed, for the log."""
         self.session: Session | None = None
+        """None until CONNECT is accepted."""
+
+        # what CONNECT says
+        self.version = 0
         self.client = ""
         self.user: str | None = None
         self.will: StoredWill | None = None
         self.keep_alive = 0.0
+        """Seconds of silence after which it ends, 0 for none."""
         self.packet_limit = MAX_PACKET
-        limits = broker.limits
-        self.our_limit = min(limits.packet_bytes, limits.connect_bytes)
-        self.aliases_limit = broker.limits.topic_aliases
-        self.problem_information = True
-        self.topics: dict[bytes, Topic] = {}
-        self.aliases: dict[int, Topic] = {}
-        self.told: dict[bytes, int] = {}
+        """The largest packet that the client takes."""
         self.told_limit = 0
-        self.sequence = peer.device.next_sequence if peer.device else 0
+        """How many topic aliases it takes."""
+        self.problem_information = True
+        """Whether it wants to be told reasons in words."""
+
+        # bytes in
+        self.our_limit = min(limits.packet_bytes, limits.connect_bytes)
+        """The largest packet that we take."""
         self.seen = broker.now
-        self.greeted: int | None = None
-        self.full = False
+        """When the client was last heard."""
         self.unheard = False
-        self.state = State.NEW
-        self.closing: str | None = None
-        self.dirty = False
-        self.out: list[bytes] = []
-        self.size = 0
-        self.held: deque[_Held] = deque()
+        """Nothing is read from it at present, and that is our doing."""
         self._partial = bytearray()
+        """A packet that has begun."""
         self.missing = 0
+        """Bytes until it may be complete."""
+        self.topics: dict[bytes, Topic] = {}
+        """Those that the client has published to, by their bytes."""
+        self.aliases_limit = limits.topic_aliases
+        """The highest topic alias that it may use."""
+        self.aliases: dict[int, Topic] = {}
+        self.alias_bytes = 0
+        """Of the names behind them."""
+        self.sequence = peer.device.next_sequence if peer.device else 0
+        """Of a device's last publication, or its next one."""
+
+        # bytes out
+        self.out: list[bytes] = []
+        """Packets that may be written."""
+        self.held: deque[_Held] = deque()
+        """Packets that wait for a commit, and those behind them."""
+        self.size = 0
+        """Bytes of both."""
+        self.dirty = False
+        """It stands in `Broker.dirty`."""
+        self.full = False
+        """More is waiting for the client than should, here or in the link: QoS 1 and 2 wait, QoS 0
+        is dropped."""
+        self.greeted: int | None = None
+        """The commit that CONNACK waits for, None before there is a CONNACK."""
+        self.told: dict[bytes, int] = {}
+        """Our topic aliases, by topic."""
         broker.enter(self)
 
     # -- bytes out

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _KNOWN_TOPICS = 1024
+_ALIAS_BYTES = 128_000
+"""Of the names behind a client's topic aliases."""
 _NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 
@@ -131,7 +133,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     if packet.topic:
         topic: Topic = broker.router.known(encode_string(packet.topic), packet.topic)
         if alias:
-            connection.aliases[alias] = topic
+            _name(connection, alias, topic)
         if len(topic.wire) <= LONGEST_KNOWN:
             if len(connection.topics) >= _KNOWN_TOPICS:
                 connection.topics.clear()
@@ -157,6 +159,16 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         (packet.packet_id,) if packet.qos else (),
         _stated_identity(connection, session, properties),
     )
+
+
+def _name(connection: Connection, alias: int, topic: Topic) -> None:
+    """From now on an alias stands for this topic [MQTT-3.3.2-10]."""
+    known = connection.aliases.get(alias)
+    connection.aliases[alias] = topic
+    connection.alias_bytes += len(topic.wire) - (len(known.wire) if known else 0)
+    if connection.alias_bytes > _ALIAS_BYTES:
+        text = f"PUBLISH: the names behind topic aliases take more than {_ALIAS_BYTES} bytes"
+        raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
 
 
 def pass_through(properties: Properties) -> bytes:

@@ -11,6 +11,7 @@ from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
     Connect,
+    Disconnect,
     Pingreq,
     Pingresp,
     Puback,
@@ -175,6 +176,17 @@ def test_a_client_identifier_has_a_bound(caplog: pytest.LogCaptureFixture) -> No
         world.accepted(name)
     assert len(world.broker.sessions) == 2
     assert all(len(record.getMessage()) < 200 for record in caplog.records)
+
+
+def test_the_names_behind_topic_aliases_have_a_bound() -> None:
+    world = World()
+    client = world.accepted()
+    for alias in (1, 2, 1, 2, 3):
+        name = f"{alias}{'x' * 60_000}"
+        client.publish(name, "x", properties={P.TOPIC_ALIAS: alias})
+        client.publish("", "y", properties={P.TOPIC_ALIAS: alias})
+        assert client.closed == (alias == 3)
+    assert client.take(Disconnect).reason == R.QUOTA_EXCEEDED
 
 
 # -- wills

@@ -1,0 +1,18 @@
+"""The table of bounds names tests that exist."""
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "gateway" / "broker" / "README.md"
+LINK = re.compile(r"\[([\w.]+)\]\((\.\./[^)]+)\)")
+
+
+def test_each_bound_has_a_test_that_is_there() -> None:
+    rows = [line for line in README.read_text().splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    for row in rows:
+        links = LINK.findall(row)
+        assert links, row
+        for name, path in links:
+            text = (README.parent / path).read_text()
+            assert name == Path(path).name or f"def {name}(" in text, name
