@@ -21,6 +21,7 @@ from hil.traces import recording
 from provisioning.boards import catalogue
 
 LEAST_READINGS = 4  # of a board
+LEAST_USED = 60  # publications, as many as a board's journal has slots
 IDENTIFIERS = 65_535  # packet identifiers, from 1 on
 
 
@@ -112,8 +113,10 @@ class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
     two if there is no real one; board: real ones. firmware: a HEX file for all of them in place of
     the sensor example's, with the same journal and payload. readings: of all boards together.
-    interval_ms: between samples of a board. stall_s: for how long nothing may move. commands: to
-    the boards, through the gateway. client: programs that publish over TCP beside the boards.
+    first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
+    that is not 1. interval_ms: between samples of a board. stall_s: for how long nothing may move.
+    commands: to the boards, through the gateway. client: programs that publish over TCP beside the
+    boards.
     config: settings of gateway and uplink that differ from the rig's own, by section of
     gateway.toml.
     """
@@ -126,6 +129,7 @@ class Bench(BaseModel):
     board: list[BoardTable] = []
     firmware: str | None = None
     readings: int = Field(default=400, ge=1)
+    first_sequence: int = Field(default=1, ge=1, le=0xFFFF_0000)
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
@@ -143,6 +147,16 @@ class Bench(BaseModel):
                 "real boards are tables, [[board]]; `boards` says how many simulated ones there are"
             )
         return board
+
+    @field_validator("first_sequence")
+    @classmethod
+    def _identified(cls, first: int) -> int:
+        if first != 1 and (first <= LEAST_USED or first & 0xFFFF == 0):
+            raise ValueError(
+                f"a used board is beyond its {LEAST_USED}th publication, and no sequence has 0 as"
+                " its low 16 bits"
+            )
+        return first
 
     @model_validator(mode="before")
     @classmethod

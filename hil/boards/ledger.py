@@ -27,8 +27,8 @@ SLOT_SIZE = 16
 CHECKED = 14
 """The first bytes of a slot: sequence, source and their CRC."""
 RELEASED_AT = CHECKED
-RELEASED_MASK, _DONE_MASK = 0x55, 0xAA
-_INCARNATION_COPIES = (0x008, 0x000)
+RELEASED_MASK, DONE_MASK = 0x55, 0xAA
+INCARNATION_COPIES = (0x008, 0x000)
 _INCARNATION_SIZE = 6
 _BOOT_CELLS = range(0x010, 0x020, 4)
 
@@ -201,7 +201,7 @@ class Ledger:
 
     def _marks(self, slot: int, sequence: int) -> tuple[bool, bool]:
         released, done = self.image[SLOTS_AT + slot * SLOT_SIZE + RELEASED_AT :][:2]
-        return released == (sequence & 0xFF) ^ RELEASED_MASK, done == (sequence & 0xFF) ^ _DONE_MASK
+        return released == (sequence & 0xFF) ^ RELEASED_MASK, done == (sequence & 0xFF) ^ DONE_MASK
 
     def _record(self, slot: int) -> bytes:
         return bytes(self.image[SLOTS_AT + slot * SLOT_SIZE :][:CHECKED])
@@ -231,7 +231,7 @@ class Ledger:
 
     def _note_incarnation(self) -> None:
         """Copy B counts when it is valid; until it has been written, copy A does."""
-        for at in _INCARNATION_COPIES:
+        for at in INCARNATION_COPIES:
             copy = bytes(self.image[at : at + _INCARNATION_SIZE])
             if _valid(copy):
                 if (incarnation := int.from_bytes(copy[:4])) != self.incarnation:

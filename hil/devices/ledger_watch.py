@@ -10,6 +10,7 @@ from typing import Any
 
 from hil.boards.adc_log import AdcLog
 from hil.boards.ledger import (
+    ERASED,
     RELEASED_AT,
     RELEASED_MASK,
     SLOT_SIZE,
@@ -31,13 +32,21 @@ APPLICATION_AT = 0x020  # see firmware/examples/sensor
 class LedgerWatch:
     """ledger: as far as `look` has read. device: the name under which the board publishes.
     application: what the application's area in the EEPROM begins with before the first start,
-    interval:u16 crc:u16. obeyed: how often the board has changed that.
+    interval:u16 crc:u16. before: the EEPROM then; what it held is of an earlier life, and is not
+    entered. obeyed: how often the board has changed its interval.
     """
 
     def __init__(
-        self, device: str, board: SimulatedBoard, history: History, application: bytes
+        self,
+        device: str,
+        board: SimulatedBoard,
+        history: History,
+        application: bytes,
+        before: bytes = ERASED,
     ) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger.from_image(before)
+        self._before = before
+        self._earlier = len(self.ledger.publications)
         self._adc = AdcLog(board.adc_log)
         self._samples = Samples(device, self._adc)
         self._starts = 0
@@ -48,7 +57,7 @@ class LedgerWatch:
         self._interval = int.from_bytes(application[:2])
         self.obeyed = 0
         self._offset = 0
-        self._entered = 0
+        self._entered = self._earlier
 
     @property
     def waiting(self) -> int:
@@ -56,9 +65,14 @@ class LedgerWatch:
         return len(self.ledger.waiting())
 
     @property
+    def produced(self) -> list[Publication]:
+        """In this run."""
+        return self.ledger.publications[self._earlier :]
+
+    @property
     def reports(self) -> int:
         """Status messages that the board has journalled: one after each start."""
-        return sum(senml.is_status(publication.source) for publication in self.ledger.publications)
+        return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:
         """Enter publications that became complete since the last look. Returns how many of all are
@@ -79,7 +93,7 @@ class LedgerWatch:
         # until the gateway has given an incarnation, nothing has left the board
         if self.ledger.incarnation and self._entered < len(self.ledger.publications):
             self._enter()
-        return len(self.ledger.publications) - self.reports
+        return len(self.produced) - self.reports
 
     def close(self, *, swapped: bool = False) -> None:
         """Read the ledger once more and whole, from log and image, and enter what is missing,
@@ -90,7 +104,7 @@ class LedgerWatch:
         and is there to be read from it.
         """
         self.look()
-        self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image)
+        self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)
         self._enter()
         for text in self.ledger.contradictions:
             self._contradict(text)

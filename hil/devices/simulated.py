@@ -15,6 +15,7 @@ from hil.bench.bench import Bench
 from hil.boards.adc_log import STEPS
 from hil.boards.ledger import ERASED, Ledger
 from hil.boards.simulator import BUILD, OFF_S, SimulatedBoard
+from hil.boards.used import used_image
 from hil.devices.ledger_watch import APPLICATION_AT, LedgerWatch
 from hil.devices.wired_device import WiredDevice
 from hil.faults.board import RESTART_WITHIN, restart
@@ -37,15 +38,23 @@ class SimulatedDevice(WiredDevice):
         self, name: str, folder: Folder, bench: Bench, children: Children, history: History
     ) -> None:
         super().__init__(name, folder, bench, children, history)
-        self._boards = [self._new_board(name)]
+        self._boards = [self._new_board(name, self._used())]
         self._commanded = 0
 
-    def _new_board(self, folder: str) -> tuple[SimulatedBoard, LedgerWatch]:
+    def _used(self) -> bytes:
+        """The EEPROM that the bench asks for."""
+        if self._bench.first_sequence == 1:
+            return ERASED
+        rng = random.Random(f"{self._bench.seed}/{self.name}/incarnation")
+        return used_image(self._bench.first_sequence, rng.randint(1, 0xFFFF_FFFF))
+
+    def _new_board(self, folder: str, eeprom: bytes = ERASED) -> tuple[SimulatedBoard, LedgerWatch]:
         drawn = random.Random(f"{self._bench.seed}/{folder}/adc").randrange(STEPS)
         place = self._folder.board(folder)
         board = SimulatedBoard(place, seed=self._bench.seed, adc_from=drawn)
+        write_eeprom(board.eeprom_image, eeprom)
         return board, LedgerWatch(
-            self.name, board, self._history, interval_record(self._bench.interval_ms)
+            self.name, board, self._history, interval_record(self._bench.interval_ms), eeprom
         )
 
     @property
@@ -189,13 +198,11 @@ class SimulatedDevice(WiredDevice):
     @property
     def journalled(self) -> int:
         """Publications of all boards of this name."""
-        return sum(len(witness.ledger.publications) for _, witness in self._boards)
+        return sum(len(witness.produced) for _, witness in self._boards)
 
 
 def write_interval(board: SimulatedBoard, interval: int) -> None:
     """Into the EEPROM image; the board must be off or not there yet."""
-    if not board.eeprom_image.exists():
-        make_erased(board.eeprom_image)
     with board.eeprom_image.open("r+b") as file:
         file.seek(APPLICATION_AT)
         file.write(interval_record(interval))
@@ -207,6 +214,6 @@ def interval_record(interval: int) -> bytes:
     return record + crc_hqx(record, 0xFFFF).to_bytes(2)
 
 
-def make_erased(image: Path) -> None:
+def write_eeprom(image: Path, content: bytes) -> None:
     image.parent.mkdir(parents=True, exist_ok=True)
-    image.write_bytes(ERASED)
+    image.write_bytes(content)

@@ -1,0 +1,69 @@
+"""The EEPROM of a board that has published for long: the rig makes it, since no run lasts so long.
+
+In: the sequence that comes next. Out: an image by the layout of firmware/README.md. A few slots
+hold the newest publications, all done. The others, which are used next, hold what remains of a slot
+that was once found worn: a record that does not pass its CRC, and marks that by chance are those of
+the publication to come there, so that they must be gone before that one is whole. Starts are counted
+from 0, as the rig counts them.
+"""
+
+from binascii import crc_hqx
+
+from hil.boards.ledger import (
+    CHECKED,
+    DONE_MASK,
+    ERASED,
+    INCARNATION_COPIES,
+    RELEASED_MASK,
+    SLOT_SIZE,
+    SLOTS,
+    SLOTS_AT,
+)
+
+HELD = 4  # publications in the image
+SOURCE = bytes(8)  # of each of them; nobody asks for it any more
+
+
+def used_image(following: int, incarnation: int) -> bytes:
+    """following: the next sequence; its publication goes into the first slot."""
+    image = bytearray(ERASED)
+    for at in INCARNATION_COPIES:
+        _put(image, at, _sealed(incarnation.to_bytes(4)))
+    sequence = following
+    for slot in reversed(range(SLOTS - HELD, SLOTS)):
+        sequence = before(sequence)
+        _put(image, _address(slot), _sealed(sequence.to_bytes(4) + SOURCE) + _marks(sequence))
+    sequence = following
+    for slot in range(SLOTS - HELD):
+        torn = bytearray(_sealed(sequence.to_bytes(4) + SOURCE))
+        torn[CHECKED - 1] ^= 0xFF
+        _put(image, _address(slot), bytes(torn) + _marks(sequence))
+        sequence = after(sequence)
+    return bytes(image)
+
+
+def after(sequence: int) -> int:
+    """Sequences whose low 16 bits are 0 are not used."""
+    return sequence + 1 + ((sequence + 1) & 0xFFFF == 0)
+
+
+def before(sequence: int) -> int:
+    return sequence - 1 - ((sequence - 1) & 0xFFFF == 0)
+
+
+def _address(slot: int) -> int:
+    return SLOTS_AT + slot * SLOT_SIZE
+
+
+def _marks(sequence: int) -> bytes:
+    """Released and done."""
+    low = sequence & 0xFF
+    return bytes((low ^ RELEASED_MASK, low ^ DONE_MASK))
+
+
+def _sealed(record: bytes) -> bytes:
+    return record + crc_hqx(record, 0xFFFF).to_bytes(2)
+
+
+def _put(image: bytearray, at: int, content: bytes) -> None:
+    image[at : at + len(content)] = content

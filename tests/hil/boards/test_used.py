@@ -1,0 +1,51 @@
+"""The EEPROM of a board that has published for long, as the rig makes it: what the ledger reads in
+it, and that a bench may ask for it.
+"""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from hil.bench.bench import Bench
+from hil.boards.ledger import SLOT_SIZE, SLOTS_AT, Ledger, Write
+from hil.boards.used import HELD, after, before, used_image
+
+sequences = st.integers(61, 0xFFFF_0000).filter(lambda sequence: sequence & 0xFFFF)
+
+
+@given(first=sequences)
+@example(first=0x1_0001)
+def test_a_used_board_holds_what_it_published_last_and_owes_nothing(first: int) -> None:
+    ledger = Ledger.from_image(used_image(first, 0xC0FFEE))
+    assert (ledger.incarnation, ledger.boots) == (0xC0FFEE, 0)
+    assert len(ledger.publications) == HELD
+    assert ledger.publications[-1].sequence == before(first)
+    assert all(one.sequence & 0xFFFF for one in ledger.publications)
+    assert ledger.waiting() == []
+    assert ledger.contradictions == []
+
+
+@given(first=sequences)
+def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_seems_done(
+    first: int,
+) -> None:
+    """That is what the torn slots are for."""
+    ledger = Ledger.from_image(used_image(first, 1))
+    record = ledger.image[SLOTS_AT : SLOTS_AT + SLOT_SIZE]
+    assert int.from_bytes(record[:4]) == first
+    ledger.apply(Write(None, SLOTS_AT + 13, record[13] ^ 0xFF))
+    ledger.settle()
+    assert ledger.publications[-1].sequence == first
+    assert ledger.waiting() == []
+
+
+def test_sequences_skip_those_that_make_no_identifier() -> None:
+    assert (after(0xFFFF), before(0x1_0001)) == (0x1_0001, 0xFFFF)
+    assert (after(7), before(7)) == (8, 6)
+
+
+@pytest.mark.parametrize("first", [0, 2, 60, 0x1_0000, -5])
+def test_a_bench_refuses_a_sequence_that_no_used_board_has(first: int) -> None:
+    with pytest.raises(ValidationError, match="first_sequence"):
+        Bench.model_validate({"title": "t", "first_sequence": first})
