@@ -109,6 +109,22 @@ class ClientTable(BaseModel):
         return self
 
 
+class SubscriberTable(BaseModel):
+    """count: so many such programs. clean: a new session with each connection, in which nothing
+    waits. stays_s, away_s: it goes away after so many seconds, for so long; 0: it stays.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    count: int = Field(default=1, ge=1, le=100)
+    filter: str = Field(default="sensors/#", min_length=1)
+    qos: Literal[0, 1, 2] = 2
+    clean: bool = False
+    stays_s: float = Field(default=0.0, ge=0)
+    away_s: float = Field(default=1.0, ge=0, le=60)
+    receive_maximum: int = Field(default=65_535, ge=1, le=65_535)
+
+
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
     two if there is no real one; board: real ones. firmware: a HEX file for all of them in place of
@@ -116,7 +132,7 @@ class Bench(BaseModel):
     first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
     that is not 1. interval_ms: between samples of a board. stall_s: for how long nothing may move.
     commands: to the boards, through the gateway. client: programs that publish over TCP beside the
-    boards.
+    boards; subscriber: programs that subscribe there.
     config: settings of gateway and uplink that differ from the rig's own, by section of
     gateway.toml.
     """
@@ -135,6 +151,7 @@ class Bench(BaseModel):
     stall_s: float = Field(default=180, gt=0)
     commands: Commands | None = None
     client: list[ClientTable] = []
+    subscriber: list[SubscriberTable] = []
     config: dict[str, dict[str, str | int | float | bool | list[str]]] = {}
     fault: list[AnyKind] = []
     limits: Limits = Limits()
@@ -244,9 +261,15 @@ class Bench(BaseModel):
         return {f"client-{number}": table for number, table in enumerate(tables, 1)}
 
     @property
+    def subscribers(self) -> dict[str, SubscriberTable]:
+        """By name."""
+        tables = [table for table in self.subscriber for _ in range(table.count)]
+        return {f"subscriber-{number}": table for number, table in enumerate(tables, 1)}
+
+    @property
     def listens(self) -> bool:
         """Whether anybody comes to the gateway over TCP."""
-        return bool(self.commands or self.client or self.board)
+        return bool(self.commands or self.client or self.subscriber or self.board)
 
     @property
     def kinds(self) -> list[Kind]:

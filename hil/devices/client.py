@@ -8,7 +8,7 @@ import json
 import sys
 
 from hil.bench.bench import ClientTable
-from hil.clients.telling import INCARNATION
+from hil.clients.telling import INCARNATION, topic_of
 from hil.observe.history import History
 from hil.programs.process import Child, Children
 
@@ -17,7 +17,8 @@ PROGRAMS = {"paho": "hil.clients.publisher", "strict": "hil.clients.strict"}
 
 class Client:
     """journalled: messages that it has told; waiting: those of them that the gateway must
-    acknowledge and has not yet.
+    acknowledge and has not yet; acknowledged: when those were told first that it has acknowledged,
+    by sequence.
     """
 
     def __init__(
@@ -29,7 +30,9 @@ class Client:
         self._seed = seed
         self._children = children
         self._history = history
-        self._open: set[int] = set()
+        self.topic = topic_of(name)
+        self.acknowledged: dict[int, int] = {}
+        self._open: dict[int, int] = {}
 
     @property
     def waiting(self) -> int:
@@ -80,7 +83,7 @@ class Client:
             case "publication":
                 self.journalled += 1
                 if self._table.qos:
-                    self._open.add(sequence)
+                    self._open[sequence] = t
                 self._enter(
                     "publication",
                     sequence,
@@ -91,7 +94,7 @@ class Client:
                     payload=said["payload"],
                 )
             case "acknowledged":
-                self._open.discard(sequence)
+                self.acknowledged[sequence] = self._open.pop(sequence)
                 self._enter("acknowledged", sequence, t)
             case "again" | "resent" as event:
                 self._enter(event, sequence, t)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hil.judge import columns, links, readings
+from hil.judge import columns, links, readings, sessions
 from hil.judge.clocks import Clocks
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication, Sighting
 from hil.judge.senml import Record, decode, of_link, says
@@ -331,6 +331,7 @@ def check(events: Iterable[Event]) -> Result:
     doubts = (
         seen.broken
         + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way)
+        + sessions.doubts(events)
         + _doubts(seen)
     )
     disobeyed = _disobeyed(seen)
@@ -340,6 +341,7 @@ def check(events: Iterable[Event]) -> Result:
         + seen.contradictions
         + disobeyed
         + links.wrong(events)
+        + sessions.wrong(events)
         + columns.torn_axes(seen.ways.values())
     )
     return Result(

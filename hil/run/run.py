@@ -20,6 +20,7 @@ from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
 from hil.devices.simulated import SimulatedDevice
+from hil.devices.subscriber import Subscriber
 from hil.faults.gateway import GatewayPowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
 from hil.judge.checker import Result, check
@@ -47,6 +48,7 @@ CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planne
 TABLE_EVERY = 0.5  # s between looks at the table
 USAGE_EVERY = 1.0  # s between looks at what these use:
 MEASURED = ("gateway", "uplink")
+SUBSCRIBED_WITHIN = 60.0  # s in which each subscriber must have been granted what it asked for
 OBEYED_WITHIN = 60.0  # s in which a board must have obeyed, when all else is done
 # s without movement after which, with all hops empty, no fault will find its place any more
 IDLE_S = 10.0
@@ -70,6 +72,7 @@ class Run:
         self._commander = Commander()
         self._devices: list[Device] = []  # those that may have something to say
         self._clients: list[Client] = []
+        self._subscribers: list[Subscriber] = []
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
 
@@ -115,6 +118,10 @@ class Run:
                 self._clients = [
                     Client(name, table, self._plan.seed, programs, self._history)
                     for name, table in self._bench.clients.items()
+                ]
+                self._subscribers = [
+                    Subscriber(name, table, programs, self._history)
+                    for name, table in self._bench.subscribers.items()
                 ]
                 try:
                     await self._drive(site, devices)
@@ -193,6 +200,11 @@ class Run:
         injector.announce()
         if self._bench.commands or self._bench.board:
             self._commander.start()
+        for subscriber in self._subscribers:
+            await subscriber.start(self._commander.port)
+        subscribing = [tasks.create_task(one.follow()) for one in self._subscribers]
+        async with asyncio.timeout(SUBSCRIBED_WITHIN):
+            await asyncio.gather(*(one.until_subscribed() for one in self._subscribers))
         for client in self._clients:
             await client.start(self._commander.port)
         clients = [tasks.create_task(client.follow()) for client in self._clients]
@@ -221,7 +233,8 @@ class Run:
         site.check()
         await site.stop()
         await asyncio.gather(*(source.disconnect() for source in self._sources(devices)))
-        await asyncio.gather(*wires, *clients)
+        await asyncio.gather(*(subscriber.disconnect() for subscriber in self._subscribers))
+        await asyncio.gather(*wires, *clients, *subscribing)
 
     def _sources(self, devices: list[Device]) -> list[Device | Client]:
         """Who publishes."""
@@ -300,7 +313,8 @@ class Run:
         counts = [self._counters[name] for name in SHOWN["table"]]
         # Spark is slow to come up, but not silent
         said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
-        moved = (waiting, self._progress.begun, self._progress.ended, said, *counts)
+        received = sum(subscriber.received for subscriber in self._subscribers)
+        moved = (waiting, received, self._progress.begun, self._progress.ended, said, *counts)
         if moved != self._moved:
             self._moved, self._moved_at = moved, time.monotonic()
 
@@ -327,7 +341,9 @@ class Run:
         if self._bench.until == "table" and not self._progress.started:
             return False  # Spark has yet to come up
         on_the_way = (
-            any(device.waiting for device in devices) or self._spool.landed < self._spool.committed
+            any(device.waiting for device in devices)
+            or self._spool.landed < self._spool.committed
+            or any(subscriber.owed(self._clients) for subscriber in self._subscribers)
         )
         taken = self._progress.taken() if self._bench.until == "table" else self._landing.newest
         return not on_the_way and all(
@@ -339,6 +355,8 @@ class Run:
         told = [device.close_ledgers() for device in self._devices]
         for client in self._clients:
             client.close()
+        for subscriber in self._subscribers:
+            subscriber.close()
         if all(told):
             self._history.add("board", "complete")
         self._spool.look()

@@ -1,0 +1,141 @@
+"""`python -m hil.clients.subscriber`: a program that subscribes over MQTT 5, on a plain socket, by
+the letter of the standard. SIGTERM ends it.
+
+In: where the broker is, a topic filter, a QoS; whether its session outlives a connection, and how
+often it goes away. Out: JSON Lines on standard output: `connected` (with session_present),
+`subscribing` and `subscribed` (with the QoS granted), `received` for each PUBLISH, before it is
+answered, `left` when it goes away by itself, `broken` when the connection is lost. again: the
+identifier of a QoS 2 message that has not been released, so a receiver takes it for the one that it
+has (4.3.3).
+"""
+
+import time
+from typing import Annotated
+
+import typer
+
+from hil.clients.connection import Connection
+from hil.clients.telling import SESSION_EXPIRY, tell
+from hil.formats.packets import (
+    Answer,
+    Connect,
+    Kind,
+    Packet,
+    PacketError,
+    Property,
+    Publish,
+    Suback,
+    Subscribe,
+)
+
+RECONNECT_WAIT = 0.5  # s
+LOOK_EVERY = 0.5  # s
+SUBSCRIBE_ID = 1
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
+    name: Annotated[str, typer.Option(help="Client identifier.")],
+    topic_filter: Annotated[str, typer.Option(help="What it subscribes to.")],
+    qos: Annotated[int, typer.Option(min=0, max=2)],
+    clean: Annotated[
+        bool, typer.Option("--clean", help="A new session with each connection.")
+    ] = False,
+    stays_s: Annotated[
+        float, typer.Option(help="Goes away after so many seconds; 0: never.", min=0)
+    ] = 0.0,
+    away_s: Annotated[float, typer.Option(help="Stays away for so long.", min=0)] = 1.0,
+    receive_maximum: Annotated[
+        int, typer.Option(help="Takes so many messages at once.", min=1, max=65_535)
+    ] = 65_535,
+) -> None:
+    """Subscribe."""
+    Subscriber(name, topic_filter, qos, clean, receive_maximum).run(port, stays_s, away_s)
+
+
+class Subscriber:
+    """One session, or one after the other. held: identifiers of QoS 2 messages that were not
+    released.
+    """
+
+    def __init__(
+        self, name: str, topic_filter: str, qos: int, clean: bool, receive_maximum: int
+    ) -> None:
+        self._connect = Connect(
+            name,
+            clean,
+            0,
+            (
+                (Property.SESSION_EXPIRY_INTERVAL, 0 if clean else SESSION_EXPIRY),
+                (Property.RECEIVE_MAXIMUM, receive_maximum),
+            ),
+        )
+        self._subscribe = Subscribe(SUBSCRIBE_ID, ((topic_filter, qos),))
+        self.held: set[int] = set()
+        self._subscribed = False
+
+    def run(self, port: int, stays_s: float, away_s: float) -> None:
+        while True:
+            try:
+                with Connection(port, self._connect) as connection:
+                    self._follow(connection, stays_s)
+                    connection.disconnect()
+                tell("left")
+                time.sleep(away_s)
+            except (OSError, PacketError) as error:
+                tell("broken", why=str(error))
+                time.sleep(RECONNECT_WAIT)
+
+    def _follow(self, connection: Connection, stays_s: float) -> None:
+        present = connection.connack.session_present
+        tell("connected", session_present=present)
+        if not present:
+            self.held.clear()
+            self._subscribed = False
+        if not self._subscribed:
+            tell("subscribing")
+            connection.send(self._subscribe)
+        until = time.monotonic() + stays_s if stays_s else float("inf")
+        while (left := until - time.monotonic()) > 0:
+            for packet in connection.receive(min(left, LOOK_EVERY)):
+                if answer := self.take(packet):
+                    connection.send(answer)
+
+    def take(self, packet: Packet) -> Packet | None:
+        """Tell what has come; return what it is answered with."""
+        match packet:
+            case Suback(id=identifier) if identifier == SUBSCRIBE_ID:
+                self._subscribed = True
+                tell("subscribed", granted=packet.reasons[0])
+            case Publish():
+                self._tell_received(packet)
+                if packet.qos == 1:
+                    return Answer(Kind.PUBACK, packet.id)
+                if packet.qos == 2:
+                    self.held.add(packet.id)
+                    return Answer(Kind.PUBREC, packet.id)
+            case Answer(kind=Kind.PUBREL, id=identifier):
+                known = identifier in self.held
+                self.held.discard(identifier)
+                return Answer(Kind.PUBCOMP, identifier, 0 if known else 0x92)
+        return None
+
+    def _tell_received(self, packet: Publish) -> None:
+        told = packet.user
+        tell(
+            "received",
+            topic=packet.topic,
+            qos=packet.qos,
+            id=packet.id,
+            dup=packet.dup,
+            again=packet.qos == 2 and packet.id in self.held,
+            sequence=int(told["seq"]) if told.get("seq", "").isdecimal() else None,
+            payload=packet.payload.hex(),
+        )
+
+
+if __name__ == "__main__":
+    app()

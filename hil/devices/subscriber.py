@@ -1,0 +1,91 @@
+"""A subscriber as the rig sees it: its table in a bench, its process, and what it is owed still.
+
+In: a `[[subscriber]]` table, the port of the gateway's listener. Out: events of hop `subscriber` in
+the history.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+
+from hil.bench.bench import SubscriberTable
+from hil.devices.client import Client
+from hil.formats.topics import matches
+from hil.observe.counters import wait_until
+from hil.observe.history import History
+from hil.programs.process import Child, Children
+
+
+class Subscriber:
+    """subscribed: when its first subscription was granted, in monotonic nanoseconds. received: how
+    many messages have come.
+    """
+
+    def __init__(
+        self, name: str, table: SubscriberTable, children: Children, history: History
+    ) -> None:
+        self.name = name
+        self.subscribed: int | None = None
+        self.received = 0
+        self._table = table
+        self._children = children
+        self._history = history
+        self._has: set[tuple[str, int]] = set()  # topic and sequence
+
+    async def start(self, port: int) -> None:
+        """port: of the gateway's listener."""
+        table = self._table
+        options = {
+            "port": port,
+            "name": self.name,
+            "topic-filter": table.filter,
+            "qos": table.qos,
+            "stays-s": table.stays_s,
+            "away-s": table.away_s,
+            "receive-maximum": table.receive_maximum,
+        }
+        argv = [sys.executable, "-m", "hil.clients.subscriber"]
+        for name, value in options.items():
+            argv += [f"--{name}", str(value)]
+        if table.clean:
+            argv.append("--clean")
+        self._child: Child = await self._children.start(self.name, argv, pipe=True)
+
+    async def follow(self) -> None:
+        """Enter what it says in the history, until it ends. Raises OncewayError if it ended by
+        itself.
+        """
+        async for line in self._child.lines():
+            said = json.loads(line)
+            event, t = said.pop("event"), said.pop("t")
+            if event == "subscribed" and self.subscribed is None:
+                self.subscribed = t
+            elif event == "received":
+                self.received += 1
+                if said["sequence"] is not None:
+                    self._has.add((said["topic"], said["sequence"]))
+            self._history.add("subscriber", event, t, subscriber=self.name, **said)
+        await self._child.process.wait()
+        self._child.check()
+
+    async def until_subscribed(self) -> None:
+        await wait_until(lambda: self.subscribed is not None)
+
+    def owed(self, clients: Iterable[Client]) -> int:
+        """Messages that it must get and has not got: the run waits for them."""
+        if self.subscribed is None or self._table.clean or not self._table.qos:
+            return 0
+        return sum(
+            (client.topic, sequence) not in self._has
+            for client in clients
+            if matches(self._table.filter, client.topic)
+            for sequence, published in client.acknowledged.items()
+            if published > self.subscribed
+        )
+
+    async def disconnect(self) -> None:
+        await self._child.stop()
+
+    def close(self) -> None:
+        """All that it has said has been entered."""
+        self._history.add("subscriber", "complete", subscriber=self.name)

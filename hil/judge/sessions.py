@@ -1,0 +1,234 @@
+"""Subscribers, held against a model of their sessions. In: a history. Out: what a subscriber got
+and must not get, or must get and did not.
+
+For each message of a client (hop `board`) and each subscriber whose filter matches its topic:
+
+- it *must* come if the client was told that the gateway has it, it was published after the
+  subscription was granted, both QoS are above 0, and the session outlives connections;
+- it *may* come otherwise: at QoS 0, or while nobody has acknowledged it;
+- it *must not* come at another QoS than the lower of both [MQTT-3.8.4-8], with another payload, on
+  a topic that the filter does not match, after a later one of its publisher [MQTT-4.6.0-6], though
+  it was acknowledged before the session asked for anything, or too often: at QoS 2 more than once
+  in a session, at QoS 1 more than once on a connection, at QoS 0 more than once.
+
+A client that publishes anew (`again`), or at QoS 1 sends once more (`resent`), may cause a message
+each time. What a session holds at the end, the run has waited for.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hil.formats.topics import matches
+from hil.observe.history import Event, taking
+
+HOP = "subscriber"
+Key = tuple[str, int]
+"""Topic and sequence: a client has a topic of its own."""
+
+
+@dataclass(slots=True)
+class _Message:
+    """t: when its client told it. repeats: how often its client may have caused it once more; anew:
+    in another flow.
+    """
+
+    t: int
+    qos: int
+    payload: str
+    acknowledged: int | None = None
+    repeats: int = 0
+    anew: bool = False
+
+
+@dataclass(slots=True)
+class _Subscriber:
+    name: str
+    filter: str
+    qos: int
+    clean: bool
+    events: list[Event] = field(default_factory=list)
+    complete: bool = False
+
+
+def wrong(events: Iterable[Event]) -> list[str]:
+    """A sentence for each kind of thing that went wrong with a subscriber."""
+    messages, subscribers = _taken(events)
+    reasons = []
+    for subscriber in subscribers:
+        found: dict[str, list[str]] = defaultdict(list)
+        for what, which in _judged(subscriber, messages):
+            found[what].append(which)
+        reasons += [
+            f"{subscriber.name} {what}: {which[0]}"
+            + f", and {len(which) - 1} more" * (len(which) > 1)
+            for what, which in found.items()
+        ]
+    return reasons
+
+
+def doubts(events: Iterable[Event]) -> list[str]:
+    """Subscribers that were not listened to until the end."""
+    _, subscribers = _taken(events)
+    return [
+        f"not read to the end: {subscriber.name}"
+        for subscriber in subscribers
+        if not subscriber.complete
+    ]
+
+
+def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:
+    messages: dict[Key, _Message] = {}
+    by_client: dict[tuple[str, int], _Message] = {}
+    subscribers: dict[str, _Subscriber] = {}
+    for event in sorted(events, key=lambda event: event.t):
+        with taking(event):
+            data = event.data
+            if (event.hop, event.event) == ("rig", "run"):
+                subscribers |= _tables(data["bench"])
+            elif event.hop == HOP and event.event == "complete":
+                subscribers[data["subscriber"]].complete = True
+            elif event.hop == HOP:
+                subscribers[data["subscriber"]].events.append(event)
+            elif event.hop == "board" and event.event == "publication" and "qos" in data:
+                message = _Message(event.t, data["qos"], data["payload"])
+                by_client[data["device"], data["sequence"]] = message
+                messages[data["topic"], data["sequence"]] = message
+            elif event.hop == "board" and (data.get("device"), data.get("sequence")) in by_client:
+                _follow(by_client[data["device"], data["sequence"]], event)
+    return messages, list(subscribers.values())
+
+
+def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
+    tables = [table for table in bench.get("subscriber", []) for _ in range(table["count"])]
+    return {
+        name: _Subscriber(name, table["filter"], table["qos"], table["clean"])
+        for name, table in ((f"subscriber-{n}", table) for n, table in enumerate(tables, 1))
+    }
+
+
+def _follow(message: _Message, event: Event) -> None:
+    match event.event:
+        case "acknowledged":
+            message.acknowledged = event.t
+        case "again":
+            message.anew = True
+            message.repeats += 1
+        case "resent" if message.qos == 1:
+            message.repeats += 1
+
+
+Fault = tuple[str, str]
+"""What went wrong, and with which message."""
+
+
+@dataclass(slots=True)
+class _Model:
+    """A subscriber's session, as its events go by. asked: when it subscribed in this session;
+    since: when its first subscription was granted.
+    """
+
+    subscriber: _Subscriber
+    messages: dict[Key, _Message]
+    sessions: int = 0
+    asked: int | None = None
+    since: int | None = None
+    had: set[Key] = field(default_factory=set)
+    """In this session."""
+    ever: set[Key] = field(default_factory=set)
+    newest: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The last sequence that came first in this session, by topic and QoS."""
+    times: Counter[Key] = field(default_factory=Counter)
+    """How often each came: in the session at QoS 2, else on the connection."""
+
+    def take(self, event: Event) -> Iterator[Fault]:
+        match event.event:
+            case "connected":
+                yield from self._connected(event.data["session_present"])
+            case "subscribing":
+                self.asked = event.t
+            case "subscribed":
+                if event.data["granted"] != self.subscriber.qos:
+                    yield "was not granted what it asked for", f"{event.data['granted']:#04x}"
+                self.since = self.since or event.t
+            case "received":
+                yield from self._received(event)
+
+    def _connected(self, present: bool) -> Iterator[Fault]:
+        for key in [key for key in self.times if self._qos(key) < 2]:
+            del self.times[key]
+        if present and self.subscriber.clean:
+            yield "found a session that it had ended", "Session Present 1"
+        if not present:
+            if self.sessions and not self.subscriber.clean:
+                yield "has lost its session", f"it had got {len(self.had)} messages in it"
+            self.sessions += 1
+            self.asked = None
+            self.had.clear()
+            self.newest.clear()
+            self.times.clear()
+
+    def _qos(self, key: Key) -> int:
+        """At which a message must come."""
+        return min(self.subscriber.qos, self.messages[key].qos)
+
+    def _received(self, event: Event) -> Iterator[Fault]:
+        data = event.data
+        topic, sequence = str(data["topic"]), data["sequence"]
+        if not matches(self.subscriber.filter, topic):
+            yield f"got what its filter {self.subscriber.filter} does not match", topic
+        if sequence is None:
+            return  # no client's
+        key = topic, int(sequence)
+        message = self.messages.get(key)
+        named = f"{topic} {sequence}"
+        if message is None:
+            yield "got what nobody has published", named
+            return
+        if data["payload"] != message.payload:
+            yield "got another payload", named
+        if data["qos"] != self._qos(key):
+            yield f"got at QoS {data['qos']} what is due at QoS {self._qos(key)}", named
+        if self.asked is None or (
+            message.acknowledged is not None and message.acknowledged < self.asked
+        ):
+            yield "got what was done before it asked for anything", named
+        if data["again"]:
+            return
+        self.times[key] += 1
+        if self.times[key] > 1 + message.repeats:
+            yield f"got too often at QoS {data['qos']}", named
+        if key not in self.had:
+            yield from self._in_order(key, message, named)
+        self.had.add(key)
+        self.ever.add(key)
+
+    def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
+        """A message that was refused comes later, and rightly so."""
+        lane = key[0], self._qos(key)
+        if not message.anew:
+            if key[1] < self.newest.get(lane, 0):
+                yield "got in another order than they were published", named
+            self.newest[lane] = max(key[1], self.newest.get(lane, 0))
+
+    def missing(self) -> Iterator[Fault]:
+        for (topic, sequence), message in self.messages.items():
+            if (
+                self.since is not None
+                and message.acknowledged is not None
+                and message.t > self.since
+                and matches(self.subscriber.filter, topic)
+                and self._qos((topic, sequence))
+                and (topic, sequence) not in self.ever
+            ):
+                yield "did not get", f"{topic} {sequence}"
+
+
+def _judged(subscriber: _Subscriber, messages: dict[Key, _Message]) -> Iterator[Fault]:
+    model = _Model(subscriber, messages)
+    for event in subscriber.events:
+        with taking(event):
+            yield from model.take(event)
+    if subscriber.complete and not subscriber.clean:
+        yield from model.missing()

@@ -1,0 +1,223 @@
+"""The model of sessions: what a subscriber must, may and must not get."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hil.judge.sessions import doubts, wrong
+from hil.observe.history import Event
+
+
+class Run:
+    """A history in the making, an event each tick. One subscriber, clients by name."""
+
+    def __init__(self, qos: int = 2, clean: bool = False, pattern: str = "sensors/#") -> None:
+        table = {"filter": pattern, "qos": qos, "clean": clean, "count": 1}
+        self.qos = qos
+        self.events = [Event(0, "rig", "run", {"bench": {"subscriber": [table]}})]
+        self._published: dict[tuple[str, int], int] = {}
+
+    def add(self, hop: str, event: str, **data: Any) -> None:
+        self.events.append(Event(len(self.events), hop, event, data))
+
+    def says(self, event: str, **data: Any) -> None:
+        self.add("subscriber", event, subscriber="subscriber-1", **data)
+
+    def subscribes(self, present: bool = False) -> None:
+        self.says("connected", session_present=present)
+        if not present:
+            self.says("subscribing")
+            self.says("subscribed", granted=self.qos)
+
+    def publishes(
+        self, *sequences: int, qos: int = 2, client: str = "c", done: bool = True
+    ) -> None:
+        for sequence in sequences:
+            self._published[client, sequence] = qos
+            self.board(
+                "publication",
+                sequence,
+                client,
+                qos=qos,
+                payload="aa",
+                topic=f"sensors/{client}/data",
+            )
+            if done and qos:
+                self.board("acknowledged", sequence, client)
+
+    def board(self, event: str, sequence: int, client: str = "c", **data: Any) -> None:
+        self.add("board", event, device=client, incarnation=1, sequence=sequence, **data)
+
+    def gets(self, *sequences: int, client: str = "c", **other: Any) -> None:
+        for sequence in sequences:
+            qos = min(self.qos, self._published.get((client, sequence), 2))
+            said = {"qos": qos, "id": 1, "dup": False, "again": False, "payload": "aa"}
+            topic = f"sensors/{client}/data"
+            self.says("received", **{"topic": topic, "sequence": sequence, **said, **other})
+
+    def ends(self) -> list[str]:
+        self.says("complete")
+        return wrong(self.events)
+
+
+def subscribed(qos: int = 2, clean: bool = False, pattern: str = "sensors/#") -> Run:
+    run = Run(qos, clean, pattern)
+    run.subscribes()
+    return run
+
+
+@given(
+    qos=st.integers(0, 2),
+    messages=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12),
+)
+def test_what_comes_once_and_in_order_is_right(qos: int, messages: list[tuple[str, int]]) -> None:
+    run = subscribed(qos)
+    for number, (client, published_at) in enumerate(messages, 1):
+        run.publishes(number, qos=published_at, client=client)
+    for number, (client, _) in enumerate(messages, 1):
+        run.gets(number, client=client)
+    assert run.ends() == []
+
+
+def test_what_is_acknowledged_must_come() -> None:
+    run = subscribed()
+    run.publishes(1, 2, 3)
+    run.gets(2)
+    assert run.ends() == ["subscriber-1 did not get: sensors/c/data 1, and 1 more"]
+
+
+def test_what_may_be_missing() -> None:
+    run = Run()
+    run.publishes(1)  # before the subscription
+    run.subscribes()
+    run.publishes(2, done=False)
+    run.publishes(3, qos=0)
+    run.publishes(4, client="other")
+    run.gets(4, client="other")
+    assert run.ends() == []
+    clean = subscribed(clean=True)
+    clean.publishes(1)
+    assert clean.ends() == []
+    at_most_once = subscribed(0)
+    at_most_once.publishes(1)
+    assert at_most_once.ends() == []
+
+
+def test_what_the_run_did_not_hear_to_its_end_is_a_doubt_and_no_loss() -> None:
+    run = subscribed()
+    run.publishes(1)
+    assert wrong(run.events) == []
+    assert doubts(run.events) == ["not read to the end: subscriber-1"]
+    run.ends()
+    assert doubts(run.events) == []
+
+
+@pytest.mark.mqtt("MQTT-4.3.3-10")
+def test_at_qos_2_a_message_comes_once_in_a_session_also_after_a_reconnect() -> None:
+    run = subscribed()
+    run.publishes(1)
+    run.gets(1)
+    run.gets(1, again=True, dup=True)  # the same flow
+    run.subscribes(present=True)
+    run.gets(1, again=True, dup=True)
+    assert run.ends() == []
+    run.subscribes(present=True)
+    run.gets(1)
+    assert run.ends() == ["subscriber-1 got too often at QoS 2: sensors/c/data 1"]
+
+
+@pytest.mark.mqtt("MQTT-4.4.0-1")
+def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
+    run = subscribed(1)
+    run.publishes(1)
+    run.gets(1)
+    run.subscribes(present=True)
+    run.gets(1, dup=True)
+    assert run.ends() == []
+    run.gets(1, dup=True)
+    assert run.ends() == ["subscriber-1 got too often at QoS 1: sensors/c/data 1"]
+
+
+def test_what_a_client_published_anew_may_come_twice() -> None:
+    run = subscribed()
+    run.publishes(1)
+    run.board("again", 1)
+    run.gets(1, 1)
+    assert run.ends() == []
+    run = subscribed(1)
+    run.publishes(1, qos=1)
+    run.board("resent", 1)
+    run.gets(1, 1)
+    assert run.ends() == []
+    run = subscribed(2)
+    run.publishes(1, qos=2)
+    run.board("resent", 1)  # the gateway knows the identifier
+    run.gets(1, 1)
+    assert run.ends() == ["subscriber-1 got too often at QoS 2: sensors/c/data 1"]
+
+
+@pytest.mark.mqtt("MQTT-4.6.0-6")
+def test_messages_of_a_publisher_keep_their_order() -> None:
+    run = subscribed()
+    run.publishes(1, 2, 3)
+    run.gets(1, 3, 2)
+    assert run.ends() == [
+        "subscriber-1 got in another order than they were published: sensors/c/data 2"
+    ]
+    run = subscribed()
+    run.publishes(1, 2)
+    run.board("again", 1)  # it was refused, and came later
+    run.gets(2, 1)
+    assert run.ends() == []
+
+
+def test_what_the_filter_does_not_match() -> None:
+    run = subscribed(pattern="sensors/a/#")
+    run.publishes(1, client="a")
+    run.publishes(2, client="b")
+    run.gets(1, client="a")
+    assert run.ends() == []
+    run.gets(2, client="b")
+    assert run.ends() == [
+        "subscriber-1 got what its filter sensors/a/# does not match: sensors/b/data"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"payload": "bb"}, "got another payload"),
+        ({"qos": 1}, "got at QoS 1 what is due at QoS 2"),
+        ({"sequence": 7}, "got what nobody has published"),
+    ],
+)
+def test_what_is_not_what_was_published(other: dict[str, Any], reason: str) -> None:
+    run = subscribed()
+    run.publishes(1)
+    run.gets(1, **other)
+    assert any(reason in one for one in run.ends())
+
+
+def test_a_session_that_should_have_lived_is_lost() -> None:
+    run = subscribed()
+    run.publishes(1)
+    run.gets(1)
+    run.subscribes(present=False)
+    assert run.ends() == ["subscriber-1 has lost its session: it had got 1 messages in it"]
+    clean = subscribed(clean=True)
+    clean.subscribes(present=False)
+    assert clean.ends() == []
+    clean.subscribes(present=True)
+    assert "found a session that it had ended" in clean.ends()[0]
+
+
+def test_what_was_done_before_a_clean_session_asked() -> None:
+    run = subscribed(clean=True)
+    run.publishes(1)
+    run.subscribes()
+    run.gets(1)
+    assert run.ends() == [
+        "subscriber-1 got what was done before it asked for anything: sensors/c/data 1"
+    ]
