@@ -3,8 +3,8 @@
 In: the sequence that comes next. Out: an image by the layout of firmware/README.md. A few slots
 hold the newest publications, all done. The others, which are used next, hold what remains of a slot
 that was once found worn: a record that does not pass its CRC, and marks that by chance are those of
-the publication to come there, so that they must be gone before that one is whole. Starts are counted
-from 0, as the rig counts them.
+the publication to come there, so that they must be gone before that one is whole. Starts count from
+0, as the rig counts them.
 """
 
 from binascii import crc_hqx

@@ -120,7 +120,8 @@ class Publisher:
             return None
         self._told += 1
         payload = self._payloads[self._told - 1]
-        tell("publication", sequence=self._told, payload=payload.hex())
+        topic = topic_of(self._name)
+        tell("publication", sequence=self._told, topic=topic, payload=payload.hex())
         return self._told
 
     @property

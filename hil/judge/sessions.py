@@ -82,7 +82,8 @@ def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscrib
     messages: dict[Key, _Message] = {}
     by_client: dict[tuple[str, int], _Message] = {}
     subscribers: dict[str, _Subscriber] = {}
-    for event in sorted(events, key=lambda event: event.t):
+    # the run first, since it says what each subscriber asked for
+    for event in sorted(events, key=lambda event: (event.hop != "rig", event.t)):
         with taking(event):
             data = event.data
             if (event.hop, event.event) == ("rig", "run"):
@@ -91,7 +92,12 @@ def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscrib
                 subscribers[data["subscriber"]].complete = True
             elif event.hop == HOP:
                 subscribers[data["subscriber"]].events.append(event)
-            elif event.hop == "board" and event.event == "publication" and "qos" in data:
+            elif (
+                event.hop == "board"
+                and event.event == "publication"
+                and data.get("topic")
+                and "qos" in data
+            ):
                 message = _Message(event.t, data["qos"], data["payload"])
                 by_client[data["device"], data["sequence"]] = message
                 messages[data["topic"], data["sequence"]] = message

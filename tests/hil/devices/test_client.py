@@ -10,12 +10,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from hil.bench.bench import ClientTable
+from hil.bench.bench import ClientTable, SubscriberTable
 from hil.clients.publisher import UnderWay
 from hil.clients.telling import payload_of
 from hil.devices.client import Client
 from hil.devices.commander import free_port
+from hil.devices.subscriber import Subscriber
+from hil.judge.sessions import wrong
 from hil.observe.counters import wait_until
 from hil.observe.history import Event, History, read
 from hil.programs.process import Child, Children, children
@@ -145,6 +148,81 @@ async def test_the_longest_message_is_told_whole(
         row[3] for row in stored(tmp_path)
     ]
     assert [len(row[3]) for row in stored(tmp_path)] == [100_000, 100_000]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_the_strict_client_uses_its_identifiers_over_and_over_and_resumes_its_session(
+    tmp_path: Path, programs: Children, gateway: Start, port: int, qos: int
+) -> None:
+    running = await gateway()
+    history = History(tmp_path / "history.jsonl")
+    table = ClientTable.model_validate(
+        {
+            "program": "strict",
+            "qos": qos,
+            "messages": 60,
+            "per_s": 100,
+            "in_flight": 3,
+            "identifiers": 3,
+            "first_identifier": 65_534,
+        }
+    )
+    client = Client("client-1", table, 1, programs, history)
+    await client.start(port)
+    following = asyncio.create_task(client.follow())
+    await wait_until(lambda: client.journalled >= 20)
+    await running.kill()
+    await gateway()
+    await asyncio.wait_for(following, 60)
+    client.close()
+    assert events(tmp_path, "waiting") == events(tmp_path, "again") == []
+    assert sorted(client.acknowledged) == list(range(1, 61))
+    sequences = [sequence for _, _, sequence, _ in stored(tmp_path)]
+    assert sorted(set(sequences)) == list(range(1, 61))
+    assert len(sequences) <= 60 + (len(events(tmp_path, "resent")) if qos == 1 else 0)
+
+
+async def test_a_subscriber_gets_what_it_is_owed_though_the_gateway_is_killed(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
+    running = await gateway()
+    history = History(tmp_path / "history.jsonl")
+    subscriber = Subscriber(
+        "subscriber-1", SubscriberTable(stays_s=0.3, away_s=0.2), programs, history
+    )
+    table = ClientTable(program="strict", messages=60, per_s=60, in_flight=5)
+    client = Client("client-1", table, 1, programs, history)
+    await subscriber.start(port)
+    listening = asyncio.create_task(subscriber.follow())
+    await asyncio.wait_for(subscriber.until_subscribed(), 30)
+    await client.start(port)
+    following = asyncio.create_task(client.follow())
+    await wait_until(lambda: client.journalled >= 20)
+    assert subscriber.owed([client]) >= 0
+    await running.kill()
+    await gateway()
+    await asyncio.wait_for(following, 60)
+    async with asyncio.timeout(60):
+        await wait_until(lambda: not subscriber.owed([client]))
+    await subscriber.disconnect()
+    await listening
+    history.add("rig", "run", bench={"subscriber": [SubscriberTable().model_dump()]})
+    subscriber.close()
+    assert wrong(read(tmp_path / "history.jsonl")) == []
+    assert {event.data["sequence"] for event in events(tmp_path, "received")} == set(range(1, 61))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"in_flight": 2}, 'need program = "strict"'),
+        ({"first_identifier": 2}, 'need program = "strict"'),
+        ({"program": "strict", "in_flight": 3, "identifiers": 2}, "need as many identifiers"),
+    ],
+)
+def test_a_table_that_cannot_be(table: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ClientTable.model_validate(table)
 
 
 def test_a_payload_has_its_size_and_says_whose_it_is() -> None:

@@ -1,0 +1,62 @@
+"""A receiver by the letter of the standard: what it answers, and what it says before it does."""
+
+import json
+
+import pytest
+
+from hil.clients.subscriber import Subscriber
+from hil.clients.telling import identity
+from hil.formats.packets import Answer, Kind, Publish, Suback
+
+
+def publish(qos: int, identifier: int = 0, dup: bool = False) -> Publish:
+    return Publish("sensors/c/data", b"x", qos, identifier, dup, properties=identity(9))
+
+
+@pytest.fixture
+def subscriber() -> Subscriber:
+    return Subscriber("s", "sensors/#", 2, clean=False, receive_maximum=4)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_each_qos_has_its_answer(
+    subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert subscriber.take(publish(0)) is None
+    assert subscriber.take(publish(1, 7)) == Answer(Kind.PUBACK, 7)
+    assert subscriber.take(publish(2, 8)) == Answer(Kind.PUBREC, 8)
+    assert subscriber.take(Answer(Kind.PUBREL, 8)) == Answer(Kind.PUBCOMP, 8)
+    assert subscriber.take(Answer(Kind.PUBREL, 8)) == Answer(Kind.PUBCOMP, 8, 0x92)
+    assert [(one["qos"], one["id"], one["sequence"]) for one in said(capsys)] == [
+        (0, 0, 9),
+        (1, 7, 9),
+        (2, 8, 9),
+    ]
+
+
+@pytest.mark.mqtt("MQTT-4.3.3-10")
+def test_until_pubrel_an_identifier_stands_for_the_same_message(
+    subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for packet in (publish(2, 8), publish(2, 8, dup=True), Answer(Kind.PUBREL, 8), publish(2, 8)):
+        assert subscriber.take(packet) is not None
+    assert [one["again"] for one in said(capsys)] == [False, True, False]
+
+
+def test_what_was_granted_is_told(
+    subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subscriber.take(Suback(5, (2,)))  # another one's
+    subscriber.take(Suback(1, (2,)))
+    [granted] = said(capsys)
+    assert (granted["event"], granted["granted"]) == ("subscribed", 2)
+
+
+def test_a_message_without_an_identity_is_told_as_one(
+    subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subscriber.take(Publish("sensors/uno-1/adc0", b"x"))
+    assert said(capsys)[0]["sequence"] is None
