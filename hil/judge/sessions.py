@@ -132,13 +132,13 @@ Fault = tuple[str, str]
 @dataclass(slots=True)
 class _Model:
     """A subscriber's session, as its events go by. asked: when it subscribed in this session;
-    since: when its first subscription was granted.
+    granted: whether it was told that it has; since: when its first subscription was granted.
     """
 
     subscriber: _Subscriber
     messages: dict[Key, _Message]
-    sessions: int = 0
     asked: int | None = None
+    granted: bool = False
     since: int | None = None
     had: set[Key] = field(default_factory=set)
     """In this session."""
@@ -157,6 +157,7 @@ class _Model:
             case "subscribed":
                 if event.data["granted"] != self.subscriber.qos:
                     yield "was not granted what it asked for", f"{event.data['granted']:#04x}"
+                self.granted = True
                 self.since = self.since or event.t
             case "received":
                 yield from self._received(event)
@@ -167,10 +168,10 @@ class _Model:
         if present and self.subscriber.clean:
             yield "found a session that it had ended", "Session Present 1"
         if not present:
-            if self.sessions and not self.subscriber.clean:
+            if self.granted and not self.subscriber.clean:
                 yield "has lost its session", f"it had got {len(self.had)} messages in it"
-            self.sessions += 1
             self.asked = None
+            self.granted = False
             self.had.clear()
             self.newest.clear()
             self.times.clear()

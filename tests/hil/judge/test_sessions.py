@@ -206,6 +206,11 @@ def test_a_session_that_should_have_lived_is_lost() -> None:
     run.gets(1)
     run.subscribes(present=False)
     assert run.ends() == ["subscriber-1 has lost its session: it had got 1 messages in it"]
+    unconfirmed = Run()
+    unconfirmed.says("connected", session_present=False)
+    unconfirmed.says("subscribing")
+    unconfirmed.subscribes(present=False)
+    assert unconfirmed.ends() == []
     clean = subscribed(clean=True)
     clean.subscribes(present=False)
     assert clean.ends() == []

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
+from hil.bench.bench import load as load_bench
 from hil.svg import WIDTH, Chart, ticks
 from hil.traces import cli
 from hil.traces.plot import plot
@@ -154,6 +155,17 @@ def test_a_bad_recording_is_refused_by_line(tmp_path: Path, text: str, message: 
     (tmp_path / "a.jsonl").write_text(text)
     with pytest.raises(OncewayError, match=message):
         load(str(tmp_path / "a.jsonl"))
+
+
+def test_a_bench_on_a_recording_that_delivered_nothing_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    trace = tmp_path / "silent.jsonl"
+    trace.write_text('{"onceway_trace":1,"name":"silent","repeats":0,"resets":0}\n')
+    bench = tmp_path / "bench.toml"
+    bench.write_text(f'title = "t"\n[[fault]]\nkind = "line-trace"\ntrace = "{trace}"\n')
+    with pytest.raises(OncewayError, match="not a single frame of this recording was delivered"):
+        load_bench(str(bench))
 
 
 def test_no_such_recording() -> None:

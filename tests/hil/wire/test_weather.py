@@ -3,18 +3,22 @@ cut, and only what is reported.
 """
 
 import itertools
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hil.traces.recording import load
+from hil.traces.recording import load, shipped
 from hil.traces.trace import Frame, Trace
 from hil.wire.bursts import Bursts
-from hil.wire.fading import Fading
+from hil.wire.fading import LONGEST_OUTAGE, Fading
 from hil.wire.weather import Harm, Weather
 
+RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
+"""Real ones, where there are any: see tests/hil/traces."""
 TRACE = Trace(
     "t",
     (
@@ -175,6 +179,17 @@ def test_at_a_pace_an_outage_of_days_lasts_as_long_as_it_may() -> None:
     assert summary["run_s"] == 1999
     assert summary["run_s"] - summary["up_s"] == pytest.approx(sum(silent), rel=0.1)
     assert summary["seconds"] > LONG.seconds
+
+
+@pytest.mark.parametrize("name", [*shipped(), *map(str, sorted(RECORDINGS.glob("*")))])
+def test_every_recording_lets_frames_through_and_loses_some_wherever_it_begins(name: str) -> None:
+    trace = load(name)
+    for seed in range(10):
+        harmed = [bool(harms) for _, harms in feeds(Fading(trace, None, str(seed)), 300)]
+        assert any(harmed)
+        assert harmed.count(False) > 100
+        longest = max(len(list(run)) for lost, run in itertools.groupby(harmed) if lost)
+        assert longest <= LONGEST_OUTAGE
 
 
 @given(pace=st.none() | st.floats(0.1, 1000), seed=st.text(max_size=3), longest=st.floats(1, 100))
