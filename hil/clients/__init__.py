@@ -1,6 +1,8 @@
-"""Programs that publish over TCP, beside the boards: `[[client]]` in a bench.
+"""Programs that come to the gateway over TCP, beside the boards: `[[client]]` and `[[subscriber]]`
+in a bench, each a process of its own.
 
-`__main__.py` is such a program, a process of its own; `client.py` starts it and enters in the
-history what it says of itself. The truth about its publications is its own journal: each is told
+`publisher.py` publishes with paho, `strict.py` by the letter of the standard; `subscriber.py`
+subscribes. `devices/client.py` and `devices/subscriber.py` start them and enter in the history what
+they say of themselves. The truth about a client's publications is its own journal: each is told
 before the first byte of it leaves.
 """

@@ -1,1 +1,1 @@
-"""What publishes in a run: simulated boards, real boards and clients over TCP."""
+"""What publishes and subscribes in a run: simulated boards, real boards, and programs over TCP."""
