@@ -4,14 +4,12 @@ doing.
 
 import json
 import logging
-import os
 import signal
-import sys
 import threading
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Annotated, cast
 
 import typer
@@ -165,10 +163,6 @@ def run(
 
     Example: onceway uplink run
     """
-    # Arrow's own keeps 10 MB more; it is chosen when Arrow is loaded
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    # Arrow takes it along where it is installed: 11 MB that nothing here uses
-    sys.modules.setdefault("numpy", cast(ModuleType, None))
     from gateway.uplink.cutter import Cutter
     from gateway.uplink.runner import Uplink
 

@@ -118,7 +118,7 @@ class Cutter:
     def load(self, cut: Cut) -> bytes | None:
         """The bytes of a batch, as they were when it was cut.
 
-        A file that the disk lost or damaged is made again from the spool, if pyarrow still writes
+        A file that the disk lost or damaged is made again from the spool, if arro3 still writes
         the same bytes. None: it does not.
         """
         path = self._path(cut.number)

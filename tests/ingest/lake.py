@@ -11,11 +11,12 @@ from pyspark.sql import functions as F
 
 from gateway.ingest.jobs import stream
 from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.landing.batch import SCHEMA
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
 from gateway.ingest.sink.foreach_batch import Sink
-from gateway.uplink.batch import SCHEMA, Row
+from gateway.uplink.batch import Row
 from tests.ingest.batches import EPOCH
 
 Key = tuple[str, int, int]

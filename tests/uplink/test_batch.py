@@ -1,5 +1,6 @@
 """Batches as bytes: what goes in comes out, in as few bytes as promised."""
 
+import io
 import os
 from contextlib import suppress
 
@@ -8,6 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.ingest.landing.batch import SCHEMA as READ
 from gateway.uplink.batch import SCHEMA, Manifest, NotABatch, Origin, decode, encode
 from gateway.uplink.keys import incarnations, pack
 from tests.uplink.readings import sensor_rows
@@ -62,16 +64,25 @@ def test_damage_has_one_name(choice):
             decode(damaged)
 
 
-def test_the_file_says_its_types_without_pyarrow_s_own_schema():
+def test_it_has_the_columns_that_the_ingest_reads():
+    assert pa.schema(SCHEMA) == READ
+
+
+def test_the_file_says_its_types_without_arrow_s_own_schema():
     file = pq.ParquetFile(pa.BufferReader(encode(sensor_rows(10), ORIGIN, 1)))
-    assert file.schema_arrow.remove_metadata() == SCHEMA
+    assert file.schema_arrow.remove_metadata() == READ
     column = {
         file.metadata.row_group(0).column(n).path_in_schema: file.metadata.row_group(0).column(n)
-        for n in range(len(SCHEMA))
+        for n in range(len(READ))
     }
     assert {c.compression for c in column.values()} == {"ZSTD"}
     assert "DELTA_BINARY_PACKED" in column["spool_id"].encodings
-    assert not any(c.is_stats_set for c in column.values())
+    assert not any(c.is_stats_set or c.has_column_index for c in column.values())
+    assert [name for name, c in column.items() if c.has_dictionary_page] == [
+        "device",
+        "client",
+        "topic",
+    ]
 
 
 def test_manifest_names_and_content():
@@ -104,3 +115,20 @@ def test_packed_keys_answer_for_exactly_the_keys_in_a_batch(keys):
             assert sorted(incarnations(blob, device, sequence)) == sorted(
                 {k[1] for k in keys if (k[0], k[2]) == (device, sequence)}
             )
+
+
+def test_a_batch_is_as_small_as_pyarrow_makes_it():
+    rows = sensor_rows(500)
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(
+        buffer,
+        READ,
+        compression="zstd",
+        compression_level=9,
+        use_dictionary=["device", "client", "topic"],
+        column_encoding={f.name: "DELTA_BINARY_PACKED" for f in READ if f.type == pa.int64()},
+        write_statistics=False,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(pa.table(list(zip(*rows, strict=True)), schema=READ))
+    assert len(encode(rows, ORIGIN, 1)) <= buffer.tell()

@@ -10,7 +10,23 @@ import pyarrow.parquet as pq
 
 from gateway.ingest.landing.place import NO_FILE, Announced, Landing
 from gateway.ingest.payload import senml
-from gateway.uplink.batch import SCHEMA, SCHEMA_VERSION
+from gateway.uplink.manifest import SCHEMA_VERSION
+
+SCHEMA = pa.schema(
+    [
+        pa.field("device", pa.string(), nullable=False),
+        pa.field("incarnation", pa.int64(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("client", pa.string()),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("received", pa.int64()),
+        pa.field("boot", pa.int64(), nullable=False),
+        pa.field("monotonic", pa.int64(), nullable=False),
+        pa.field("spool_id", pa.int64(), nullable=False),
+    ]
+)
+"""What an uplink writes (`gateway/uplink/README.md`)."""
 
 UNPACKED_LIMIT = 1024 * 1024 * 1024
 """Bytes that a batch may take in memory."""

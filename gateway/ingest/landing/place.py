@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.uplink.batch import SCHEMA_VERSION, file_stem
+from gateway.uplink.manifest import SCHEMA_VERSION, file_stem
 
 MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.sink.microbatch import DamagedBatch
-from gateway.uplink.batch import file_stem
+from gateway.uplink.manifest import file_stem
 
 QUARANTINE = Layout(
     "Batches that were damaged when they were read; none of their rows are in publications",

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.ingest.landing.batch import SCHEMA
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import DataFiles
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.readings import READINGS
-from gateway.uplink.batch import SCHEMA, Row
+from gateway.uplink.batch import Row
 from tests.ingest.batches import EPOCH, row
 
 

@@ -2,9 +2,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.ingest.landing.batch import SCHEMA
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.sink import merged_batches
-from gateway.uplink.batch import SCHEMA
 from tests.ingest.batches import EPOCH, row
 
 keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 30))

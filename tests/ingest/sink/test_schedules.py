@@ -19,10 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from gateway.ingest.dedup.claim import ChunkRange
 from gateway.ingest.dedup.ranges import Ranges, SeenRanges
 from gateway.ingest.delta.transaction import Conflict
+from gateway.ingest.landing.batch import SCHEMA
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.publications import Appender
-from gateway.uplink.batch import SCHEMA
 from tests.ingest.batches import EPOCH, row
 
 Key = tuple[str, int, int]

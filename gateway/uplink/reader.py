@@ -1,0 +1,21 @@
+"""A Parquet file on standard input, its columns and labels on standard output (marshal), as a
+process of its own: arro3 ends the whole process when it meets some damaged files.
+"""
+
+import io
+import marshal
+import sys
+
+from arro3.io import read_parquet
+
+
+def main() -> None:
+    reader = read_parquet(io.BytesIO(sys.stdin.buffer.read()))
+    labels = {key.decode(): value.decode() for key, value in reader.schema.metadata.items()}
+    table = reader.read_all()
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    marshal.dump((columns, labels), sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()
