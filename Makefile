@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint firmware hil soak bench bench-ingest size install clean
+.PHONY: help setup demo test lint firmware hil soak bench bench-ingest size wheel deb lock try-install install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,16 +76,20 @@ bench-ingest: setup ## measure the ingest alone: make bench-ingest ARGS="--histo
 clean: ## remove what was built (not .venv)
 	rm -rf build
 
-install: debian-run ## install as systemd services into /opt/onceway (run as root); configuration in /etc/onceway/gateway.toml
-	test -x /opt/onceway/bin/python || $(PYTHON) -m venv /opt/onceway
-	/opt/onceway/bin/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt '.[provisioning,uplink-s3,uplink-sftp]'
-	install -m 644 README.md /opt/onceway/README.md
-	install -D -m 644 systemd/onceway.sysusers /etc/sysusers.d/onceway.conf
-	install -D -m 644 systemd/onceway.tmpfiles /etc/tmpfiles.d/onceway.conf
-	install -D -m 644 systemd/60-onceway.rules /etc/udev/rules.d/60-onceway.rules
-	install -m 644 systemd/onceway-gateway.service systemd/onceway-uplink.service /etc/systemd/system/
-	systemd-sysusers onceway.conf
-	systemd-tmpfiles --create onceway.conf
-	test -e /etc/onceway/gateway.toml || install -m 640 -g onceway systemd/gateway.toml /etc/onceway/gateway.toml
-	@if [ -d /run/systemd/system ]; then systemctl daemon-reload && udevadm control --reload; fi
-	@echo "installed; edit /etc/onceway/gateway.toml, then: systemctl enable --now onceway-gateway onceway-uplink"
+wheel: firmware ## build/wheel/onceway-VERSION-py3-none-any.whl, with the boards' HEX files
+	@rm -rf build/lib build/bdist.* build/wheel provisioning/hex && mkdir -p provisioning/hex
+	@for board in uno nano nano-old pro-mini mega2560; do cp build/firmware/$$board/sensor.hex provisioning/hex/$$board.hex; done
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+
+deb: debian-package wheel ## the Debian package of a gateway for this machine: build/onceway_VERSION_ARCH.deb (ARGS=--all: for Debian 12 and 13, amd64 and arm64)
+	@$(BIN)/python .setup/deb.py $(ARGS)
+
+lock: setup ## write .setup/gateway.txt: what the Debian package holds, with hashes
+	@$(BIN)/python .setup/lock.py
+
+try-install: debian-try debian-package wheel ## the package in bare Debian 12 and 13 userlands (as root): install, boot, a reading, upgrade, roll back, remove, purge
+	@$(BIN)/python .setup/deb.py --all
+	@$(BIN)/python .setup/try_install.py $(ARGS)
+
+install: deb ## build the Debian package and install it here (as root)
+	apt-get install -y ./$$(ls -t build/onceway_*_$$(dpkg --print-architecture).deb | head -1)

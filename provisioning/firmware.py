@@ -13,13 +13,20 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def hex_for(board: Board, root: Path = ROOT) -> Path:
-    """In a source tree its own HEX file, built first if it is not there; elsewhere the one under
-    the current folder, be it there or not.
+    """In a source tree its own HEX file, built first if it is not there; else the one that the
+    package brought along.
 
-    Raises OncewayError if it cannot be built.
+    Raises OncewayError if there is none, or it cannot be built.
     """
     if not (root / "firmware" / "Makefile").is_file():
-        return board.hex_file
+        packed = root / "provisioning" / "hex" / f"{board.firmware}.hex"
+        if not packed.is_file():
+            raise OncewayError(
+                f"this installation brought no firmware for {board.title} along",
+                str(packed),
+                "Name a HEX file with --hex",
+            )
+        return packed
     path = root / board.hex_file
     if not path.exists():
         _make(root / "firmware", f"../{board.hex_file}")

@@ -36,8 +36,12 @@ def test_what_cannot_be_built_says_why(tmp_path: Path) -> None:
         hex_for(board("uno"), tmp_path)
 
 
-def test_an_installed_onceway_looks_under_the_current_folder(tmp_path: Path) -> None:
-    assert hex_for(board("nano-old"), tmp_path) == Path("build/firmware/nano-old/sensor.hex")
+def test_an_installed_onceway_takes_what_it_brought_along(tmp_path: Path) -> None:
+    with pytest.raises(OncewayError, match="brought no firmware for Arduino Nano, old boot loader"):
+        hex_for(board("nano-old"), tmp_path)
+    (tmp_path / "provisioning/hex").mkdir(parents=True)
+    (tmp_path / "provisioning/hex/nano-old.hex").touch()
+    assert hex_for(board("nano-old"), tmp_path) == tmp_path / "provisioning/hex/nano-old.hex"
 
 
 def test_the_catalogue_on_the_command_line() -> None:

@@ -1,0 +1,81 @@
+"""Manual pages from the code. In: the commands and the configuration's keys. Out: the text of
+onceway(1) and gateway.toml(5), as man(7) has them.
+"""
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+
+import click
+import typer
+
+from gateway.config.reference import entries
+
+_TITLE = '.TH {title} {section} "" "onceway {version}" "Onceway"\n'
+
+
+def pages(version: str) -> dict[str, str]:
+    """By file name."""
+    return {"onceway.1": _commands(version), "gateway.toml.5": _configuration(version)}
+
+
+def _commands(version: str) -> str:
+    out = [
+        _TITLE.format(title="ONCEWAY", section=1, version=version),
+        ".SH NAME\nonceway \\- every reading of a sensor arrives exactly once\n",
+        ".SH SYNOPSIS\n.B onceway\n.I COMMAND\n[\\fIOPTION\\fR]...\n",
+        ".SH COMMANDS\n",
+    ]
+    for point in sorted(entry_points(group="onceway.commands")):
+        if point.name in ("hil", "ingest"):
+            continue  # no part of a gateway
+        command = typer.main.get_command(point.load())
+        out += [_command(words, item) for words, item in _leaves(point.name, command)]
+    out.append(".SH FILES\n.TP\n/etc/onceway/gateway.toml\nSee\n.BR gateway.toml (5).\n")
+    return "".join(out)
+
+
+def _leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield words, command
+    elif list(inner) == [words]:
+        yield words, inner[words]
+    else:
+        for name, item in inner.items():
+            yield from _leaves(f"{words} {name}", item)
+
+
+def _command(words: str, command: click.Command) -> str:
+    about, _, example = (command.help or "").partition("Example: ")
+    out = [f".SS onceway {words}\n", _plain(about)]
+    for option in command.params:
+        help_text = getattr(option, "help", None)
+        if help_text and option.opts:
+            out.append(f".TP\n.B {_escape(', '.join(option.opts))}\n{_plain(help_text)}")
+    if example:
+        out.append(f".PP\nExample:\n.B {_escape(' '.join(example.split()))}\n")
+    return "".join(out)
+
+
+def _configuration(version: str) -> str:
+    out = [
+        _TITLE.format(title="GATEWAY.TOML", section=5, version=version),
+        ".SH NAME\ngateway.toml \\- configuration of the Onceway gateway and its uplink\n",
+        ".SH DESCRIPTION\nTOML. Tables in [[ ]] may stand in the file any number of times.\n",
+        ".B onceway gateway check-config\nsays what is wrong with a change.\n",
+    ]
+    for entry in entries():
+        out.append(f".SH {_escape(entry.header)}\n{_plain(entry.meaning)}")
+        for key in entry.keys:
+            default = "must be given" if key.needed else key.default or "no default"
+            out.append(f".TP\n.B {_escape(key.name)}\n({_escape(default)}) {_plain(key.meaning)}")
+    return "".join(out)
+
+
+def _plain(text: str) -> str:
+    return _escape(" ".join(text.split())) + "\n"
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"^([.'])", r"\\&\1", text.replace("\\", "\\e").replace("-", "\\-"))

@@ -1,0 +1,104 @@
+"""What the Debian package is made of. In: a folder of installed Python packages. Out: a software
+bill of materials (CycloneDX 1.5, JSON) and the licences of all parts in one list.
+"""
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+
+LOCK = Path(__file__).with_name("gateway.txt")
+_OURS = """\
+Onceway is under the Apache License 2.0; on Debian systems its text is in
+/usr/share/common-licenses/Apache-2.0. The firmware (HEX files) is a part of Onceway, with parts of
+avr-libc (BSD-3-Clause) and of GCC's run-time library (GPL-3 with the GCC run-time library
+exception). The Python packages under /usr/lib/onceway have licences of their own; their texts
+stand beside them, in NAME-VERSION.dist-info.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A Python package. hashes: SHA-256 of the wheels that the lock allows."""
+
+    name: str
+    version: str
+    licence: str
+    url: str
+    hashes: tuple[str, ...]
+
+
+def parts(packages: Path) -> list[Part]:
+    """All but onceway, by name. Raises ValueError when one does not say its licence."""
+    locked = _locked()
+    found = []
+    for item in distributions(path=[str(packages)]):
+        name = item.metadata["Name"]
+        if name == "onceway":
+            continue
+        licence = _licence(item)
+        if not licence:
+            raise ValueError(f"{name} does not say its licence")
+        url = item.metadata.get("Home-page") or f"https://pypi.org/project/{name}/"
+        found.append(Part(name, item.version, licence, url, locked[_key(name)]))
+    return sorted(found, key=lambda part: part.name.lower())
+
+
+def licences(found: list[Part]) -> str:
+    """One line a part."""
+    lines = [f"{part.name} {part.version}: {part.licence}" for part in found]
+    return f"{_OURS}\n" + "\n".join(lines) + "\n"
+
+
+def cyclonedx(found: list[Part], version: str) -> dict[str, Any]:
+    """A document of CycloneDX 1.5; its reference names package URLs (purl)."""
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": f"pkg:deb/onceway@{version}",
+                "name": "onceway",
+                "version": version,
+                "licenses": [{"license": {"id": "Apache-2.0"}}],
+            }
+        },
+        "components": [
+            {
+                "type": "library",
+                "bom-ref": f"pkg:pypi/{_key(part.name)}@{part.version}",
+                "name": part.name,
+                "version": part.version,
+                "purl": f"pkg:pypi/{_key(part.name)}@{part.version}",
+                "licenses": [{"license": {"name": part.licence}}],
+                "properties": [
+                    {"name": "onceway:wheel:sha256", "value": value} for value in part.hashes
+                ],
+            }
+            for part in found
+        ],
+    }
+
+
+def _licence(item: Distribution) -> str:
+    """An expression, or what people wrote before there were expressions."""
+    said = item.metadata.get("License-Expression") or item.metadata.get("License") or ""
+    if said and "\n" not in said and len(said) < 80:
+        return said
+    classes = item.metadata.get_all("Classifier") or []
+    return " or ".join(
+        line.rpartition(" :: ")[2] for line in classes if line.startswith("License :: ")
+    )
+
+
+def _locked() -> dict[str, tuple[str, ...]]:
+    text = LOCK.read_text().replace("\\\n", " ")
+    entries = re.findall(r"^([\w.-]+)==\S+(.*)$", text, re.MULTILINE)
+    return {_key(name): tuple(re.findall(r"sha256:(\w+)", rest)) for name, rest in entries}
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

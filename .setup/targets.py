@@ -1,0 +1,62 @@
+"""What the Debian package is built for. In: nothing, or this machine. Out: releases of Debian with
+their Python, and wheels' platforms by Debian's name of an architecture.
+"""
+
+import subprocess
+from dataclasses import dataclass
+
+_GLIBC = (36, 35, 34, 31, 28, 27, 26, 24, 17, 12, 5)
+"""Minor versions of the C library that wheels are built for; Debian 12 has 2.36."""
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """release: of Debian. python: its minor version. architecture: as Debian calls it."""
+
+    release: int
+    python: int
+    architecture: str
+
+    @property
+    def machine(self) -> str:
+        """As compilers and wheels call it."""
+        return _MACHINES[self.architecture]
+
+    @property
+    def pip(self) -> list[str]:
+        """Options that make pip choose wheels for it, whatever machine this is."""
+        tags = [f"manylinux_2_{minor}" for minor in _GLIBC] + ["manylinux2014", "manylinux1"]
+        platforms = [part for tag in tags for part in ("--platform", f"{tag}_{self.machine}")]
+        return [
+            *("--only-binary", ":all:", "--implementation", "cp"),
+            *("--python-version", f"3.{self.python}", *platforms),
+        ]
+
+    @property
+    def name(self) -> str:
+        return f"deb{self.release}_{self.architecture}"
+
+
+TARGETS = [
+    Target(release, python, architecture)
+    for release, python in ((12, 11), (13, 13))
+    for architecture in _MACHINES
+]
+
+
+def here() -> Target:
+    """The one for this machine. Raises SystemExit when there is none."""
+    architecture = _output("dpkg", "--print-architecture")
+    python = int(_output("/usr/bin/python3", "-c", "import sys; print(sys.version_info.minor)"))
+    for target in TARGETS:
+        if (target.python, target.architecture) == (python, architecture):
+            return target
+    raise SystemExit(
+        f"error: there is no package for Python 3.{python} on {architecture}; there is one for"
+        f" {', '.join(target.name for target in TARGETS)}"
+    )
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,330 @@
+"""The Debian packages in bare userlands of Debian 12 and 13, as root: what a person does with one,
+from its installation to its end. Prints sizes and times; exit code 1 at the first thing that is
+not as it should be. `try_install.py 13` tries one release.
+
+Each userland is made by debootstrap under /tmp, booted by systemd-nspawn without a network, and
+removed at the end. The board is the simulated one, on a port of the userland.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from targets import Target, here
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build"
+NAMES = {12: "bookworm", 13: "trixie"}
+INCLUDE = "systemd,systemd-sysv,dbus,udev"
+NEXT = "9.9.9"
+MOST_MB = 150
+PATIENCE_S = 120
+CONFIG = """
+[gateway]
+name = "site-1"
+trust_clock = true
+
+[[listener]]
+bind = "127.0.0.1:1883"
+
+[[serial]]
+port = "/run/board/tty"
+
+[uplink]
+landing = "file:///srv/onceway/landing"
+batch_age_s = 1
+"""
+DROP_IN = "[Service]\nDeviceAllow=char-pts rw\n"
+
+
+_NOT_COUNTED = ("root", "srv", "var/cache", "var/lib/apt", "var/lib/onceway")
+"""What apt keeps for itself, and what a gateway keeps: it reserves 32 MB for a full disk."""
+
+
+class Wrong(Exception):
+    """Something is not as it should be."""
+
+
+class Userland:
+    """A bare Debian in a folder. `run` works while it is booted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._leader = 0
+
+    @contextmanager
+    def booted(self) -> Iterator[None]:
+        command = ["systemd-nspawn", "--quiet", "--boot", "--private-network", "--register=no"]
+        with (self.path.with_suffix(".console")).open("ab") as console:
+            nspawn = subprocess.Popen(
+                [*command, "--keep-unit", "--directory", self.path],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+            )
+        try:
+            children = Path(f"/proc/{nspawn.pid}/task/{nspawn.pid}/children")
+            self._leader = int(_wait_for("the userland's init", lambda: children.read_text()))
+            _wait_for("the userland's boot", lambda: self._try("systemctl", "is-system-running"))
+            yield
+            self._try("systemctl", "poweroff")
+            nspawn.wait(60)
+        finally:
+            nspawn.terminate()
+            nspawn.wait()
+
+    def run(self, *command: str) -> str:
+        done = self._enter(command)
+        if done.returncode:
+            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def wait(self, what: str, *command: str) -> str:
+        """Until a command says something and succeeds."""
+        return _wait_for(what, lambda: self._try(*command))
+
+    def outside(self, *command: str) -> None:
+        """Before it is booted, with this machine's network."""
+        done = subprocess.run(["chroot", self.path, *command], capture_output=True, text=True)
+        if done.returncode:
+            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+
+    def size_mb(self) -> float:
+        """What was installed."""
+        skip = [f"--exclude={self.path}/{part}" for part in _NOT_COUNTED]
+        said = subprocess.run(
+            ["du", "--summarize", "--one-file-system", "--block-size=1000", *skip, self.path],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return int(said.split()[0]) / 1000
+
+    def _try(self, *command: str) -> str:
+        done = self._enter(command)
+        if command[-1] == "is-system-running":
+            return done.stdout if done.stdout.strip() in ("running", "degraded") else ""
+        return (done.stdout or "done") if done.returncode == 0 else ""
+
+    def _enter(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        inside = ["nsenter", "--target", str(self._leader), "--all", "--wdns=/"]
+        return subprocess.run(
+            [*inside, *command],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
+        )
+
+
+def main() -> None:
+    wanted = [int(word) for word in sys.argv[1:]] or list(NAMES)
+    os.environ["SYSTEMD_LOG_LEVEL"] = "err"
+    for release in wanted:
+        folder = Path(tempfile.mkdtemp(prefix="onceway-", dir="/tmp"))
+        try:
+            _try_release(release, folder / NAMES[release])
+        except Wrong as wrong:
+            print(f"Debian {release}: {wrong}", file=sys.stderr)
+            sys.exit(1)
+        finally:
+            shutil.rmtree(folder)
+
+
+def _try_release(release: int, path: Path) -> None:
+    target = Target(release, 0, here().architecture)
+    (package,) = BUILD.glob(f"onceway_*+{target.name}.deb")
+    userland = Userland(path)
+
+    def say(what: str, since: float) -> None:
+        print(f"Debian {release}: {what} ({time.monotonic() - since:.1f} s)", flush=True)
+
+    start = time.monotonic()
+    _bootstrap(userland, release, package)
+    say("a bare userland", start)
+    bare = userland.size_mb()
+
+    with userland.booted():
+        start = time.monotonic()
+        userland.run("apt-get", "install", "--yes", f"/root/{package.name}")
+        say("installed", start)
+        size = userland.size_mb() - bare
+        print(f"Debian {release}: package {package.stat().st_size / 1e6:.1f} MB, installed with all"
+              f" that it pulls in {size:.1f} MB")  # fmt: skip
+        if size > MOST_MB:
+            raise Wrong(f"more than {MOST_MB} MB")
+        _active(userland)
+        start = time.monotonic()
+        userland.run("onceway", "--help")
+        say("onceway --help", start)
+        userland.run("bash", "-c", "man -w onceway gateway.toml 2>/dev/null || true")
+        _add_board(userland)
+        start = time.monotonic()
+        _board(userland)
+        userland.run("onceway", "device", "add", "roof-1", "--port", "/run/board/tty")
+        say("a board flashed, and it greets", start)
+        _configure(userland)
+        userland.run("onceway", "gateway", "check-config")
+        userland.run("systemctl", "restart", "onceway-gateway", "onceway-uplink")
+        start = time.monotonic()
+        _more_readings(userland, 2)
+        say("readings land", start)
+        userland.run("onceway", "where", "roof-1", "1")
+        userland.run("onceway", "gateway", "status")
+
+    with userland.booted():
+        _board(userland)
+        _active(userland)
+        _more_readings(userland, 2)
+        say("booted again", start)
+
+        start = time.monotonic()
+        userland.run("apt-get", "install", "--yes", "/root/next.deb")
+        _expect(userland.run("onceway", "--version"), f"onceway {NEXT}")
+        _active(userland)
+        _more_readings(userland, 2)
+        say("upgraded, readings go on", start)
+
+        start = time.monotonic()
+        userland.run(
+            *("apt-get", "install", "--yes", "--allow-downgrades"),
+            f"/root/{package.name}",
+        )
+        _expect(userland.run("onceway", "--version"), f"onceway {package.name.split('_')[1]}"[:9])
+        _active(userland)
+        _more_readings(userland, 2)
+        say("rolled back, readings go on", start)
+        _each_once(userland)
+
+        userland.run("apt-get", "remove", "--yes", "onceway")
+        _gone(path, "usr/lib/onceway", "usr/bin/onceway")
+        _there(path, "etc/onceway/gateway.toml", "var/lib/onceway/gateway.db")
+        said = userland.run("apt-get", "purge", "--yes", "onceway")
+        _gone(path, "etc/onceway")
+        _there(path, "var/lib/onceway/gateway.db", "srv/onceway/landing")
+        _expect(said, "/var/lib/onceway stays: it holds readings")
+        say("removed and purged; readings stay", start)
+
+
+def _bootstrap(userland: Userland, release: int, package: Path) -> None:
+    made = subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={INCLUDE}", NAMES[release], userland.path],
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        raise Wrong(f"debootstrap: {made.stdout[-2000:]}")
+    shutil.copy("/etc/resolv.conf", userland.path / "etc/resolv.conf")
+    shutil.copy(package, userland.path / "root")
+    _newer(package, userland.path / "root/next.deb")
+    # while it runs it has no network: nobody else's port 1883 is in its way
+    userland.outside("apt-get", "update")
+    userland.outside("apt-get", "install", "--yes", "--download-only", f"/root/{package.name}")
+
+
+def _newer(package: Path, target: Path) -> None:
+    """The same package under a higher version, which the program says, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
+        control = Path(folder, "DEBIAN/control")
+        control.write_text(re.sub(r"(?m)^Version: .*$", f"Version: {NEXT}", control.read_text()))
+        (code,) = Path(folder).glob("usr/lib/onceway/lib/*/site-packages/gateway/__init__.py")
+        code.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{NEXT}"', code.read_text()))
+        subprocess.run(
+            ["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, target],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+
+
+def _add_board(userland: Userland) -> None:
+    """The simulated board with the libraries that it needs."""
+    folder = userland.path / "opt/board"
+    folder.mkdir()
+    program = BUILD / "firmware/sim/simboard"
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    libraries = re.findall(r"=> (\S+)", said)
+    for file in (program, BUILD / "firmware/sim/optiboot.hex", *libraries):
+        if not re.search(r"/(libc|ld-linux.*)\.so", str(file)):
+            shutil.copy(file, folder)
+    drop_in = userland.path / "etc/systemd/system/onceway-gateway.service.d/board.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(DROP_IN)
+
+
+def _board(userland: Userland) -> None:
+    """Plug the board in, as the gateway's account: a pseudo-terminal belongs to who made it."""
+    userland.run(
+        *("systemd-run", "--unit=board", "--uid=onceway", "--property=RuntimeDirectory=board"),
+        *("--property=StateDirectory=board", "--setenv=LD_LIBRARY_PATH=/opt/board"),
+        *("/opt/board/simboard", "--control", "/run/board/control", "--pty-link", "/run/board/tty"),
+        *("--bootloader", "/opt/board/optiboot.hex", "--flash", "/var/lib/board/flash"),
+        *("--eeprom", "/var/lib/board/eeprom"),
+    )
+    userland.wait("the board's port", "test", "-e", "/run/board/tty")
+
+
+def _configure(userland: Userland) -> None:
+    (userland.path / "etc/onceway/gateway.toml").write_text(CONFIG)
+
+
+def _active(userland: Userland) -> None:
+    userland.wait("both services", "systemctl", "is-active", "onceway-gateway", "onceway-uplink")
+
+
+def _sequences(userland: Userland) -> list[int]:
+    """Of all readings that have landed."""
+    found: list[int] = []
+    for file in userland.path.glob("srv/onceway/landing/site-1/*/*.parquet"):
+        found += pq.read_table(file, columns=["sequence"]).column("sequence").to_pylist()
+    return sorted(found)
+
+
+def _more_readings(userland: Userland, count: int) -> None:
+    before = len(_sequences(userland))
+    try:
+        _wait_for("readings", lambda: "more" * (len(_sequences(userland)) >= before + count))
+    except Wrong as wrong:
+        raise Wrong(f"{wrong}\n{userland.run('journalctl', '--no-pager', '-n', '40')}") from None
+
+
+def _each_once(userland: Userland) -> None:
+    found = _sequences(userland)
+    if found != list(range(1, len(found) + 1)):
+        raise Wrong(f"not each reading landed once: {found}")
+
+
+def _expect(said: str, what: str) -> None:
+    if what not in said:
+        raise Wrong(f"{what!r} was expected in: {said}")
+
+
+def _gone(path: Path, *names: str) -> None:
+    if left := [name for name in names if os.path.lexists(path / name)]:
+        raise Wrong(f"still there: {left}")
+
+
+def _there(path: Path, *names: str) -> None:
+    if missing := [name for name in names if not (path / name).exists()]:
+        raise Wrong(f"missing: {missing}")
+
+
+def _wait_for(what: str, look: Callable[[], str]) -> str:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if found := look().strip():
+            return found
+        time.sleep(0.2)
+    raise Wrong(f"{what} did not come within {PATIENCE_S} s")
+
+
+if __name__ == "__main__":
+    main()
