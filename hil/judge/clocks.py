@@ -141,9 +141,11 @@ class Clocks:
             return "it has a time, and no gateway had told the board one"
         for welcome in welcomes:
             held = sum(span.by for span in line.late if span.near(welcome, welcome, S))
+            # what the board lost since the WELCOME; or, reckoning back, until it came
+            early, late = (lost, 0) if welcome <= sampled else (0, lost)
             for shift in self._shifts(welcome, welcome):
-                low = min(self._offsets) + sampled + shift - EARLY_NS - lost - held
-                high = max(self._offsets) + sampled + shift + LATE_NS + lost
+                low = min(self._offsets) + sampled + shift - EARLY_NS - early - held
+                high = max(self._offsets) + sampled + shift + LATE_NS + late
                 if low <= ns <= high:
                     return None
         return f"its time is {_utc(ns)}, and it was sampled at {_utc(self._offsets[0] + sampled)}"

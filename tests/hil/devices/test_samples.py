@@ -103,3 +103,8 @@ def test_a_power_on_just_before_may_show_behind_the_boot_loader() -> None:
         samples = made([], starts)
         samples.status(10, 1, POWER_ON)
         samples.status(210, 2, cause)
+
+
+def test_a_board_that_never_started_has_no_status() -> None:
+    with pytest.raises(ContradictionError, match="the board had not started"):
+        made([], [(100, "power-on")]).status(50, 1, POWER_ON)

@@ -63,6 +63,11 @@ def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
     return Event(0, "rig", "run", {"bench": bench, "plan": plan, "gateway": "site"})
 
 
+def seed(device: str) -> dict[str, int]:
+    """What a welcome tells of its session."""
+    return {"boot": 1, "attempt": 0, "gateway_boot": 1, "handshake": DEVICES.index(device)}
+
+
 def run_of(count: int, fault: bool = True) -> list[Event]:
     """A run in which nothing went wrong: `count` readings of each device, one a second, and one
     planned fault that happened.
@@ -74,8 +79,7 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
     for device in DEVICES:
         said = {"device": device, "cause": "power-on", "cycle": 0}
         events.append(Event(0, "board", "start", said))
-        seed = {"boot": 1, "attempt": 0, "gateway_boot": 1, "handshake": DEVICES.index(device)}
-        events.append(Event(MET, "wire", "welcome", {"line": device, **seed}))
+        events.append(Event(MET, "wire", "welcome", {"line": device, **seed(device)}))
         events.append(Event(MET, "wire", "publish", {"line": device, "direction": "up"}))
     position = 0
     for sequence in range(1, count + 1):

@@ -19,7 +19,7 @@ def clocks(*more: Event, faults: Sequence[dict[str, object]] = ()) -> Clocks:
     made = Clocks()
     for event in (
         Event(0, "rig", "run", {"bench": {"fault": list(faults)}}),
-        Event(0, "rig", "clock", {"utc": UTC * S}),
+        Event(7 * S, "rig", "clock", {"utc": (UTC + 7) * S}),
         *(start(t) for t in (100, 200)),
         said("welcome", 101),
         said("publish", 102, direction="up"),
@@ -105,16 +105,19 @@ def test_a_line_that_held_the_welcome_makes_a_time_late_by_so_much() -> None:
 
 
 def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
-    sample = Event(
-        150 * S,
-        "board",
-        "publication",
-        {"device": "uno-1", "sampled": 150 * S, "cycle": (150 - 30) * HZ},
-    )
-    made = clocks(sample)
+    """Thirty seconds in the first life; by the next one, fifty all in all, and none more."""
+    data = {"device": "uno-1", "sampled": 150 * S, "cycle": (150 - 30) * HZ}
+    sample = Event(150 * S, "board", "publication", data)
+    made = clocks(sample, start(210, 50), start(220, 50), said("welcome", 221))
     assert told(made, UTC + 150 - 30) == ""
     assert told(made, UTC + 150 - 40) != ""
-    assert told(made, UTC + 250 - 30, 250, 251) != ""  # not in this life
+    assert told(made, UTC + 150 + 30) != ""
+    assert told(made, UTC + 230, 230, 231) == ""
+    assert told(made, UTC + 230 - 30, 230, 231) != ""
+    # reckoned back from a WELCOME that came later, the same makes a time late
+    assert told(made, UTC + 100 + 30, 100.5) == ""
+    assert told(made, UTC + 100 + 40, 100.5) != ""
+    assert told(made, UTC + 100 - 30, 100.5) != ""
 
 
 @pytest.mark.parametrize("error", [-HOUR, HOUR, -2, 2.2])
@@ -133,6 +136,7 @@ def test_received_may_jump_with_the_clock_and_may_not_be_missing() -> None:
     shifted = (UTC + 150 + HOUR) * 1_000_000
     assert made.received(shifted, 150 * S, 151 * S) is None
     assert made.received(shifted + 10_000_000, 150 * S, 151 * S) is not None
+    assert made.received(shifted - 10_000_000, 150 * S, 151 * S) is not None
     assert made.received(shifted + 20_000_000, 170 * S, 171 * S) is not None
     assert made.received(None, 150 * S, 151 * S) == "`received` is missing"
 

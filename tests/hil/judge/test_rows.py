@@ -4,6 +4,7 @@ says where and what.
 
 from typing import Any
 
+import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from hil.judge.checker import Verdict, check
 from hil.judge.publication import Outcome
 from hil.observe.history import HOPS, READINGS, Event
 from tests.hil.judge.runs import (
+    DEVICES,
+    HZ,
     INCARNATION,
     UTC,
     S,
@@ -20,6 +23,7 @@ from tests.hil.judge.runs import (
     message,
     of_client,
     run_of,
+    seed,
     until_batch,
     without,
     wrong,
@@ -113,6 +117,22 @@ def test_readings_that_are_there_twice_are_doubled_and_others_are_nobodys() -> N
     assert wrong(check([*events, more])) == [("uno-1", 2, Outcome.PHANTOM, READINGS)]
     strange = Event(row.t, row.hop, row.event, {**row.data, "sequence": 99})
     assert wrong(check([*events, strange])) == [("uno-1", 99, Outcome.PHANTOM, READINGS)]
+
+
+def test_a_reading_without_a_time_has_that_of_its_arrival() -> None:
+    """Its board had no clock, and started again before it was received."""
+    bare = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 7 * 5 / 1024}]).hex()
+    again = Event(S + S // 20, "board", "start", {"device": "uno-1", "cause": "x", "cycle": HZ})
+    met = [e for e in run_of(COUNT) if e.hop != "wire"] + [
+        Event(int(1.5 * S), "wire", "welcome", {"line": device, **seed(device)})
+        for device in DEVICES
+    ]
+    events = [again, *changed(met, HOPS[1:], 1, payload=bare)]
+    [row] = [e for e in events if is_of(e, 1) and e.hop == "table"]
+    timed = changed(events, (READINGS,), 1, time=row.data["received"])
+    offenders = {one.key.device for one in check(timed).offenders}
+    assert offenders == {"uno-2"}  # which says a time that nobody had told it
+    assert ("uno-1", 1, Outcome.ALTERED, READINGS) in wrong(check(events))
 
 
 def test_readings_of_a_batch_that_was_not_taken_to_its_end_are_under_way() -> None:
