@@ -25,7 +25,7 @@ from hil.judge.senml import Record, decode, of_link, says
 from hil.observe.history import COMMAND, HOPS, READINGS, Event, taking
 
 CLAIMS = {"table": "in the table", "batch": "landed"}
-COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch")
+COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable")
 """What is kept of a row beside its payload."""
 BREAKS_OFF = "the history breaks off"
 """The doubt about a run that was interrupted."""

@@ -26,6 +26,8 @@ def wrong(
         return f"its topic is {columns.get('topic')!r}, and was {published['topic']!r}"
     if "client" in columns and columns["client"] not in (None, key.device):
         return f"its client is {columns['client']!r}"
+    if "undecodable" in columns and (columns["undecodable"] is None) != (found.records is not None):
+        return f"`undecodable` is {columns['undecodable']!r}, and the payload is another"
     if gateway is not None and found.origin.partition("/")[0] != gateway:
         return f"its origin is {found.origin!r}, and the gateway is {gateway!r}"
     if "received" in columns:

@@ -75,11 +75,14 @@ def test_a_column_that_is_another_from_a_hop_on_is_altered_there(
     assert result.offenders[0].why
 
 
-@given(sequence=st.integers(1, COUNT), name=st.sampled_from([*OF_A_ROW, "batch", "position"]))
+OF_THE_TABLE = {**OF_A_ROW, "batch": 99, "position": 99, "undecodable": "no SenML"}
+
+
+@given(sequence=st.integers(1, COUNT), name=st.sampled_from(list(OF_THE_TABLE)))
 def test_no_column_can_differ_between_the_table_and_the_landing_place(
     sequence: int, name: str
 ) -> None:
-    events = changed(run_of(COUNT), ("table",), sequence, **{name: OF_A_ROW.get(name, 99)})
+    events = changed(run_of(COUNT), ("table",), sequence, **{name: OF_THE_TABLE[name]})
     assert wrong(check(events)) == [("uno-1", sequence, Outcome.ALTERED, "table")]
 
 
@@ -143,7 +146,12 @@ def test_readings_of_a_batch_that_was_not_taken_to_its_end_are_under_way() -> No
 
 def test_a_message_that_is_no_senml_has_no_readings() -> None:
     events = of_client(2, "table")
-    assert check(events).verdict is Verdict.HOLDS
+    for undecodable, verdict in (("no SenML", Verdict.HOLDS), (None, Verdict.FAILS)):
+        for event in events:
+            if event.hop == "table" and event.event == "publication":
+                event.data["undecodable"] = undecodable
+        assert check(events).verdict is verdict
+    events = of_client(2, "table")
     [row] = [event for event in run_of(1) if is_of(event, 1) and event.hop == READINGS]
     strange = {**row.data, "device": "client-1", "incarnation": 1}
     made = [*events, Event(row.t, READINGS, "reading", strange)]
