@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from gateway.store.schema import prepare
 from gateway.uplink.batch import Manifest, Origin, encode
 from hil.observe.history import Event, History, read
 from hil.observe.landing import LandingHop
@@ -35,18 +36,18 @@ def seen(history: History, hop: str) -> list[tuple[int, str, int, str]]:
 
 
 def make_database(path: Path) -> sqlite3.Connection:
+    """As the gateway makes it."""
     database = sqlite3.connect(path, isolation_level=None)
-    database.executescript("""
-        PRAGMA journal_mode = WAL;
-        CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
-        INSERT INTO meta VALUES ('gateway', 'site'), ('epoch', '0a1b2c3d');
-        CREATE TABLE spool (id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER,
-            sequence INTEGER, client TEXT, topic TEXT, payload BLOB, boot INTEGER,
-            monotonic INTEGER, received INTEGER);
-        CREATE VIEW spool_last AS SELECT coalesce(max(seq), 0) AS id FROM sqlite_sequence;
-        CREATE TABLE batch (number INTEGER PRIMARY KEY, rows INTEGER, landed INTEGER);
-        """)
+    database.execute("PRAGMA journal_mode = WAL")
+    prepare(database, "site")
+    database.execute("UPDATE meta SET value = '0a1b2c3d' WHERE key = 'epoch'")
     return database
+
+
+def put_batch(database: sqlite3.Connection, number: int, last: int, landed: int | None) -> None:
+    database.execute(
+        "INSERT INTO batch VALUES (?, 1, ?, ?, 1, '', 1, ?)", (number, last, last, landed)
+    )
 
 
 def put(database: sqlite3.Connection, sequence: int) -> None:
@@ -69,7 +70,7 @@ def test_spool_rows_are_entered_once_and_counted_after_they_left(
     hop.look()
     hop.look()
     put(database, 3)
-    database.execute("INSERT INTO batch VALUES (1, 3, 99), (2, 1, NULL)")
+    put_batch(database, 1, last=3, landed=99)
     database.execute("DELETE FROM spool")
     hop.look()
     assert seen(history, "spool") == [(1, "site/0a1b2c3d", 1, "01"), (2, "site/0a1b2c3d", 2, "02")]
