@@ -21,7 +21,7 @@ from hil.devices.heard import Heard
 from hil.devices.power_switch import Switch
 from hil.devices.wired_device import WiredDevice
 from hil.faults.board import RESTART_WITHIN
-from hil.faults.fault import Evidence
+from hil.faults.fault import Evidence, Fault
 from hil.formats.frames import Who, write_handshake
 from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
@@ -134,6 +134,22 @@ class RealBoard(WiredDevice):
     async def stop(self) -> None:
         """It stays as it is."""
 
+    async def hold(self) -> None:
+        """With a switch it can be held; the wire waits for its port, if that goes away with the
+        power.
+        """
+        if self._switch:
+            await asyncio.to_thread(self._switch.turn, False)
+            self.held = True
+
+    async def release(self) -> None:
+        if self._switch:
+            await asyncio.to_thread(self._switch.turn, True)
+
+    async def arm(self, fault: Fault, command: str) -> bool:
+        """It takes no orders: who breaks it does so when its place was seen."""
+        return False
+
     async def provision(self) -> None:
         """Firmware and identity, and an empty EEPROM: what an earlier life has left in it would be
         taken for this one's. Raises OncewayError.
@@ -217,7 +233,7 @@ class RealBoard(WiredDevice):
             return None
         return await self._started(before, lambda: True)
 
-    async def switched_off(self, seconds: float) -> Evidence | None:
+    async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
         """Its power is off for so long, and it says nothing meanwhile. Who interrupts the run does
         not leave it without power.
         """

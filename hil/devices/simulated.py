@@ -5,6 +5,7 @@ power and interval.
 """
 
 import asyncio
+import os
 import random
 from binascii import crc_hqx
 from pathlib import Path
@@ -14,12 +15,13 @@ from gateway.errors import OncewayError
 from hil.bench.bench import Bench
 from hil.boards.adc_log import STEPS
 from hil.boards.ledger import ERASED, Ledger
-from hil.boards.simulator import BUILD, OFF_S, SimulatedBoard
+from hil.boards.simulator import BUILD, OFF_S, BoardError, Event, SimulatedBoard
+from hil.boards.strikes import Strikes
 from hil.boards.used import used_image
 from hil.devices.ledger_watch import APPLICATION_AT, LedgerWatch
 from hil.devices.wired_device import WiredDevice
-from hil.faults.board import RESTART_WITHIN, restart
-from hil.faults.fault import Evidence
+from hil.faults.board import starts
+from hil.faults.fault import Evidence, Fault
 from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History
@@ -40,6 +42,7 @@ class SimulatedDevice(WiredDevice):
         super().__init__(name, folder, bench, children, history)
         self._boards = [self._new_board(name, self._used())]
         self._commanded = 0
+        self._strikes = Strikes()
 
     def _used(self) -> bytes:
         """The EEPROM that the bench asks for."""
@@ -82,8 +85,54 @@ class SimulatedDevice(WiredDevice):
         await board.start()
 
     async def stop(self) -> None:
+        await self._strikes.stop()
         for board, _ in self._boards:
             await board.stop()
+
+    async def hold(self) -> None:
+        await self._begin(self.board)
+        self.held = True
+
+    async def _begin(self, board: SimulatedBoard) -> None:
+        """Take the power of a board that was provisioned, and what it has made of its EEPROM since:
+        its life begins when it is let go. From now on it can be struck.
+        """
+        await board.power(False)
+        with board.eeprom_image.open("r+b") as image:
+            image.write(ERASED)
+        write_interval(board, self._bench.interval_ms)
+        for log in (board.eeprom_log, board.adc_log):
+            os.truncate(log, 0)
+        await self._strikes.listen(board)
+
+    async def release(self) -> None:
+        await self.board.power(True)
+
+    async def arm(self, fault: Fault, command: str) -> bool:
+        await self._strikes.order(fault.id, fault.at, command)
+        return True
+
+    async def strike_next(self, fault: str, command: str, after: int) -> bool:
+        try:
+            await self._strikes.order(fault, after + 1, command)
+        except BoardError:
+            return False
+        return True
+
+    async def samples(self) -> int:
+        return await self._strikes.samples()
+
+    async def said(self, fault: str, event: str) -> Event:
+        return await self._strikes.next(fault, event)
+
+    async def reset(self, fault: str) -> Evidence | None:
+        return await starts(self, await self.said(fault, "struck"), "external")
+
+    async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
+        struck = await self.said(fault, "struck")
+        await asyncio.sleep(seconds)
+        await self.board.power(True)
+        return await starts(self, struck, "power-on")
 
     async def swap(self, fault: str, within: float) -> None:
         """Put a new board in the place of this one, which has lost its power, by the user's
@@ -95,11 +144,13 @@ class SimulatedDevice(WiredDevice):
         try:
             await self._plug_in(board)
             await self._provision("replace", board)
+            await self._begin(board)
         except BaseException:
             await board.stop()  # nobody else knows it yet
             raise
         self._boards.append((board, witness))
         await self.strike(fault, [{"do": "swap", "board": str(self.board.port)}], within)
+        await self.release()
 
     async def provision(self) -> None:
         await self._provision("provision", self.board)
@@ -130,17 +181,6 @@ class SimulatedDevice(WiredDevice):
         """Of the board's ledger: such a board may never come to the end."""
         return self.ledger.contradictions
 
-    async def reset(self, fault: str) -> Evidence | None:
-        """An edge of DTR."""
-        return await restart(
-            self.board, self.strike(fault, [{"do": "reset"}], RESTART_WITHIN), "external"
-        )
-
-    async def switched_off(self, seconds: float) -> Evidence | None:
-        """Its power is off for so long."""
-        await self.board.power(False)
-        await asyncio.sleep(seconds)
-        return await restart(self.board, self.board.power(True), "power-on")
 
     async def stop_sampling(self) -> None:
         """Take the power away, tell the application to sample no more, and give the power back:

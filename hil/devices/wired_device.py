@@ -22,8 +22,8 @@ from hil.programs.process import Child, Children
 
 
 class WiredDevice(ABC):
-    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its
-    port.
+    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port;
+    held: whether it does nothing before `release`.
     """
 
     def __init__(
@@ -32,7 +32,10 @@ class WiredDevice(ABC):
         self.name = name
         self.harmed: Counter[str] = Counter()
         self.opened = 0
+        self.held = False
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self._armed: dict[str, asyncio.Queue[None]] = {}
+        self._orders: dict[str, int] = {}
         self._folder = folder
         self._bench = bench
         self._children = children
@@ -54,8 +57,10 @@ class WiredDevice(ABC):
                 self.harmed = Counter(data["up"]) + Counter(data["down"])
             case "open":
                 self.opened += 1
+            case "armed":
+                self._armed[data["fault"]].put_nowait(None)
             case "struck":
-                self._struck[data["fault"]].put_nowait(data)
+                self._struck[data["fault"]].put_nowait({**data, "opened": self.opened})
 
     async def connect(self) -> None:
         """Lay the wire to the gateway's port."""
@@ -92,6 +97,29 @@ class WiredDevice(ABC):
             self.heard(event, data)
         await self._wire.process.wait()
         self._wire.check()
+
+    @abstractmethod
+    async def hold(self) -> None:
+        """Let the board do nothing, as far as this one can be held, until `release`."""
+
+    @abstractmethod
+    async def release(self) -> None:
+        """All that is to break it, and all that looks at it, is there."""
+
+    async def arm_line(self, fault: str, orders: Sequence[dict[str, Any]], at: int) -> None:
+        """Give the wire orders for a fault ahead: it carries them out at the board's `at`th new
+        PUBLISH. Returns when it has them.
+        """
+        self._struck[fault], self._orders[fault] = asyncio.Queue(), len(orders)
+        self._armed[fault] = asyncio.Queue()
+        for order in orders:
+            said = {**order, "fault": fault, "publication": at}
+            self._wire.order(json.dumps(said).encode())
+            await self._armed[fault].get()
+
+    async def line_struck(self, fault: str) -> list[dict[str, Any]]:
+        """What the wire says of them, when each has been carried out."""
+        return [await self._struck[fault].get() for _ in range(self._orders[fault])]
 
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float

@@ -120,6 +120,18 @@ class Kind(BaseModel, ABC):
         """Why it cannot happen on this machine."""
         return None
 
+    def aim(self, fault: Fault) -> dict[str, Any] | None:
+        """Where exactly it must strike, in counts of what it breaks, for the judge to compare with
+        where it did. None: it has no such place.
+        """
+        return None
+
+    async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
+        """Order it ahead, before anything samples. True: whoever was given the order finds its
+        place, and `inject` waits for it. False: the injector waits for the place.
+        """
+        return False
+
     @abstractmethod
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         """Carry it out; what is broken works again when this returns. None: it has not happened

@@ -1,10 +1,13 @@
 """Faults of a board: its power goes at a counted point, it is reset, its EEPROM wears out, or
 another board takes its place.
+
+Where a board can do it to itself, it is ordered before the board has its power for the first time,
+at a conversion of its own (hil/boards/strikes.py): a place does not depend on when an observer
+looked.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -12,10 +15,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from hil.boards.ledger import CHECKED, SLOT_SIZE, SLOTS, SLOTS_AT
-from hil.boards.simulator import OFF_S, Event, SimulatedBoard
+from hil.boards.simulator import OFF_S, Event
 from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
+from hil.judge.coverage import AFTER_WRITE, IN_WRITE
 from hil.observe.counters import LOOK_EVERY, wait_until
 
 # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
@@ -23,159 +27,236 @@ SLOT_WRITES = 20
 PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
 )
-CUT_WITHIN = 60.0  # s in which an armed cut must come
-CLOSE_LOOK_EVERY = 0.002  # s: an exchange takes a few hundredths of a second
+CUT_WITHIN = 60.0  # s from its place in which an armed cut must come
 RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
-HANGS = 3  # tries to hang a board whose watchdog is on
 WORN_WITHIN = 60.0  # s in which a worn slot must have its turn
 MET_WITHIN = 60.0  # s in which a new board must have met the gateway
 
 
-class BoardPowerCut(Kind):
+class Strike(Kind):
+    """What a board does to itself when it takes its Kth sample."""
+
+    part: ClassVar[str] = "board"
+
+    def command(self, fault: Fault) -> str:
+        """As the simulated board takes it (firmware/sim/README.md)."""
+        raise NotImplementedError
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"sample": fault.at}
+
+    async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
+        return await system.device(fault).arm(fault, self.command(fault))
+
+
+class BoardPowerCut(Strike):
     """After N more EEPROM writes, half of the time in the middle of one."""
 
     text: ClassVar[str] = "power cut"
-    part: ClassVar[str] = "board"
     kind: Literal["board-power-cut"]
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"after_eeprom": rng.randint(1, SLOT_WRITES), "torn": rng.random() < 0.5}
 
+    def command(self, fault: Fault) -> str:
+        return cut_at("eeprom", fault.detail["after_eeprom"], fault.detail["torn"])
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        writes, torn = fault.detail["after_eeprom"], fault.detail["torn"]
+        return {**super().aim(fault), "writes": writes, "torn": torn}
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        cut = await cut_power(
-            system.device(fault), "eeprom", fault.detail["after_eeprom"], fault.detail["torn"]
-        )
+        cut = await cut_power(system.device(fault), fault.id)
         return cut.evidence if cut else None
 
 
-class BoardPowerCutInExchange(Kind):
+class BoardPowerCutInExchange(Strike):
     """After N more bytes sent, while a publication is under way. A cut that fell outside of an
-    exchange is made again, in the next one.
+    exchange is made again, at the next sample.
     """
 
     text: ClassVar[str] = "power cut in an exchange"
-    part: ClassVar[str] = "board"
     kind: Literal["board-power-cut-in-exchange"]
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"after_tx": rng.randint(1, PUBLISH_BYTES)}
 
+    def command(self, fault: Fault) -> str:
+        return cut_at("tx", fault.detail["after_tx"])
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {**super().aim(fault), "bytes": fault.detail["after_tx"]}
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-
-        def under_way() -> int:
-            device.look()
-            return device.waiting
-
-        while cut := await cut_power(device, "tx", fault.detail["after_tx"]):
+        first: Cut | None = None
+        again = 0
+        while cut := await cut_power(device, fault.id):
+            first = first or cut
             if cut.waiting:
-                return cut.evidence
-            # else the next cut would fall into the board's greeting, and so on for ever
-            await wait_until(under_way, CLOSE_LOOK_EVERY)
+                # its place is that of the first: the others had to be made for want of an exchange
+                data = {**cut.evidence.data, **first.place, "again": again}
+                return Evidence(cut.evidence.text, data)
+            again += 1
+            while not await device.strike_next(
+                fault.id, self.command(fault), await device.samples()
+            ):
+                pass
         return None
+
+
+def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str:
+    return f"cut {unit} {count}" + (" torn" if torn else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut that came. waiting: publications that were journalled and not done at that moment."""
+    """A cut that came. struck, event: when it was armed, and when it came. waiting: publications
+    that were journalled and not done at that moment.
+    """
 
+    struck: Event
     event: Event
     waiting: int
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it was, and what it had to wait for, as a judge compares it with the plan."""
+        since, torn = self.event.details["since"], bool(self.event.details["writing"])
+        hit = {"sample": self.struck.details["sample"]}
+        hit |= (
+            {"writes": since["writes"] + torn, "torn": torn}
+            if self.event.details["armed"] == "eeprom"
+            else {"bytes": since["tx"]}
+        )
+        return {"hit": hit, "behind": self.struck.details["behind"]}
+
+    @property
+    def window(self) -> str | None:
+        if self.event.details["armed"] != "eeprom":
+            return None
+        return IN_WRITE if self.event.details["writing"] else AFTER_WRITE
 
     @property
     def evidence(self) -> Evidence:
         torn = ", an EEPROM write torn" if self.event.details["writing"] else ""
         measured = {name: self.event.details[name] for name in ("tx", "writes")}
         return Evidence(
-            f"{self.waiting} publication(s) not done{torn}", {"cycle": self.event.cycle, **measured}
+            f"{self.waiting} publication(s) not done{torn}",
+            {"cycle": self.event.cycle, **measured, **self.place},
+            self.window,
         )
 
 
-async def cut_power(
-    device: DeviceUnderTest, unit: Literal["tx", "eeprom"], count: int, torn: bool = False
-) -> Cut | None:
-    """Cut the power after `count` of `unit`, and give it back. None if the cut did not come."""
-    if cut := await power_goes(device, unit, count, torn):
+async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
+    """Wait until the power was cut as ordered, and give it back. None if the cut did not come."""
+    if cut := await power_goes(device, fault):
         await asyncio.sleep(OFF_S)
         await device.board.power(True)
     return cut
 
 
-async def power_goes(
-    device: DeviceUnderTest, unit: Literal["tx", "eeprom"], count: int, torn: bool = False
-) -> Cut | None:
-    """Cut the power after `count` of `unit`, and look at the ledger. None if the cut did not
+async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
+    """Wait until the power was cut as ordered, and look at the ledger. None if the cut did not
     come.
     """
-    events = await device.board.subscribe()
-    await device.board.cut(unit, count, torn=torn)
+    struck = await device.said(fault, "struck")
     try:
-        event = await events.wait_for("cut", CUT_WITHIN)
+        async with asyncio.timeout(CUT_WITHIN):
+            event = await device.said(fault, "cut")
     except TimeoutError:
         await device.board.cancel()
         return None
-    finally:
-        events.close()
     device.look()
-    return Cut(event, device.waiting)
+    return Cut(struck, event, device.waiting)
 
 
-class BoardBrownOut(Kind):
+async def started(device: DeviceUnderTest, fault: str, cause: str) -> Evidence | None:
+    """Wait until the board was struck, and see that it has started for this cause."""
+    struck = await device.said(fault, "struck")
+    return await starts(device, struck, cause)
+
+
+async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence | None:
+    """See that a board that was struck starts for this cause."""
+    fault = str(struck.details["id"])
+    with suppress(TimeoutError):
+        async with asyncio.timeout(RESTART_WITHIN):
+            while True:
+                event = await device.said(fault, "boot")
+                if event.details["cause"] == cause:
+                    text = f"the board has started, cause {cause}"
+                    return Evidence(text, {"cycle": event.cycle, **place(struck)})
+    return None
+
+
+def place(struck: Event) -> dict[str, Any]:
+    """Where a board was struck, as a judge compares it with the plan."""
+    return {
+        "hit": {"sample": struck.details["sample"]},
+        "behind": struck.details["behind"],
+    }
+
+
+class BoardBrownOut(Strike):
     """A dip of the supply: a reset that keeps RAM and tears an EEPROM write under way."""
 
     text: ClassVar[str] = "brown-out"
-    part: ClassVar[str] = "board"
     kind: Literal["board-brown-out"]
 
+    def command(self, fault: Fault) -> str:
+        return "brownout"
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        board = system.device(fault).board
-        return await restart(board, board.brownout(), "brown-out")
+        return await started(system.device(fault), fault.id, "brown-out")
 
 
-class BoardReset(Kind):
+class BoardReset(Strike):
     """An edge of DTR at the board's port, as when another program opens it. RAM stays."""
 
     text: ClassVar[str] = "reset by DTR"
-    part: ClassVar[str] = "board"
     on_real: ClassVar[bool] = True
     kind: Literal["board-reset"]
+
+    def command(self, fault: Fault) -> str:
+        return "reset"
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         return await system.device(fault).reset(fault.id)
 
 
-class BoardSwitchedOff(Kind):
+class BoardSwitchedOff(Strike):
     """Its power is off for some seconds, at whatever point it is: by the switch of a real board, or
     that of a simulated one.
     """
 
     text: ClassVar[str] = "power switched off"
-    part: ClassVar[str] = "board"
     on_real: ClassVar[bool] = True
     kind: Literal["board-switched-off"]
     seconds: float = Field(default=2.0, ge=1, le=60)
 
+    def command(self, fault: Fault) -> str:
+        return "power off"
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        return await system.device(fault).switched_off(self.seconds)
+        return await system.device(fault).switched_off(fault.id, self.seconds)
 
 
-class BoardWatchdog(Kind):
-    """The board hangs, and its watchdog resets it. RAM stays. One that hung before its program had
-    turned the watchdog on is made to start again by hand.
-    """
+class BoardWatchdog(Strike):
+    """The board hangs, and its watchdog resets it. RAM stays."""
 
     text: ClassVar[str] = "reset by the watchdog"
-    part: ClassVar[str] = "board"
     kind: Literal["board-watchdog"]
 
+    def command(self, fault: Fault) -> str:
+        return "hang"
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        board = system.device(fault).board
-        for _ in range(HANGS):
-            await spoken(board)
-            if evidence := await restart(board, board.hang(), "watchdog"):
-                return evidence
-            await board.reset()
-        return None
+        device = system.device(fault)
+        evidence = await started(device, fault.id, "watchdog")
+        if evidence is None:
+            await device.board.reset()  # none is left hanging
+        return evidence
 
 
 class BoardEepromWorn(Kind):
@@ -196,40 +277,51 @@ class BoardEepromWorn(Kind):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-        slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
-        before = (await device.board.stats()).stuck_writes
-        for cell in range(CHECKED):
-            await device.board.stick(
-                SLOTS_AT + slot * SLOT_SIZE + cell, 1 << fault.detail["bit"], 0xFF
-            )
         with suppress(TimeoutError):
             async with asyncio.timeout(WORN_WITHIN):
                 while True:
-                    if changed := (await device.board.stats()).stuck_writes - before:
-                        return Evidence(
-                            f"slot {slot} took {changed} bytes otherwise than they were written",
-                            {"slot": slot},
-                        )
-                    await asyncio.sleep(LOOK_EVERY)
+                    if evidence := await self._wear(fault, device):
+                        return evidence
+        return None
+
+    async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
+        """None if another board has taken its place before the slot had its turn."""
+        board = device.board
+        slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
+        before = (await board.stats()).stuck_writes
+        for cell in range(CHECKED):
+            await board.stick(SLOTS_AT + slot * SLOT_SIZE + cell, 1 << fault.detail["bit"], 0xFF)
+        while device.board is board:
+            if changed := (await board.stats()).stuck_writes - before:
+                return Evidence(
+                    f"slot {slot} took {changed} bytes otherwise than they were written",
+                    {"slot": slot},
+                )
+            await asyncio.sleep(LOOK_EVERY)
         return None
 
 
-class BoardSwapped(Kind):
+class BoardSwapped(Strike):
     """The board dies after N more bytes sent, and another one takes its name (`onceway device
     replace`). What the old one holds is accounted for.
     """
 
     text: ClassVar[str] = "board swapped"
-    part: ClassVar[str] = "board"
     kind: Literal["board-swapped"]
     between: tuple[float, float] = (0.3, 0.7)
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"after_tx": rng.randint(1, PUBLISH_BYTES)}
 
+    def command(self, fault: Fault) -> str:
+        return cut_at("tx", fault.detail["after_tx"])
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {**super().aim(fault), "bytes": fault.detail["after_tx"]}
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-        died = await power_goes(device, "tx", fault.detail["after_tx"])
+        died = await power_goes(device, fault.id)
         if died is None:
             return None
         old = device.ledger.incarnation
@@ -245,31 +337,5 @@ class BoardSwapped(Kind):
             f"incarnation {old:08x} with {died.waiting} publication(s) not done gave way to"
             f" {new:08x}"
         )
-        return (
-            Evidence(text, {"old": old, "new": new, "held": died.waiting}) if new != old else None
-        )
-
-
-async def spoken(board: SimulatedBoard) -> None:
-    """Return when the board sends something, so that its program runs, or after RESTART_WITHIN."""
-    sent = (await board.stats()).tx
-    with suppress(TimeoutError):
-        async with asyncio.timeout(RESTART_WITHIN):
-            while (await board.stats()).tx == sent:  # noqa: ASYNC110 - only the board knows
-                await asyncio.sleep(LOOK_EVERY)
-
-
-async def restart(board: SimulatedBoard, make: Awaitable[object], cause: str) -> Evidence | None:
-    """Make a board restart, and see that it did for this cause."""
-    events = await board.subscribe()
-    try:
-        async with asyncio.timeout(RESTART_WITHIN):
-            await make
-            async for event in events:
-                if event.name == "boot" and event.details["cause"] == cause:
-                    return Evidence(f"the board has started, cause {cause}", {"cycle": event.cycle})
-    except TimeoutError:
-        pass
-    finally:
-        events.close()
-    return None
+        data = {"old": old, "new": new, "held": died.waiting, **died.place}
+        return Evidence(text, data) if new != old else None

@@ -15,9 +15,9 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.wire.noise import KINDS
 
-# a strike falls within so many bytes after its reading: anywhere in an exchange, or between two
+# a strike falls within so many bytes after its publication: anywhere in an exchange, or between two
 AFTER_BYTES = 200
-STRUCK_WITHIN = 60.0  # s in which the wire must have carried out an order
+OPENED_WITHIN = 60.0  # s in which the gateway must have opened a port that is there again
 
 
 class LineWeather(Kind):
@@ -93,8 +93,8 @@ class LineTrace(LineWeather):
 
 
 class LineStrike(Kind):
-    """Something that happens to a line once, at a place drawn in bytes after a reading. It happened
-    when the wire has harmed bytes.
+    """Something that happens to a line once, at a place drawn in bytes after a publication. It
+    happened when the wire has harmed bytes.
     """
 
     part: ClassVar[str] = "line"
@@ -109,7 +109,10 @@ class LineStrike(Kind):
         """length and seconds of the order."""
         return self.model_dump(include={"length", "seconds"})
 
-    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"publication": fault.at, "after": fault.detail["after"]}
+
+    async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
         order = {
             "do": "strike",
             "action": self.action,
@@ -117,19 +120,18 @@ class LineStrike(Kind):
             **self.strength(),
         }
         orders = [{**order, "direction": direction} for direction in fault.detail["directions"]]
-        try:
-            struck = await system.device(fault).strike(fault.id, orders, STRUCK_WITHIN)
-        except TimeoutError:
-            return None
+        await system.device(fault).arm_line(fault.id, orders, fault.at)
+        return True
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        struck = await system.device(fault).line_struck(fault.id)
         places = [
             f"{one['bytes']} bytes {one['direction']} from byte {one['offset']} on"
             for one in struck
         ]
-        return (
-            Evidence(", ".join(places), {"struck": struck})
-            if all(one["bytes"] for one in struck)
-            else None
-        )
+        behind = next((one["behind"] for one in struck if one["behind"]), None)
+        data = {"struck": struck, **_place(struck[0]), "behind": behind}
+        return Evidence(", ".join(places), data) if all(one["bytes"] for one in struck) else None
 
 
 class LineDuplicate(LineStrike):
@@ -206,15 +208,27 @@ class PortUnplugged(Kind):
     kind: Literal["port-unplugged"]
     seconds: float = Field(default=2.0, gt=0, le=60)
 
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"publication": fault.at}
+
+    async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
+        order = {"do": "unplug", "seconds": self.seconds}
+        await system.device(fault).arm_line(fault.id, [order], fault.at)
+        return True
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-        opened = device.opened
+        [struck] = await device.line_struck(fault.id)
+        opened = struck["opened"]
         try:
-            await device.strike(
-                fault.id, [{"do": "unplug", "seconds": self.seconds}], STRUCK_WITHIN
-            )
-            async with asyncio.timeout(STRUCK_WITHIN):
+            async with asyncio.timeout(OPENED_WITHIN):
                 await wait_until(lambda: device.opened > opened)
         except TimeoutError:
             return None
-        return Evidence(f"gone for {self.seconds:g} s, and opened again by the gateway")
+        text = f"gone for {self.seconds:g} s, and opened again by the gateway"
+        return Evidence(text, {**_place(struck), "behind": None})
+
+
+def _place(struck: dict[str, Any]) -> dict[str, Any]:
+    """Where the wire has struck, as a judge compares it with the plan."""
+    return {"hit": {name: struck[name] for name in ("publication", "after") if name in struck}}

@@ -10,10 +10,10 @@ it, so that a run that holds has been cut everywhere.
 import asyncio
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from hil.faults.base import Kind
-from hil.faults.board import cut_power
+from hil.faults.board import cut_at, cut_power
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import restart
 from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
@@ -53,7 +53,6 @@ class Sweep(Kind):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         try:
-            await _quiet(system.device(fault))
             evidence = await self.cut(fault, system)
             if evidence is None or fault.detail["steps"] < self.place(self.count)[0]:
                 return evidence
@@ -63,7 +62,7 @@ class Sweep(Kind):
             return None
         text = f"{evidence.text}; a whole exchange has {steps} steps"
         return (
-            Evidence(text, {**evidence.data, "whole": steps})
+            Evidence(text, {**evidence.data, "whole": steps}, evidence.window)
             if steps <= fault.detail["steps"]
             else None
         )
@@ -76,7 +75,9 @@ class Sweep(Kind):
 
     @abstractmethod
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Now that nothing is under way."""
+        """At the next exchange that begins when nothing is under way. Raises TimeoutError if none
+        does.
+        """
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
@@ -99,34 +100,53 @@ async def _quiet(device: DeviceUnderTest) -> None:
         await wait_until(over)
 
 
-class BoardPowerCutAtEachByte(Sweep):
+class BoardSweep(Sweep):
+    """Counted from the sample with which an exchange begins, by the board itself."""
+
+    unit: ClassVar[Literal["tx", "eeprom"]]
+
+    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
+        command = cut_at(self.unit, fault.detail["steps"], fault.detail["torn"])
+        async with asyncio.timeout(QUIET_WITHIN):
+            await _quiet(device)
+            while True:
+                taken = await device.samples()
+                device.look()
+                # refused if a sample was taken meanwhile: then something is under way again
+                if not device.waiting and await device.strike_next(fault.id, command, taken):
+                    break
+                await asyncio.sleep(LOOK_EVERY)
+        cut = await cut_power(device, fault.id)
+        return cut.evidence if cut else None
+
+
+class BoardPowerCutAtEachByte(BoardSweep):
     """Of those that the board sends: its PUBLISH, its PUBREL, and what the link adds."""
 
     text: ClassVar[str] = "power cut at a byte of the exchange"
+    unit: ClassVar[Literal["tx", "eeprom"]] = "tx"
     kind: Literal["board-power-cut-at-each-byte"]
 
-    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        cut = await cut_power(system.device(fault), "tx", fault.detail["steps"])
-        return cut.evidence if cut else None
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"bytes": fault.detail["steps"]}
 
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
         return (await system.device(fault).board.stats()).tx
 
 
-class BoardPowerCutAtEachWrite(Sweep):
+class BoardPowerCutAtEachWrite(BoardSweep):
     """Of the cells of its EEPROM: in the middle of each write, and after it."""
 
     text: ClassVar[str] = "power cut at an EEPROM write of the exchange"
+    unit: ClassVar[Literal["tx", "eeprom"]] = "eeprom"
     kind: Literal["board-power-cut-at-each-write"]
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"writes": fault.detail["steps"], "torn": fault.detail["torn"]}
 
     def place(self, point: int) -> tuple[int, bool]:
         return (point + 1) // 2, point % 2 == 1
-
-    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        cut = await cut_power(
-            system.device(fault), "eeprom", fault.detail["steps"], fault.detail["torn"]
-        )
-        return cut.evidence if cut else None
 
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
         return (await system.device(fault).board.stats()).writes
@@ -142,6 +162,7 @@ class GatewayKillAtEachStep(Sweep):
     kind: Literal["gateway-kill-at-each-step"]
 
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        await _quiet(system.device(fault))
         machine, child = system.site.machine("gateway"), system.site.running["gateway"]
         machine["steps"] = fault.detail["steps"]
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hil.boards.ledger import Ledger
-from hil.boards.simulator import SimulatedBoard
+from hil.boards.simulator import Event, SimulatedBoard
 from hil.faults.fault import Evidence, Fault
 from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import LoopDisk
@@ -99,12 +99,45 @@ class DeviceUnderTest(Protocol):
         """Of the next command: each tells another one."""
         ...
 
-    async def reset(self, fault: str) -> Evidence | None: ...
-    async def switched_off(self, seconds: float) -> Evidence | None: ...
+    async def arm(self, fault: Fault, command: str) -> bool:
+        """Order the board ahead to do this to itself at the fault's place. False: it takes no
+        orders.
+        """
+        ...
+
+    async def samples(self) -> int:
+        """Conversions so far, which are its places."""
+        ...
+
+    async def strike_next(self, fault: str, command: str, after: int) -> bool:
+        """Order it for the conversion after the `after`th. False: that one is behind the board."""
+        ...
+
+    async def said(self, fault: str, event: str) -> Event:
+        """What it says next of this name because of a fault: `struck`, `cut`, `power`, `boot`."""
+        ...
+
+    async def reset(self, fault: str) -> Evidence | None:
+        """An edge of DTR, as ordered, or now if it takes no orders."""
+        ...
+
+    async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
+        """Its power is off for so long, as ordered, or from now on if it takes no orders."""
+        ...
+
     async def swap(self, fault: str, within: float) -> None: ...
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]: ...
+    async def arm_line(self, fault: str, orders: Sequence[dict[str, Any]], at: int) -> None:
+        """Give the wire orders for a fault ahead: it carries them out at the board's `at`th new
+        PUBLISH.
+        """
+        ...
+
+    async def line_struck(self, fault: str) -> list[dict[str, Any]]:
+        """What the wire says of them, when each has been carried out."""
+        ...
 
 
 class Commander(Protocol):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hil.judge import columns, links, readings, sessions
+from hil.judge import columns, coverage, links, readings, sessions
 from hil.judge.clocks import Clocks
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication, Sighting
 from hil.judge.senml import Record, decode, of_link, says
@@ -333,6 +333,7 @@ def check(events: Iterable[Event]) -> Result:
         + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way)
         + sessions.doubts(events)
         + _doubts(seen)
+        + coverage.doubts(events)
     )
     disobeyed = _disobeyed(seen)
     wrong = (

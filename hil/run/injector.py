@@ -5,6 +5,7 @@ In: a plan, kinds of faults, the run. Out: `happened` events. A fault that could
 has no such event, and the checker says so.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from hil.bench.plan import Plan
@@ -24,6 +25,7 @@ class Injector:
         self._plan = plan
         self._kinds = {kind.kind: kind for kind in kinds}
         self._system = system
+        self._armed: set[str] = set()
 
     def announce(self) -> None:
         """Enter the whole plan in the history, so that the checker can miss what does not
@@ -38,18 +40,35 @@ class Injector:
                 counter=fault.counter,
                 at=fault.at,
                 detail=fault.detail,
+                aim=self._kinds[fault.kind].aim(fault),
             )
             if why := self._kinds[fault.kind].impossible():
                 self._system.history.add("rig", "impossible", fault=fault.id, why=why)
                 self._system.display.say(f"  {fault} cannot happen here: {why}", "red")
 
+    async def arm(self) -> None:
+        """Give the orders that can be given ahead, before anything samples."""
+        for lane in self.lanes.values():
+            for fault in lane:
+                kind = self._kinds[fault.kind]
+                if not kind.impossible() and await kind.arm(fault, self._system):
+                    self._armed.add(fault.id)
+
     async def run(self, lane: str) -> None:
-        """The faults of a lane, one after the other."""
-        for fault in self.lanes.get(lane, []):
-            if self._kinds[fault.kind].impossible():
-                continue
-            await self._system.counters.reach(fault.counter, fault.at)
-            await self._inject(fault)
+        """The faults of a lane: those that were ordered ahead come when they come, the others one
+        after the other.
+        """
+        faults = [
+            fault for fault in self.lanes.get(lane, []) if not self._kinds[fault.kind].impossible()
+        ]
+        async with asyncio.TaskGroup() as ahead:
+            for fault in faults:
+                if fault.id in self._armed:
+                    ahead.create_task(self._inject(fault))
+            for fault in faults:
+                if fault.id not in self._armed:
+                    await self._system.counters.reach(fault.counter, fault.at)
+                    await self._inject(fault)
 
     async def _inject(self, fault: Fault) -> None:
         kind = self._kinds[fault.kind]
@@ -64,6 +83,7 @@ class Injector:
             fault=fault.id,
             kind=fault.text,
             evidence=evidence.text,
+            window=evidence.window,
             **evidence.data,
         )
         if fault.text == COMMAND:

@@ -176,6 +176,7 @@ class Run:
         with self._display.stage("start"):
             for device in devices:
                 await device.connect()
+                await device.hold()
             await site.start_gateway()
             await site.start_uplink()
         self._devices = devices
@@ -205,16 +206,21 @@ class Run:
         subscribing = [tasks.create_task(one.follow()) for one in self._subscribers]
         async with asyncio.timeout(SUBSCRIBED_WITHIN):
             await asyncio.gather(*(one.until_subscribed() for one in self._subscribers))
-        for client in self._clients:
-            await client.start(self._commander.port)
-        clients = [tasks.create_task(client.follow()) for client in self._clients]
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         always = [
             tasks.create_task(watch)
             for watch in (self._watch(site, devices), self._watch_table(), self._watch_usage(site))
         ]
         boards = {f"{device.name} board" for device in devices}
+        await injector.arm()
         faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
+        await asyncio.sleep(0)  # each of them has begun
+        self._history.add("rig", "armed", held=[device.name for device in devices if device.held])
+        for device in devices:
+            await device.release()
+        for client in self._clients:
+            await client.start(self._commander.port)
+        clients = [tasks.create_task(client.follow()) for client in self._clients]
         with self._display.stage("readings under faults"):
             sampling = [tasks.create_task(self._sample(device, injector)) for device in devices]
             await self._until(lambda: all(task.done() for task in (*sampling, *clients)))

@@ -31,7 +31,7 @@ class Line:
         self._weather = weather
         self._waiting = bytearray()
         self._free_at = 0.0
-        self._strike: Strike | None = None
+        self._strikes: deque[Strike] = deque()  # the first one is under way, the others wait
         self._passed = 0  # bytes that the weather has let through
         self._stalled_until = 0.0
         self._flight: deque[tuple[float, bytes]] = deque()  # what has crossed, and when it arrives
@@ -51,9 +51,12 @@ class Line:
 
     def strike(self, command: Command) -> None:
         """Carry this out once its place is reached; an `arrive` after that reports it. One at a
-        time.
+        time: the next one begins behind the one before.
         """
-        self._strike = Strike(command)
+        behind = self._strikes[-1].command.fault if self._strikes else None
+        # what was sent before the publication that it waited for is no part of the way to its place
+        before = len(self._waiting) if command.publication and not behind else 0
+        self._strikes.append(Strike(command, before, behind))
 
     def arrive(self, now: float) -> tuple[bytes, list[dict[str, Any]]]:
         """Bytes that have arrived by `now`, and events: `noise` for each harm of the weather,
@@ -96,7 +99,8 @@ class Line:
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
         """Put what the weather left on its flight, struck by the command there is."""
-        strike, self._passed = self._strike, self._passed + len(data)
+        strike = self._strikes[0] if self._strikes else None
+        self._passed += len(data)
         if strike is None:
             self._fly(data, now)
             return []
@@ -115,15 +119,18 @@ class Line:
         return self._done(strike.struck) if strike.done else []
 
     def _done(self, struck: int) -> list[dict[str, Any]]:
-        strike, self._strike = self._strike, None
-        if strike is None:
+        if not self._strikes:
             return []
+        strike = self._strikes.popleft()
         named = {
             "fault": strike.command.fault,
             "action": strike.command.action,
             "direction": self.direction,
         }
-        return [{"event": "struck", **named, "offset": strike.offset, "bytes": struck}]
+        command = strike.command
+        place = {"publication": command.publication, "after": command.after}
+        found = {"behind": strike.behind, "offset": strike.offset, "bytes": struck}
+        return [{"event": "struck", **named, **place, **found}]
 
     def _fly(self, data: bytes, arrives: float) -> None:
         """Nothing overtakes what has crossed before."""

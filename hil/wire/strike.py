@@ -21,8 +21,9 @@ BITS = 10  # 8N1
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """fault: its id. after: bytes that pass unharmed from now on. length: N bytes. seconds: for
-    `delay` and `stall`.
+    """fault: its id. after: bytes that pass unharmed: from now on, or from the end of the board's
+    publication of this number on, if it waited for one. length: N bytes. seconds: for `delay` and
+    `stall`.
     """
 
     fault: str
@@ -31,18 +32,21 @@ class Command:
     after: int = 0
     length: int = 0
     seconds: float = 0.0
+    publication: int | None = None
 
 
 class Strike:
-    """One command as it is carried out. struck: bytes harmed so far; offset: count of bytes sent
-    before the first of them.
+    """One command as it is carried out. on_the_way: bytes sent before it, and not past it yet.
+    behind: the fault that it had to wait for. struck: bytes harmed so far; offset: count of bytes
+    sent before the first of them.
     """
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: Command, on_the_way: int = 0, behind: str | None = None) -> None:
         self.command = command
+        self.behind = behind
         self.struck = 0
         self.offset: int | None = None
-        self._after = command.after
+        self._after = command.after + on_the_way
         self._left = command.length
         self._kept = bytearray()
         self._random = random.Random(command.fault)

@@ -3,14 +3,16 @@
 In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields
 of a `Command` (strike.py), `{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for
 so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "swap", "fault",
-"board"}` (another board's port; the gateway's goes away for a moment). Out: JSON Lines on standard
-output that say what happened (hil/README.md). When the gateway opens its port the board's is opened
-anew, so the board sees the DTR edge that resets an Uno.
+"board"}` (another board's port; the gateway's goes away for a moment). One that names a
+`publication` waits until so many publications have left the board. Out: JSON Lines on
+standard output that say what happened (hil/README.md). When the gateway opens its port the board's
+is opened anew, so the board sees the DTR edge that resets an Uno.
 """
 
 import contextlib
 import json
 import os
+import re
 import select
 import sys
 import time
@@ -60,10 +62,13 @@ class Wire:
         self._up, self._down = up, down
         self._orders = orders
         self._ordered = b""
+        self._placed: list[dict[str, Any]] = []  # orders that wait for a publication, by place
         self._connected = False
         self._stop = False
         self._plug_at = 0.0
-        self._tap = Tap(emit)
+        self._tap = Tap(self.tapped)
+        self._publications = 0
+        self._newest: int | None = None  # packet identifier of the newest publication
         self._reported: dict[str, object] = {}
         self._report_at = 0.0
 
@@ -111,9 +116,10 @@ class Wire:
         if self._board is None:
             self._seek_board(now)
         elif self._board in ready:
-            data = self._read_board(self._board)
-            self._tap.feed("up", data)
-            self._up.send(data, now)
+            for frame in frames(self._read_board(self._board)):
+                self._tap.feed("up", frame)
+                self._up.send(frame, now)
+                self.obey_placed(now)
         if self._port and self._connected and self._port.fd in ready:
             data = self._port.read(self._down.room)
             self._tap.feed("down", data)
@@ -141,7 +147,31 @@ class Wire:
             self._orders = None
         *lines, self._ordered = (self._ordered + data).split(b"\n")
         for line in lines:
-            self._obey(json.loads(line), now)
+            self.take(json.loads(line), now)
+
+    def take(self, order: dict[str, Any], now: float = 0.0) -> None:
+        """Obey, now or at the order's publication."""
+        if "publication" in order:
+            self._placed = sorted([*self._placed, order], key=lambda one: one["publication"])
+            emit({"event": "armed", "fault": order["fault"]})
+        else:
+            self._obey(order, now)
+
+    def obey_placed(self, now: float) -> None:
+        """What was ordered for the PUBLISH that the board has just sent."""
+        while self._placed and self._placed[0]["publication"] <= self._publications:
+            self._obey({**self._placed.pop(0), "publication": self._publications}, now)
+
+    def tapped(self, event: dict[str, Any]) -> None:
+        """What the tap tells. DUP says nothing of whether a publication is new: a board that starts
+        sends all that it holds with it.
+        """
+        if (event["event"], event.get("direction")) == ("publish", "up") and event["id"]:
+            ahead = (event["id"] - self._newest) % 0x10000 if self._newest is not None else 1
+            if 0 < ahead < 0x8000:
+                self._newest = event["id"]
+                self._publications += 1
+        emit(event)
 
     def _obey(self, order: dict[str, Any], now: float) -> None:
         match order.pop("do"):
@@ -149,14 +179,15 @@ class Wire:
                 command = Command(**order)
                 self._lines[command.direction].strike(command)
             case "unplug":
-                self._unplug(now + order["seconds"])
-                emit({"event": "struck", "fault": order["fault"], "action": "unplug"})
+                self._unplug(now + order.pop("seconds"))
+                emit({"event": "struck", "action": "unplug", **order})
             case "reset":
                 self._edge()
                 emit({"event": "struck", "fault": order["fault"], "action": "reset"})
             case "swap":
                 self._unplug(now + SWAP)
                 self._up.clear()
+                self._newest = None
                 self._board_path = Path(order["board"])
                 self._edge()
                 emit({"event": "struck", "fault": order["fault"], "action": "swap"})
@@ -252,6 +283,11 @@ class Wire:
         if final or counts != self._reported:
             emit({"event": "count", "final": final, **counts})
             self._reported = counts
+
+
+def frames(data: bytes) -> list[bytes]:
+    """`data`, cut behind each frame that ends in it (a zero byte ends one, gateway/links)."""
+    return [piece for piece in re.split(rb"(?<=\0)", data) if piece]
 
 
 def emit(event: dict[str, object]) -> None:

@@ -84,7 +84,7 @@ async def test_who_interrupts_a_run_does_not_leave_a_board_without_power(tmp_pat
     turned: list[bool] = []
     switch: Any = SimpleNamespace(turn=turned.append)
     board._switch = switch
-    off = asyncio.create_task(board.switched_off(600))
+    off = asyncio.create_task(board.switched_off("real-1/off-1", 600))
     await wait_until(lambda: turned)
     off.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -19,12 +19,19 @@ from hil.boards.ledger import SLOT_SIZE, SLOTS_AT
 from hil.boards.simulator import Event, SimulatedBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.faults import Evidence, Fault
-from hil.faults.board import BoardEepromWorn, BoardPowerCutInExchange, BoardSwapped, BoardWatchdog
+from hil.faults.board import (
+    BoardEepromWorn,
+    BoardPowerCut,
+    BoardPowerCutInExchange,
+    BoardSwapped,
+    BoardWatchdog,
+)
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
 from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.judge.checker import Verdict, check
+from hil.judge.coverage import AFTER_WRITE, IN_WRITE
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.process import Children, EndedError, children
@@ -105,19 +112,39 @@ def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_aft
     )
 
 
-class Stream:
-    """Events of a board, and then silence."""
+class Struck:
+    """A board that was ordered ahead, and what it says of it, in turn for each fault."""
 
     def __init__(self, *events: Event) -> None:
         self._events = list(events)
+        self.ordered: list[tuple[str, int]] = []
+        self.taken = 0
 
-    async def __aiter__(self) -> Any:
-        for event in self._events:
-            yield event
-        await asyncio.Event().wait()
+    async def said(self, _: str, name: str) -> Event:
+        while self._events:
+            event = self._events.pop(0)
+            if event.name == name:
+                return event
+        return await asyncio.Event().wait()  # type: ignore[return-value]
 
-    def close(self) -> None:
-        pass
+    async def samples(self) -> int:
+        return self.taken
+
+    async def strike_next(self, _: str, command: str, after: int) -> bool:
+        self.ordered.append((command, after))
+        return True
+
+
+def struck(sample: int, behind: str | None = None) -> Event:
+    return Event("struck", 1, {"id": "uno-1/x-1", "sample": sample, "behind": behind})
+
+
+def cut(
+    cycle: int, tx: int = 0, writes: int = 0, writing: object = None, armed: str = "tx"
+) -> Event:
+    since = {"tx": tx, "writes": writes}
+    details = {"armed": armed, "writing": writing, "tx": 1, "writes": 1, "since": since}
+    return Event("cut", cycle, details)
 
 
 def rig_of(**device: Any) -> Any:
@@ -135,25 +162,39 @@ async def test_a_watchdog_must_have_been_the_cause_of_the_start(
     cause: str, happened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hil.faults.board.RESTART_WITHIN", 0.05)
-
-    async def subscribe() -> Stream:
-        return Stream(Event("reset", 1, {"cause": cause}), Event("boot", 2, {"cause": cause}))
-
-    sent = iter(range(1000))
     resets: list[int] = []
-
-    async def stats() -> Any:
-        return SimpleNamespace(tx=next(sent) // 2)
 
     async def reset() -> None:
         resets.append(1)
 
-    board = SimpleNamespace(subscribe=subscribe, hang=nothing, stats=stats, reset=reset)
+    device = Struck(struck(7), Event("reset", 1, {}), Event("boot", 2, {"cause": cause}))
     evidence = await BoardWatchdog(kind="board-watchdog").inject(
-        fault("board-watchdog"), rig_of(board=board)
+        fault("board-watchdog"), rig_of(board=SimpleNamespace(reset=reset), said=device.said)
     )
     assert (evidence is not None) is happened
-    assert len(resets) == (0 if happened else 3)  # none is left hanging
+    assert len(resets) == (0 if happened else 1)  # none is left hanging
+    if evidence:
+        assert evidence.data["hit"] == {"sample": 7}
+
+
+@pytest.mark.parametrize(
+    ("writes", "writing", "hit"),
+    [
+        (4, {"address": 3, "value": 1}, {"sample": 9, "writes": 5, "torn": True}),
+        (5, None, {"sample": 9, "writes": 5, "torn": False}),
+    ],
+)
+async def test_a_cut_says_where_it_was_in_the_boards_own_counts(
+    writes: int, writing: object, hit: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hil.faults.board.OFF_S", 0)
+    device = Struck(struck(9), cut(2, writes=writes, writing=writing, armed="eeprom"))
+    board = SimpleNamespace(power=nothing)
+    rig = rig_of(board=board, said=device.said, look=lambda: 1, waiting=0)
+    evidence = await BoardPowerCut(kind="board-power-cut").inject(fault("board-power-cut"), rig)
+    assert evidence is not None
+    assert evidence.data["hit"] == hit
+    assert evidence.window == (IN_WRITE if writing else AFTER_WRITE)
 
 
 @pytest.mark.parametrize("counts", [[4, 4, 4, 5], [4, 4]])
@@ -192,12 +233,6 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     ledger = SimpleNamespace(incarnation=0xC0FFEE)
     swapped: list[str] = []
 
-    async def subscribe() -> Any:
-        async def wait_for(*_: object) -> Event:
-            return Event("cut", 7, {"writing": None, "tx": 1, "writes": 1})
-
-        return SimpleNamespace(wait_for=wait_for, close=lambda: None)
-
     async def swap(name: str, within: float) -> None:
         swapped.append(name)
         if new is None:
@@ -205,7 +240,7 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
         ledger.incarnation = new
 
     rig = rig_of(
-        board=SimpleNamespace(subscribe=subscribe, cut=nothing),
+        said=Struck(struck(5), cut(7, tx=3)).said,
         swap=swap,
         look=lambda: 1,
         waiting=2,
@@ -217,7 +252,13 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     assert swapped == ["uno-1/board-swapped-1"]
     assert (evidence is not None) is happened
     if evidence:
-        assert evidence.data == {"old": 0xC0FFEE, "new": 0xBEEF, "held": 2}
+        assert evidence.data == {
+            "old": 0xC0FFEE,
+            "new": 0xBEEF,
+            "held": 2,
+            "hit": {"sample": 5, "bytes": 3},
+            "behind": None,
+        }
 
 
 async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
@@ -243,49 +284,50 @@ async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
     assert device.board.directory.name == "uno-1"
 
 
-async def test_a_cut_in_an_exchange_is_made_again_in_the_next_one_and_not_in_each_greeting(
+async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A board greets with more bytes than it may send before the cut; it publishes a moment after
-    it was let go on.
+    """Its place is that of the first: the next one had to be made because nothing was there."""
+    monkeypatch.setattr("hil.faults.board.OFF_S", 0)
+    device = Struck(struck(12), cut(1, tx=9), struck(13), cut(2, tx=9))
+    device.taken = 12
+    waiting = iter([0, 2])
+
+    class Board(SimpleNamespace):
+        @property
+        def waiting(self) -> int:
+            return next(waiting)
+
+    there = Board(
+        board=SimpleNamespace(power=nothing),
+        said=device.said,
+        samples=device.samples,
+        strike_next=device.strike_next,
+        look=lambda: 1,
+    )
+    kind = BoardPowerCutInExchange(kind="board-power-cut-in-exchange")
+    rig: Any = SimpleNamespace(device=lambda _: there)
+    evidence = await kind.inject(fault("board-power-cut-in-exchange", after_tx=9), rig)
+    assert evidence is not None
+    assert device.ordered == [("cut tx 9", 12)]
+    assert (evidence.data["cycle"], evidence.data["again"]) == (2, 1)
+    assert evidence.data["hit"] == {"sample": 12, "bytes": 9}
+
+
+async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_all_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is under way until the first publication after the start, which takes some looks; a
+    sample that was taken meanwhile makes the order refused.
     """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 
-    class SimulatedDevice:
+    class Device(Struck):
         def __init__(self) -> None:
-            self.board, self.waiting, self.cuts, self.looks = self, 0, 0, 0
-
-        async def subscribe(self) -> Any:
-            async def wait_for(*_: object) -> Event:
-                self.cuts += 1
-                return Event("cut", self.cuts, {"writing": None, "tx": 1, "writes": 1})
-
-            return SimpleNamespace(wait_for=wait_for, close=lambda: None)
-
-        cut = power = nothing
-
-        def look(self) -> int:
-            self.looks += 1
-            self.waiting = int(self.looks > 5)
-            return 9
-
-    device = SimulatedDevice()
-    kind = BoardPowerCutInExchange(kind="board-power-cut-in-exchange")
-    rig: Any = SimpleNamespace(device=lambda _: device)
-    async with asyncio.timeout(30):
-        evidence = await kind.inject(fault("board-power-cut-in-exchange", after_tx=9), rig)
-    assert evidence is not None
-    assert (device.cuts, evidence.data["cycle"]) == (2, 2)
-
-
-async def test_a_sweep_counts_from_the_end_of_an_exchange_not_from_a_start() -> None:
-    class SimulatedDevice:
-        """Nothing is under way until its first publication after the start, which takes two
-        looks.
-        """
-
-        def __init__(self) -> None:
-            self.board, self.looks, self.armed_after = self, 0, 0
+            super().__init__(struck(21), cut(1, tx=4))
+            self.board = SimpleNamespace(power=nothing)
+            self.looks = 0
+            self.armed_after: list[int] = []
 
         def look(self) -> int:
             self.looks += 1
@@ -299,25 +341,19 @@ async def test_a_sweep_counts_from_the_end_of_an_exchange_not_from_a_start() -> 
         def waiting(self) -> int:
             return int(3 < self.looks <= 5)
 
-        async def subscribe(self) -> Any:
-            async def wait_for(*_: object) -> Event:
-                return Event("cut", 1, {"writing": None, "tx": 1, "writes": 1})
+        async def strike_next(self, _: str, command: str, after: int) -> bool:
+            self.armed_after.append(self.looks)
+            self.taken += 1
+            return len(self.armed_after) > 1
 
-            return SimpleNamespace(wait_for=wait_for, close=lambda: None)
-
-        async def cut(self, *_: object, **__: object) -> None:
-            self.armed_after = self.looks
-
-        power = nothing
-
-    device = SimulatedDevice()
+    device = Device()
     kind = BoardPowerCutAtEachByte(kind="board-power-cut-at-each-byte", count=9)
     rig: Any = SimpleNamespace(device=lambda _: device)
-    assert (
-        await kind.inject(fault("board-power-cut-at-each-byte", steps=4, torn=False), rig)
-        is not None
-    )
-    assert device.armed_after > 5
+    evidence = await kind.inject(fault("board-power-cut-at-each-byte", steps=4, torn=False), rig)
+    assert evidence is not None
+    assert evidence.data["hit"]["bytes"] == 4
+    assert len(device.armed_after) == 2
+    assert min(device.armed_after) > 5
 
 
 async def test_processes_go_down_and_come_up_one_after_the_other() -> None:

@@ -38,7 +38,22 @@ def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object
 
 def struck(command: Command, offset: int, count: int) -> list[dict[str, object]]:
     named = {"fault": command.fault, "action": command.action, "direction": "up"}
-    return [{"event": "struck", **named, "offset": offset, "bytes": count}]
+    place = {"publication": command.publication, "after": command.after, "behind": None}
+    return [{"event": "struck", **named, **place, "offset": offset, "bytes": count}]
+
+
+def test_the_second_of_two_strikes_begins_behind_the_first_and_says_so() -> None:
+    line = Line("up", 115200)
+    for number, after in enumerate((4, 0), 1):
+        line.strike(Command(f"uno-1/x-{number}", "lose", "up", after=after, length=2))
+    line.send(b"0123456789", 0.0)
+    out, events = line.arrive(1.0)
+    assert out == b"01236789"
+    line.send(b"abcdef", 1.0)
+    out, more = line.arrive(2.0)
+    assert out == b"cdef"
+    told = [(event["fault"], event["offset"], event["behind"]) for event in [*events, *more]]
+    assert told == [("uno-1/x-1", 4, None), ("uno-1/x-2", 10, "uno-1/x-1")]
 
 
 @pytest.mark.parametrize(

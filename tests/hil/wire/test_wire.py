@@ -251,6 +251,37 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
     assert told == {"down": (10, 5), "up": (0, 2)}
 
 
+def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DUP says nothing: what a board held without power is new and has it; what comes again is not
+    new.
+    """
+    said: list[Event] = []
+    monkeypatch.setattr("hil.wire.wire.emit", said.append)
+    board, slave = os.openpty()
+    tty.setraw(slave)
+    up = Line("up", 115200)
+    wire = Wire(Path(os.ttyname(slave)), tmp_path / "port", up, Line("down", 115200))
+    for publication, name in ((2, "uno-1/x-1"), (3, "uno-1/x-2")):
+        strike = {"action": "lose", "direction": "up", "after": 3, "length": 2}
+        wire.take({"do": "strike", "fault": name, "publication": publication, **strike})
+    assert [event["event"] for event in said] == ["armed", "armed"]
+    for identifier in (9, 9, 10):
+        wire.tapped({"event": "publish", "direction": "up", "id": identifier})
+    up.send(b"0123456789", 0.0)
+    wire.obey_placed(0.0)
+    up.send(b"abcdefghij", 0.0)
+    wire.tapped({"event": "publish", "direction": "down", "id": 40})
+    wire.obey_placed(0.0)
+    out, events = up.arrive(60.0)
+    assert out == b"0123456789abcfghij"
+    [told] = events
+    assert (told["fault"], told["publication"], told["offset"]) == ("uno-1/x-1", 2, 13)
+    os.close(board)
+    os.close(slave)
+
+
 def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> None:
     wire = rig()
     wire.open()

@@ -1,0 +1,88 @@
+"""What a board does to itself at places of its own, ordered ahead (firmware/sim, command `at`).
+
+In: commands, each with the conversion at which it is carried out. Out: the board's events, told
+apart by the command that they come of. Nobody has to be quick: what happened at a place is found
+here whenever it is asked for.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from hil.boards.simulator import BoardError, Event, EventStream, SimulatedBoard
+
+
+class Strikes:
+    """Against the boards that bear one name, one after the other. A place is a number of
+    conversions, counted from 1 over all of them, each from where its `listen` found it.
+    """
+
+    def __init__(self) -> None:
+        self._board: SimulatedBoard | None = None
+        self._shift = 0
+        """What a place is more than what the board itself counts."""
+        self._said: dict[str, asyncio.Queue[Event]] = {}
+        self._waiting: dict[str, tuple[int, str]] = {}
+        """Place and command by name, of what has not struck yet."""
+        self._late: dict[str, str] = {}
+        """What a board was too late for, since another one had to die first."""
+        self._under_way: str | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def listen(self, board: SimulatedBoard) -> None:
+        """Begin with a board. What the one before it has not come to is ordered again."""
+        ahead = await self.samples() if self._board else 0
+        await self.stop()
+        self._board, died_of = board, self._under_way
+        self._shift = ahead - (await board.stats()).samples
+        self._task = asyncio.create_task(self._follow(await board.subscribe()))
+        for name, (place, command) in self._waiting.items():
+            if place <= ahead:
+                self._late[name] = str(died_of)
+            await board.at(max(place, ahead + 1) - self._shift, name, command)
+
+    async def samples(self) -> int:
+        """Conversions so far, as places count them."""
+        return (await self._there.stats()).samples + self._shift
+
+    async def order(self, name: str, place: int, command: str) -> None:
+        """Raises BoardError if that place is behind the board."""
+        self._said[name] = asyncio.Queue()
+        await self._there.at(place - self._shift, name, command)
+        self._waiting[name] = (place, command)
+
+    async def next(self, name: str, event: str) -> Event:
+        """What the board says next of this name because of a command. Of `struck`, details has the
+        place (`sample`) and what it had to wait for (`behind`). Raises BoardError if the command
+        was refused.
+        """
+        while True:
+            said = await self._said[name].get()
+            if not said.details.get("taken", True):
+                raise BoardError("the simulated board refused an order at its place", name)
+            if said.name == event:
+                return said
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    @property
+    def _there(self) -> SimulatedBoard:
+        assert self._board is not None  # noqa: S101 - listen comes first
+        return self._board
+
+    async def _follow(self, events: EventStream) -> None:
+        try:
+            async for event in events:
+                if event.name == "struck":
+                    self._under_way = name = str(event.details["id"])
+                    self._waiting.pop(name, None)
+                    event.details["sample"] += self._shift
+                    event.details["behind"] = self._late.pop(name, event.details["behind"])
+                if self._under_way in self._said:
+                    self._said[self._under_way].put_nowait(event)
+        finally:
+            events.close()

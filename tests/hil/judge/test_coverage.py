@@ -1,0 +1,71 @@
+"""A fault that struck elsewhere than it was aimed leaves the verdict open, named; what had to wait
+for another fault of the plan is as good as there.
+"""
+
+from typing import Any
+
+import pytest
+
+from hil.judge.coverage import AFTER_WRITE, IN_WRITE, coverage, doubts
+from hil.observe.history import Event
+
+AIM = {"sample": 7, "writes": 3, "torn": True}
+CUT = "uno-1/board-power-cut-1"
+
+
+def planned(fault: str = CUT, aim: dict[str, Any] | None = None) -> Event:
+    return Event(1, "rig", "planned", {"fault": fault, "kind": "power cut", "aim": aim})
+
+
+def happened(fault: str = CUT, **data: Any) -> Event:
+    return Event(2, "uno-1", "happened", {"fault": fault, "kind": "power cut", **data})
+
+
+@pytest.mark.parametrize(
+    ("data", "there"),
+    [
+        ({"hit": AIM}, True),
+        ({"hit": {**AIM, "more": 1}}, True),
+        ({"hit": {**AIM, "writes": 4}}, False),
+        ({"hit": {**AIM, "sample": 9}}, False),
+        ({"hit": {**AIM, "sample": 9}, "behind": "uno-1/board-reset-1"}, True),
+        ({"hit": {**AIM, "sample": 6}, "behind": "uno-1/board-reset-1"}, False),
+        ({"hit": {**AIM, "sample": 9}, "behind": "uno-1/never-heard-of-1"}, False),
+        ({"hit": {**AIM, "sample": 9, "torn": False}, "behind": "uno-1/board-reset-1"}, False),
+        ({}, False),
+    ],
+)
+def test_a_fault_must_strike_where_it_was_aimed(data: dict[str, Any], there: bool) -> None:
+    events = [
+        planned(aim=AIM),
+        happened(**data),
+        planned("uno-1/board-reset-1"),
+        happened("uno-1/board-reset-1"),
+    ]
+    told = doubts(events)
+    assert (told == []) is there
+    if not there:
+        assert told[0].startswith(f"{CUT} (power cut) was aimed at sample 7, writes 3, torn True")
+
+
+def test_a_fault_without_a_place_of_its_own_has_none_to_miss() -> None:
+    assert doubts([planned(), happened()]) == []
+
+
+def test_what_was_published_before_all_was_armed_is_named() -> None:
+    def publication(t: int, device: str) -> Event:
+        return Event(t, "board", "publication", {"device": device})
+
+    armed = Event(10, "rig", "armed", {"held": ["uno-1", "uno-2"]})
+    events = [publication(9, "uno-1"), armed, publication(11, "uno-2"), publication(5, "real-1")]
+    assert doubts(events) == [
+        "uno-1 published before all that was to break it and to look at it was armed"
+    ]
+    assert doubts(events[1:]) == []
+
+
+def test_windows_are_counted_by_kind() -> None:
+    events = [happened(window=IN_WRITE), happened(window=AFTER_WRITE), happened(window=IN_WRITE)]
+    assert coverage([*events, happened(window=None)]) == {
+        "power cut": {IN_WRITE: 2, AFTER_WRITE: 1}
+    }
