@@ -101,6 +101,10 @@ static void on_sent(void *context, uint8_t byte)
     log_line(board->tx_log, line,
         snprintf(line, sizeof line, "%" PRIu64 " %02x\n", chip_now(&board->chip), byte));
     line_from_board(&board->line, byte);
+    if (byte == 0)
+        board->frame_count = 0;
+    else if (board->frame_count < FRAME)
+        board->frame[board->frame_count++] = byte;
     count_down(board, CUT_TX);
 }
 
@@ -164,6 +168,7 @@ void board_power(struct board *board, bool on)
         chip_alarm(&board->chip, ALARM_CUT, NEVER);
     }
     board->chip.powered = on;
+    board->frame_count = 0;
     board->hangs = false;
     board->chip.attention = board->power_fails = false;
     board->reset_due = 0;
@@ -181,15 +186,17 @@ static void fire_cut(struct board *board)
     board->cuts[kind]++;
     board->cut.kind = CUT_NONE;
     board->cut.left = 0;
-    char torn[64] = "null";
+    char torn[64] = "null", frame[2 * FRAME + 1] = "";
+    for (unsigned i = 0; i < board->frame_count; i++)
+        sprintf(frame + 2 * i, "%02x", board->frame[i]);
     if (board->eeprom.busy)
         snprintf(torn, sizeof torn, "{\"address\":%u,\"value\":%u}", board->eeprom.address,
             board->eeprom.value);
     tell(board, "cut",
         ",\"armed\":\"%s\",\"pc\":%u,\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 ",\"writing\":%s"
-        ",\"since\":{\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 "}",
+        ",\"since\":{\"tx\":%" PRIu64 ",\"writes\":%" PRIu64 "},\"frame\":\"%s\"",
         board_cut_name(kind), board->chip.avr->pc, board->line.sent, board->writes, torn,
-        board->line.sent - board->cut.tx, board->writes - board->cut.writes);
+        board->line.sent - board->cut.tx, board->writes - board->cut.writes, frame);
     board_power(board, false);
 }
 

@@ -16,6 +16,7 @@
 #include "watchdog.h"
 
 enum cut { CUT_NONE, CUT_CYCLES, CUT_TX, CUT_EEPROM, CUT_KINDS };
+enum { FRAME = 32 };
 
 struct board {
     struct chip chip;
@@ -46,6 +47,8 @@ struct board {
     uint8_t ram_at_power_on[CHIP_DATA];
 
     uint8_t cause; /* of the last start */
+    uint8_t frame[FRAME]; /* sent since the last zero byte, as far as it fits */
+    unsigned frame_count;
     uint64_t boots, writes, torn_writes, cuts[CUT_KINDS];
     uint32_t wear[CHIP_EEPROM]; /* writes of each cell since the process started */
 };

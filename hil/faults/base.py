@@ -43,6 +43,8 @@ class Kind(BaseModel, ABC):
     bounded: ClassVar[bool] = False
     """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself.
     """
+    needs_traffic: ClassVar[bool] = False
+    """Whether it comes only while something is published: boards sample on until it has come."""
     machine_of: ClassVar[str | None] = None
     """The program under which it needs a machine that misbehaves (hil/faults/preload.py)."""
 

@@ -19,7 +19,16 @@ from hil.boards.simulator import OFF_S, Event
 from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
-from hil.judge.coverage import AFTER_WRITE, IN_WRITE
+from hil.formats.frames import Kind as FrameKind
+from hil.formats.frames import begin_of_body, kind_of
+from hil.judge.coverage import (
+    AFTER_WRITE,
+    BETWEEN,
+    IN_OTHER,
+    IN_PUBLISH,
+    IN_PUBREL,
+    IN_WRITE,
+)
 from hil.observe.counters import LOOK_EVERY, wait_until
 
 # EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
@@ -132,9 +141,9 @@ class Cut:
         return {"hit": hit, "behind": self.struck.details["behind"]}
 
     @property
-    def window(self) -> str | None:
-        if self.event.details["armed"] != "eeprom":
-            return None
+    def window(self) -> str:
+        if self.event.details["armed"] == "tx":
+            return within(bytes.fromhex(self.event.details["frame"]))
         return IN_WRITE if self.event.details["writing"] else AFTER_WRITE
 
     @property
@@ -146,6 +155,19 @@ class Cut:
             {"cycle": self.event.cycle, **measured, **self.place},
             self.window,
         )
+
+
+def within(sent: bytes) -> str:
+    """What a board was sending when its power went, by what it had sent of the frame. Each MQTT
+    packet of a board begins a frame (gateway/links/README.md: a DATA frame's control byte is below
+    64, the packet comes behind it).
+    """
+    if not sent:
+        return BETWEEN
+    body = begin_of_body(sent)
+    if len(body) < 2 or kind_of(body) is not FrameKind.DATA:
+        return IN_OTHER
+    return {3: IN_PUBLISH, 6: IN_PUBREL}.get(body[1] >> 4, IN_OTHER)
 
 
 async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:

@@ -1,7 +1,8 @@
 """Faults of the gateway's processes, and of the power under them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -11,18 +12,44 @@ from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
 from hil.faults.loop_disk import missing
 from hil.faults.under_test import SystemUnderTest
+from hil.faults.windows import OF_GATEWAY, OF_GATEWAYS_DISK, OF_UPLINK, Window, WindowKind
 from hil.observe.counters import wait_until
 
 DOWN_S = 0.5  # from a kill to the next start; systemd waits a second
 
 
-class GatewayKill(Kind):
-    text: ClassVar[str] = "kill -9 of the gateway"
-    part: ClassVar[str] = "gateway"
-    kind: Literal["gateway-kill"]
+class ProgramKill(WindowKind):
+    """kill -9 of a program that stands still in a window, and a new start a little later."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        return await restart(system, "gateway", system.site.start_gateway)
+        assert self.machine_of  # noqa: S101
+        machine, start = system.site.machine(self.machine_of), self.start(system)
+        async with system.site.hands:
+            text = await self.halt(fault, machine, system.site.running[self.machine_of])
+            if text is None:
+                return None
+            system.spool.look()
+            seen = await kill(system, self.machine_of)
+            machine.disarm()
+            await asyncio.sleep(DOWN_S)
+            await start()
+        return Evidence(f"{text}: {seen.text}", {**seen.data, "hit": {"window": text}}, text)
+
+    @abstractmethod
+    def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
+        """How it is started again."""
+
+
+class GatewayKill(ProgramKill):
+    text: ClassVar[str] = "kill -9 of the gateway"
+    part: ClassVar[str] = "gateway"
+    machine_of: ClassVar[str] = "gateway"
+    windows: ClassVar[Mapping[str, Window]] = OF_GATEWAY
+    kind: Literal["gateway-kill"]
+    window: Literal["any", "received", "committed", "acknowledged"] = "any"
+
+    def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
+        return system.site.start_gateway
 
 
 class GatewayPause(Kind):
@@ -52,23 +79,29 @@ class GatewayPause(Kind):
         )
 
 
-class UplinkKill(Kind):
+class UplinkKill(ProgramKill):
     text: ClassVar[str] = "kill -9 of the uplink"
     part: ClassVar[str] = "uplink"
+    machine_of: ClassVar[str] = "uplink"
+    windows: ClassVar[Mapping[str, Window]] = OF_UPLINK
     kind: Literal["uplink-kill"]
+    window: Literal["any", "data", "landed", "deleted"] = "any"
 
-    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        return await restart(system, "uplink", system.site.start_uplink)
+    def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
+        return system.site.start_uplink
 
 
-class GatewayPowerCut(Kind):
-    """Gateway and uplink are gone, and start again on what the disk under their data holds: what
-    only the kernel had is gone, too.
+class GatewayPowerCut(WindowKind):
+    """Gateway and uplink are gone while the gateway stands still in a window, and start again on
+    what the disk under their data holds: what only the kernel had is gone, too.
     """
 
     text: ClassVar[str] = "power cut of the gateway"
     part: ClassVar[str] = "gateway"
+    machine_of: ClassVar[str] = "gateway"
+    windows: ClassVar[Mapping[str, Window]] = OF_GATEWAYS_DISK
     kind: Literal["gateway-power-cut"]
+    window: Literal["any", "received", "committed", "acknowledged"] = "any"
 
     def impossible(self) -> str | None:
         return missing()
@@ -78,6 +111,10 @@ class GatewayPowerCut(Kind):
         assert site.disk is not None  # noqa: S101
         async with site.hands:
             victims = [site.running[name] for name in ("gateway", "uplink")]
+            machine = site.machine("gateway")
+            window = await self.halt(fault, machine, victims[0])
+            if window is None:
+                return None
             for child in victims:
                 child.check()  # what has died by itself is not killed by us
                 child.pause()
@@ -86,6 +123,7 @@ class GatewayPowerCut(Kind):
             copy = await asyncio.to_thread(site.disk.freeze)
             for child in victims:
                 await child.kill()
+            machine.disarm()
             site.disk.restart(copy)  # at once, so that nothing of ours is open on it
             lost = [
                 name
@@ -97,10 +135,10 @@ class GatewayPowerCut(Kind):
             await site.start_gateway()
             await site.start_uplink()
         text = (
-            f"started on the disk's copy at {place} publications in the store; {len(lost)} file(s)"
-            " were older on it"
+            f"{window}: started on the disk's copy at {place} publications in the store;"
+            f" {len(lost)} file(s) were older on it"
         )
-        return Evidence(text, {"older": sorted(lost)})
+        return Evidence(text, {"older": sorted(lost), "hit": {"window": window}}, window)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -112,13 +150,17 @@ async def restart(
 ) -> Evidence:
     """kill -9, and a new start a little later."""
     async with system.site.hands:
-        child = system.site.running[name]
-        child.check()  # what has died by itself is not killed by us
-        await child.kill()
-        evidence = Evidence(
-            f"process {child.pid} killed at {system.counters['spooled']} publications in the store",
-            {"pid": child.pid},
-        )
+        evidence = await kill(system, name)
         await asyncio.sleep(DOWN_S)
         await start()
         return evidence
+
+
+async def kill(system: SystemUnderTest, name: str) -> Evidence:
+    child = system.site.running[name]
+    child.check()  # what has died by itself is not killed by us
+    await child.kill()
+    return Evidence(
+        f"process {child.pid} killed at {system.counters['spooled']} publications in the store",
+        {"pid": child.pid},
+    )

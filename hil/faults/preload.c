@@ -16,12 +16,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { SECOND_NS = 1000000000, PATTERN = 256 };
 enum { CUT_NEXT = 1, CUT_ALL = 2 };
+/* Where a program is stopped between two of its steps. WAL: the write-ahead log of its database;
+ * line: a serial port or a connection. */
+enum {
+    NOWHERE,
+    BEFORE_WRITE, /* of the WAL; this thread waits, the others go on */
+    BEFORE_SYNC,  /* the same, when what is to be synced is written */
+    AFTER_SYNC,   /* of the WAL */
+    AFTER_ACK,    /* a write to a line that comes after a sync */
+    BEFORE_MANIFEST,
+    BEFORE_DELETE, /* the first write of the WAL after a manifest */
+    AFTER_DELETE,  /* its sync */
+};
+enum { STEP_WRITE = 1, STEP_SYNC, STEP_LINE };
 
 struct machine {
     int64_t full;     /* writes below `folder` fail with ENOSPC */
@@ -35,6 +50,10 @@ struct machine {
     int64_t steps;
     /* who is about to make a file whose path matches `pattern` is stopped before it */
     int64_t hold;
+    /* one of the above, and how many of its kind pass before; `reached` says that the program is
+     * there, and a thread that waits goes on when it is NOWHERE again */
+    int64_t window, pass, reached;
+    int64_t step; /* which kind of step the last of `steps` was */
     int64_t refused, halved, slowed, shifted, held; /* how often each was */
     char pattern[PATTERN];
 };
@@ -71,6 +90,105 @@ static int below_folder(int fd)
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+/* --- windows --- */
+
+/* the WAL is synced, and nothing was written to it since; a manifest is there, and its rows are
+ * not deleted; they are being deleted */
+static volatile int synced, manifest, deleting;
+
+static int is_wal(int fd)
+{
+    static const char suffix[] = "-wal";
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path);
+    ssize_t end = sizeof suffix - 1;
+    return length > end && memcmp(path + length - end, suffix, (size_t)end) == 0;
+}
+
+static int is_line(int fd)
+{
+    int saved = errno, domain = 0;
+    socklen_t size = sizeof domain;
+    int line = isatty(fd) || (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+                                 (domain == AF_INET || domain == AF_INET6));
+    errno = saved;
+    return line;
+}
+
+/* Whether the program is at the window that is armed: for one thread, once. */
+static int reaches(int64_t window)
+{
+    if (!machine || machine->window != window)
+        return 0;
+    if (machine->pass > 0 && __atomic_fetch_sub(&machine->pass, 1, __ATOMIC_SEQ_CST) > 0)
+        return 0;
+    return __atomic_compare_exchange_n(
+        &machine->window, &window, NOWHERE, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static void stand(int64_t window)
+{
+    if (!reaches(window))
+        return;
+    int saved = errno;
+    machine->reached = window;
+    raise(SIGSTOP);
+    errno = saved;
+}
+
+static void stay(int64_t window)
+{
+    if (!reaches(window))
+        return;
+    int saved = errno;
+    struct timespec moment = {0, 1000000};
+    for (machine->reached = window; machine->reached == window;)
+        nanosleep(&moment, NULL);
+    errno = saved;
+}
+
+static void before_write(int fd)
+{
+    if (!machine || !(machine->window == BEFORE_WRITE || synced || manifest) || !is_wal(fd))
+        return;
+    synced = 0;
+    stay(BEFORE_WRITE);
+    if (manifest) {
+        stand(BEFORE_DELETE);
+        manifest = 0;
+        deleting = 1;
+    }
+}
+
+static void after_write(int fd)
+{
+    if (machine && machine->window == AFTER_ACK && synced && is_line(fd))
+        stand(AFTER_ACK);
+}
+
+static void before_sync(int fd)
+{
+    if (machine && machine->window == BEFORE_SYNC && is_wal(fd))
+        stay(BEFORE_SYNC);
+}
+
+static void after_sync(int fd)
+{
+    if (!machine || !is_wal(fd))
+        return;
+    synced = 1;
+    stand(AFTER_SYNC);
+    if (deleting)
+        stand(AFTER_DELETE);
+    deleting = 0;
+}
+
+static int is_manifest(const char *path)
+{
+    return path && fnmatch("*.json", path, 0) == 0;
+}
+
 /* --- disk --- */
 
 /* How much of a write is done; -1: it fails. */
@@ -93,11 +211,15 @@ static ssize_t allowed(int fd, size_t size)
     return -1;
 }
 
-static void step(int fd)
+static void step(int fd, int64_t kind)
 {
-    if (!machine || machine->steps <= 0 || !(below_folder(fd) || isatty(fd)) ||
+    if (!machine || machine->steps <= 0)
+        return;
+    int line = is_line(fd);
+    if (!(line || below_folder(fd)) ||
         __atomic_sub_fetch(&machine->steps, 1, __ATOMIC_SEQ_CST) != 0)
         return;
+    machine->step = line ? STEP_LINE : kind;
     count(&machine->held);
     raise(SIGSTOP);
 }
@@ -107,21 +229,43 @@ ssize_t write(int fd, const void *data, size_t size)
     static __typeof__(&write) real;
     if (!real)
         real = REAL(write);
-    step(fd);
+    step(fd, STEP_WRITE);
+    before_write(fd);
     ssize_t some = allowed(fd, size);
-    return some < 0 ? -1 : real(fd, data, (size_t)some);
+    ssize_t done = some < 0 ? -1 : real(fd, data, (size_t)some);
+    after_write(fd);
+    return done;
 }
+
+/* What an event loop may send with, beside write. */
+#define SENDS(name, parameters, ...)           \
+    ssize_t name parameters                    \
+    {                                          \
+        static __typeof__(&name) real;         \
+        if (!real)                             \
+            real = REAL(name);                 \
+        step(fd, STEP_WRITE);                  \
+        ssize_t done = real(__VA_ARGS__);      \
+        after_write(fd);                       \
+        return done;                           \
+    }
+
+SENDS(writev, (int fd, const struct iovec *parts, int number), fd, parts, number)
+SENDS(sendmsg, (int fd, const struct msghdr *message, int flags), fd, message, flags)
+SENDS(send, (int fd, const void *data, size_t size, int flags), fd, data, size, flags)
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 {
-    step(fd);
+    step(fd, STEP_WRITE);
+    before_write(fd);
     ssize_t some = allowed(fd, size);
     return some < 0 ? -1 : REAL(pwrite)(fd, data, (size_t)some, offset);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
 {
-    step(fd);
+    step(fd, STEP_WRITE);
+    before_write(fd);
     ssize_t some = allowed(fd, size);
     return some < 0 ? -1 : REAL(pwrite64)(fd, data, (size_t)some, offset);
 }
@@ -139,16 +283,20 @@ static void slow(int fd)
 int fsync(int fd)
 {
     slow(fd);
+    before_sync(fd);
     int result = REAL(fsync)(fd);
-    step(fd);
+    after_sync(fd);
+    step(fd, STEP_SYNC);
     return result;
 }
 
 int fdatasync(int fd)
 {
     slow(fd);
+    before_sync(fd);
     int result = REAL(fdatasync)(fd);
-    step(fd);
+    after_sync(fd);
+    step(fd, STEP_SYNC);
     return result;
 }
 
@@ -194,6 +342,26 @@ OPENS(open)
 OPENS(open64)
 OPENS_AT(openat)
 OPENS_AT(openat64)
+
+int link(const char *from, const char *to)
+{
+    if (is_manifest(to))
+        stand(BEFORE_MANIFEST);
+    int result = REAL(link)(from, to);
+    if (result == 0 && is_manifest(to))
+        manifest = 1;
+    return result;
+}
+
+int linkat(int base, const char *from, int other, const char *to, int flags)
+{
+    if (is_manifest(to))
+        stand(BEFORE_MANIFEST);
+    int result = REAL(linkat)(base, from, other, to, flags);
+    if (result == 0 && is_manifest(to))
+        manifest = 1;
+    return result;
+}
 
 int rename(const char *from, const char *to)
 {

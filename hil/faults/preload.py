@@ -22,6 +22,10 @@ FIELDS = (
     "clock_ns",
     "steps",
     "hold",
+    "window",
+    "pass",
+    "reached",
+    "step",
     "refused",
     "halved",
     "slowed",
@@ -30,6 +34,7 @@ FIELDS = (
 )
 WORD = struct.Struct("=q")
 PATTERN_SIZE = 256
+NOWHERE = 0
 
 
 class Machine:
@@ -64,6 +69,18 @@ class Machine:
     def __setitem__(self, name: str, value: int) -> None:
         """full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (machine.c says what each does)."""
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
+
+    def arm(self, window: int, let_pass: int = 0) -> None:
+        """Stop the process, or one thread of it, at a window (preload.c); `self["reached"]` is that
+        window when it stands there.
+        """
+        self["window"] = self["reached"] = NOWHERE
+        self["pass"] = let_pass
+        self["window"] = window
+
+    def disarm(self) -> None:
+        """Whoever waits at a window goes on."""
+        self["window"] = self["reached"] = NOWHERE
 
     def hold_before(self, pattern: str) -> None:
         """Stop (SIGSTOP) the process that is about to make a file whose path matches this shell

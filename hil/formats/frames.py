@@ -64,6 +64,16 @@ def unstuff(stuffed: bytes) -> bytes:
     return b"\0".join(groups)
 
 
+def begin_of_body(begin: bytes) -> bytes:
+    """The first bytes of the body of a frame that broke off."""
+    groups = []
+    at = 0
+    while at < len(begin):
+        groups.append(begin[at + 1 : at + begin[at]])
+        at += begin[at] or len(begin)
+    return b"\0".join(groups)
+
+
 class Cutter:
     """Cuts the bytes of a line into bodies. broken: pieces between two zero bytes that are none,
     because they break COBS or have an impossible length.

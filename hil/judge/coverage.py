@@ -7,7 +7,7 @@ run that never broke there has not shown it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hil.observe.history import Event, taking
@@ -15,13 +15,72 @@ from hil.observe.history import Event, taking
 IN_WRITE = "in the middle of an EEPROM write"
 AFTER_WRITE = "after an EEPROM write"
 
+RECEIVED = "received, not committed"
+COMMITTED = "committed, not acknowledged"
+ACKNOWLEDGED = "acknowledged, the next commit to come"
+DATA = "data landed, manifest to come"
+LANDED = "manifest landed, rows to be deleted"
+DELETED = "rows deleted, the next batch to come"
+AT_WRITE, AT_SYNC, AT_LINE = "before a write to disk", "after a sync", "before a write to a line"
+IN_PUBLISH, IN_PUBREL = "within a PUBLISH", "within a PUBREL"
+IN_OTHER, BETWEEN = "within another frame", "between two frames"
+
+NO_ACK_BEFORE_COMMIT = "nothing is acknowledged before it is on disk"
+ONCE = "what is sent again goes nowhere twice"
+NO_FORGERY = "what was answered without a commit can be told anew"
+GUARDS: dict[str, dict[str, str]] = {
+    "kill -9 of the gateway": {
+        RECEIVED: NO_ACK_BEFORE_COMMIT,
+        COMMITTED: ONCE,
+        ACKNOWLEDGED: NO_FORGERY,
+    },
+    "power cut of the gateway": {
+        RECEIVED: NO_ACK_BEFORE_COMMIT,
+        COMMITTED: ONCE,
+        ACKNOWLEDGED: NO_FORGERY,
+    },
+    "kill -9 of the gateway at a step of the exchange": {
+        AT_WRITE: NO_ACK_BEFORE_COMMIT,
+        AT_SYNC: ONCE,
+        AT_LINE: NO_FORGERY,
+    },
+    "kill -9 of the uplink": {
+        DATA: "rows stay until their batch is published",
+        LANDED: "a batch that lands again is the same file",
+        DELETED: "what has left the spool has landed",
+    },
+    "power cut": {
+        IN_WRITE: "a torn slot is no publication",
+        AFTER_WRITE: "a publication is whole when its last byte is",
+    },
+    "power cut at an EEPROM write of the exchange": {
+        IN_WRITE: "a torn slot is no publication",
+        AFTER_WRITE: "a publication is whole when its last byte is",
+    },
+    "power cut in an exchange": {
+        IN_PUBLISH: "what was journalled is sent again under the same identity",
+        IN_PUBREL: "what was released is not published again",
+    },
+    "power cut at a byte of the exchange": {
+        IN_PUBLISH: "what was journalled is sent again under the same identity",
+        IN_PUBREL: "what was released is not published again",
+    },
+}
+"""The windows of each kind, and the claim that only a fault in this window can shake."""
+SWEEPS = (
+    "kill -9 of the gateway at a step of the exchange",
+    "power cut at an EEPROM write of the exchange",
+    "power cut at a byte of the exchange",
+)
+"""Kinds that go through all of their windows; each must have been hit."""
+
 COUNTED_FROM = ("sample", "publication")
 """What a place is counted from. A fault that had to wait for another one struck at a later one."""
 
 
-def doubts(events: Iterable[Event]) -> list[str]:
-    """Why a history cannot show what its plan promised: a fault struck elsewhere, or something was
-    published before all was armed.
+def doubts(events: Sequence[Event]) -> list[str]:
+    """Why a history cannot show what its plan promised: a fault struck elsewhere, a window that was
+    planned was never hit, or something was published before all was armed.
     """
     aims: dict[str, tuple[str, Mapping[str, Any]]] = {}
     hits: dict[str, Mapping[str, Any]] = {}
@@ -46,6 +105,7 @@ def doubts(events: Iterable[Event]) -> list[str]:
         for fault, (kind, aim) in aims.items()
         if fault in hits and not _struck_there(aim, hits[fault], hits)
     ]
+    told += _never_hit(aims, coverage(events))
     return told + [
         f"{name} published before all that was to break it and to look at it was armed"
         for name in held
@@ -60,6 +120,24 @@ def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
         if event.event == "happened" and (window := event.data.get("window")):
             counts[event.data["kind"]][window] += 1
     return {kind: dict(windows) for kind, windows in counts.items()}
+
+
+def _never_hit(
+    aims: Mapping[str, tuple[str, Mapping[str, Any]]], hit: Mapping[str, Mapping[str, int]]
+) -> list[str]:
+    """Windows that the plan goes through, and no fault has fallen into."""
+    needed: dict[str, set[str]] = defaultdict(set)
+    for kind, aim in aims.values():
+        if kind in SWEEPS:
+            needed[kind] |= GUARDS[kind].keys()
+        elif "window" in aim:
+            needed[kind].add(str(aim["window"]))
+    return [
+        f"no {kind} fell into the window `{window}`, which guards: {GUARDS[kind][window]}"
+        for kind in sorted(needed)
+        for window in GUARDS.get(kind, {})
+        if window in needed[kind] and not hit.get(kind, {}).get(window)
+    ]
 
 
 def _struck_there(

@@ -16,7 +16,8 @@ from hil.run.system import System
 
 class Injector:
     """Carries out one plan: announce it, then run every lane at once. awaited: how many faults are
-    under way that end by themselves.
+    under way that end by themselves. thirsty: how many are still to come that need something to be
+    published.
     """
 
     def __init__(self, plan: Plan, kinds: Sequence[Kind], system: System) -> None:
@@ -24,6 +25,11 @@ class Injector:
         self.awaited = 0
         self._plan = plan
         self._kinds = {kind.kind: kind for kind in kinds}
+        self.thirsty = sum(
+            self._kinds[fault.kind].needs_traffic
+            for fault in plan.faults
+            if not self._kinds[fault.kind].impossible()
+        )
         self._system = system
         self._armed: set[str] = set()
 
@@ -75,6 +81,7 @@ class Injector:
         self.awaited += kind.bounded
         evidence = await kind.inject(fault, self._system)
         self.awaited -= kind.bounded
+        self.thirsty -= kind.needs_traffic
         if evidence is None:
             return
         self._system.history.add(

@@ -253,7 +253,8 @@ class Run:
 
     async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, with the faults of its board, until it has the planned number of
-        readings or breaks the rules of its ledger: such a board may never come to the end.
+        readings and nothing is to come that needs more of them, or it breaks the rules of its
+        ledger: such a board may never come to the end.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]
@@ -261,7 +262,13 @@ class Run:
             await wait_until(
                 lambda: (
                     device.contradictions
-                    or (faults.done() and (faults.exception() or device.look() >= planned))
+                    or (
+                        faults.done()
+                        and (
+                            faults.exception()
+                            or (device.look() >= planned and not injector.thirsty)
+                        )
+                    )
                 ),
                 CLOSE_LOOK_EVERY,
             )

@@ -1,0 +1,101 @@
+"""Windows: stretches between two steps of a program, at which it is killed.
+
+In: a window's name and the machine under the program (preload.c). Out: a program that stands still
+there. A kill at a counted commit always hits the same moment, just after it; whether a promise is
+kept shows in the stretch that its line of code decides.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from hil.faults.base import Kind
+from hil.faults.fault import Fault
+from hil.faults.preload import Machine
+from hil.faults.under_test import ProgramUnderTest
+from hil.judge import coverage
+from hil.observe.counters import wait_until
+
+REACHED_WITHIN = 60.0  # s in which the program must come to the window
+LOOK_EVERY = 0.002  # s
+MOST_PASSED = 2  # writes to a line: what comes after the first answer counts, too
+PASSED_WITHIN = 10.0  # s after which none is let pass any more
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """code: of preload.c. text: for a person, and in the coverage table. seconds: for which the
+    program stands there. Its other threads, if only one waits, may do meanwhile what they should
+    not; what was sent arrives, and the other end acts on it.
+    """
+
+    code: int
+    text: str
+    seconds: float = 0.0
+
+
+BEFORE_WRITE, BEFORE_SYNC, AFTER_SYNC, AFTER_ACK = 1, 2, 3, 4
+BEFORE_MANIFEST, BEFORE_DELETE, AFTER_DELETE = 5, 6, 7
+
+OF_GATEWAY = {
+    "received": Window(BEFORE_WRITE, coverage.RECEIVED, 1.0),
+    "committed": Window(AFTER_SYNC, coverage.COMMITTED),
+    "acknowledged": Window(AFTER_ACK, coverage.ACKNOWLEDGED, 0.2),
+}
+OF_GATEWAYS_DISK = OF_GATEWAY | {"received": Window(BEFORE_SYNC, coverage.RECEIVED, 1.0)}
+"""What a commit has written and not synced goes with the power, but not with the process."""
+OF_UPLINK = {
+    "data": Window(BEFORE_MANIFEST, coverage.DATA),
+    "landed": Window(BEFORE_DELETE, coverage.LANDED),
+    "deleted": Window(AFTER_DELETE, coverage.DELETED),
+}
+
+
+class WindowKind(Kind):
+    """A kind whose faults come in windows: in each in turn, the first one drawn, or in the one that
+    is named.
+    """
+
+    windows: ClassVar[Mapping[str, Window]]
+    needs_traffic: ClassVar[bool] = True
+    window: str = "any"
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        names = list(self.windows) if self.window == "any" else [self.window]
+        begin = random.Random(f"{seed}/{self.kind}/window").randrange(len(names))
+        for number, fault in enumerate(super().faults(seed, readings), begin):
+            rng = random.Random(f"{seed}/{fault.id}/window")
+            window = {"window": names[number % len(names)], "pass": rng.randint(0, MOST_PASSED)}
+            yield replace(fault, detail={**fault.detail, **window})
+
+    def aim(self, fault: Fault) -> dict[str, Any] | None:
+        return {"window": self.windows[fault.detail["window"]].text}
+
+    async def halt(self, fault: Fault, machine: Machine, child: ProgramUnderTest) -> str | None:
+        """Let the program run on to the fault's window, and stop it there. Returns which one it
+        was; None if it did not come there. The machine is to be disarmed when it is gone.
+        """
+        window = self.windows[fault.detail["window"]]
+        machine.arm(window.code, fault.detail["pass"] if window.code == AFTER_ACK else 0)
+
+        def there() -> bool:
+            child.check()
+            return machine["reached"] == window.code
+
+        try:
+            try:
+                async with asyncio.timeout(PASSED_WITHIN):
+                    await wait_until(there, LOOK_EVERY)
+            except TimeoutError:
+                machine["pass"] = 0
+                async with asyncio.timeout(REACHED_WITHIN):
+                    await wait_until(there, LOOK_EVERY)
+        except TimeoutError:
+            machine.disarm()
+            return None
+        await asyncio.sleep(window.seconds)
+        child.pause()
+        await wait_until(lambda: child.paused, LOOK_EVERY)
+        return window.text if machine["reached"] == window.code else None
