@@ -5,6 +5,7 @@ A bad file is refused with key, value and reason.
 """
 
 import tomllib
+from collections import Counter
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from gateway.errors import OncewayError
 from hil.bench.commands import Commands
 from hil.bench.mistakes import explain
+from hil.bench.nemesis import Nemesis
 from hil.faults import AnyKind, Kind
 from hil.faults.line import LineTrace
 from hil.traces import recording
@@ -22,6 +24,8 @@ from provisioning.boards import catalogue
 
 LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
+SWAPPED = "board-swapped"
+ONCE_A_LINE = ("line-bursts", "line-trace")
 IDENTIFIERS = 65_535  # packet identifiers, from 1 on
 
 
@@ -134,7 +138,7 @@ class Bench(BaseModel):
     commands: to the boards, through the gateway. client: programs that publish over TCP beside the
     boards; subscriber: programs that subscribe there.
     config: settings of gateway and uplink that differ from the rig's own, by section of
-    gateway.toml.
+    gateway.toml. nemesis: faults that are drawn, and stand among those of `fault` then.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -154,6 +158,7 @@ class Bench(BaseModel):
     subscriber: list[SubscriberTable] = []
     config: dict[str, dict[str, str | int | float | bool | list[str]]] = {}
     fault: list[AnyKind] = []
+    nemesis: Nemesis | None = None
     limits: Limits = Limits()
 
     @field_validator("board", mode="before")
@@ -181,6 +186,24 @@ class Bench(BaseModel):
         return {"boards": 0, **data} if isinstance(data, dict) and data.get("board") else data
 
     @model_validator(mode="after")
+    def _drawn(self) -> "Bench":
+        """Draw what [nemesis] asks for, if this is no bench of which it is drawn already, and count
+        the tables of each kind.
+        """
+        tables: list[Kind] = list(self.fault)
+        if self.nemesis and not any(kind.drawn for kind in tables):
+            boards = self.devices[: self.boards]
+            drawn = self.nemesis.tables(self.seed, self.readings, boards, self.until == "table")
+            tables += [kind for kind in drawn if not (self.commands and kind.kind == SWAPPED)]
+        counted: Counter[str] = Counter()
+        for place, kind in enumerate(tables):
+            counted[kind.kind] += 1
+            if kind.table == 1 and counted[kind.kind] > 1:
+                tables[place] = kind.model_copy(update={"table": counted[kind.kind]})
+        object.__setattr__(self, "fault", tables)
+        return self
+
+    @model_validator(mode="after")
     def _possible(self) -> "Bench":
         devices = len(self.devices)
         if not devices:
@@ -193,11 +216,8 @@ class Bench(BaseModel):
         if self.board:
             self._possible_with_real_boards()
         kinds = [kind.kind for kind in self.fault]
-        if doubled := [kind for kind in kinds if kinds.count(kind) > 1]:
-            raise ValueError(
-                f"there are two tables [[fault]] of the kind {doubled[0]}; one with a count will do"
-            )
-        if self.commands and "board-swapped" in kinds:
+        self._possible_tables()
+        if self.commands and SWAPPED in kinds:
             raise ValueError(
                 "a board that is swapped has not obeyed what was sent to the one before; leave out"
                 " commands or board-swapped"
@@ -225,6 +245,24 @@ class Bench(BaseModel):
                 f"a bench that ends at the landing place has no ingest, which {behind[0]} needs"
             )
         return self
+
+    def _possible_tables(self) -> None:
+        numbers = [(kind.kind, kind.table) for kind in self.fault]
+        if len(set(numbers)) < len(numbers):
+            raise ValueError("two tables [[fault]] of one kind have the same `table`; leave it out")
+        for kind in self.fault:
+            if kind.on and not kind.of_device:
+                raise ValueError(f"{kind.kind} breaks no board, so `on` has no meaning")
+            if strange := [name for name in kind.on if name not in self.devices]:
+                raise ValueError(
+                    f"{kind.kind} is for {strange[0]!r}, and there are {', '.join(self.devices)}"
+                )
+        for name in self.devices:
+            once = [k.kind for k in self.fault if k.kind in ONCE_A_LINE and k.breaks(name)]
+            if len(set(once)) < len(once):
+                raise ValueError(
+                    f"two tables {once[0]} are for the line of {name}; give each its boards by `on`"
+                )
 
     def _possible_with_real_boards(self) -> None:
         if self.commands:

@@ -56,7 +56,7 @@ def plan(bench: Bench) -> Plan:
     faults = [
         fault
         for kind in bench.kinds
-        for fault in kind.faults(bench.seed, readings if kind.of_device else of_all)
+        for fault in kind.planned(bench.seed, readings if kind.of_device else of_all)
     ]
     return Plan(bench.seed, readings, tuple(sorted(faults, key=lambda fault: fault.id)))
 

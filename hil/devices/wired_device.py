@@ -68,7 +68,7 @@ class WiredDevice(ABC):
         weather = [
             option
             for kind in self._bench.fault
-            if isinstance(kind, LineWeather)
+            if isinstance(kind, LineWeather) and kind.breaks(self.name)
             for option in kind.options()
         ]
         argv = [

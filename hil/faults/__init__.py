@@ -82,4 +82,4 @@ AnyKind = Annotated[
 ]
 """One `[[fault]]` table."""
 
-__all__ = ["AnyKind", "Evidence", "Fault", "Kind"]
+__all__ = ["AnyKind", "Evidence", "Fault", "Kind", "OfExchange"]

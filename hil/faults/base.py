@@ -8,6 +8,7 @@ carries a fault out and returns the evidence.
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,7 +19,7 @@ from hil.faults.under_test import SystemUnderTest
 
 class Kind(BaseModel, ABC):
     """One `[[fault]]` of a bench. count: how many (for each board, if of boards). between: shares
-    of the run where they come.
+    of the run where they come. on: the boards that it is for, if of boards; all, if none is named.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,6 +52,11 @@ class Kind(BaseModel, ABC):
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
     between: tuple[float, float] = (0.05, 0.95)
+    on: list[str] = []
+    table: int = Field(default=1, ge=1)
+    """Which of the tables of its kind; the bench counts them."""
+    drawn: bool = False
+    """By [nemesis]."""
 
     @property
     def of_device(self) -> bool:
@@ -58,6 +64,20 @@ class Kind(BaseModel, ABC):
         readings.
         """
         return self.part in ("board", "line")
+
+    def breaks(self, device: str) -> bool:
+        return self.of_device and (not self.on or device in self.on)
+
+    def planned(self, seed: int, readings: dict[str, int]) -> list[Fault]:
+        """The faults that this table asks for; each table of a kind draws others."""
+        mine = {name: total for name, total in readings.items() if self.breaks(name)}
+        if self.table > 1:
+            seed = random.Random(f"{seed}/table {self.table}").getrandbits(32)
+        name = f"{self.kind}.{self.table}" if self.table > 1 else self.kind
+        return [
+            replace(fault, id=fault.id.replace(self.kind, name, 1), table=self.table)
+            for fault in self.faults(seed, mine if self.of_device else readings)
+        ]
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

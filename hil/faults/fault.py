@@ -6,9 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One planned fault. id: `TARGET/KIND-NUMBER`. lane: faults of one lane come one after the
-    other. text: what a person reads. counter, at: its place, a count at a hop. detail: what was
-    drawn for it beside its place.
+    """One planned fault. id: `TARGET/KIND-NUMBER`, or `TARGET/KIND.TABLE-NUMBER` of a later table
+    of its kind. lane: faults of one lane come one after the other. text: what a person reads.
+    counter, at: its place, a count at a hop. detail: what was drawn for it beside its place.
     """
 
     id: str
@@ -18,6 +18,7 @@ class Fault:
     counter: str
     at: int
     detail: dict[str, Any] = field(default_factory=dict)
+    table: int = 1
 
     @property
     def target(self) -> str:

@@ -147,7 +147,7 @@ class GlueRun:
             weather = [
                 option
                 for kind in self._bench.fault
-                if isinstance(kind, LineWeather)
+                if isinstance(kind, LineWeather) and kind.breaks(name)
                 for option in kind.options()
             ]
             argv = [

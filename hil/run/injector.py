@@ -24,14 +24,17 @@ class Injector:
         self.lanes = plan.lanes()
         self.awaited = 0
         self._plan = plan
-        self._kinds = {kind.kind: kind for kind in kinds}
+        self._kinds = {(kind.kind, kind.table): kind for kind in kinds}
         self.thirsty = sum(
-            self._kinds[fault.kind].needs_traffic
+            self._kind(fault).needs_traffic
             for fault in plan.faults
-            if not self._kinds[fault.kind].impossible()
+            if not self._kind(fault).impossible()
         )
         self._system = system
         self._armed: set[str] = set()
+
+    def _kind(self, fault: Fault) -> Kind:
+        return self._kinds[fault.kind, fault.table]
 
     def announce(self) -> None:
         """Enter the whole plan in the history, so that the checker can miss what does not
@@ -46,9 +49,9 @@ class Injector:
                 counter=fault.counter,
                 at=fault.at,
                 detail=fault.detail,
-                aim=self._kinds[fault.kind].aim(fault),
+                aim=self._kind(fault).aim(fault),
             )
-            if why := self._kinds[fault.kind].impossible():
+            if why := self._kind(fault).impossible():
                 self._system.history.add("rig", "impossible", fault=fault.id, why=why)
                 self._system.display.say(f"  {fault} cannot happen here: {why}", "red")
 
@@ -56,7 +59,7 @@ class Injector:
         """Give the orders that can be given ahead, before anything samples."""
         for lane in self.lanes.values():
             for fault in lane:
-                kind = self._kinds[fault.kind]
+                kind = self._kind(fault)
                 if not kind.impossible() and await kind.arm(fault, self._system):
                     self._armed.add(fault.id)
 
@@ -64,9 +67,7 @@ class Injector:
         """The faults of a lane: those that were ordered ahead come when they come, the others one
         after the other.
         """
-        faults = [
-            fault for fault in self.lanes.get(lane, []) if not self._kinds[fault.kind].impossible()
-        ]
+        faults = [fault for fault in self.lanes.get(lane, []) if not self._kind(fault).impossible()]
         async with asyncio.TaskGroup() as ahead:
             for fault in faults:
                 if fault.id in self._armed:
@@ -77,7 +78,7 @@ class Injector:
                     await self._inject(fault)
 
     async def _inject(self, fault: Fault) -> None:
-        kind = self._kinds[fault.kind]
+        kind = self._kind(fault)
         self.awaited += kind.bounded
         evidence = await kind.inject(fault, self._system)
         self.awaited -= kind.bounded

@@ -40,9 +40,9 @@ def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan
     """The same run with these faults only. What stands on the lines for the whole run goes with its
     last fault, and so do commands.
     """
-    kinds = {fault.kind for fault in faults}
-    left = {"fault": [kind for kind in bench.fault if kind.kind in kinds]}
-    commands = bench.commands if bench.commands and bench.commands.kind in kinds else None
-    return bench.model_copy(update={**left, "commands": commands}), replace(
-        plan, faults=tuple(faults)
-    )
+    kinds = {(fault.kind, fault.table) for fault in faults}
+    left = [kind for kind in bench.fault if (kind.kind, kind.table) in kinds]
+    commands = bench.commands if bench.commands and (bench.commands.kind, 1) in kinds else None
+    # what [nemesis] asked for is drawn, and stands among the tables
+    update = {"fault": left, "commands": commands, "nemesis": None}
+    return bench.model_copy(update=update), replace(plan, faults=tuple(faults))

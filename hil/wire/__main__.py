@@ -27,8 +27,9 @@ def main(
     ],
     seed: Annotated[str, typer.Option(help="The same seed harms the same bytes.")] = "1",
     noise: Annotated[
-        float, typer.Option(help="Share of bytes harmed, in each direction.", min=0, max=0.5)
-    ] = 0.0,
+        list[float] | None,
+        typer.Option(help="Share of bytes harmed, in each direction; again for more.", max=0.5),
+    ] = None,
     burst_gap: Annotated[
         float,
         typer.Option(help="Bytes from one burst to the next, in the mean; 0: no bursts.", min=0),
@@ -68,8 +69,9 @@ def main(
             weather.append(Fading(recorded, pace or None, f"{seed}/{direction}", longest_outage))
         if burst_gap:
             weather.append(Bursts(burst_gap, burst_length, f"{seed}/{direction}"))
-        if noise:
-            weather.append(Noise(noise, f"{seed}/{direction}"))
+        for number, rate in enumerate(noise or [], 1):
+            name = f"{seed}/{direction}" + (f"/{number}" if number > 1 else "")
+            weather.append(Noise(rate, name))
         return Line(direction, baud, weather)
 
     wire = Wire(board, port, line("up"), line("down"), sys.stdin.fileno(), baud=baud, real=real)

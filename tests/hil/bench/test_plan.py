@@ -2,6 +2,7 @@
 refused with its reason.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hil.bench.plan import plan, recorded
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.site import write_config
+from hil.run.shrink import part
 
 SEEDS = st.integers(0, 2**32)
 
@@ -78,6 +80,47 @@ def test_a_sweep_has_every_point_once_shared_out_among_the_boards(name: str, ste
     boards = [faults for lane, faults in made.lanes().items() if lane.endswith(" board")]
     assert sum(map(len, boards)) == count
     assert {len(faults) for faults in boards} == {count // len(made.readings)}
+
+
+def test_tables_of_one_kind_have_faults_of_their_own() -> None:
+    kill = {"kind": "gateway-kill", "count": 3}
+    noise = [{"kind": "line-noise", "rate": 0.001 * n, "on": [f"uno-{n}"]} for n in (1, 2)]
+    bench = Bench.model_validate({"title": "t", "fault": [kill, kill, *noise]})
+    made = plan(bench)
+    ids = [fault.id for fault in made.faults]
+    assert len(set(ids)) == len(ids) == 8
+    kills = {name: [f.at for f in made.faults if name in f.id] for name in ("kill-", "kill.2-")}
+    assert len(kills["kill-"]) == len(kills["kill.2-"]) == 3
+    assert kills["kill-"] != kills["kill.2-"]
+    assert {"uno-1/line-noise-1", "uno-2/line-noise.2-1"} < set(ids)
+    assert Bench.model_validate(bench.model_dump()) == bench
+
+
+@given(seed=SEEDS)
+def test_a_nemesis_is_drawn_from_the_seed_and_only_once(seed: int) -> None:
+    bench = load("nemesis", seed=seed)
+    drawn = [kind for kind in bench.fault if kind.drawn]
+    assert bench == load("nemesis", seed=seed)
+    assert Bench.model_validate(bench.model_dump()) == bench
+    assert 10 < len(drawn) <= 20
+    assert all(len(kind.on) == (kind.part in ("board", "line")) for kind in drawn)
+    made = plan(bench)
+    assert len(made.faults) == len(bench.fault)
+    smaller, left = part(bench, made, [fault for fault in made.faults if "noise" in fault.id])
+    assert Bench.model_validate(smaller.model_dump()) == smaller
+    assert {kind.kind for kind in smaller.fault} == {"line-noise"}
+    assert len(left.faults) == len(smaller.fault)
+
+
+@given(seed=SEEDS, count=st.integers(3, 12))
+def test_kills_go_through_their_windows_in_turn(seed: int, count: int) -> None:
+    for kind in ("gateway-kill", "uplink-kill", "gateway-power-cut"):
+        bench = Bench.model_validate(
+            {"title": "t", "seed": seed, "fault": [{"kind": kind, "count": count}]}
+        )
+        windows = Counter(fault.detail["window"] for fault in plan(bench).faults)
+        assert len(windows) == 3
+        assert max(windows.values()) - min(windows.values()) <= 1
 
 
 def test_commands_have_places_of_their_own() -> None:
@@ -200,8 +243,24 @@ def test_all_shipped_benches_load() -> None:
             ),
         ),
         (
-            'title = "t"\n[[fault]]\nkind = "uplink-kill"\n[[fault]]\nkind = "uplink-kill"',
-            "two tables [[fault]] of the kind uplink-kill",
+            'title = "t"\n[[fault]]\nkind = "line-bursts"\n[[fault]]\nkind = "line-bursts"',
+            "two tables line-bursts are for the line of uno-1; give each its boards by `on`",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "line-cut"\non = ["uno-9"]',
+            "line-cut is for 'uno-9', and there are uno-1, uno-2",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "uplink-kill"\non = ["uno-1"]',
+            "uplink-kill breaks no board, so `on` has no meaning",
+        ),
+        (
+            'title = "t"\n[nemesis]\nrate = 0.1\nkinds = ["gateway-kil"]',
+            "there is no kind 'gateway-kil' to draw; there are batch-damaged, ",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "gateway-kill"\nwindow = "nowhere"',
+            "window = 'nowhere': input should be 'any', 'received', 'committed' or 'acknowledged'",
         ),
         ('title = "t"\n[[fault]]\nkind = "gateway-kill-at-each-step"', "boards must be 1"),
         (

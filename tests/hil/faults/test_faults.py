@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.links.frames import Data
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Pubcomp, Publish, Pubrel, Version
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan
 from hil.boards.ledger import SLOT_SIZE, SLOTS_AT
@@ -25,13 +28,22 @@ from hil.faults.board import (
     BoardPowerCutInExchange,
     BoardSwapped,
     BoardWatchdog,
+    within,
 )
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
 from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.judge.checker import Verdict, check
-from hil.judge.coverage import AFTER_WRITE, IN_WRITE
+from hil.judge.coverage import (
+    AFTER_WRITE,
+    BETWEEN,
+    COMMITTED,
+    IN_OTHER,
+    IN_PUBLISH,
+    IN_PUBREL,
+    IN_WRITE,
+)
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.process import Children, EndedError, children
@@ -143,7 +155,8 @@ def cut(
     cycle: int, tx: int = 0, writes: int = 0, writing: object = None, armed: str = "tx"
 ) -> Event:
     since = {"tx": tx, "writes": writes}
-    details = {"armed": armed, "writing": writing, "tx": 1, "writes": 1, "since": since}
+    details = {"armed": armed, "writing": writing, "tx": 1, "writes": 1}
+    details |= {"since": since, "frame": ""}
     return Event("cut", cycle, details)
 
 
@@ -356,6 +369,23 @@ async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_al
     assert min(device.armed_after) > 5
 
 
+@pytest.mark.parametrize(
+    ("packet", "sent", "window"),
+    [
+        (encode(Publish("sensors/x", b"12", qos=2, packet_id=0x100), Version.V5), 9, IN_PUBLISH),
+        (encode(Pubrel(0x100), Version.V5), 4, IN_PUBREL),
+        (encode(Pubrel(0x100), Version.V5), 1, IN_OTHER),
+        (encode(Pubcomp(0x100), Version.V5), 5, IN_OTHER),
+    ],
+)
+def test_what_a_board_was_sending_is_told_by_what_it_had_sent_of_the_frame(
+    packet: bytes, sent: int, window: str
+) -> None:
+    frame = Data(0, 0, packet).to_bytes(7).strip(b"\0")
+    assert within(frame[:sent]) == window
+    assert within(b"") == BETWEEN
+
+
 async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
     """Else a power cut could start an uplink that a kill has started already."""
     order: list[str] = []
@@ -428,15 +458,17 @@ async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hil.faults.gateway.missing", lambda: "mounting a loop device needs root")
-    monkeypatch.setattr("hil.faults.gateway.restart", lambda *_: done())
 
-    async def done() -> Evidence:
-        return Evidence("done")
+    async def done(*_: object) -> Evidence:
+        return Evidence("done", {"hit": {"window": COMMITTED}}, COMMITTED)
+
+    monkeypatch.setattr(GatewayKill, "inject", done)
 
     async def reach(*_: object) -> None:
         pass
 
-    kinds = [GatewayPowerCut(kind="gateway-power-cut"), GatewayKill(kind="gateway-kill")]
+    kill = GatewayKill(kind="gateway-kill", window="committed")
+    kinds = [GatewayPowerCut(kind="gateway-power-cut"), kill]
     plan = Plan(1, READINGS, tuple(one for kind in kinds for one in kind.faults(1, READINGS)))
     said: list[str] = []
     display = SimpleNamespace(say=lambda text, style: said.append(text), fault=lambda text: None)
@@ -471,7 +503,7 @@ async def test_the_run_waits_for_what_ends_by_itself(
         return Evidence("done")
 
     monkeypatch.setattr(GatewayKill, "bounded", bounded)
-    monkeypatch.setattr("hil.faults.gateway.restart", take_long)
+    monkeypatch.setattr(GatewayKill, "inject", take_long)
     kind = GatewayKill(kind="gateway-kill")
     plan = Plan(1, READINGS, tuple(kind.faults(1, READINGS)))
     display = SimpleNamespace(fault=lambda text: None)

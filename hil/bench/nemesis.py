@@ -1,0 +1,77 @@
+"""Random schedules: faults of any kind at any place, drawn from the seed.
+
+In: a `[nemesis]` section of a bench. Out: `[[fault]]` tables with one fault each, for the plan like
+any other, so that a run can be replayed and shrunk.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+
+from hil.faults import AnyKind, Kind, OfExchange
+
+KINDS: dict[str, type[Kind]] = {
+    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])
+}
+SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
+NEEDS_ROOT = {"gateway-power-cut"}
+ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
+"""What stands on a line for the whole run comes once at most on each."""
+MUST_SAY: dict[str, dict[str, Any]] = {
+    "line-noise": {"rate": 0.002},
+    "line-trace": {"trace": "bursts"},
+}
+"""Keys without a default."""
+_WIDTH = 0.001  # share of the run within which a drawn fault comes
+
+_table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
+
+
+class Nemesis(BaseModel):
+    """rate: faults per reading. kinds: of which they are drawn; "all" leaves out sweeps, which
+    count steps from silence, and what needs root. between: shares of the run.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kinds: Literal["all"] | list[str] = "all"
+    rate: float = Field(gt=0, le=1)
+    between: tuple[float, float] = (0.05, 0.95)
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, kinds: str | list[str]) -> str | list[str]:
+        for name in kinds if isinstance(kinds, list) else ():
+            if name not in KINDS or name in SWEEPS:
+                known = ", ".join(sorted(KINDS.keys() - SWEEPS))
+                raise ValueError(f"there is no kind {name!r} to draw; there are {known}")
+        return kinds
+
+    def tables(
+        self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
+    ) -> list[Kind]:
+        """simulated: boards that can be broken in any way. ingest: whether there is one."""
+        rng = random.Random(f"{seed}/nemesis")
+        names = sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT) if self.kinds == "all" else self.kinds
+        names = [
+            name
+            for name in names
+            if (ingest or not KINDS[name].needs_ingest)
+            and (simulated or KINDS[name].part not in ("board", "line"))
+        ]
+        low, high = self.between
+        made: list[Kind] = []
+        taken: set[tuple[str, str]] = set()
+        for _ in range(max(1, round(self.rate * readings))):
+            name = rng.choice(names)
+            share = rng.uniform(low, high - _WIDTH)
+            table: dict[str, Any] = {"kind": name, "between": (share, share + _WIDTH)}
+            if KINDS[name].part in ("board", "line"):
+                table["on"] = [board := rng.choice(simulated)]
+                if name in ONE_A_LINE and (name, board) in taken:
+                    continue
+                taken.add((name, board))
+            made.append(_table.validate_python({**table, **MUST_SAY.get(name, {}), "drawn": True}))
+        return made
