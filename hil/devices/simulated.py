@@ -181,7 +181,6 @@ class SimulatedDevice(WiredDevice):
         """Of the board's ledger: such a board may never come to the end."""
         return self.ledger.contradictions
 
-
     async def stop_sampling(self) -> None:
         """Take the power away, tell the application to sample no more, and give the power back:
         what is journalled still goes out.
