@@ -3,13 +3,26 @@ and is counted.
 """
 
 import os
+import signal
+import socket
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hil.faults.preload import Machine
+from hil.faults.windows import (
+    AFTER_ACK,
+    AFTER_DELETE,
+    AFTER_SYNC,
+    BEFORE_DELETE,
+    BEFORE_MANIFEST,
+    BEFORE_SYNC,
+    BEFORE_WRITE,
+)
 
 PROGRAM = """
 import os, sys, time
@@ -156,3 +169,114 @@ def test_who_has_taken_so_many_steps_is_stopped(
     finally:
         process.kill()
         process.communicate()
+
+
+SERVER = """
+import asyncio, sqlite3, sys, threading, uvloop
+database = sqlite3.connect(sys.argv[1], isolation_level=None, check_same_thread=False)
+database.execute("PRAGMA journal_mode=WAL")
+database.execute("PRAGMA synchronous=FULL")
+database.execute("CREATE TABLE IF NOT EXISTS row (value)")
+
+def commit(value):
+    database.execute("INSERT INTO row VALUES (?)", (value,))
+
+async def serve(reader, writer):
+    while line := await reader.readline():
+        await asyncio.to_thread(commit, line.decode())
+        writer.write(b"ack " + line)
+
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.Event().wait()
+
+uvloop.run(main())
+"""
+"""A gateway of few lines: one event loop of libuv, one thread that commits, an answer after it."""
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.parametrize(
+    ("window", "stands", "committed", "answered"),
+    [
+        (BEFORE_WRITE, False, 0, b""),
+        (BEFORE_SYNC, False, 1, b""),  # written: only the power would take it along
+        (AFTER_SYNC, True, 1, b""),
+        (AFTER_ACK, True, 1, b"ack one\n"),
+    ],
+)
+def test_a_program_is_stopped_in_the_window_that_is_armed(
+    machine: Machine, tmp_path: Path, window: int, stands: bool, committed: int, answered: bytes
+) -> None:
+    database = tmp_path / "data" / "store.db"
+    argv = [sys.executable, "-c", SERVER, str(database)]
+    env = {**os.environ, **machine.env}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            machine.arm(window)
+            with socket.create_connection(("127.0.0.1", port), timeout=0.5) as client:
+                client.sendall(b"one\n")
+                while machine["reached"] != window:
+                    assert server.poll() is None
+                    time.sleep(0.005)
+                for _ in range(100):
+                    if stopped(server.pid):
+                        break
+                    time.sleep(0.005)
+                assert stopped(server.pid) is stands
+                try:
+                    said = client.recv(100)
+                except TimeoutError:
+                    said = b""
+                assert said == answered
+        finally:
+            server.send_signal(signal.SIGKILL)
+    with sqlite3.connect(database) as left:
+        assert left.execute("SELECT count(*) FROM row").fetchone() == (committed,)
+
+
+LANDER = """
+import os, sqlite3, sys
+folder = sys.argv[1]
+database = sqlite3.connect(folder + "/store.db", isolation_level=None)
+database.execute("PRAGMA journal_mode=WAL")
+database.execute("PRAGMA synchronous=FULL")
+database.execute("CREATE TABLE row (value)")
+database.execute("INSERT INTO row VALUES (1)")
+for name in ("0001.parquet", "0001.json"):
+    with open(f"{folder}/hidden-{name}", "w") as file:
+        os.fsync(file.fileno())
+    os.link(f"{folder}/hidden-{name}", f"{folder}/{name}")
+database.execute("DELETE FROM row")
+"""
+
+
+@pytest.mark.parametrize(
+    ("window", "names", "rows"),
+    [
+        (BEFORE_MANIFEST, {"0001.parquet"}, 1),
+        (BEFORE_DELETE, {"0001.parquet", "0001.json"}, 1),
+        (AFTER_DELETE, {"0001.parquet", "0001.json"}, 0),
+    ],
+)
+def test_an_uplink_is_stopped_between_its_steps(
+    machine: Machine, tmp_path: Path, window: int, names: set[str], rows: int
+) -> None:
+    folder = tmp_path / "data"
+    machine.arm(window)
+    argv = [sys.executable, "-c", LANDER, str(folder)]
+    with subprocess.Popen(argv, env={**os.environ, **machine.env}) as lander:
+        while not stopped(lander.pid):
+            assert lander.poll() is None
+            time.sleep(0.005)
+        lander.send_signal(signal.SIGKILL)
+    assert machine["reached"] == window
+    assert {path.name for path in folder.glob("0001.*")} == names
+    with sqlite3.connect(folder / "store.db") as left:
+        assert left.execute("SELECT count(*) FROM row").fetchone() == (rows,)
