@@ -25,6 +25,7 @@ from provisioning.boards import catalogue
 LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
+EACH_STEP = "gateway-kill-at-each-step"
 ONCE_A_LINE = ("line-bursts", "line-trace")
 IDENTIFIERS = 65_535  # packet identifiers, from 1 on
 
@@ -222,18 +223,10 @@ class Bench(BaseModel):
                 "a board that is swapped has not obeyed what was sent to the one before; leave out"
                 " commands or board-swapped"
             )
-        if "gateway-kill-at-each-step" in kinds and self.boards > 1:
-            raise ValueError(
-                "gateway-kill-at-each-step counts the steps of one board's exchange, so boards must"
-                " be 1"
-            )
-        if "gateway-kill-at-each-step" in kinds and self.client:
-            raise ValueError(
-                "gateway-kill-at-each-step counts the steps of one board's exchange, and a"
-                " [[client]] makes others"
-            )
-        others = [kind.kind for kind in self.fault if kind.part == "gateway"]
-        if "gateway-kill-at-each-step" in kinds and others:
+        others = [
+            kind.kind for kind in self.fault if kind.part == "gateway" and kind.kind != EACH_STEP
+        ]
+        if EACH_STEP in kinds and others:
             raise ValueError(
                 "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"
                 f" leave out {others[0]}"
@@ -251,11 +244,13 @@ class Bench(BaseModel):
         if len(set(numbers)) < len(numbers):
             raise ValueError("two tables [[fault]] of one kind have the same `table`; leave it out")
         for kind in self.fault:
-            if kind.on and not kind.of_device:
+            if kind.on and not kind.of_device and kind.kind != EACH_STEP:
                 raise ValueError(f"{kind.kind} breaks no board, so `on` has no meaning")
-            if strange := [name for name in kind.on if name not in self.devices]:
+            clients = [name for name, table in self.clients.items() if table.qos]
+            names = self.devices + (clients if kind.kind == EACH_STEP else [])
+            if strange := [name for name in kind.on if name not in names]:
                 raise ValueError(
-                    f"{kind.kind} is for {strange[0]!r}, and there are {', '.join(self.devices)}"
+                    f"{kind.kind} is for {strange[0]!r}, and there are {', '.join(names)}"
                 )
         for name in self.devices:
             once = [k.kind for k in self.fault if k.kind in ONCE_A_LINE and k.breaks(name)]

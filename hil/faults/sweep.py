@@ -17,12 +17,16 @@ from hil.faults.board import cut_at, cut_power
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import restart
 from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
+from hil.judge.coverage import AT_LINE, AT_SYNC, AT_WRITE
 from hil.observe.counters import LOOK_EVERY, wait_until
 
 QUIET_WITHIN = 60.0  # s in which an exchange must have ended with nothing more under way
 MET_WITHIN = 60.0  # s in which a step of the gateway must come
 MEASURED = 5  # exchanges, the shortest of which counts: a slow machine may run two into one
 MANY = 10**9  # steps, which never come
+TOLD_S = 0.05  # in which a client has told its message
+STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
+"""What the gateway was about to do, or had done, by preload.c."""
 
 
 class Sweep(Kind):
@@ -152,31 +156,109 @@ class BoardPowerCutAtEachWrite(BoardSweep):
         return (await system.device(fault).board.stats()).writes
 
 
-class GatewayKillAtEachStep(Sweep):
-    """Of those that the gateway takes: before each write to its disk and to the board's line, and
-    after each sync.
+class GatewayKillAtEachStep(Kind):
+    """Of those that the gateway takes in an exchange of a board or client: before each write to its
+    disk and to a line or connection, and after each sync. Counted from a moment when nobody has
+    anything under way; steps of somebody else's exchange do not count. The boards and clients of
+    `on`, or all, share the points.
     """
 
     text: ClassVar[str] = "kill -9 of the gateway at a step of the exchange"
+    part: ClassVar[str] = "gateway"
     machine_of: ClassVar[str] = "gateway"
+    needs_traffic: ClassVar[bool] = True
     kind: Literal["gateway-kill-at-each-step"]
 
-    async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        await _quiet(system.device(fault))
+    def breaks(self, device: str) -> bool:
+        return not self.on or device in self.on
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        names = [name for name in readings if self.breaks(name)]
+        for point in range(1, self.count + 1):
+            name = names[point % len(names)]
+            yield Fault(
+                f"{name}/{self.kind}-{point}",
+                self.kind,
+                self.part,
+                self.text,
+                "spooled",
+                point,  # in order; before it there is nothing to wait for
+                {"steps": point},
+            )
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"steps": fault.detail["steps"]}
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         machine, child = system.site.machine("gateway"), system.site.running["gateway"]
-        machine["steps"] = fault.detail["steps"]
         try:
             async with asyncio.timeout(MET_WITHIN):
-                await wait_until(lambda: child.paused, LOOK_EVERY / 10)
+                await self._halt(fault, system)
         except TimeoutError:
             machine["steps"] = 0
+            child.resume()
             return None
+        window = STEPS[machine["step"]]
         system.spool.look()
         seen = await restart(system, "gateway", system.site.start_gateway)
-        return Evidence(f"stopped at the step, {seen.text}", seen.data)
+        data = {**seen.data, "hit": {"steps": fault.detail["steps"]}}
+        evidence = Evidence(f"stopped {window}, {seen.text}", data, window)
+        if fault.detail["steps"] < self.count:
+            return evidence
+        try:
+            async with asyncio.timeout(MET_WITHIN):
+                whole = min([await self._whole(fault, system) for _ in range(MEASURED)])
+        except TimeoutError:
+            return None
+        text = f"{evidence.text}; a whole exchange has {whole} steps"
+        data = {**evidence.data, "whole": whole}
+        return Evidence(text, data, window) if whole <= self.count else None
 
-    async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
+    async def _halt(self, fault: Fault, system: SystemUnderTest) -> None:
+        """Stop the gateway at the Nth step of an exchange of the fault's target."""
+        machine, child = system.site.machine("gateway"), system.site.running["gateway"]
+        while True:
+            before = await _all_quiet(fault, system)
+            machine["steps"] = fault.detail["steps"]
+            await wait_until(lambda: child.paused, LOOK_EVERY / 10)
+            await asyncio.sleep(TOLD_S)
+            if _journalled(system, fault) > before:
+                return
+            child.resume()  # somebody else's
+
+    async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
+        """How many steps an exchange of the target has that is not cut, and meets no other."""
         machine = system.site.machine("gateway")
-        if machine["steps"] <= 0:  # below, if two threads took the last step at once
+        while True:
+            await _all_quiet(fault, system)
+            others = _journalled(system)
             machine["steps"] = MANY
-        return MANY - machine["steps"]
+            await _all_quiet(fault, system)
+            steps = MANY - machine["steps"]
+            if _journalled(system) == others + 1:
+                return steps
+
+
+def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
+    """Publications of a fault's target, or of all, so far."""
+    names = [fault.target] if fault else list(system.publishers)
+    for name in names:
+        system.publishers[name].look()
+    return sum(system.publishers[name].journalled for name in names)
+
+
+async def _all_quiet(fault: Fault, system: SystemUnderTest) -> int:
+    """Return when the target has ended an exchange, and nobody has anything under way: before it,
+    one that was just cut may have nothing under way because it has not started yet. Returns how
+    many publications the target has made.
+    """
+    before = _journalled(system, fault)
+
+    def over() -> bool:
+        _journalled(system)
+        return _journalled(system, fault) > before and not any(
+            one.waiting for one in system.publishers.values()
+        )
+
+    await wait_until(over)
+    return _journalled(system, fault)

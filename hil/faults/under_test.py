@@ -140,6 +140,16 @@ class DeviceUnderTest(Protocol):
         ...
 
 
+class Publisher(Protocol):
+    """A board, or a client over TCP."""
+
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def journalled(self) -> int: ...
+    def look(self) -> int: ...
+
+
 class Commander(Protocol):
     """Sends commands to the boards through the gateway."""
 
@@ -163,6 +173,10 @@ class SystemUnderTest(Protocol):
     def progress(self) -> IngestProgress: ...
     @property
     def commander(self) -> Commander: ...
+    @property
+    def publishers(self) -> Mapping[str, Publisher]:
+        """Boards, and clients whose messages the gateway must acknowledge, by name."""
+        ...
 
     def say(self, text: str) -> None:
         """For the person who watches."""

@@ -196,6 +196,7 @@ class Run:
             self._landing,
             self._progress,
             self._commander,
+            {client.name: client for client in self._clients},
         )
         injector = Injector(self._plan, self._bench.kinds, system)
         injector.announce()

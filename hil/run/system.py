@@ -1,12 +1,15 @@
 """Hands and eyes on a run, for the faults: what there is to break, and how to see that it broke."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.faults import Fault
+from hil.faults.under_test import Publisher
 from hil.observe.counters import Counters
 from hil.observe.history import History
 from hil.observe.ingest_progress import IngestProgress
@@ -30,12 +33,17 @@ class System:
     landing: LandingHop
     progress: IngestProgress
     commander: Commander
+    clients: dict[str, Client]
 
     def device(self, fault: Fault) -> SimulatedDevice:
         """The device that a fault of a board or a line is for. A bench plans for a real one only
         what it can do, too (hil/bench/bench.py).
         """
         return cast(SimulatedDevice, self.devices[fault.target])
+
+    @property
+    def publishers(self) -> Mapping[str, Publisher]:
+        return {**self.devices, **self.clients}
 
     def say(self, text: str) -> None:
         """For the person who watches."""
