@@ -62,8 +62,9 @@ def fill(data: Path, count: int) -> None:
             )
         )
         database.execute("BEGIN")
-        columns = "device, incarnation, sequence, client, topic, payload, boot, monotonic, received"
-        database.executemany(f"INSERT INTO spool ({columns}) VALUES (?,?,?,?,?,?,?,?,?)", rows)
+        database.executemany(
+            "INSERT INTO spool VALUES ((SELECT id + 1 FROM spool_last),?,?,?,?,?,?,?,?,?)", rows
+        )
         database.execute("COMMIT")
     database.close()
 

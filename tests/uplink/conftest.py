@@ -62,8 +62,7 @@ class GatewayData:
             )
         with self.db() as db:
             db.executemany(
-                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot,"
-                " monotonic, received) VALUES (?,?,?,?,?,?,?,?,?)",
+                "INSERT INTO spool VALUES ((SELECT id + 1 FROM spool_last),?,?,?,?,?,?,?,?,?)",
                 rows,
             )
 

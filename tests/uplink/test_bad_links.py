@@ -178,9 +178,8 @@ def test_a_slow_link_is_no_outage(bench, data, monkeypatch, caplog):
         before = bench.proxy.sent
         with data.db() as db:
             db.executemany(
-                "INSERT INTO spool (device, incarnation, sequence, client, topic, payload, boot,"
-                " monotonic, received) VALUES ('noisy', 1, ?, 'noisy', 't', randomblob(800), 1, 1,"
-                " 1760000000000000)",
+                "INSERT INTO spool VALUES ((SELECT id + 1 FROM spool_last), 'noisy', 1, ?, 'noisy',"
+                " 't', randomblob(800), 1, 1, 1760000000000000)",
                 [(n,) for n in range(50)],
             )
         bench.wait_until_landed()
