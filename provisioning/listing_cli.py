@@ -3,12 +3,13 @@ written.
 """
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from gateway.errors import OncewayError
+from gateway.service.boards import read as statuses
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
 from provisioning.identity import check_name
@@ -27,33 +28,49 @@ from provisioning.registry import SHOWN, Registry
 
 app = typer.Typer()
 
+_TOLD = ("life", "worn", "aside")
+"""What boards tell the gateway of themselves: gateway/service/boards.py."""
+
 
 @app.command("list")
 def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """Show the devices of the registry, and those that ask the gateway to be let in (pending).
+    EEPROM: as the board told its gateway last, once a day.
 
     Example: onceway device list --json
     """
     opened = existing_registry(registry)
-    rows = [entry.public() for entry in opened.devices()]
+    told = statuses(opened.path.parent)
+    rows: list[dict[str, Any]] = [entry.public() for entry in opened.devices()]
     rows += [
         dict.fromkeys(SHOWN) | stranger | {"status": "pending"}
         for stranger in _pending(opened) or []
     ]
+    for row in rows:
+        row |= {figure: told.get(row["name"], {}).get(figure) for figure in _TOLD}
     if as_json:
         print(json.dumps(rows, indent=2))
         return
     if not rows:
         print("no devices yet; `onceway device add NAME` makes one")
         return
-    table = Table("name", "board", "status", "port", "firmware", "flashed")
+    table = Table("name", "board", "status", "port", "firmware", "flashed", "EEPROM")
     for row in rows:
         table.add_row(
             *(row[column] or "" for column in ("name", "board", "status", "port")),
             (row["firmware"] or "")[:12],
             row["flashed"] or "",
+            _eeprom(row),
         )
     print_table(table)
+
+
+def _eeprom(row: dict[str, Any]) -> str:
+    """How long it lives on, and what is wrong with the board, as it told last."""
+    parts = [] if row["life"] is None else [f"{row['life']:g} years"]
+    parts += [f"{row['worn']:g} writes failed"] if row["worn"] else []
+    parts += [f"{row['aside']:g} readings refused"] if row["aside"] else []
+    return ", ".join(parts)
 
 
 @app.command("pending")

@@ -103,6 +103,19 @@ class Access(Protocol):
 
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
+    def met(
+        self,
+        device: str,
+        topic: str,
+        payload: bytes,
+        reason: ReasonCode | None,
+        monotonic: int,
+        utc: int | None,
+    ) -> None:
+        """A publication of a device was taken, or refused for this reason. monotonic, utc: the time
+        now, as in `Spool.rows`.
+        """
+
 
 class ByAcl:
     """What clients may do, as the broker's ACL says; whom a listener lets in is for its own class
@@ -113,6 +126,16 @@ class ByAcl:
         if caller.acl.may_write(caller.user, caller.client, topic.name):
             return None
         return ReasonCode.NOT_AUTHORIZED
+
+    def met(
+        self,
+        device: str,
+        topic: str,
+        payload: bytes,
+        reason: ReasonCode | None,
+        monotonic: int,
+        utc: int | None,
+    ) -> None: ...
 
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None:
         if caller.acl.may_subscribe(caller.user, caller.client, topic_filter):

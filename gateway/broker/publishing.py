@@ -89,6 +89,11 @@ def receive(
     if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
         _one_by_one(connection, session, burst, identifiers)
         return
+    if (device := connection.peer.device) is not None:
+        payload = b"".join(burst.payloads())
+        connection.policy.access.met(
+            device.name, burst.topic.name, payload, reason, broker.monotonic, broker.utc
+        )
     if reason:
         _refuse(connection, burst, identifiers, reason)
         return

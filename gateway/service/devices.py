@@ -26,6 +26,7 @@ from gateway.lock import holder
 from gateway.logs import about
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.boards import Boards
 from gateway.service.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Registry:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.boards = Boards(folder)
         self._path = folder / FILE
         self._stamp = b""
         self._statuses: dict[str, str] | None = {}
@@ -135,6 +137,17 @@ class DeviceAccess(ByAcl):
             f"device {packet.client_id!r} is revoked, or not in the device registry",
         )
 
+    def met(
+        self,
+        device: str,
+        topic: str,
+        payload: bytes,
+        reason: ReasonCode | None,
+        monotonic: int,
+        utc: int | None,
+    ) -> None:
+        self._registry.boards.met(device, topic, payload, reason, monotonic, utc)
+
     def holds(self, caller: Caller) -> bool:
         """Whether a connection that was let in would be let in again; yes while the registry cannot
         be read.
@@ -181,6 +194,8 @@ class Watch:
                 if text != self._written:
                     self._written = text
                     await loop.run_in_executor(self._thread, self._write, text)
+                if news := self._registry.boards.news():
+                    await loop.run_in_executor(self._thread, self._registry.boards.write, news)
             except Exception:
                 log.exception("the look at the device registry met an internal error")
             await asyncio.sleep(LOOK_S)

@@ -132,7 +132,7 @@ class Gateway:
             self._listeners = listeners = Listeners(
                 engine, self._registry, lambda admit: greeter(admit=admit)
             )
-            outside = Outside(config, engine, lambda: self.ports, restored)
+            outside = Outside(config, engine, lambda: self.ports, self._registry.boards, restored)
             try:
                 await listeners.change(config, self._passwords)
                 await outside.start()

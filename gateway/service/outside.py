@@ -12,6 +12,7 @@ from gateway.config import Config, split_bind
 from gateway.errors import OncewayError
 from gateway.links.address import format_address
 from gateway.links.serial_port import PortStatus
+from gateway.service.boards import Boards
 from gateway.service.control import Control
 from gateway.service.engine import Engine
 from gateway.web.source import Source
@@ -30,6 +31,7 @@ class Outside:
         config: Config,
         engine: Engine,
         ports: Callable[[], list[PortStatus]],
+        boards: Boards,
         restored: str | None = None,
     ) -> None:
         self._config = config
@@ -40,6 +42,7 @@ class Outside:
             ports,
             config.gateway.data,
             restored,
+            boards,
         )
         self._control = Control(config.gateway.data, engine, self._source)
         self._web: WebServer | None = None

@@ -20,7 +20,7 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """part: `store`, `spool` or `serial`."""
+    """part: `store`, `spool`, `serial` or `boards`."""
 
     part: str
     what: str
@@ -42,7 +42,7 @@ def status(source: Source) -> dict[str, Any]:
 
 
 def problems(source: Source) -> list[Problem]:
-    return [*_store(source), *_spool(source), *_serial(source)]
+    return [*_store(source), *_spool(source), *_serial(source), *_boards(source)]
 
 
 def _store(source: Source) -> list[Problem]:
@@ -69,6 +69,14 @@ def _spool(source: Source) -> list[Problem]:
             f"the spool is full ({spool.count} messages, {spool.size} bytes): readings are refused"
             " until the uplink lands some",
         )
+    ]
+
+
+def _boards(source: Source) -> list[Problem]:
+    if source.boards is None:
+        return []
+    return [
+        Problem("boards", trouble) for trouble in source.boards.troubles(source.broker.monotonic)
     ]
 
 

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from gateway import __version__
 from gateway.broker import census
 from gateway.broker.statistics import Request
+from gateway.links.serial_port import PortStatus
 from gateway.links.statistics import LinkStatistics
 from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import FILE
@@ -57,6 +58,14 @@ _LINK_COUNTERS = {
     "reboots": "Sessions begun by a device that had been rebooted",
     "give_ups": "Sessions ended because the device did not answer",
 }
+
+
+_BOARD_FIGURES = (
+    ("board_eeprom_life_years", "life", "Years that the board's EEPROM lives on at its interval"),
+    ("board_worn_writes", "worn", "Writes to its EEPROM that a cell did not take, since its start"),
+    ("board_set_aside", "aside", "Publications that the gateway refused for good, as it counts"),
+)
+"""Metric, figure of a board's status, what it is."""
 
 
 def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
@@ -241,6 +250,7 @@ def _links(source: Source) -> Iterator[Metric]:
         if port.device is not None:
             device.add_metric([path, port.device], 1)
     yield device
+    yield from _told(source, ports)
     for name, text in _LINK_COUNTERS.items():
         yield _counters(
             f"link_{name}",
@@ -263,6 +273,24 @@ def _links(source: Source) -> Iterator[Metric]:
         "port",
         trips,
     )
+
+
+def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
+    """What the boards on these ports have told of themselves."""
+    told = {
+        path: status
+        for path, port in ports.items()
+        if source.boards is not None
+        and port.device is not None
+        and (status := source.boards.status(port.device))
+    }
+    for name, figure, text in _BOARD_FIGURES:
+        yield _gauges(
+            name,
+            text,
+            "port",
+            {path: status[figure] for path, status in told.items() if figure in status},
+        )
 
 
 def _size(path: str) -> int:

@@ -5,17 +5,26 @@ together.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from gateway.broker.broker import Broker
 from gateway.links.serial_port import PortStatus
 from gateway.store.times import CommitTimes
 
 
+class Boards(Protocol):
+    """What boards tell of themselves, and what they are refused (`gateway/service/boards.py`)."""
+
+    def troubles(self, monotonic: int) -> list[str]: ...
+
+    def status(self, name: str) -> dict[str, float] | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
     serial ports seen so far. folder: the data directory. restored: why the store is another life
-    of the one that ran here before, None when it is not.
+    of the one that ran here before, None when it is not. boards: what they tell, and are refused.
     """
 
     broker: Broker
@@ -24,6 +33,7 @@ class Source:
     ports: Callable[[], list[PortStatus]]
     folder: Path
     restored: str | None = None
+    boards: Boards | None = None
 
     @property
     def spool_age_s(self) -> float | None:

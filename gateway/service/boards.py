@@ -1,0 +1,148 @@
+"""What boards tell of themselves, and what they are refused.
+
+In: each publication of a board, and the reason if it is refused. Out: what `gateway status`,
+/healthz, metrics and `onceway device list` show of it; and `DATA/boards.json`, so that it is known
+after a restart and without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen": UTC}}`.
+
+A board tells of itself on a topic that ends with `/status`, in SenML-CBOR (RFC 8428) under its own
+name; see firmware/README.md. What cannot be read is no status.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.broker.refusals import words
+from gateway.mqtt.reason import ReasonCode
+
+log = logging.getLogger(__name__)
+
+FILE = "boards.json"
+MOST_BOARDS = 10_000
+FORGET_US = 3 * 3_600_000_000
+"""A board tries what it was refused for good about hourly: firmware/src/ow_flow.c."""
+FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again")
+_TOPIC_END = "/status"
+_MOST_BYTES = 256
+_BASE_NAME, _NAME, _VALUE = -2, 0, 2
+
+Status = dict[str, float]
+"""The FIGURES that a board has told, and `seen`: when, UTC, if the clock was known."""
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Publications of one board that were refused for a reason that does not pass by itself. topic:
+    of the last one. last: µs, any origin.
+    """
+
+    topic: str
+    reason: ReasonCode
+    count: int
+    last: int
+
+
+class Boards:
+    """By name: statuses, and what each board is refused now. The oldest is forgotten first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self._statuses = read(folder)
+        self._refusals: dict[str, Refusal] = {}
+        self._new = False
+
+    def met(
+        self,
+        name: str,
+        topic: str,
+        payload: bytes,
+        reason: ReasonCode | None,
+        monotonic: int,
+        utc: int | None,
+    ) -> None:
+        """A publication of a board. reason: why it is refused, or None. monotonic: µs, any origin;
+        utc: µs since 1970.
+        """
+        known = self._refusals.get(name)
+        if reason is None:
+            if known is not None and known.topic == topic:
+                del self._refusals[name]
+            if topic.endswith(_TOPIC_END) and len(payload) <= _MOST_BYTES:
+                self._take(name, payload, utc)
+        elif reason != ReasonCode.QUOTA_EXCEEDED:  # passes: the spool's trouble, not the board's
+            count = known.count if known is not None and known.topic == topic else 0
+            _put(self._refusals, name, Refusal(topic, reason, count + 1, monotonic))
+
+    def troubles(self, monotonic: int) -> list[str]:
+        """What boards are refused, in words."""
+        return [
+            f"{name}: publications to {found.topic!r} are refused"
+            f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} since it began)"
+            for name, found in self._refusals.items()
+            if monotonic - found.last < FORGET_US
+        ]
+
+    def status(self, name: str) -> Status | None:
+        return self._statuses.get(name)
+
+    def news(self) -> str | None:
+        """What `write` shall write, if there is anything new since the last call."""
+        if not self._new:
+            return None
+        self._new = False
+        return json.dumps(self._statuses)
+
+    def write(self, text: str) -> None:
+        """On any thread."""
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_text(text)
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot write what boards tell (%s)", self._file, error.strerror)
+
+    def _take(self, name: str, payload: bytes, utc: int | None) -> None:
+        if told := _figures(name, payload):
+            self._new = True
+            _put(self._statuses, name, told | ({} if utc is None else {"seen": utc // 1_000_000}))
+
+
+def read(folder: Path) -> dict[str, Status]:
+    """What boards have told the gateway of this data directory; empty when nothing is known."""
+    try:
+        found = json.loads((folder / FILE).read_text())
+        return {
+            str(name): {str(key): float(value) for key, value in status.items()}
+            for name, status in found.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _put(table: dict[str, Any], name: str, value: Any) -> None:
+    table.pop(name, None)
+    table[name] = value
+    if len(table) > MOST_BOARDS:
+        del table[next(iter(table))]
+
+
+def _figures(name: str, payload: bytes) -> Status:
+    """What a status says of the board that sent it; nothing if it is none."""
+    from cbor2 import loads  # a gateway without boards does without it
+
+    told: Status = {}
+    try:
+        pack: Any = loads(payload)
+        if pack[0][_BASE_NAME] != f"{name}:":
+            return {}
+        for record in pack:
+            if record[_NAME] in FIGURES:
+                told[record[_NAME]] = float(record[_VALUE])
+    except Exception:  # whatever hostile bytes make of the decoder, they are no status
+        return {}
+    return told if all(abs(value) < 1e9 for value in told.values()) else {}

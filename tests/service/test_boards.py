@@ -1,0 +1,155 @@
+"""What boards tell of themselves and what they are refused, as `gateway status` and `onceway device
+list` show it.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import cbor2
+import pytest
+
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Publish, Version
+from gateway.mqtt.reason import ReasonCode
+from gateway.service.boards import FORGET_US, MOST_BOARDS, Boards, read
+from gateway.service.devices import FILE
+from provisioning.registry import Registry
+from tests.benchmarks.load import connect_packet
+from tests.links.board import Board, Pty, until
+from tests.service.process import GatewayProcess, gateway
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
+STATUS = [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "life", 2: 11.4}, {0: "worn", 2: 2}]
+
+
+def met(
+    boards: Boards, topic: str, reason: ReasonCode | None, now: int, payload: bytes = b""
+) -> None:
+    boards.met("roof-1", topic, payload, reason, now, 1_767_225_600_000_000)
+
+
+def test_a_refusal_is_a_trouble_until_it_ends_or_is_long_ago(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    for now in (0, 1):
+        met(boards, "sensors/roof-1/status", ReasonCode.NOT_AUTHORIZED, now)
+    met(boards, "sensors/roof-1/adc0", None, 2)
+    assert boards.troubles(2) == [
+        "roof-1: publications to 'sensors/roof-1/status' are refused"
+        " (not authorized, 0x87; 2 since it began)"
+    ]
+    assert boards.troubles(1 + FORGET_US) == []
+    met(boards, "sensors/roof-1/status", None, 3)
+    assert boards.troubles(3) == []
+
+
+def test_a_full_spool_is_no_trouble_of_a_board(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "t", ReasonCode.QUOTA_EXCEEDED, 0)
+    assert boards.troubles(0) == []
+
+
+def test_what_a_board_tells_outlives_the_gateway(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "sensors/roof-1/status", None, 0, cbor2.dumps(STATUS))
+    text = boards.news()
+    assert text
+    assert boards.news() is None, "nothing new"
+    boards.write(text)
+    expected = {"boot": 3, "life": 11.4, "worn": 2, "seen": 1_767_225_600}
+    assert Boards(tmp_path).status("roof-1") == read(tmp_path)["roof-1"] == expected
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff" * 9,
+        cbor2.dumps([{-2: "roof-2:", 0: "life", 2: 1}]),
+        cbor2.dumps([{-2: "roof-1:", 0: "life", 2: float("nan")}]),
+        cbor2.dumps([{-2: "roof-1:", 0: "life", 2: "long"}]),
+        cbor2.dumps({"a": 1}),
+        b"\x9b" + b"\xff" * 8,
+        b"\x81" * 200,
+    ],
+)
+def test_what_is_no_status_of_this_board_is_passed_over(tmp_path: Path, payload: bytes) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "sensors/roof-1/status", None, 0, payload)
+    assert boards.status("roof-1") is None
+
+
+def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    for number in range(MOST_BOARDS + 10):
+        name = f"b{number}"
+        payload = cbor2.dumps([{-2: f"{name}:", 0: "life", 2: 1}])
+        boards.met(name, "/status", payload, None, 0, None)
+        boards.met(name, "t", b"", ReasonCode.NOT_AUTHORIZED, 0, None)
+    assert boards.status("b9") is None
+    assert boards.status(name) == {"life": 1}
+    assert len(boards.troubles(0)) == MOST_BOARDS
+
+
+def test_a_damaged_file_is_an_empty_one(tmp_path: Path) -> None:
+    for text in ("", "[1]", '{"roof-1": 3}', '{"roof-1": {"life": "x"}}'):
+        (tmp_path / "boards.json").write_text(text)
+        assert read(tmp_path) == {}
+
+
+@pytest.fixture
+def line() -> Iterator[Pty]:
+    yield (line := Pty())
+    os.close(line.master)
+
+
+@asynccontextmanager
+async def gateway_on(line: Pty, folder: Path) -> AsyncIterator[GatewayProcess]:
+    """Boards may publish readings, and not their status."""
+    config = folder / "gateway.toml"
+    config.write_text(
+        f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        f'[[serial]]\nport = "{line.path}"\nopen = true\n'
+        '[[acl]]\nwrite = ["sensors/%c/adc0", "boards/%c/status"]\n'
+    )
+    async with gateway(folder, "--config", str(config)) as running:
+        yield running
+
+
+async def onceway(*command: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        ONCEWAY, *command, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, out.decode()
+
+
+async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path, line: Pty) -> None:
+    Registry(tmp_path / FILE).admit("roof-1")
+    async with gateway_on(line, tmp_path) as running:
+        board = Board(line, "roof-1")
+        await until(lambda: board.started)
+        board.write(connect_packet("roof-1", clean=True))
+        await until(lambda: board.received)
+        told = Publish("boards/roof-1/status", cbor2.dumps(STATUS), qos=1, packet_id=1)
+        refused = Publish("sensors/roof-1/status", b"", qos=1, packet_id=2)
+        for packet, answer in ((told, b"\x40\x02\x00\x01"), (refused, b"\x40\x03\x00\x02\x87")):
+            board.write(encode(packet, Version.V5))
+            await until(lambda answer=answer: answer in board.received)
+        await running.logged("topic 'sensors/roof-1/status': not authorized (0x87)")
+
+        code, text = await onceway("gateway", "status", "--data", str(tmp_path))
+        assert code == 1
+        assert "roof-1: publications to 'sensors/roof-1/status' are refused" in text
+        await until(lambda: read(tmp_path))
+        registry = str(tmp_path / FILE)
+        code, text = await onceway("device", "list", "--registry", registry, "--json")
+        [row] = json.loads(text)
+        assert (row["name"], row["life"], row["worn"], row["aside"]) == ("roof-1", 11.4, 2, None)
+        _, table = await onceway("device", "list", "--registry", registry)
+        assert "11.4 years, 2 writes failed" in table
+        board.power_off()
