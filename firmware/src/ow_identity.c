@@ -2,14 +2,29 @@
 
 #include <string.h>
 
+#ifdef __AVR__
+#include <avr/pgmspace.h>
+#endif
+
+#include "ow_config.h"
 #include "ow_crc.h"
 #include "ow_hal.h"
 
 enum { LENGTH_AT = 5, NAME_AT = 6, SIZE = 47 };
 
+#ifdef __AVR__
+/* By this, provisioning knows a firmware that will look for its name, and where. */
+static const uint8_t signature[] PROGMEM = {'O', 'W', 'F', 'W', 1,
+    ((OW_IDENTITY_PAGE + 0ul) >> 16) & 0xFF, (OW_IDENTITY_PAGE >> 8) & 0xFF, OW_IDENTITY_PAGE & 0xFF};
+#define KEEP_SIGNATURE() __asm__ volatile("" : : "x"(signature))
+#else
+#define KEEP_SIGNATURE() (void)0
+#endif
+
 bool ow_identity_name(char *name)
 {
     uint8_t page[SIZE];
+    KEEP_SIGNATURE();
     ow_hal_identity_read(page, SIZE);
     uint8_t length = page[LENGTH_AT];
     if (memcmp(page, "OWID\1", LENGTH_AT) != 0 || ow_crc(OW_CRC_INITIAL, page, SIZE) != 0 ||
