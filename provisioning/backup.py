@@ -22,6 +22,8 @@ from provisioning.registry import Rows
 from provisioning.schema import VERSION
 
 _MAGIC = b"OWREG2"
+_OLDEST = 2
+"""Schema of the oldest backups that `Registry.load` takes."""
 _SALT, _NONCE, _SUM = 16, 12, 32
 _HEADER = len(_MAGIC) + _SALT + _NONCE
 
@@ -54,7 +56,7 @@ def open_sealed(data: bytes, passphrase: str) -> Rows:
         )
     except InvalidTag:
         raise OncewayError("the passphrase is wrong") from None
-    if content["schema"] != VERSION:
+    if not _OLDEST <= content["schema"] <= VERSION:
         raise OncewayError(
             f"the backup was made by another version of Onceway (schema {content['schema']}, this"
             f" one knows {VERSION})"

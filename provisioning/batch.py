@@ -5,15 +5,21 @@ Devices that are ready are left alone, so a run that broke off is taken up by ru
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.errors import OncewayError
 from provisioning.boards import Board, board
 from provisioning.identity import check_name
 
 _COLUMNS = {"name", "port", "board"}
+_AT_ONCE = 8
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,21 @@ def read(path: Path) -> list[Entry]:
         raise OncewayError(f"cannot read the list ({error.strerror})", str(path)) from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise OncewayError(f"not a CSV file ({error})", str(path)) from error
+
+
+def by_port(entries: list[Entry], one: Callable[[int, Entry], Done]) -> list[Done]:
+    """What `one` makes of each entry and its number, from 1 on, in order of the list: ports at the
+    same time, those of one port one after the other.
+    """
+    numbered = sorted(enumerate(entries, 1), key=lambda item: item[1].port)
+    groups = [list(group) for _, group in groupby(numbered, key=lambda item: item[1].port)]
+
+    def in_turn(group: list[tuple[int, Entry]]) -> list[tuple[int, Done]]:
+        return [(number, one(number, entry)) for number, entry in group]
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        done = [item for group in threads.map(in_turn, groups) for item in group]
+    return [result for _, result in sorted(done, key=lambda item: item[0])]
 
 
 def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:

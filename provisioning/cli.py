@@ -2,6 +2,7 @@
 `listing_cli.py`.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -14,12 +15,14 @@ import typer
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from provisioning import batch, boards, device, listing_cli, plans, ports
-from provisioning.contact import await_greeting
+from provisioning.contact import await_greeting, hear
 from provisioning.device import Target
 from provisioning.firmware import hex_for
 from provisioning.options import (
     BoardName,
     DryRun,
+    Empty,
+    Foreign,
     Hex,
     Json,
     KnownBoard,
@@ -45,6 +48,7 @@ def add(
     board: BoardName = "uno",
     port: Port = None,
     hex_file: Hex = None,
+    empty: Empty = False,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
@@ -59,12 +63,13 @@ def add(
         "provisioned",
         opened,
         plans.provision(opened, name),
-        _target(boards.board(board), port, hex_file),
+        _target(boards.board(board), port, hex_file, empty=empty),
         as_json,
     )
     if dry_run:
         job.rehearse()
         return
+    job = _asked(job)
     done, met = job.write_and_meet()
     if as_json:
         print(
@@ -90,17 +95,20 @@ def provision(
     board: BoardName = "uno",
     port: Port = None,
     hex_file: Hex = None,
+    foreign: Foreign = False,
+    empty: Empty = False,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a bare board an identity and a firmware, and enter it in the registry.
+    """Give a bare board an identity and a firmware, and enter it in the registry when it greets.
 
     Example: onceway device provision greenhouse-1 --port /dev/ttyACM0
     """
     opened = open_registry(registry, make=not dry_run)
-    target = _target(boards.board(board), port, hex_file)
-    Job("provisioned", opened, plans.provision(opened, name), target, as_json).run(dry_run)
+    target = _target(boards.board(board), port, hex_file, foreign, empty)
+    job = Job("provisioned", opened, plans.provision(opened, name), target, as_json)
+    (job if dry_run else _asked(job)).run(dry_run)
 
 
 @app.command()
@@ -109,18 +117,21 @@ def flash(
     board: KnownBoard = None,
     port: Port = None,
     hex_file: Hex = None,
+    foreign: Foreign = False,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write a new firmware to a device of the registry; its identity stays.
+    """Write a new firmware to a device of the registry, at the port that it had; its identity
+    stays.
 
     Example: onceway device flash greenhouse-1 --port /dev/ttyACM0 --hex
     build/firmware/uno/sensor.hex
     """
     opened = existing_registry(registry)
     plan = plans.flash(opened, name)
-    Job("flashed", opened, plan, _known(opened, name, board, port, hex_file), as_json).run(dry_run)
+    target = _known(opened, name, board, port, hex_file, foreign, at_its_port=True)
+    Job("flashed", opened, plan, target, as_json).run(dry_run)
 
 
 @app.command()
@@ -129,6 +140,7 @@ def replace(
     board: KnownBoard = None,
     port: Port = None,
     hex_file: Hex = None,
+    foreign: Foreign = False,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
@@ -144,7 +156,7 @@ def replace(
         "given to a new board",
         opened,
         plans.replace(opened, name),
-        _known(opened, name, board, port, hex_file),
+        dataclasses.replace(_known(opened, name, board, port, hex_file, foreign), empty=True),
         as_json,
     )
     if sys.stdin.isatty() and not (dry_run or as_json):
@@ -159,6 +171,7 @@ def rename(
     board: KnownBoard = None,
     port: Port = None,
     hex_file: Hex = None,
+    foreign: Foreign = False,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
@@ -172,9 +185,8 @@ def rename(
     """
     opened = existing_registry(registry)
     plan = plans.rename(opened, name, new_name)
-    Job(
-        f"(was {name}) renamed", opened, plan, _known(opened, name, board, port, hex_file), as_json
-    ).run(dry_run)
+    target = _known(opened, name, board, port, hex_file, foreign, at_its_port=True)
+    Job(f"(was {name}) renamed", opened, plan, target, as_json).run(dry_run)
 
 
 @app.command("import")
@@ -183,59 +195,74 @@ def import_list(
         Path, typer.Argument(help="CSV file with the columns name, port and, as you like, board.")
     ],
     hex_file: Hex = None,
+    foreign: Foreign = False,
+    empty: Empty = False,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Provision the boards of a list. Those that are ready are left alone, so run it again after an
-    error.
+    """Provision the boards of a list, those on different ports at the same time. Those that are
+    ready are left alone, and an error ends that board only: run it again after you have mended it.
 
     Example: onceway device import boards.csv
     """
     entries = batch.read(file)
-    opened = open_registry(registry, make=not dry_run)
-    done: list[dict[str, Any]] = []
-    try:
-        for number, entry in enumerate(entries, 1):
-            try:
-                done.append(
-                    _import(opened, entry, f"[{number}/{len(entries)}]", hex_file, as_json, dry_run)
-                )
-            except OncewayError as error:
-                what = f"{error.where}: {error.what}" if error.where else error.what
-                again = "After that run the command again; it goes on here"
-                hint = (
-                    f"{error.hint}{'' if error.hint.endswith('?') else '.'} {again}"
-                    if error.hint
-                    else again
-                )
-                raise OncewayError(what, f"{file}:{entry.line}", hint) from error
-    finally:
-        if as_json:
-            print(json.dumps(done, indent=2))
+    path = open_registry(registry, make=not dry_run).path
+
+    def one(number: int, entry: batch.Entry) -> dict[str, Any]:
+        place = f"[{number}/{len(entries)}]"
+        try:
+            opened = Registry(path, make=not dry_run)  # a connection serves one thread
+            target = _target(entry.board, entry.port, hex_file, foreign, empty)
+            return _import(opened, entry, place, target, as_json, dry_run)
+        except OncewayError as error:
+            failed = OncewayError(
+                f"{error.where}: {error.what}" if error.where else error.what,
+                f"{file}:{entry.line}",
+                error.hint,
+            )
+            if not as_json:
+                print(f"{place} {entry.name} failed", flush=True)
+                print(f"error: {failed}", file=sys.stderr, flush=True)
+            return {"name": entry.name, "port": entry.port, "status": None, "error": str(failed)}
+
+    done = batch.by_port(entries, one)
+    if as_json:
+        print(json.dumps(done, indent=2))
+    failed = sum("error" in row for row in done)
+    if failed:
+        raise OncewayError(
+            f"{failed} of {len(done)} boards failed",
+            str(file),
+            "Mend that and run the command again: it leaves alone those that are ready",
+        )
+    if not as_json:
+        print(f"{len(done)} of {len(done)} boards {'can be written' if dry_run else 'are done'}")
 
 
 def _import(
     registry: Registry,
     entry: batch.Entry,
-    number: str,
-    hex_file: Path | None,
+    place: str,
+    target: Target,
     as_json: bool,
     dry_run: bool,
 ) -> dict[str, Any]:
     known = registry.find(entry.name)
-    if known is not None and known.status == "ready":
+    if known is not None and known.status in ("ready", "written"):
         if not as_json:
-            print(f"{number} {entry.name} is ready")
+            print(f"{place} {entry.name} is {known.status}", flush=True)
         return known.public()
-    plan = plans.provision(registry, entry.name)
-    job = Job("provisioned", registry, plan, _target(entry.board, entry.port, hex_file), as_json)
+    job = Job("provisioned", registry, plans.provision(registry, entry.name), target, as_json)
     if not as_json:
-        print(f"{number} {entry.name} on {entry.port}", flush=True)
+        print(f"{place} {entry.name} on {entry.port}", flush=True)
     if dry_run:
         device.check(job.target)
         return {"name": entry.name, "port": entry.port, "status": known.status if known else None}
-    return job.write().public()
+    done = job.write(quiet=True)
+    if not as_json:
+        print(f"{place} {entry.name} is {done.status}", flush=True)
+    return done.public()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +284,10 @@ class Job:
         if self.as_json:
             print(json.dumps(done.public(), indent=2))
         else:
-            print(f"{done.name} {self.verb} on {done.port}, read back and entered in the registry")
+            print(
+                f"{done.name} {self.verb} on {done.port}, read back and entered in the registry as"
+                f" {done.status}"
+            )
 
     def rehearse(self) -> None:
         """Check all that can be checked without touching the board."""
@@ -277,12 +307,19 @@ class Job:
                 f" ({size} bytes)"
             )
 
-    def write(self) -> Device:
-        with shown(self.as_json) as progress:
-            return device.write(self.registry, self.plan, self.target, progress)
+    def write(self, quiet: bool = False) -> Device:
+        """Before the board is entered, it must greet."""
+        with shown(self.as_json or quiet) as progress:
+
+            def greet() -> None:
+                progress("greet", 0.0)
+                hear(self.target.port, self.plan.name, self.target.board)
+                progress("greet", 1.0)
+
+            return device.write(self.registry, self.plan, self.target, progress, greet)
 
     def write_and_meet(self) -> tuple[Device, DeviceIdentity]:
-        """The same; before the board is entered, it must greet."""
+        """The same, and it is answered as a gateway would."""
         met: list[DeviceIdentity] = []
         with shown(self.as_json) as progress:
 
@@ -294,10 +331,33 @@ class Job:
             return device.write(self.registry, self.plan, self.target, progress, greet), met[0]
 
 
-def _target(board: boards.Board, port: str | None, hex_file: Path | None) -> Target:
-    return Target(
-        board, os.path.abspath(port) if port else ports.find(board), hex_file or hex_for(board)
+def _target(
+    board: boards.Board,
+    port: str | None,
+    hex_file: Path | None,
+    foreign: bool = False,
+    empty: bool = False,
+) -> Target:
+    where = os.path.abspath(port) if port else ports.find(board)
+    return Target(board, where, hex_file or hex_for(board), foreign, empty)
+
+
+def _asked(job: Job) -> Job:
+    """At a terminal, who has a board that was another device says whether its readings may go."""
+    target, plan = job.target, job.plan
+    if target.empty or job.as_json or not sys.stdin.isatty() or plan.identity is None:
+        return job
+    device.check(target)
+    with shown(quiet=False) as progress:
+        carried = device.read(target.board, target.port, progress)
+    if carried is None or not device.deletes(job.registry, plan.identity, carried):
+        return job
+    print(
+        f"The board on {target.port} was {carried.name!r}. Readings that it has not sent will be"
+        " deleted."
     )
+    typer.confirm("Go on?", abort=True)
+    return dataclasses.replace(job, target=dataclasses.replace(target, empty=True))
 
 
 def _ask_unless_new(known: Device, target: Target) -> None:
@@ -313,13 +373,26 @@ def _ask_unless_new(known: Device, target: Target) -> None:
 
 
 def _known(
-    registry: Registry, name: str, board: str | None, port: str | None, hex_file: Path | None
+    registry: Registry,
+    name: str,
+    board: str | None,
+    port: str | None,
+    hex_file: Path | None,
+    foreign: bool = False,
+    *,
+    at_its_port: bool = False,
 ) -> Target:
-    kind = board or registry.get(name).board
+    """at_its_port: without a port that is named it is the one where the board was written last, if
+    there is still one of that name.
+    """
+    known = registry.get(name)
+    kind = board or known.board
+    if port is None and at_its_port and known.port and os.path.exists(known.port):
+        port = known.port
     if kind is None:
         raise OncewayError(
             f"{name!r} was admitted, so its kind of board is not known",
             str(registry.path),
             "Name it with --board",
         )
-    return _target(boards.board(kind), port, hex_file)
+    return _target(boards.board(kind), port, hex_file, foreign)

@@ -6,16 +6,58 @@ without an incarnation gets one here.
 """
 
 import asyncio
+import select
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links.carrier import Carrier
-from gateway.links.handshake import Greeter
+from gateway.links.frames import (
+    HANDSHAKE_SEED,
+    HANDSHAKE_TYPE,
+    FrameDecoder,
+    FrameError,
+    fits,
+    frame_type,
+    handshake_from_body,
+)
+from gateway.links.handshake import Greeter, Hello
 from gateway.links.serial_port import SerialListener
+from gateway.links.statistics import LinkStatistics
+from gateway.links.tty import Tty
 from provisioning.boards import Board
 
 WAIT_S = 15.0
+_AT_ONCE = 4096
+
+
+def hear(port: str, name: str, board: Board, wait_s: float = WAIT_S) -> None:
+    """Wait until a board greets under this name, and do not answer: it gets no incarnation here,
+    and begins no session. Raises OncewayError if it does not.
+    """
+    try:
+        with Tty(port, board.link_baud) as line:
+            said = _first_hello(line, time.monotonic() + wait_s)
+    except OSError as error:
+        raise OncewayError(f"the port has failed ({error.strerror})", port) from error
+    if said is None:
+        raise _silent(port, board, wait_s)
+    _check_name(said.name, name, port, board)
+
+
+def _first_hello(line: Tty, end: float) -> Hello | None:
+    decoder = FrameDecoder(LinkStatistics())
+    while (left := end - time.monotonic()) > 0:
+        select.select([line.fd], [], [], left)
+        for body in decoder.feed(line.read(_AT_ONCE)):
+            if frame_type(body) == HANDSHAKE_TYPE and fits(body, HANDSHAKE_SEED):
+                kind, payload = handshake_from_body(body)
+                with suppress(FrameError):
+                    if kind == Hello.KIND:
+                        return Hello.from_payload(payload)
+    return None
 
 
 @dataclass(slots=True)
@@ -34,26 +76,34 @@ def await_greeting(port: str, name: str, board: Board, wait_s: float = WAIT_S) -
     try:
         met = asyncio.run(_greeting(port, board.link_baud, wait_s))
     except TimeoutError:
-        raise OncewayError(
-            f"the board was flashed and read back, but no greeting came within {wait_s:.0f} s",
-            port,
-            f"Is this firmware made for {board.title}, and does it speak the reliable link at"
-            f" {board.link_baud} baud? One that does not is entered by `onceway device provision`",
-        ) from None
-    if not met.name:
+        raise _silent(port, board, wait_s) from None
+    _check_name(met.name, name, port, board)
+    return met
+
+
+def _silent(port: str, board: Board, wait_s: float) -> OncewayError:
+    return OncewayError(
+        f"the board was flashed and read back, but no greeting came within {wait_s:.0f} s",
+        port,
+        f"Is this firmware made for {board.title}, and does it speak the reliable link at"
+        f" {board.link_baud} baud? The same command tries again",
+    )
+
+
+def _check_name(said: str, name: str, port: str, board: Board) -> None:
+    if not said:
         raise OncewayError(
             f"the board was flashed as {name!r}, but greets without a name: its firmware looks for"
             " the identity page elsewhere",
             port,
             f"{board.title} needs a firmware that reads it at 0x{board.identity:X}",
         )
-    if met.name != name:
+    if said != name:
         raise OncewayError(
-            f"the board was flashed as {name!r}, but greets as {met.name!r}",
+            f"the board was flashed as {name!r}, but greets as {said!r}",
             port,
             "Is another board on this port?",
         )
-    return met
 
 
 async def _greeting(port: str, baud: int, wait_s: float) -> DeviceIdentity:

@@ -26,18 +26,31 @@ _TICK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a job writes: a kind of board, its serial port, the firmware's HEX file."""
+    """Where a job writes: a kind of board, its serial port, the firmware's HEX file. foreign: the
+    firmware need not be one with the Onceway library. empty: the unsent readings of the device that
+    the board was before may be deleted.
+    """
 
     board: Board
     port: str
     firmware: Path
+    foreign: bool = False
+    empty: bool = False
 
 
 def check(target: Target) -> Image:
     """All that can be known without touching the board. Raises OncewayError: no such file, not for
-    this chip, port missing or busy.
+    this chip, not one of ours, port missing or busy.
     """
     image = Image(target.firmware, target.board)
+    if not (image.signed or target.foreign):
+        raise OncewayError(
+            "this HEX file is no firmware with the Onceway library: it has no signature, so the"
+            " board would not greet",
+            str(target.firmware),
+            "Was it built with an older library? Build it again; or write it all the same with"
+            " --foreign",
+        )
     ports.look(target.port)
     return image
 
@@ -68,7 +81,8 @@ def write(
     """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises
     OncewayError.
 
-    contact: what else a board must do before it is entered; raises OncewayError when it does not.
+    contact: what else a board must do before it is entered, unless its firmware is foreign; raises
+    OncewayError when it does not.
     """
     image = check(target)
     with ExitStack() as ours:
@@ -99,6 +113,14 @@ def _write(
         identity = Identity(plan.name, carried.key)
     else:
         raise _another(plan, "carries no identity", target.port)
+    wiping = carried is not None and carried.key != identity.key
+    if carried is not None and not target.empty and deletes(registry, identity, carried):
+        raise OncewayError(
+            f"the board on this port was {carried.name!r}: the readings in it that it has not sent"
+            " would be deleted",
+            target.port,
+            "--empty deletes them",
+        )
     earlier = registry.work(plan.name)
     work = registry.begin(identity, target.board.name, target.port, plan.was)
     touched = False
@@ -108,7 +130,6 @@ def _write(
         touched = touched or stage == "write"
         progress("wipe" if wiping and stage != "connect" else stage, share)
 
-    wiping = carried is not None and carried.key != identity.key
     try:
         if wiping:
             _wipe(target, watch)
@@ -116,12 +137,21 @@ def _write(
         with _in_memory() as patched:
             image.write(patched, identity)
             avrdude.write(target.board, target.port, patched, watch)
-        contact()
+        if image.signed:
+            contact()
     except OncewayError:
         if not touched:  # the board is as it was, and so shall be what we say of it
             registry.abandon(work, earlier)
         raise
-    return registry.finish(work, image.sha256)
+    return registry.finish(work, image.sha256, image.signed)
+
+
+def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
+    """Whether giving a board this identity deletes what somebody may still want: the EEPROM of
+    another device, unless that was revoked.
+    """
+    known = registry.find(carried.name)
+    return carried.key != identity.key and (known is None or known.status != "revoked")
 
 
 def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: str) -> None:

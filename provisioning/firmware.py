@@ -3,6 +3,7 @@ file for it, built if need be.
 """
 
 import subprocess
+import threading
 from pathlib import Path
 
 from gateway.errors import OncewayError
@@ -10,6 +11,7 @@ from provisioning.boards import Board
 
 ROOT = Path(__file__).resolve().parents[1]
 """The source tree, when this is not an installed package."""
+_one_at_a_time = threading.Lock()
 
 
 def hex_for(board: Board, root: Path = ROOT) -> Path:
@@ -28,8 +30,9 @@ def hex_for(board: Board, root: Path = ROOT) -> Path:
             )
         return packed
     path = root / board.hex_file
-    if not path.exists():
-        _make(root / "firmware", f"../{board.hex_file}")
+    with _one_at_a_time:
+        if not path.exists():
+            _make(root / "firmware", f"../{board.hex_file}")
     return path
 
 

@@ -11,12 +11,15 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 from provisioning.identity import Identity
 
+_SIGNATURE = b"OWFW\x01"
+
 
 class Image:
     """A firmware for one kind of board.
 
     Raises OncewayError if the file cannot be read, is no Intel HEX, is empty, or reaches into the
-    identity page or the boot loader.
+    identity page or the boot loader, or is made for another identity page. signed: whether it is a
+    firmware with the Onceway library.
     """
 
     def __init__(self, path: Path, board: Board) -> None:
@@ -45,8 +48,27 @@ class Image:
                 f"The chip is {board.chip_title}; is this HEX file made for another board?",
             )
         self._identity_address = board.identity
+        self.signed = self._check_signature(path, board)
         self.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         self.size = last + 1
+
+    def _check_signature(self, path: Path, board: Board) -> bool:
+        """Whether it carries the library's signature (firmware/README.md). Raises OncewayError if
+        it looks for its identity page elsewhere.
+        """
+        content = self._hex.tobinstr()
+        at = content.find(_SIGNATURE)
+        if at < 0:
+            return False
+        page = int.from_bytes(content[at + len(_SIGNATURE) :][:3])
+        if page != board.identity:
+            raise OncewayError(
+                f"this firmware looks for its name at 0x{page:X}, but {board.title} has the"
+                f" identity page at 0x{board.identity:X}",
+                str(path),
+                "Is this HEX file made for another board?",
+            )
+        return True
 
     def write(self, path: Path, identity: Identity) -> None:
         """Write the image with this identity as a HEX file that only its owner can read: it holds

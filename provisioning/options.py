@@ -29,6 +29,21 @@ BoardName = Annotated[str, typer.Option("--board", help="Kind of board, see `onc
 KnownBoard = Annotated[
     str | None, typer.Option("--board", help="Kind of board.", show_default="as registered")
 ]
+Foreign = Annotated[
+    bool,
+    typer.Option(
+        "--foreign",
+        help="Write a firmware without the Onceway library; the device is then `written`, not"
+        " `ready`.",
+    ),
+]
+Empty = Annotated[
+    bool,
+    typer.Option(
+        "--empty",
+        help="If the board was another device, delete the readings that it has not sent.",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check firmware, port and name, and change nothing.")
 ]

@@ -54,6 +54,7 @@ class Device:
     firmware: str | None
     created: str
     flashed: str | None
+    changed: str
 
     def public(self) -> dict[str, str | None]:
         """What may be shown."""
@@ -153,7 +154,17 @@ class Registry:
                 # its board is about to have another name
                 found[name] = replace(known, status="flashing")
         for name, work in works.items():
-            new = Device(name, work.board, work.key, "flashing", work.port, None, work.begun, None)
+            new = Device(
+                name,
+                work.board,
+                work.key,
+                "flashing",
+                work.port,
+                None,
+                work.begun,
+                None,
+                work.begun,
+            )
             old = found.get(name, new)
             found[name] = replace(
                 new, firmware=old.firmware, created=old.created, flashed=old.flashed
@@ -199,11 +210,11 @@ class Registry:
                 if earlier is not None:
                     self._table("work").insert(asdict(earlier))
 
-    def finish(self, work: Work, firmware: str) -> Device:
-        """The board was written and read back: it is `ready`. Raises OncewayError if another
-        command took the name meanwhile.
+    def finish(self, work: Work, firmware: str, greets: bool = True) -> Device:
+        """The board was written and read back, and has greeted: it is `ready`; `written` if it is
+        not one that greets. Raises OncewayError if another command took the name meanwhile.
         """
-        names = [work.name, work.was]
+        names, now = [work.name, work.was], _now()
         with self._writing():
             if self.work(work.name) != work:
                 raise OncewayError(
@@ -214,7 +225,15 @@ class Registry:
                 )
             created = self.get(work.was or work.name).created
             device = Device(
-                work.name, work.board, work.key, "ready", work.port, firmware, created, _now()
+                work.name,
+                work.board,
+                work.key,
+                "ready" if greets else "written",
+                work.port,
+                firmware,
+                created,
+                now,
+                now,
             )
             self._table("device").delete_where("name IN (?, ?)", names)
             self._table("device").insert(asdict(device))
@@ -230,10 +249,11 @@ class Registry:
         with self._writing():
             if known is None:
                 self._table("device").insert(
-                    {"name": name, "status": "admitted", "created": _now()}
+                    {"name": name, "status": "admitted", "created": _now(), "changed": _now()}
                 )
             else:
-                self._table("device").update(name, {"status": "ready" if known.key else "admitted"})
+                status = "ready" if known.key else "admitted"
+                self._table("device").update(name, {"status": status, "changed": _now()})
         return self.get(name)
 
     def revoke(self, name: str) -> None:
@@ -245,21 +265,42 @@ class Registry:
             self._table("work").delete_where("name = ? OR was = ?", [name, name])
             if not self._table("device").count_where("name = ?", [name]):
                 self._table("device").insert(asdict(replace(known, status="revoked")))
-            self._table("device").update(name, {"status": "revoked"})
+            self._table("device").update(name, {"status": "revoked", "changed": _now()})
 
     def dump(self) -> Rows:
         """Everything, for a backup."""
         return {table: list(self._table(table).rows) for table in ("device", "work")}
 
-    def load(self, rows: Rows) -> None:
-        """Enter what `dump` gave, over what is known of the same devices: all or nothing."""
+    def load(self, rows: Rows) -> list[str]:
+        """Enter what `dump` gave, over what is known of the same devices: all or nothing. Returns
+        the names of those that stay revoked: they were revoked here after what the backup says.
+        """
         with self._writing():
-            for entry in rows["device"]:
+            revoked = {
+                row["name"]: row["changed"]
+                for row in self._table("device").rows_where("status = 'revoked'")
+            }
+            entries = [_of_now(entry) for entry in rows["device"]]
+            kept = [
+                entry["name"]
+                for entry in entries
+                if entry["status"] != "revoked"
+                and revoked.get(entry["name"], "") >= entry["changed"]
+            ]
+            entered = [entry for entry in entries if entry["name"] not in kept]
+            work = [entry for entry in rows["work"] if not {entry["name"], entry["was"]} & {*kept}]
+            for entry in entered:
                 self._table("work").delete_where(
                     "name = ? OR was = ?", [entry["name"], entry["name"]]
                 )
-            for table in ("device", "work"):
-                self._table(table).upsert_all(rows[table], pk="name")
+            self._table("device").upsert_all(entered, pk="name")
+            self._table("work").upsert_all(work, pk="name")
+        return kept
+
+
+def _of_now(entry: dict[str, Any]) -> dict[str, Any]:
+    """A device of a backup as the table has it now: older ones do not say when it changed."""
+    return {"changed": entry.get("flashed") or entry["created"]} | entry
 
 
 def _prepare(path: Path) -> None:

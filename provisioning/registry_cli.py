@@ -6,6 +6,7 @@ every user of the machine sees it.
 
 import json
 import os
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +50,9 @@ def import_registry(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Enter the devices of a backup, all or none; a device of the same name is overwritten.
+    """Enter the devices of a backup, all or none; a device of the same name is overwritten. One
+    that was revoked here after what the backup says of it stays revoked: `onceway device admit`
+    lets it in.
 
     Example: onceway registry import backup.owreg
     """
@@ -62,8 +65,13 @@ def import_registry(
     except OncewayError as error:
         raise OncewayError(error.what, str(file), error.hint) from None
     opened = open_registry(registry)
-    opened.load(rows)
-    _say(as_json, len(rows["device"]), f"entered in {opened.path}", opened.path)
+    revoked = opened.load(rows)
+    _say(as_json, len(rows["device"]) - len(revoked), f"entered in {opened.path}", opened.path)
+    if revoked:
+        print(
+            f"revoked here since the backup, and so they stay: {', '.join(revoked)}",
+            file=sys.stderr,
+        )
 
 
 def _passphrase(twice: bool) -> str:

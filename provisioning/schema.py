@@ -1,9 +1,10 @@
 """The registry's tables, and how a file of an older version gets them. In: a SQLite file of any
 version up to ours. Out: one of ours.
 
-device  what is known of each device. status 'ready': written and read back; 'admitted': let in on
-        its word, so key and board are not known; 'revoked'. firmware: SHA-256 of the HEX file.
-        created, flashed: ISO 8601 UTC.
+device  what is known of each device. status 'ready': written, read back, and it has greeted;
+        'written': the same for a foreign firmware, which need not greet; 'admitted': let in on its
+        word, so key and board are not known; 'revoked'. firmware: SHA-256 of the HEX file. created,
+        flashed, changed (of the status): ISO 8601 UTC.
 work    boards that are being written, by the name they shall have, from before avrdude starts until
         all was read back. key: the one being written. was: the name that the board had, when it is
         renamed.
@@ -35,7 +36,18 @@ _WORK = """
     DROP TABLE device;
     ALTER TABLE device_new RENAME TO device;
 """
-_MIGRATIONS = (_FIRST, _WORK)
+_WRITTEN = """
+    CREATE TABLE device_new (name TEXT PRIMARY KEY, board TEXT, key BLOB,
+                             status TEXT NOT NULL
+                             CHECK (status IN ('ready', 'written', 'admitted', 'revoked')),
+                             port TEXT, firmware TEXT,
+                             created TEXT NOT NULL, flashed TEXT, changed TEXT NOT NULL) STRICT;
+    INSERT INTO device_new SELECT name, board, key, status, port, firmware, created, flashed,
+        coalesce(flashed, created) FROM device;
+    DROP TABLE device;
+    ALTER TABLE device_new RENAME TO device;
+"""
+_MIGRATIONS = (_FIRST, _WORK, _WRITTEN)
 
 VERSION = len(_MIGRATIONS)
 

@@ -179,6 +179,7 @@ class RealBoard(WiredDevice):
             "--registry",
             str(self._folder.registry),
             *(["--hex", self._bench.firmware] if self._bench.firmware else []),
+            *(["--empty"] if command == "provision" else []),
         ]
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 

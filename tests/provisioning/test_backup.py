@@ -159,3 +159,38 @@ def test_a_misspelt_registry_is_not_made(tmp_path: Path) -> None:
         start_new_session=True,  # no terminal to ask at
     )
     assert (listed.returncode, list(tmp_path.iterdir())) == (1, [])
+
+
+def test_an_older_backup_does_not_let_a_revoked_device_in_again(registry: Registry) -> None:
+    data = seal(registry.dump(), "x")
+    registry.revoke("roof-1")
+    assert registry.load(open_sealed(data, "x")) == ["roof-1"]
+    assert registry.get("roof-1").status == "revoked"
+    assert registry.get("roof-3").status == "admitted", "the others are restored"
+
+
+def test_a_newer_backup_does_and_one_that_says_revoked_revokes(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.revoke("roof-1")
+    monkeypatch.setattr("provisioning.registry._now", lambda: "2999-01-01T00:00:00+00:00")
+    other = Registry(tmp_path / "other.db")
+    other.load(registry.dump())
+    assert other.get("roof-1").status == "revoked"
+    other.admit("roof-1")
+    assert registry.load(other.dump()) == []
+    assert registry.get("roof-1").status == "ready"
+
+
+def test_a_backup_of_the_version_before_is_taken(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = registry.dump()
+    for row in rows["device"]:
+        del row["changed"]
+    with monkeypatch.context() as before:
+        before.setattr("provisioning.backup.VERSION", 2)
+        data = seal(rows, "x")
+    other = Registry(tmp_path / "other.db")
+    other.load(open_sealed(data, "x"))
+    assert [one.status for one in other.devices()] == [one.status for one in registry.devices()]

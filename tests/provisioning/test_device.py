@@ -38,6 +38,15 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def signed(small: Path) -> Path:
+    """The same with the library's signature, as a firmware of ours that hangs."""
+    image = IntelHex(str(small))
+    image.puts(504, b"OWFW\x01" + board("uno").identity.to_bytes(3))
+    image.write_hex_file(str(path := small.with_name("signed.hex")))
+    return path
+
+
 @pytest_asyncio.fixture
 async def uno(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
     async with SimulatedBoard(tmp_path) as started:
@@ -82,6 +91,7 @@ async def _provision(
         str(uno.port),
         "--hex",
         str(firmware),
+        *(() if firmware == HEX else ("--foreign",)),
         *more,
     )
 
@@ -97,7 +107,7 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
     code, out, err = await _provision(tmp_path, uno, HEX)
     assert (code, err.splitlines()) == (
         0,
-        ["waiting for the boot loader", "writing", "reading back"],
+        ["waiting for the boot loader", "writing", "reading back", "waiting for its greeting"],
     )
     assert "roof-1 provisioned" in out
 
@@ -116,6 +126,7 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
         str(uno.port),
         "--hex",
         str(small),
+        "--foreign",
         "--json",
     )
     assert code == 0
@@ -123,7 +134,7 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
     assert _on_board(uno) == Identity("roof-1", entered.key or b"")
 
     code, out, _ = await _onceway(tmp_path, "device", "list", "--json")
-    assert [(row["name"], row["status"]) for row in json.loads(out)] == [("roof-1", "ready")]
+    assert [(row["name"], row["status"]) for row in json.loads(out)] == [("roof-1", "written")]
     assert "key" not in out
 
 
@@ -169,7 +180,7 @@ async def test_a_new_name_and_a_new_board_under_an_old_one(
     await _provision(tmp_path, uno, small)
     first = _on_board(uno)
     assert first is not None
-    where = ("--port", str(uno.port), "--hex", str(small))
+    where = ("--port", str(uno.port), "--hex", str(small), "--foreign")
 
     code, _, err = await _onceway(tmp_path, "device", "rename", "roof-1", "roof-2", *where)
     assert code == 0, err
@@ -177,7 +188,15 @@ async def test_a_new_name_and_a_new_board_under_an_old_one(
     assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-2"]
 
     code, _, err = await _onceway(
-        tmp_path, "device", "replace", "roof-2", "--port", str(other.port), "--hex", str(small)
+        tmp_path,
+        "device",
+        "replace",
+        "roof-2",
+        "--port",
+        str(other.port),
+        "--hex",
+        str(small),
+        "--foreign",
     )
     assert code == 0, err
     second = _on_board(other)
@@ -243,7 +262,15 @@ async def test_a_board_without_power_does_not_answer_and_an_old_entry_stays_as_i
     before = Registry(tmp_path / "registry.db").get("roof-1")
     await uno.power(False)
     code, _, err = await _onceway(
-        tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(small)
+        tmp_path,
+        "device",
+        "flash",
+        "roof-1",
+        "--port",
+        str(uno.port),
+        "--hex",
+        str(small),
+        "--foreign",
     )
     assert code == 1
     assert "the boot loader does not answer" in err
@@ -274,7 +301,7 @@ async def test_an_interrupted_device_is_taken_up_again_with_its_identity(
     code, _, err = await _provision(tmp_path, uno, small)
     assert code == 0, err
     assert _on_board(uno) == Identity("roof-1", interrupted.key or b"")
-    assert Registry(tmp_path / "registry.db").get("roof-1").status == "ready"
+    assert Registry(tmp_path / "registry.db").get("roof-1").status == "written"
 
 
 async def test_a_rename_that_is_killed_is_taken_up_again(
@@ -282,7 +309,17 @@ async def test_a_rename_that_is_killed_is_taken_up_again(
 ) -> None:
     await _provision(tmp_path, uno, small)
     key = (_on_board(uno) or Identity.create("none")).key
-    command = ("device", "rename", "roof-1", "roof-2", "--port", str(uno.port), "--hex", str(small))
+    command = (
+        "device",
+        "rename",
+        "roof-1",
+        "roof-2",
+        "--port",
+        str(uno.port),
+        "--hex",
+        str(small),
+        "--foreign",
+    )
     (tmp_path / "scratch").mkdir()
     environment = os.environ | {
         "ONCEWAY_REGISTRY": str(tmp_path / "registry.db"),
@@ -309,7 +346,7 @@ async def test_a_rename_that_is_killed_is_taken_up_again(
     assert _on_board(uno) == Identity("roof-2", key)
     assert [
         (device.name, device.status) for device in Registry(tmp_path / "registry.db").devices()
-    ] == [("roof-2", "ready")]
+    ] == [("roof-2", "written")]
 
 
 async def test_the_board_of_another_device_is_left_alone(
@@ -318,10 +355,18 @@ async def test_the_board_of_another_device_is_left_alone(
     await _provision(tmp_path, uno, small)
     before = uno.flash_image.read_bytes()
     code, _, err = await _onceway(
-        tmp_path, "device", "provision", "roof-2", "--port", str(uno.port), "--hex", str(small)
+        tmp_path,
+        "device",
+        "provision",
+        "roof-2",
+        "--port",
+        str(uno.port),
+        "--hex",
+        str(small),
+        "--foreign",
     )
     assert code == 1
-    assert f"{uno.port}: the board on this port is 'roof-1' (ready)" in err
+    assert f"{uno.port}: the board on this port is 'roof-1' (written)" in err
     assert uno.flash_image.read_bytes() == before
     assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-1"]
 
@@ -357,7 +402,7 @@ async def test_a_firmware_that_is_too_large_is_said_before_the_board_is_touched(
     assert Registry(tmp_path / "registry.db").devices() == []
 
 
-async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, signed: Path) -> None:
     path, events = tmp_path / "registry.db", await uno.subscribe()
     for command in (("add", "roof-1"), ("provision", "roof-1")):
         code, out, err = await _onceway(
@@ -367,7 +412,7 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, sm
             "--port",
             str(uno.port),
             "--hex",
-            str(small),
+            str(signed),
             "--dry-run",
             "--json",
         )
@@ -376,9 +421,12 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, sm
     boards = tmp_path / "boards.csv"
     boards.write_text(f"name,port\nroof-1,{uno.port}\n")
     code, out, err = await _onceway(
-        tmp_path, "device", "import", str(boards), "--hex", str(small), "--dry-run"
+        tmp_path, "device", "import", str(boards), "--hex", str(signed), "--foreign", "--dry-run"
     )
-    assert (code, out) == (0, f"[1/1] roof-1 on {uno.port}\n"), err
+    assert (code, out) == (
+        0,
+        f"[1/1] roof-1 on {uno.port}\n1 of 1 boards can be written\n",
+    ), err
     await uno.power(False)
     seen = []
     async for event in events:
@@ -397,7 +445,8 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, sm
         "--port",
         str(uno.port),
         "--hex",
-        str(small),
+        str(signed),
+        "--foreign",
         "--dry-run",
     )
     assert code == 1
@@ -424,7 +473,7 @@ async def test_without_avrdude_its_package_is_named(
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     process = await asyncio.create_subprocess_exec(
         ONCEWAY, "device", "provision", "roof-1",
-        "--port", str(uno.port), "--hex", str(small), "--registry", str(tmp_path / "r.db"),
+        "--port", str(uno.port), "--hex", str(HEX), "--registry", str(tmp_path / "r.db"),
         stderr=subprocess.PIPE, env={"PATH": str(tmp_path / "bin")},
     )  # fmt: skip
     _, err = await asyncio.wait_for(process.communicate(), 30)
@@ -432,25 +481,86 @@ async def test_without_avrdude_its_package_is_named(
     assert b"apt-get install avrdude" in err
 
 
-async def test_a_list_of_boards_goes_on_where_it_broke_off(
-    tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path
+async def test_a_list_of_boards_goes_on_after_an_error_and_is_taken_up_again(
+    tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard
 ) -> None:
     boards = tmp_path / "boards.csv"
-    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,/dev/ttyNONE0\n")
-    run = ("device", "import", str(boards), "--hex", str(small))
+    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,/dev/ttyNONE0\nroof-3,{other.port}\n")
+    run = ("device", "import", str(boards), "--hex", str(HEX))
     code, out, err = await _onceway(tmp_path, *run)
     assert code == 1
     assert "there is no such port" in err
     assert f"{boards}:3: " in err
-    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-2,{other.port}\n")
+    assert "1 of 3 boards failed" in err
+    assert "[1/3] roof-1 is ready" in out
+    assert "[3/3] roof-3 is ready" in out
+
+    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-4,/dev/ttyNONE0\n")
     code, out, err = await _onceway(tmp_path, *run, "--json")
-    assert code == 0, err
-    assert [(row["name"], row["status"]) for row in json.loads(out)] == [
-        ("roof-1", "ready"),
-        ("roof-2", "ready"),
-    ]
+    assert code == 1
+    ready, failed = json.loads(out)
+    assert (ready["name"], ready["status"], "error" in ready) == ("roof-1", "ready", False)
+    assert (failed["name"], failed["status"]) == ("roof-4", None)
+    assert "there is no such port" in failed["error"]
+
+    boards.write_text(f"name,port\nroof-1,{uno.port}\nroof-3,{other.port}\n")
     code, out, _ = await _onceway(tmp_path, *run)
-    assert (code, out) == (0, "[1/2] roof-1 is ready\n[2/2] roof-2 is ready\n")
-    assert {
-        device.name: device.status for device in Registry(tmp_path / "registry.db").devices()
-    } == {"roof-1": "ready", "roof-2": "ready"}
+    assert code == 0
+    assert sorted(out.splitlines()) == [
+        "2 of 2 boards are done",
+        "[1/2] roof-1 is ready",
+        "[2/2] roof-3 is ready",
+    ]
+
+
+async def test_a_program_without_the_library_is_written_only_if_that_is_wanted_and_is_not_ready(
+    tmp_path: Path, uno: SimulatedBoard, small: Path
+) -> None:
+    before = uno.flash_image.read_bytes()
+    command = ("device", "provision", "roof-1", "--port", str(uno.port), "--hex", str(small))
+    code, _, err = await _onceway(tmp_path, *command)
+    assert code == 1
+    assert "is no firmware with the Onceway library" in err
+    assert "--foreign" in err
+    assert uno.flash_image.read_bytes() == before
+    code, out, err = await _onceway(tmp_path, *command, "--foreign")
+    assert code == 0, err
+    assert "entered in the registry as written" in out
+    assert Registry(tmp_path / "registry.db").get("roof-1").status == "written"
+
+
+async def test_a_firmware_that_does_not_greet_is_not_ready(
+    tmp_path: Path, uno: SimulatedBoard, signed: Path
+) -> None:
+    await _add(tmp_path, uno, "roof-1")
+    code, _, err = await _onceway(
+        tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(signed)
+    )
+    assert code == 1
+    assert "no greeting came" in err
+    assert Registry(tmp_path / "registry.db").get("roof-1").status == "flashing"
+
+
+async def test_flash_takes_the_port_of_the_registry(tmp_path: Path, uno: SimulatedBoard) -> None:
+    await _add(tmp_path, uno, "roof-1")
+    code, out, err = await _onceway(tmp_path, "device", "flash", "roof-1", "--hex", str(HEX))
+    assert code == 0, err
+    assert f"roof-1 flashed on {uno.port}" in out
+
+
+async def test_a_board_that_was_replaced_keeps_its_unsent_readings_until_that_is_wanted(
+    tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard
+) -> None:
+    await _add(tmp_path, uno, "roof-1")
+    replace = ("device", "replace", "roof-1", "--port", str(other.port), "--hex", str(HEX))
+    code, _, err = await _onceway(tmp_path, *replace)
+    assert code == 0, err
+    before = uno.flash_image.read_bytes()
+    add = ("device", "add", "roof-9", "--port", str(uno.port), "--hex", str(HEX))
+    code, _, err = await _onceway(tmp_path, *add)
+    assert code == 1
+    assert "the board on this port was 'roof-1'" in err
+    assert "--empty" in err
+    assert uno.flash_image.read_bytes() == before
+    code, _, err = await _onceway(tmp_path, *add, "--empty")
+    assert code == 0, err

@@ -6,6 +6,7 @@ import pytest
 from intelhex import IntelHex
 
 from gateway.errors import OncewayError
+from hil.boards.simulator import BUILD
 from provisioning.boards import board, catalogue
 from provisioning.identity import SIZE, Identity
 from provisioning.image import Image
@@ -72,3 +73,19 @@ def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(
         ),
     ):
         Image(board(name).hex_file, board(name))
+
+
+def test_a_firmware_for_another_identity_page_is_refused_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    """It would greet without a name."""
+    for kind in catalogue().values():
+        firmware = BUILD.parents[1] / kind.hex_file
+        assert Image(firmware, kind).signed
+        for other in catalogue().values():
+            if other.identity > kind.identity:
+                with pytest.raises(
+                    OncewayError, match=f"looks for its name at 0x{kind.identity:X}"
+                ):
+                    Image(firmware, other)
+    assert not Image(_firmware(tmp_path / "a.hex", 1000), UNO).signed

@@ -19,6 +19,7 @@ from provisioning.plans import Plan
 from provisioning.registry import Registry
 
 UNO = board("uno")
+SIGNATURE = b"OWFW\x01" + UNO.identity.to_bytes(3)
 ERASER_SIZE = 2 * len(eeprom._PROGRAM)
 
 
@@ -79,12 +80,17 @@ def registry(tmp_path: Path) -> Registry:
 @pytest.fixture
 def firmware(tmp_path: Path) -> Path:
     path = tmp_path / "firmware.hex"
-    IntelHex(dict.fromkeys(range(300), 1)).write_hex_file(str(path))
+    image = IntelHex(dict.fromkeys(range(300), 1))
+    image.puts(300, SIGNATURE)
+    image.write_hex_file(str(path))
     return path
 
 
-def _write(registry: Registry, plan: Plan, firmware: Path, port: str = "/dev/a") -> None:
-    device.write(registry, plan, Target(UNO, port, firmware), lambda stage, share: None)
+def _write(
+    registry: Registry, plan: Plan, firmware: Path, port: str = "/dev/a", empty: bool = False
+) -> None:
+    target = Target(UNO, port, firmware, empty=empty)
+    device.write(registry, plan, target, lambda stage, share: None)
 
 
 def _statuses(registry: Registry) -> dict[str, str]:
@@ -146,7 +152,7 @@ def test_an_interrupted_replacement_goes_on(
     with pytest.raises(OncewayError, match="fell silent"):
         _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
     assert _statuses(registry) == {"roof-1": "flashing"}
-    _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
+    _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b", empty=True)
     new = boards["/dev/b"].identity
     assert new is not None
     assert (_statuses(registry), registry.get("roof-1").key) == ({"roof-1": "ready"}, new.key)
@@ -164,7 +170,9 @@ def test_the_board_that_was_replaced_is_no_longer_that_device(
         ),
     ):
         _write(registry, plans.flash(registry, "roof-1"), firmware, "/dev/a")
-    _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/a")
+    with pytest.raises(OncewayError, match="the readings in it that it has not sent"):
+        _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/a")
+    _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/a", empty=True)
     assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}
     assert boards["/dev/a"].wiped == 1, "what its EEPROM holds was roof-1's"
     assert boards["/dev/b"].wiped == 0
@@ -290,6 +298,7 @@ def test_at_a_terminal_a_device_is_not_replaced_by_itself_without_a_question(
         def isatty(self) -> bool:
             return True
 
+    monkeypatch.setattr(cli, "hear", lambda *where: None)
     monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
     said = io.StringIO()
     monkeypatch.setattr(sys, "stdout", said)
