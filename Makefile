@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint firmware hil soak bench bench-ingest size wheel deb lock try-install install clean
+.PHONY: help setup demo test lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ debian-%:
 firmware: setup ## build the sensor's HEX for the Uno, the host build, the simulated board and its boot loader
 	@$(MAKE) --no-print-directory -s -C firmware
 	@$(MAKE) --no-print-directory -s -C firmware/sim
+
+dist: setup ## the Arduino library as a ZIP, in build/dist
+	@$(MAKE) --no-print-directory -s -C firmware dist
 
 demo: firmware ## the main job, on this machine, with faults: make demo ARGS="--seed 7 --readings 50 --keep"
 	@$(BIN)/onceway hil demo $(ARGS)

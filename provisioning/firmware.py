@@ -1,5 +1,5 @@
 """The firmware that a job takes when nobody names one. In: a board. Out: the sensor example's HEX
-file for it, built if need be.
+file for it: built if need be, or the one that the package carries.
 """
 
 import subprocess
