@@ -141,7 +141,7 @@ static void set_aside(struct ow_mqtt *client, struct ow_flight *flight, uint8_t 
 {
     const struct ow_application *application = client->application;
     client->tries = 0;
-    if (application->refused && !application->refused(flight->id, reason)) {
+    if (application->refused && !application->refused(client->user, flight->id, reason)) {
         flight->step = DROP;
         count_dropped(client);
     } else if (!client->holding) { /* else the cursor stands before it, and it is met again */
@@ -155,7 +155,7 @@ static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reaso
 {
     flight->step = FREE;
     if (client->application->answered) {
-        client->application->answered(OW_PUBLISH, flight->id, reason);
+        client->application->answered(client->user, OW_PUBLISH, flight->id, reason);
     }
     if (!is_kept(flight)) {
         return;
@@ -193,7 +193,7 @@ static void publish(struct ow_mqtt *client, struct ow_flight *flight)
     if (!ow_journal_find(&client->journal, flight->slot, &entry)) {
         return;
     }
-    client->application->recall_packet(&entry, &message, scratch);
+    client->application->recall_packet(client->user, &entry, &message, scratch);
     message.dup = client->session_present && was_sent(ids, flight->id);
     enum ow_result result = ow_flow_send(client, &message, flight->id);
     if (result == OW_TOO_LONG) {
@@ -233,7 +233,7 @@ static void let_go(struct ow_mqtt *client, struct ow_flight *flight)
 {
     flight->step = FREE;
     if (client->application->release_packet) {
-        client->application->release_packet(flight->id);
+        client->application->release_packet(client->user, flight->id);
     }
 }
 
@@ -416,7 +416,7 @@ uint8_t ow_flow_publish(struct ow_mqtt *client, const struct ow_message *message
             ids->in_flags |= HELD | UNSAVED;
         }
     }
-    client->application->message_received(message);
+    client->application->message_received(client->user, message);
     return OW_SUCCESS;
 }
 

@@ -11,10 +11,12 @@
 /* A kept time below this is one from 2038 on: January 2021 in UTC seconds. */
 #define ERA 0x60000000ul
 
-void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *application)
+void ow_mqtt_begin(
+    struct ow_mqtt *client, const struct ow_application *application, void *user)
 {
     memset(client, 0, sizeof *client);
     client->application = application;
+    client->user = user;
     ow_identity_name(client->name);
     ow_link_init(&client->link);
     ow_journal_open(&client->journal);
@@ -52,7 +54,7 @@ static void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason
 {
     ow_flow_lost(client);
     if (client->application->connection_lost) {
-        client->application->connection_lost(cause, reason);
+        client->application->connection_lost(client->user, cause, reason);
     }
 }
 
@@ -161,7 +163,7 @@ static uint8_t take_connack(struct ow_mqtt *client)
     client->ping_open = false;
     ow_flow_connect(client);
     enter(client, OW_CONNECTED);
-    client->application->connected(client->session_present);
+    client->application->connected(client->user, client->session_present);
     return OW_SUCCESS;
 }
 
@@ -259,7 +261,7 @@ static uint8_t take_acknowledgement(struct ow_mqtt *client, enum ow_packet_type 
     }
     client->ids.subscription = 0;
     if (client->application->answered) {
-        client->application->answered(type - 1, id, reason);
+        client->application->answered(client->user, type - 1, id, reason);
     }
     return OW_SUCCESS;
 }
@@ -413,7 +415,7 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
     const struct ow_application *application = client->application;
     uint8_t source[OW_JOURNAL_SOURCE];
     if (OW_PUBLICATIONS && message->qos && ow_flow_keeps(client)) {
-        return application->save_packet && application->save_packet(message, source)
+        return application->save_packet && application->save_packet(client->user, message, source)
                    ? ow_mqtt_publish_source(client, source)
                    : OW_CANNOT_KEEP;
     }

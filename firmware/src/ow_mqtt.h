@@ -46,34 +46,35 @@ enum ow_lost {
     OW_LOST_TOO_LONG,
 };
 
-/* What the client asks of the program. Functions may publish and subscribe. Those marked * may be
- * left out (NULL). */
+/* What the client asks of the program. `user` is what the program gave to ow_mqtt_begin. Functions
+ * may publish and subscribe. Those marked * may be left out (NULL). */
 struct ow_application {
     /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept.
      * * */
-    bool (*save_packet)(const struct ow_message *message, uint8_t *source);
+    bool (*save_packet)(void *user, const struct ow_message *message, uint8_t *source);
     /* Makes a journalled publication again: topic, payload, qos, retain, alias. `scratch` has
      * OW_SCRATCH bytes for the payload.
      * * without OW_PUBLICATIONS, and without OW_PERSISTENCE: publications are then sent once, and
      * never again */
-    void (*recall_packet)(
-        const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch);
+    void (*recall_packet)(void *user, const struct ow_entry *entry, struct ow_message *message,
+        uint8_t *scratch);
     /* The gateway has taken it over: recall_packet will not ask for this one again. id: the low 16
      * bits of its sequence. * */
-    void (*release_packet)(uint16_t id);
+    void (*release_packet)(void *user, uint16_t id);
     /* Subscriptions are made here: without a session present the gateway knows none, with one it
      * has all whose answer has come. */
-    void (*connected)(bool session_present);
-    void (*connection_lost)(enum ow_lost cause, uint8_t reason); /* * */
-    void (*message_received)(const struct ow_message *message);  /* * without subscriptions */
+    void (*connected)(void *user, bool session_present);
+    void (*connection_lost)(void *user, enum ow_lost cause, uint8_t reason); /* * */
+    /* * without subscriptions */
+    void (*message_received)(void *user, const struct ow_message *message);
     /* OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this publication
      * for now; one that was sent once is lost, with OW_UNSPECIFIED_ERROR if it is not known whether
      * the gateway has it. * */
-    void (*answered)(enum ow_packet_type to, uint16_t id, uint8_t reason);
+    void (*answered)(void *user, enum ow_packet_type to, uint16_t id, uint8_t reason);
     /* The gateway has refused this publication for good. True: keep it; it is tried again at each
      * connection and about each hour, until its slot in the journal is needed. False: drop it.
      * * left out: keep */
-    bool (*refused)(uint16_t id, uint8_t reason);
+    bool (*refused)(void *user, uint16_t id, uint8_t reason);
     const struct ow_message *will; /* * */
 };
 
@@ -95,6 +96,7 @@ struct ow_ids {
 
 struct ow_mqtt {
     const struct ow_application *application;
+    void *user; /* for its functions */
     struct ow_link link;
     struct ow_journal journal;
     struct ow_ids ids;
@@ -152,7 +154,8 @@ enum ow_result {
     OW_TOO_LONG,     /* longer than the gateway or the link's ring can take */
 };
 
-void ow_mqtt_begin(struct ow_mqtt *client, const struct ow_application *application);
+void ow_mqtt_begin(
+    struct ow_mqtt *client, const struct ow_application *application, void *user);
 
 /* Call this over and over. */
 void ow_mqtt_poll(struct ow_mqtt *client);

@@ -26,23 +26,26 @@ static void fill(struct ow_message *message, uint8_t *payload)
 }
 
 static void recall_packet(
-    const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+    void *user, const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
 {
+    (void)user;
     fill(message, scratch);
     memcpy(scratch, entry->source, OW_JOURNAL_SOURCE);
     message->qos = 2;
 }
 
-static void connected(bool session_present)
+static void connected(void *user, bool session_present)
 {
+    (void)user;
     (void)session_present;
     if (OW_SUBSCRIPTIONS) {
         ow_mqtt_subscribe(&client, "size/c", 2);
     }
 }
 
-static void message_received(const struct ow_message *message)
+static void message_received(void *user, const struct ow_message *message)
 {
+    (void)user;
     taken = message->payload[0];
 }
 
@@ -67,7 +70,7 @@ static void publish(void)
 
 void setup(void)
 {
-    ow_mqtt_begin(&client, &application);
+    ow_mqtt_begin(&client, &application, NULL);
 }
 
 void loop(void)

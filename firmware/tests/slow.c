@@ -9,8 +9,9 @@ enum { SETUP_MS = 2500 };
 static struct ow_mqtt client;
 
 static void recall_packet(
-    const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+    void *user, const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
 {
+    (void)user;
     (void)entry;
     message->topic = "slow";
     message->topic_length = 4;
@@ -20,13 +21,15 @@ static void recall_packet(
     scratch[0] = ow_hal_reset_cause();
 }
 
-static void connected(bool session_present)
+static void connected(void *user, bool session_present)
 {
+    (void)user;
     (void)session_present;
 }
 
-static void message_received(const struct ow_message *message)
+static void message_received(void *user, const struct ow_message *message)
 {
+    (void)user;
     (void)message;
 }
 
@@ -39,7 +42,7 @@ static const struct ow_application application = {
 void setup(void)
 {
     uint16_t start = ow_hal_millis();
-    ow_mqtt_begin(&client, &application);
+    ow_mqtt_begin(&client, &application, NULL);
     while ((uint16_t)(ow_hal_millis() - start) < SETUP_MS) {
     }
 }

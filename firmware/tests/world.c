@@ -17,8 +17,9 @@ static void source_of(uint32_t sequence, uint8_t *source)
 }
 
 static void recall_packet(
-    const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+    void *user, const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
 {
+    CHECK(user == &world);
     memcpy(scratch, entry->source, OW_JOURNAL_SOURCE);
     message->topic = "t";
     message->topic_length = 1;
@@ -32,15 +33,17 @@ static void recall_packet(
     }
 }
 
-static bool refused(uint16_t id, uint8_t reason)
+static bool refused(void *user, uint16_t id, uint8_t reason)
 {
+    CHECK(user == &world);
     CHECK(id && reason >= OW_UNSPECIFIED_ERROR);
     world.refusals++;
     return !world.drops;
 }
 
-static void connected(bool session_present)
+static void connected(void *user, bool session_present)
 {
+    CHECK(user == &world);
     world.connected++;
     world.session_present = session_present;
     world.doubtful += session_present && client.doubt;
@@ -49,14 +52,16 @@ static void connected(bool session_present)
     }
 }
 
-static void connection_lost(enum ow_lost cause, uint8_t reason)
+static void connection_lost(void *user, enum ow_lost cause, uint8_t reason)
 {
+    CHECK(user == &world);
     world.lost[cause]++;
     world.reason = reason;
 }
 
-static void message_received(const struct ow_message *message)
+static void message_received(void *user, const struct ow_message *message)
 {
+    CHECK(user == &world);
     if (world.any_message) {
         return;
     }
@@ -73,8 +78,9 @@ static void message_received(const struct ow_message *message)
     }
 }
 
-static bool save_packet(const struct ow_message *message, uint8_t *source)
+static bool save_packet(void *user, const struct ow_message *message, uint8_t *source)
 {
+    CHECK(user == &world);
     if (message->size != OW_JOURNAL_SOURCE) {
         return false;
     }
@@ -82,15 +88,17 @@ static bool save_packet(const struct ow_message *message, uint8_t *source)
     return true;
 }
 
-static void release_packet(uint16_t id)
+static void release_packet(void *user, uint16_t id)
 {
+    CHECK(user == &world);
     CHECK(id);
     world.released[id]++;
     world.releases++;
 }
 
-static void answered(enum ow_packet_type to, uint16_t id, uint8_t reason)
+static void answered(void *user, enum ow_packet_type to, uint16_t id, uint8_t reason)
 {
+    CHECK(user == &world);
     CHECK(id);
     if (to == OW_PUBLISH) {
         world.answered[id]++;
@@ -158,7 +166,7 @@ void world_boot(void)
     board_power_on();
     application.will = world.will;
     application.recall_packet = world.keeps_nothing ? NULL : recall_packet;
-    ow_mqtt_begin(&client, &application);
+    ow_mqtt_begin(&client, &application, &world);
 }
 
 void world_step(void)

@@ -22,25 +22,25 @@ static bool waiting; // the opening is not in the journal yet
 static bool open_before;
 static uint16_t changed;
 
-static bool save_packet(const ow_message *message, uint8_t *source)
+static bool save_packet(void *, const ow_message *message, uint8_t *source)
 {
     memcpy(source, message->payload, OW_JOURNAL_SOURCE);
     return true;
 }
 
-static void recall_packet(const ow_entry *entry, ow_message *message, uint8_t *scratch)
+static void recall_packet(void *, const ow_entry *entry, ow_message *message, uint8_t *scratch)
 {
     Opening one;
     memcpy(&one, entry->source, sizeof one);
-    bool utc = !(one.time & OW_UPTIME_BIT);
+    uint32_t utc = ow_mqtt_utc(one.time, 0);
     message->topic = topic;
     message->topic_length = strlen(topic);
     message->qos = 2;
     message->payload = scratch;
-    message->size = snprintf_P((char *)scratch, OW_SCRATCH, utc ? PSTR("{\"opening\":%lu,\"time\":%lu}") : PSTR("{\"opening\":%lu}"), one.number, one.time);
+    message->size = snprintf_P((char *)scratch, OW_SCRATCH, utc ? PSTR("{\"opening\":%lu,\"time\":%lu}") : PSTR("{\"opening\":%lu}"), one.number, utc);
 }
 
-static void connected(bool)
+static void connected(void *, bool)
 {
 }
 
@@ -50,7 +50,7 @@ void setup()
     application.save_packet = save_packet;
     application.recall_packet = recall_packet;
     application.connected = connected;
-    ow_mqtt_begin(&client, &application);
+    ow_mqtt_begin(&client, &application, NULL);
     strcpy(topic, "doors/");
     strcat(topic, client.name);
 }

@@ -60,8 +60,9 @@ static uint16_t life(uint16_t milliseconds)
 /* --- what the client asks for --- */
 
 static void recall_packet(
-    const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
+    void *user, const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
 {
+    (void)user;
     bool status = reading_kind(entry->source) == READING_STATUS;
     message->topic_length = make_topic("sensors/", status ? "/status" : "/adc0");
     message->topic = topic;
@@ -84,8 +85,9 @@ static void recall_packet(
 
 /* Each time: the last SUBSCRIBE may not have got through. A retained command is not taken: it would
  * be obeyed at each start. */
-static void connected(bool session_present)
+static void connected(void *user, bool session_present)
 {
+    (void)user;
     (void)session_present;
     make_topic("commands/", "");
     ow_mqtt_subscribe(&client, topic, 2 | OW_NO_RETAINED);
@@ -109,8 +111,9 @@ static void set_interval(uint16_t number)
 
 /* What a command changes is done, or on its way into the EEPROM, before the client writes down that
  * it came: a power cut between the two makes it come again. */
-static void message_received(const struct ow_message *message)
+static void message_received(void *user, const struct ow_message *message)
 {
+    (void)user;
     uint16_t number;
     enum command command = command_read(message->payload, (uint8_t)message->size, &number);
     switch (command) {
@@ -224,7 +227,7 @@ static void blink(void)
 void setup(void)
 {
     interval = stored_interval();
-    ow_mqtt_begin(&client, &application);
+    ow_mqtt_begin(&client, &application, NULL);
     first_sequence = client.journal.next;
     last = (uint16_t)(ow_hal_millis() - interval); /* the first one at once */
 }
