@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hil.boards.exchange import Gateway
+from hil.boards.exchange import Gateway, converse
 from hil.boards.measure import measure
+from hil.boards.simulator import SimulatedBoard
 from hil.judge.senml import decode
 from provisioning.boards import board, catalogue
 from tests.firmware.bare import build, named, run
@@ -52,6 +53,23 @@ def test_every_example_is_built_for_every_board_of_the_core() -> None:
 async def test_the_sensor_publishes_on_the_arduino_core() -> None:
     eeprom = with_interval(250)
     assert (await measure(SKETCHES / "uno" / "sensor.hex", 5, eeprom)).readings == 5
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("millivolts", "degrees"), [(450, -5.1), (100, -40.3), (750, 24.7)])
+async def test_the_thermometer_tells_degrees_below_zero(
+    millivolts: int, degrees: float, tmp_path: Path
+) -> None:
+    """The simulated converter has 4.9 mV a step, as the real one has."""
+    gateway = Gateway()
+    firmware = named(SKETCHES / "uno" / "thermometer.hex", "uno", tmp_path)
+    async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
+        await simulated.adc(0, millivolts)
+        await converse(simulated, gateway, completed=1)
+    [reading] = decode(gateway.deliveries[0].payload) or ()
+    assert reading.name == "roof-1:temperature"
+    assert reading.value == pytest.approx(degrees, abs=0.5)
+    assert round(reading.value, 1) == reading.value, "exact tenths"
 
 
 @pytest.mark.sim

@@ -1,0 +1,72 @@
+/*
+ * A thermometer: a TMP36 at A0 (10 mV per degree, 500 mV at 0 degrees Celsius), below zero as well.
+ * Each minute one reading at QoS 2 on `thermometers/NAME`, as SenML-CBOR, exactly once.
+ */
+#include <Onceway.h>
+
+static const uint8_t SENSOR = A0;
+static const uint32_t EVERY_MS = 60000;
+static const int16_t ZERO_MV = 500;
+
+struct Reading { // OW_JOURNAL_SOURCE bytes
+    uint32_t time; // see ow_mqtt_time
+    int16_t tenths; // of a degree; the sensor has 1 mV for each
+    uint16_t unused;
+};
+static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
+
+static ow_mqtt client;
+static ow_application application;
+static char topic[sizeof "thermometers/" + OW_NAME_MAX];
+static uint32_t last = -EVERY_MS; // the first one at once
+
+static void recall_packet(void *, const ow_entry *entry, ow_message *message, uint8_t *scratch)
+{
+    Reading one;
+    memcpy(&one, entry->source, sizeof one);
+    struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
+    record.device = client.name;
+    record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
+    record.name = "temperature";
+    record.unit = "Cel";
+    record.value.number = one.tenths;
+    record.value.exponent = -1;
+    const uint8_t *end = scratch + OW_SCRATCH;
+    uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, 1), end, &record);
+    message->topic = topic;
+    message->topic_length = strlen(topic);
+    message->qos = 2;
+    message->payload = scratch;
+    message->size = at - scratch; // it fits: no part of it is long
+}
+
+static void connected(void *, bool)
+{
+}
+
+static void message_received(void *, const ow_message *)
+{
+}
+
+void setup()
+{
+    application.recall_packet = recall_packet;
+    application.connected = connected;
+    application.message_received = message_received;
+    ow_mqtt_begin(&client, &application, NULL);
+    strcpy(topic, "thermometers/");
+    strcat(topic, client.name);
+}
+
+void loop()
+{
+    ow_mqtt_poll(&client);
+    if (millis() - last >= EVERY_MS) {
+        int16_t millivolts = (int32_t)analogRead(SENSOR) * 5000 / 1024;
+        Reading reading = {ow_mqtt_time(&client), (int16_t)(millivolts - ZERO_MV), 0};
+        if (ow_mqtt_publish_source(&client, (const uint8_t *)&reading) == OW_ACCEPTED) {
+            last += EVERY_MS; // else OW_BUSY, OW_FULL: again in the next turn
+        }
+    }
+    ow_hal_idle();
+}
