@@ -30,8 +30,8 @@ void ow_flow_connect(struct ow_mqtt *client); /* CONNACK has come */
 void ow_flow_advance(struct ow_mqtt *client); /* send what is due, as far as there is room */
 /* the connection is over: what was sent once is told to be lost */
 void ow_flow_lost(struct ow_mqtt *client);
-/* Gives the slot of the oldest publication that was refused for good to the next one: false if there
- * is none. */
+/* Gives the slot of the oldest publication that was refused for good to the next one: false if
+ * there is none. */
 bool ow_flow_make_room(struct ow_mqtt *client);
 
 bool ow_flow_settled(const struct ow_mqtt *client);

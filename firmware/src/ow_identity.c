@@ -15,7 +15,8 @@ enum { LENGTH_AT = 5, NAME_AT = 6, SIZE = 47 };
 #ifdef __AVR__
 /* By this, provisioning knows a firmware that will look for its name, and where. */
 static const uint8_t signature[] PROGMEM = {'O', 'W', 'F', 'W', 1,
-    ((OW_IDENTITY_PAGE + 0ul) >> 16) & 0xFF, (OW_IDENTITY_PAGE >> 8) & 0xFF, OW_IDENTITY_PAGE & 0xFF};
+    ((OW_IDENTITY_PAGE + 0ul) >> 16) & 0xFF, (OW_IDENTITY_PAGE >> 8) & 0xFF,
+    OW_IDENTITY_PAGE & 0xFF};
 #define KEEP_SIGNATURE() __asm__ volatile("" : : "x"(signature))
 #else
 #define KEEP_SIGNATURE() (void)0

@@ -91,10 +91,13 @@ void ow_journal_ask(struct ow_journal *journal, bool asked);
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
 void ow_journal_confirm(struct ow_journal *journal);
 
-/* Writes the application's own bytes and waits for the end: 3.4 ms for each that changes. False:
- * more than OW_JOURNAL_APPLICATION_SIZE, and nothing is written. May be called at any time, also from message_received: what a
- * message changes is then kept before the gateway hears that it came. They carry no check: add
- * one. */
+/**
+ * Writes the application's own bytes and waits for the end: 3.4 ms for each that changes. May be
+ * called at any time, also from message_received: what a message changes is then kept before the
+ * gateway hears that it came. They carry no check: add one.
+ *
+ * @return false: more than OW_JOURNAL_APPLICATION_SIZE, and nothing is written
+ */
 bool ow_journal_application(const uint8_t *bytes, uint8_t length);
 
 #endif

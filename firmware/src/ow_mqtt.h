@@ -154,41 +154,80 @@ enum ow_result {
     OW_TOO_LONG,     /* longer than the gateway or the link's ring can take */
 };
 
+/**
+ * Starts a client: reads its name and what the EEPROM holds. Call it once, in `setup`.
+ *
+ * @param client       all of its state; the caller keeps it
+ * @param application  the program's functions; kept by address
+ * @param user         what each of them gets as its first argument
+ */
 void ow_mqtt_begin(
     struct ow_mqtt *client, const struct ow_application *application, void *user);
 
-/* Call this over and over. */
+/**
+ * Does what is due: reads and writes the line, the EEPROM, the timers, and calls the program's
+ * functions. Call it over and over, at least every 2 s: it starts the watchdog. It never waits.
+ */
 void ow_mqtt_poll(struct ow_mqtt *client);
 
-/* The time now, to be kept in 4 bytes: UTC seconds modulo 2^31, or seconds since the start with
- * OW_UPTIME_BIT set while UTC is not known. */
+/**
+ * @return the time now, to be kept in 4 bytes: UTC seconds modulo 2^31, or seconds since the start
+ *         with OW_UPTIME_BIT set while UTC is not known
+ */
 uint32_t ow_mqtt_time(const struct ow_mqtt *client);
 
-/* UTC seconds of a time that was kept, until 2089; 0: not known. utc_at_start: of the start in which
- * it was kept (`client->utc_at_start` if it was this one), 0: not known. */
+/**
+ * @param time          as ow_mqtt_time gave it
+ * @param utc_at_start  of the start in which it was kept: `client->utc_at_start` if it was this
+ *                      one, 0 if that is not known
+ * @return UTC seconds, right until 2089; 0: not known
+ */
 uint32_t ow_mqtt_utc(uint32_t time, uint32_t utc_at_start);
 
-/* At QoS 0 the message goes out at once or not at all. At QoS 1 and 2 it goes through save_packet
- * into the journal. */
+/**
+ * Publishes a message. At QoS 0 it goes out at once or not at all. At QoS 1 and 2 it goes through
+ * save_packet into the journal; without recall_packet (OW_PERSISTENCE 0) it is sent once. May be
+ * called at any time after ow_mqtt_begin, also from the program's functions.
+ *
+ * @param message  read during the call only
+ * @return OW_ACCEPTED or OW_SENT_ONCE, or why it was not taken; at OW_BUSY and OW_FULL try again
+ */
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message);
 
-/* Puts a publication into the journal by its source (8 bytes); QoS and all else come from
- * recall_packet. */
+/**
+ * Puts a publication into the journal by its source; QoS and all else come from recall_packet.
+ *
+ * @param source  OW_JOURNAL_SOURCE bytes, copied
+ * @return OW_ACCEPTED; OW_BUSY: try again soon; OW_FULL: when the gateway has taken some;
+ *         OW_CANNOT_KEEP
+ */
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source);
 
-/* Publications that the gateway has refused for good and that are kept, or were dropped since the
- * start; 255: or more. */
+/**
+ * @return publications that the gateway has refused for good and that are kept, or were dropped
+ *         since the start; 255: or more
+ */
 uint8_t ow_mqtt_aside(const struct ow_mqtt *client);
 
 #define OW_NO_RETAINED 0x20 /* send no retained messages at this subscription */
 
-/* One filter; options: the QoS, and OW_NO_RETAINED. False: not connected, no room, or the answer to
- * the last one is still out. */
+/**
+ * Asks for messages. The answer comes to `answered`. Best called from `connected`.
+ *
+ * @param filter   one topic filter, closed by a zero; read during the call only
+ * @param options  the QoS, and OW_NO_RETAINED
+ * @return false: not connected, the answer to the last one is still out, or there is no room in the
+ *         link; a filter of more than OW_LINK_TX_SIZE - 8 characters never finds any
+ */
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options);
+
+/** Ends a subscription; as ow_mqtt_subscribe. */
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter);
 
-/* Nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on the line,
- * no PUBCOMP awaited. A good moment to restart. */
+/**
+ * @return nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on
+ *         the line, no PUBCOMP awaited. A good moment to restart
+ */
 bool ow_mqtt_settled(const struct ow_mqtt *client);
 
 #endif

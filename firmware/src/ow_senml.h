@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /* number * 10^exponent, or number / 2^shift, exactly: -5.3 is {-53, -1}, and a thermometer's
- * sixteenths of a degree are {raw, 0, 4}. Written as an integer, a decimal fraction (CBOR tag 4), or
- * a 32-bit float. */
+ * sixteenths of a degree are {raw, 0, 4}. Written as an integer, a decimal fraction (CBOR tag 4),
+ * or a 32-bit float. */
 struct ow_senml_value {
     int32_t number;
     int8_t exponent;
@@ -24,10 +24,25 @@ struct ow_senml_record {
     struct ow_senml_value value;
 };
 
-/* Both write from `at` on and return where to go on. NULL: there is no room up to `end`, the value
- * is none that can be written exactly, or `at` was NULL; so only the last call needs to be looked
- * at. A pack has at most 23 records. */
+/**
+ * Begins a pack.
+ *
+ * @param at       where to write
+ * @param end      end of the buffer
+ * @param records  how many will follow, at most 23
+ * @return where to go on; NULL: there is no room, or there are too many
+ */
 uint8_t *ow_senml_pack(uint8_t *at, const uint8_t *end, uint8_t records);
+
+/**
+ * Writes one record.
+ *
+ * @param at      what the last call returned; NULL stays NULL, so look at the last result only
+ * @param end     end of the buffer
+ * @param record  texts of at most 127 characters
+ * @return where to go on; NULL: there is no room, a text is too long, or the value cannot be
+ *         written exactly
+ */
 uint8_t *ow_senml_record(
     uint8_t *at, const uint8_t *end, const struct ow_senml_record *record);
 

@@ -16,7 +16,8 @@ static void produce(uint32_t count)
             CHECK(result == OW_ACCEPTED || result == OW_BUSY || result == OW_FULL);
         }
         world_step();
-        CHECK(board.now < end, "%u of %u, %u pending", world.produced, last, client.journal.pending);
+        CHECK(board.now < end, "%u of %u, %u pending", world.produced, last,
+            client.journal.pending);
     }
 }
 

@@ -30,7 +30,8 @@
 
 enum { READING_STATUS = 0xFF, READING_BOOT_MASK = 0x3FFF };
 
-/* The longest payload that is no status: three readings of a device whose name has 23 characters. */
+/* The longest payload that is no status: three readings of a device whose name has 23
+ * characters. */
 #define READING_SIZE 72
 
 void reading_put(uint8_t *source, uint32_t time, uint16_t value, uint8_t kind, uint8_t detail);
@@ -53,8 +54,8 @@ struct reading_context {
 
 #define READING_NOT_DENIED 0xFFFF
 
-/* Writes at most `size` bytes; returns the length of the payload. A status tells as much as there is
- * room for. */
+/* Writes at most `size` bytes; returns the length of the payload. A status tells as much as there
+ * is room for. */
 uint8_t reading_encode(uint8_t *out, uint8_t size, const uint8_t *source,
     const struct reading_context *context);
 

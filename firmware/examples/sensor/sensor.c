@@ -1,7 +1,7 @@
 /*
  * Samples ADC channel 0 on a timer and publishes each reading at QoS 2 on `sensors/NAME/adc0`;
- * after each start, each day, and after each `interval` a status on `sensors/NAME/status`. Takes commands at QoS 2 on `commands/NAME`
- * (command.h) and obeys each once.
+ * after each start, each day, and after each `interval` a status on `sensors/NAME/status`. Takes
+ * commands at QoS 2 on `commands/NAME` (command.h) and obeys each once.
  *
  * A reading goes into the journal first (reading.h); the journal is also the queue while the
  * gateway is away. When it is full, no sample is taken, and the next reading tells how many. The
