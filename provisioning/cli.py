@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -222,8 +222,8 @@ def import_list(
                 error.hint,
             )
             if not as_json:
-                print(f"{place} {entry.name} failed", flush=True)
-                print(f"error: {failed}", file=sys.stderr, flush=True)
+                _say(f"{place} {entry.name} failed")
+                _say(f"error: {failed}", sys.stderr)
             return {"name": entry.name, "port": entry.port, "status": None, "error": str(failed)}
 
     done = batch.by_port(entries, one)
@@ -240,6 +240,13 @@ def import_list(
         print(f"{len(done)} of {len(done)} boards {'can be written' if dry_run else 'are done'}")
 
 
+def _say(line: str, where: TextIO | None = None) -> None:
+    """A line in one piece: several threads have something to say."""
+    stream = where or sys.stdout
+    stream.write(f"{line}\n")
+    stream.flush()
+
+
 def _import(
     registry: Registry,
     entry: batch.Entry,
@@ -251,17 +258,17 @@ def _import(
     known = registry.find(entry.name)
     if known is not None and known.status in ("ready", "written"):
         if not as_json:
-            print(f"{place} {entry.name} is {known.status}", flush=True)
+            _say(f"{place} {entry.name} is {known.status}")
         return known.public()
     job = Job("provisioned", registry, plans.provision(registry, entry.name), target, as_json)
     if not as_json:
-        print(f"{place} {entry.name} on {entry.port}", flush=True)
+        _say(f"{place} {entry.name} on {entry.port}")
     if dry_run:
         device.check(job.target)
         return {"name": entry.name, "port": entry.port, "status": known.status if known else None}
     done = job.write(quiet=True)
     if not as_json:
-        print(f"{place} {entry.name} is {done.status}", flush=True)
+        _say(f"{place} {entry.name} is {done.status}")
     return done.public()
 
 

@@ -1,5 +1,7 @@
 /* A program whose setup takes longer than the watchdog waits, as that of a GSM modem does. It
  * publishes its source at QoS 2. */
+#include <stddef.h>
+
 #include "ow_hal.h"
 #include "ow_mqtt.h"
 #include "ow_sketch.h"
