@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from readme import commands
 from targets import Target, here
 
 ROOT = Path(__file__).parents[1]
@@ -152,9 +153,13 @@ def _try_release(release: int, path: Path) -> None:
     say("a bare userland", start)
     bare = userland.size_mb()
 
+    # README's lines for the Pi; the first of them installs
+    _, (install, *add), *rest = commands("A Pi in five minutes")
+    first = [[install], add, *rest]
     with userland.booted():
         start = time.monotonic()
-        userland.run("apt-get", "install", "--yes", f"/root/{package.name}")
+        (install,) = first.pop(0)
+        _follow(userland, install, package)
         say("installed", start)
         size = userland.size_mb() - bare
         print(f"Debian {release}: package {package.stat().st_size / 1e6:.1f} MB, installed with all"
@@ -169,16 +174,16 @@ def _try_release(release: int, path: Path) -> None:
         _add_board(userland)
         start = time.monotonic()
         _board(userland)
-        userland.run("onceway", "device", "add", "roof-1", "--port", "/run/board/tty")
+        for line in first.pop(0):
+            _follow(userland, line, package)
         say("a board flashed, and it greets", start)
         _configure(userland)
-        userland.run("onceway", "gateway", "check-config")
         userland.run("systemctl", "restart", "onceway-gateway", "onceway-uplink")
         start = time.monotonic()
         _more_readings(userland, 2)
         say("readings land", start)
-        userland.run("onceway", "where", "roof-1", "1")
-        userland.run("onceway", "gateway", "status")
+        for line in [line for block in first for line in block]:
+            _follow(userland, line, package)
 
     with userland.booted():
         _board(userland)
@@ -214,6 +219,18 @@ def _try_release(release: int, path: Path) -> None:
         say("removed and purged; readings stay", start)
 
 
+def _follow(userland: Userland, line: str, package: Path) -> None:
+    """A line of README as it stands there, but for the package's folder, the board's port, and a
+    firmware that measures every two seconds.
+    """
+    line = line.replace("sudo ", "").replace("./onceway_*.deb", f"--yes /root/{package.name}")
+    userland.run(
+        "sh",
+        "-c",
+        re.sub(r"(device add \S+)", r"\1 --port /run/board/tty --hex /root/sensor.hex", line),
+    )
+
+
 def _bootstrap(userland: Userland, release: int, package: Path) -> None:
     made = subprocess.run(
         ["debootstrap", "--variant=minbase", f"--include={INCLUDE}", NAMES[release], userland.path],
@@ -224,6 +241,7 @@ def _bootstrap(userland: Userland, release: int, package: Path) -> None:
         raise Wrong(f"debootstrap: {made.stdout[-2000:]}")
     shutil.copy("/etc/resolv.conf", userland.path / "etc/resolv.conf")
     shutil.copy(package, userland.path / "root")
+    shutil.copy(BUILD / "eager/uno/sensor.hex", userland.path / "root")
     _newer(package, userland.path / "root/next.deb")
     # while it runs it has no network: nobody else's port 1883 is in its way
     userland.outside("apt-get", "update")

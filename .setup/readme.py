@@ -1,0 +1,28 @@
+"""The commands in README.md, so that what runs is what stands there. In: a heading. Out: its blocks
+of indented lines.
+"""
+
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def lines(heading: str) -> list[str]:
+    """All of a section, without its blocks."""
+    return [line for block in commands(heading) for line in block]
+
+
+def commands(heading: str) -> list[list[str]]:
+    """The blocks of a section, each a list of lines. Raises ValueError when there is none."""
+    _, found, rest = README.read_text().partition(f"\n## {heading}\n")
+    if not found:
+        raise ValueError(f"README.md has no section {heading!r}")
+    blocks: list[list[str]] = []
+    last = ""
+    for line in rest.partition("\n## ")[0].splitlines():
+        if line.startswith("    "):
+            if not last.startswith("    "):
+                blocks.append([])
+            blocks[-1].append(line.strip())
+        last = line
+    return blocks
