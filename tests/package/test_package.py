@@ -1,0 +1,87 @@
+"""What the Debian package is made from. That it installs, runs and goes away again is shown by
+`make try-install`.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / ".setup"))
+
+from lock import EXTRAS  # noqa: E402
+from manual import pages  # noqa: E402
+from sbom import Part, cyclonedx, licences, parts  # noqa: E402
+from targets import TARGETS  # noqa: E402
+
+LOCK = (ROOT / ".setup/gateway.txt").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_holds_what_a_gateway_needs_in_the_versions_that_are_tested() -> None:
+    locked = {_key(n): v for n, v in re.findall(r"^([\w.-]+)==(\S+)", LOCK, re.MULTILINE)}
+    constraints = (ROOT / ".setup/constraints.txt").read_text()
+    tested = {_key(n): v for n, v in re.findall(r"^([\w.-]+)==(\S+)", constraints, re.MULTILINE)}
+    wanted = list(PROJECT["dependencies"])
+    for extra in EXTRAS:
+        wanted += PROJECT["optional-dependencies"][extra]
+    assert {_key(re.split(r"[<>=]", line)[0]) for line in wanted} <= locked.keys()
+    assert {name: tested.get(name) for name in locked} == locked
+
+
+def test_each_part_has_a_hash_for_each_target() -> None:
+    for entry in re.split(r"\n(?=\w)", LOCK.partition("\n\n")[2] or LOCK):
+        if "==" not in entry:
+            continue
+        hashes = re.findall(r"--hash=sha256:[0-9a-f]{64}", entry)
+        assert len(hashes) in (1, 2, len(TARGETS)), entry  # pure, by machine alone, or by both
+
+
+def test_the_bill_of_materials_names_every_part_with_licence_and_hashes() -> None:
+    part = Part("pyserial", "3.5", "BSD", "https://example.org", ("ab" * 32,))
+    document = cyclonedx([part], "0.1.0")
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    (component,) = document["components"]
+    assert component["purl"] == "pkg:pypi/pyserial@3.5"
+    assert component["licenses"] == [{"license": {"name": "BSD"}}]
+    assert component["properties"][0]["value"] == "ab" * 32
+    assert "pyserial 3.5: BSD\n" in licences([part])
+
+
+def test_a_part_without_a_licence_is_not_shipped(tmp_path: Path) -> None:
+    folder = tmp_path / "pyserial-3.5.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pyserial\nVersion: 3.5\n")
+    with pytest.raises(ValueError, match="pyserial does not say its licence"):
+        parts(tmp_path)
+
+
+def test_the_manual_has_every_command_and_every_key() -> None:
+    made = pages("0.1.0")
+    for command in ("gateway run", "device add", "session show", "where", "user add"):
+        assert f".SS onceway {command}\n" in made["onceway.1"]
+    for key in ("bind", "client_ca", "max_bytes", "batch_age_s"):
+        assert f".TP\n.B {key}\n" in made["gateway.toml.5"]
+    assert "onceway hil" not in made["onceway.1"]
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / ".setup/debian").iterdir()), ids=lambda p: p.name)
+def test_a_script_of_the_package_is_one_that_any_shell_reads(script: Path) -> None:
+    subprocess.run(["dash", "-n", script], check=True)
+    assert script.read_text().startswith("#!/bin/sh\n")
+
+
+def test_its_services_are_those_of_the_units() -> None:
+    units = {path.name for path in (ROOT / "systemd").glob("*.service")}
+    assert units == {"onceway-gateway.service", "onceway-uplink.service"}
+    for name in ("postinst", "prerm"):
+        text = (ROOT / ".setup/debian" / name).read_text()
+        assert all(unit.removesuffix(".service") in text for unit in units)
