@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from readme import commands
-from targets import Target, here
+from targets import TARGETS, Target, here
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
@@ -42,6 +42,14 @@ port = "/run/board/tty"
 [uplink]
 landing = "file:///srv/onceway/landing"
 batch_age_s = 1
+"""
+ARM64_PROGRAM = """
+import platform
+import aiohttp, arro3.io, asyncssh, cryptography.hazmat.bindings._rust, s3fs, uvloop
+import gateway.service.gateway, gateway.uplink.runner, provisioning.cli
+from gateway.uplink.batch import Origin, encode
+data = encode([("a", 1, 2, None, "t", b"x", None, 1, 2, 3)], Origin("s", "00c0ffee"), 1)
+print("onceway", platform.machine(), data[:4].decode())
 """
 DROP_IN = "[Service]\nDeviceAllow=char-pts rw\n"
 
@@ -133,6 +141,7 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp(prefix="onceway-", dir="/tmp"))
         try:
             _try_release(release, folder / NAMES[release])
+            _try_arm64(release, folder / "arm64")
         except Wrong as wrong:
             print(f"Debian {release}: {wrong}", file=sys.stderr)
             sys.exit(1)
@@ -229,6 +238,44 @@ def _follow(userland: Userland, line: str, package: Path) -> None:
         "-c",
         re.sub(r"(device add \S+)", r"\1 --port /run/board/tty --hex /root/sensor.hex", line),
     )
+
+
+def _try_arm64(release: int, path: Path) -> None:
+    """As far as qemu's emulation of one process carries it: all compiled parts load, the commands
+    answer, and a batch is made.
+    """
+    start = time.monotonic()
+    qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    if qemu is None or here().architecture == "arm64":
+        return
+    python = next(t.python for t in TARGETS if t.release == release)
+    interpreter = f"usr/bin/python3.{python}"
+    made = subprocess.run(
+        [
+            *("debootstrap", "--foreign", "--variant=minbase", "--arch=arm64"),
+            *(f"--include=python3.{python}", NAMES[release], path),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        raise Wrong(f"debootstrap: {made.stdout[-2000:]}")
+    (package,) = BUILD.glob(f"onceway_*+deb{release}_arm64.deb")
+    for file in [*path.glob("var/cache/apt/archives/*.deb"), package]:
+        subprocess.run(["dpkg", "--extract", file, path], check=True)
+    folders = [f"usr/lib/python3.{python}", f"usr/lib/python3.{python}/lib-dynload"]
+    folders.append(f"usr/lib/onceway/lib/python3.{python}/site-packages")
+    done = subprocess.run(
+        [qemu, "-L", path, path / interpreter, "-c", ARM64_PROGRAM],
+        env={
+            "PYTHONHOME": str(path / "usr"),
+            "PYTHONPATH": ":".join(str(path / folder) for folder in folders),
+        },
+        capture_output=True,
+        text=True,
+    )
+    _expect(done.stdout + done.stderr[-2000:], "onceway aarch64 PAR1")
+    print(f"Debian {release}: arm64 parts load ({time.monotonic() - start:.1f} s)", flush=True)
 
 
 def _bootstrap(userland: Userland, release: int, package: Path) -> None:
