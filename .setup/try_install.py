@@ -93,7 +93,8 @@ class Userland:
     def run(self, *command: str) -> str:
         done = self._enter(command)
         if done.returncode:
-            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+            log = self._enter(("journalctl", "--no-pager", "--lines=40")).stdout
+            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}\n{log}")
         return done.stdout
 
     def wait(self, what: str, *command: str) -> str:
@@ -323,6 +324,7 @@ def _add_board(userland: Userland) -> None:
     drop_in = userland.path / "etc/systemd/system/onceway-gateway.service.d/board.conf"
     drop_in.parent.mkdir()
     drop_in.write_text(DROP_IN)
+    userland.run("systemctl", "daemon-reload")
 
 
 def _board(userland: Userland) -> None:
