@@ -307,16 +307,16 @@ def test_check_config_looks_at_what_the_file_names(site: Site, text: str, said: 
 
 def test_the_example_in_the_readme_is_a_configuration(tmp_path: Path) -> None:
     section = (
-        (Path(__file__).parents[2] / "README.md")
+        (Path(__file__).parents[2] / "gateway/README.md")
         .read_text()
-        .partition("### Users, access and limits")[2]
-        .partition("\n##")[0]
+        .partition("## Users, access and limits")[2]
+        .partition("\n## ")[0]
     )
     lines = [line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")]
     text = "\n".join(
         lines[next(index for index, line in enumerate(lines) if line.startswith("[[")) :]
     )
-    found = parse(tomllib.loads(text), "README.md")
+    found = parse(tomllib.loads(text), "gateway/README.md")
     assert [item.type for item in found.listener] == ["tcp", "websocket"]
     assert found.queueing("dashboard-1").full == "drop the oldest"
     defaults = LimitsSection()

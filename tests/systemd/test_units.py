@@ -70,7 +70,7 @@ def test_a_reload_with_a_wrong_file_fails_before_the_gateway_hears_of_it(tmp_pat
         for line in unit.read_text().splitlines()
         if line.startswith("ExecReload=")
     )
-    assert signal == "/bin/kill -HUP $MAINPID"
+    assert signal == '/bin/sh -c "kill -HUP $MAINPID"'
     path = tmp_path / "gateway.toml"
     path.write_text('[limits]\ninflight = 0\n[[listener]]\nbind = ":1883"\n')
     _, program, *arguments = check.replace("/etc/onceway/gateway.toml", str(path)).split()
