@@ -122,6 +122,17 @@ def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
     return {kind: dict(windows) for kind, windows in counts.items()}
 
 
+def guarded(hit: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str, int, str]]:
+    """Rows for a table: kind, window, how often it was hit, the claim that it guards. Of each kind
+    that struck, all windows that guard a claim, also those never hit.
+    """
+    return [
+        (kind, window, windows.get(window, 0), GUARDS.get(kind, {}).get(window, ""))
+        for kind, windows in sorted(hit.items())
+        for window in dict.fromkeys([*GUARDS.get(kind, {}), *windows])
+    ]
+
+
 def _never_hit(
     aims: Mapping[str, tuple[str, Mapping[str, Any]]], hit: Mapping[str, Mapping[str, int]]
 ) -> list[str]:

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from hil.judge.checker import Result, Verdict, check
+from hil.judge.coverage import coverage
 from hil.judge.publication import Outcome, Publication
 from hil.observe.history import COMMAND, HOPS, Event, read, taking
 
@@ -88,6 +89,8 @@ class Findings:
     sent: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     replayed: dict[tuple[str, str], Replayed] = field(default_factory=dict)
     """Recorded links, by line and direction."""
+    coverage: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How often each window was hit, by kind of fault."""
     arrivals: dict[str, list[float]] = field(default_factory=dict)
     """Of every sighting at each hop, in order of time."""
     delays: list[float] = field(default_factory=list)
@@ -246,6 +249,7 @@ class Findings:
             "memory_bytes": {name: self.memory(name) for name in self.usage},
             "growth_bytes": {name: self.growth(name) for name in self.usage},
             "written_per_reading": _rounded(self.written_per_reading),
+            "coverage": self.coverage,
             "lines": self.lines,
             "replayed": [
                 {"line": line, "direction": direction, **asdict(one)}
@@ -268,7 +272,7 @@ def find(history: Path) -> Findings:
 
 
 def findings(events: list[Event]) -> Findings:
-    found = Findings(check(events))
+    found = Findings(check(events), coverage=coverage(events))
     start = min((event.t for event in events), default=0)
     arrivals = defaultdict(list)
     for event in events:

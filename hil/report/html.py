@@ -5,6 +5,7 @@ phone, in light and in dark.
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from hil.judge.coverage import guarded
 from hil.observe.history import HOPS
 from hil.report.charts import charts
 from hil.report.findings import PERCENTILES, Findings
@@ -50,6 +51,7 @@ def page(found: Findings) -> str:
             f" <strong>{escape(sentence(found))}</strong></p><p>{escape(result.summary())}</p>"
         ),
         "".join(f"<p>{escape(reason)}</p>" for reason in (*result.reasons, *found.exceeded)),
+        _section("Where the faults struck", _coverage(found)),
         *(
             _section(f"The last words of {name}", f"<pre>{escape(chr(10).join(lines))}</pre>")
             for name, lines in result.last_words.items()
@@ -101,6 +103,12 @@ def _table(
         line("td", row, classes[number] if classes else "") for number, row in enumerate(listed)
     ]
     return f'<div class="scroll"><table>{titles}{"".join(body)}</table></div>'
+
+
+def _coverage(found: Findings) -> str:
+    rows = guarded(found.coverage)
+    classes = ["" if hits else "missed" for _, _, hits, _ in rows]
+    return _table(("fault", "window", "times hit", "guards"), rows, classes) if rows else ""
 
 
 def _figures(found: Findings) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hil.judge.checker import Result
+from hil.judge.coverage import guarded
 from hil.judge.publication import Outcome
 
 BOARD_CUTS = (
@@ -78,6 +79,22 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "other",
     )
     return {**{name: sums[name] for name in columns}, "worst delay (s)": round(worst, 1)}
+
+
+def hits(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """How often each window was hit in all runs, by kind of fault."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in reports:
+        for kind, windows in one.get("coverage", {}).items():
+            counts[kind].update(windows)
+    return {kind: dict(windows) for kind, windows in counts.items()}
+
+
+def coverage_markdown(hit: Mapping[str, Mapping[str, int]]) -> str:
+    """For a file; nothing if no fault has a window."""
+    rows = [f"| {' | '.join(map(str, row))} |\n" for row in guarded(hit)]
+    head = "| fault | window | times hit | guards |\n| --- | --- | ---: | --- |\n"
+    return head + "".join(rows) if rows else ""
 
 
 def side_by_side(results: Mapping[str, Result]) -> Sums:

@@ -39,7 +39,7 @@ from hil.observe.folder import fresh
 from hil.programs.process import descendants
 from hil.programs.site import onceway
 from hil.report.files import HTML, JSON, JUNIT, merge_junit, read_json
-from hil.report.sums import Sums, markdown, show, sums
+from hil.report.sums import Sums, coverage_markdown, hits, markdown, show, sums
 
 KEPT = (HTML, JSON, JUNIT)
 SUMS = "campaign.json"
@@ -248,6 +248,7 @@ class Campaign:
         data = {
             "finished": finished,
             "sums": found,
+            "coverage": hits(self.reports.values()),
             "runs": {name: report["verdict"] for name, report in self.reports.items()},
         }
         (self._folder / SUMS).write_text(json.dumps(data, indent=1) + "\n")
@@ -263,7 +264,8 @@ class Campaign:
             f"seeds {seeds[0]} to {seeds[-1]}",
             f"{os.cpu_count()} cores ({platform.machine()})",
         ]
-        return f"{markdown(found)}\n{', '.join(ran)}.\n"
+        struck = coverage_markdown(hits(self.reports.values()))
+        return "\n".join([markdown(found), *([struck] if struck else []), f"{', '.join(ran)}.\n"])
 
 
 def _commit() -> str:

@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from hil import cli
 from hil.judge.checker import Verdict
+from hil.judge.coverage import ACKNOWLEDGED, COMMITTED, RECEIVED
 from hil.observe.history import Event
 from hil.report.compare import rows
 from hil.report.files import merge_junit, read_json
 from hil.report.findings import findings
 from hil.report.html import page
 from hil.report.junit import junit
-from hil.report.sums import markdown, side_by_side, sums
+from hil.report.sums import coverage_markdown, hits, markdown, side_by_side, sums
 
 runner = CliRunner()
 
@@ -476,3 +477,29 @@ def test_a_recorded_link_says_how_much_of_it_was_replayed() -> None:
     )
     assert said in page(found)
     assert found.to_json()["replayed"] == [{"line": "uno-1", "direction": "up", **replayed}]
+
+
+def struck(window: str) -> Event:
+    kind = "kill -9 of the gateway"
+    data = {"fault": "gateway/gateway-kill-1", "kind": kind, "evidence": "gone", "window": window}
+    return Event(SECOND, "gateway", "happened", data)
+
+
+def test_the_page_says_how_often_each_window_was_hit_and_which_was_not() -> None:
+    found = findings([*run(), struck(COMMITTED), struck(COMMITTED)])
+    assert found.to_json()["coverage"] == {"kill -9 of the gateway": {COMMITTED: 2}}
+    text = page(found)
+    assert text.index("Where the faults struck") < text.index("Publications at each hop")
+    assert f"<td>{COMMITTED}</td><td class=n>2</td>" in text
+    assert f"<tr class=missed><td>kill -9 of the gateway</td><td>{RECEIVED}</td>" in text
+
+
+def test_windows_are_summed_up_over_runs() -> None:
+    one, other = (
+        findings([*run(), struck(window)]).to_json() for window in (COMMITTED, ACKNOWLEDGED)
+    )
+    found = hits([one, other, one])
+    assert found == {"kill -9 of the gateway": {COMMITTED: 2, ACKNOWLEDGED: 1}}
+    assert f"| kill -9 of the gateway | {COMMITTED} | 2 |" in coverage_markdown(found)
+    assert f"| kill -9 of the gateway | {RECEIVED} | 0 |" in coverage_markdown(found)
+    assert coverage_markdown({}) == ""
