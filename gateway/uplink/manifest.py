@@ -59,6 +59,30 @@ class Manifest:
         return f"{self.origin.folder}/{file_stem(self.number)}.json"
 
 
+def cleaned_name(gateway: str) -> str:
+    """Where it stands up to which number a gateway's batches were deleted on purpose."""
+    return f"{gateway}/cleaned.json"
+
+
+def cleaned_json(gateway: str, cleaned: dict[str, int]) -> bytes:
+    """cleaned: the last batch deleted, by epoch."""
+    fields = {"schema": SCHEMA_VERSION, "gateway": gateway, "cleaned": cleaned}
+    return json.dumps(fields, ensure_ascii=False).encode()
+
+
+def parse_cleaned(text: bytes) -> dict[str, int]:
+    """The last batch deleted, by epoch; what does not fit is left out."""
+    try:
+        cleaned = json.loads(text)["cleaned"]
+        return {
+            str(epoch): number
+            for epoch, number in cleaned.items()
+            if type(number) is int and number > 0
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
 def file_stem(number: int) -> str:
     """The file name of batch `number` without its ending: twelve digits, so that names sort by
     number.

@@ -17,7 +17,6 @@ from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.uplink.batch import Row
-from tests.ingest.batches import EPOCH
 
 Key = tuple[str, int, int]
 
@@ -46,8 +45,9 @@ class Lake:
             table = pa.Table.from_pylist(
                 [dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA
             )
+            # each is the first of a feed, so a test may leave one out
             built = merged_batches.build(
-                [(Announced(f"site/{EPOCH}", self._batches), table)], number
+                [(Announced(f"site/{self._batches:08x}", 1), table)], number
             )
             if built is not None:
                 chunks.append(files.put(built))
@@ -93,7 +93,7 @@ class Job(Lake):
         super().__init__(spark, folder)
         self.landing = folder / "landing"
         self.checkpoint = folder / "checkpoint"
-        self.landing.mkdir()
+        self.landing.mkdir(parents=True)
 
     def options(self, **changes: Any) -> argparse.Namespace:
         arguments = [

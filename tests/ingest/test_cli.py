@@ -53,9 +53,25 @@ def test_what_is_no_time(text: str) -> None:
 def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
     pytest.importorskip("pyspark")
     from gateway.ingest.jobs.stream import so_far
-    from gateway.ingest.report.counters import Counters
 
-    counters = Counters("id")
-    for feed, number in (("roof/0a1b2c3d", 7), ("roof/ffffffff", 2), ("cellar/0a1b2c3d", 3)):
-        counters.add(feed, number, taken=100, new=100)
-    assert so_far(counters) == "12 batches of 2 gateways were taken so far"
+    feeds = {"roof/0a1b2c3d": 7, "roof/ffffffff": 2, "cellar/0a1b2c3d": 3}
+    assert so_far(feeds) == "12 batches of 2 gateways were taken so far"
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_landing_place_without_a_batch_is_said_before_spark_starts(
+    tmp_path: Path, made: bool
+) -> None:
+    """By its URL too, which the command line does not look at."""
+    pytest.importorskip("pyspark")
+    from gateway.ingest.jobs import stream
+
+    landing = tmp_path / "landing"
+    if made:
+        landing.mkdir()
+    where = ["--landing", f"file://{landing}", "--table", "/t", "--checkpoint", "/c"]
+    with pytest.raises(OncewayError) as raised:
+        stream.run(stream.parse_arguments([*where, "--available-now"]))
+    what = "no gateway has landed a batch" if made else "there is no such landing place"
+    assert what in str(raised.value)
+    assert str(landing) in str(raised.value)

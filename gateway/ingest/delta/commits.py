@@ -29,6 +29,9 @@ REWRITING = frozenset(
 )
 """Operations after which the table is another one: rows that were in it may be wanted again."""
 
+APPENDED = "micro_batch"
+"""The key in our note that says which micro-batch of the stream a commit holds."""
+
 ACTIONS = "actions"
 """The key in our note that says how many actions follow the commit info."""
 
@@ -52,7 +55,8 @@ class Commit:
 
     operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {}
     when the commit is not ours. progress: versions by application id that the commit stores (`txn`
-    actions). changes_data: whether rows came or went.
+    actions). changes_data: whether rows came or went. restored: the version that a RESTORE brought
+    back, when it says it.
     """
 
     version: int
@@ -60,6 +64,7 @@ class Commit:
     note: dict[str, Any]
     progress: dict[str, int]
     changes_data: bool
+    restored: int | None = None
 
 
 class CommitLog:
@@ -90,7 +95,7 @@ class CommitLog:
 
 def parse(text: bytes, version: int) -> Commit:
     """The lines of a commit file → what matters here."""
-    operation, changes_data = "", False
+    operation, changes_data, restored = "", False, None
     note: dict[str, Any] = {}
     progress: dict[str, int] = {}
     for line in text.splitlines():
@@ -103,9 +108,16 @@ def parse(text: bytes, version: int) -> Commit:
         if info := action.get("commitInfo"):
             operation = info.get("operation", "")
             note = _our_note(info.get("userMetadata"))
+            restored = _restored(info)
         elif txn := action.get("txn"):
             progress[txn["appId"]] = txn["version"]
-    return Commit(version, operation, note, progress, changes_data)
+    return Commit(version, operation, note, progress, changes_data, restored)
+
+
+def _restored(info: dict[str, Any]) -> int | None:
+    """Delta writes the version as text, and null when a time was asked for."""
+    version = str((info.get("operationParameters") or {}).get("version"))
+    return int(version) if info.get("operation") == "RESTORE" and version.isdecimal() else None
 
 
 def _our_note(text: str | None) -> dict[str, Any]:

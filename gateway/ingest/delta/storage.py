@@ -5,6 +5,7 @@ In: a folder as Spark names it. Out: bytes by name; None or nothing where a file
 OSError, or Py4JJavaError from Hadoop.
 """
 
+import secrets
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,9 @@ class Folder(Readable, Protocol):
         """Put a file there, whole, in place of what is there."""
 
     def delete(self, name: str) -> None: ...
+
+    def set_aside(self, ending: str) -> str:
+        """Call the folder otherwise, in its place; returns what it is called then."""
 
 
 def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
@@ -75,6 +79,11 @@ class LocalFolder:
     def delete(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)
 
+    def set_aside(self, ending: str) -> str:
+        aside = self._path.rename(self._path.with_name(f"{self._path.name}.{ending}"))
+        sync(aside.parent)
+        return str(aside)
+
 
 class HadoopFolder:
     def __init__(self, spark: SparkSession, *path: str) -> None:
@@ -99,8 +108,8 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, under a hidden name first."""
-        hidden = self._child(f".{name}.new")
+        """Put a file there, under a hidden name first, which no other job has."""
+        hidden = self._child(f".{name}.{secrets.token_hex(4)}.new")
         stream = self._fs.create(hidden, True)
         try:
             stream.write(data)
@@ -123,6 +132,12 @@ class HadoopFolder:
 
     def delete(self, name: str) -> None:
         self._fs.delete(self._child(name), False)
+
+    def set_aside(self, ending: str) -> str:
+        aside = self._jvm.org.apache.hadoop.fs.Path(f"{self._path}.{ending}")
+        if not self._fs.rename(self._path, aside):
+            raise OSError(f"cannot rename {self._path}")
+        return str(aside)
 
     def _child(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)

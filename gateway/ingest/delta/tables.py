@@ -23,6 +23,11 @@ from gateway.ingest.delta.lease import lease
 
 CREATE_TRIES = 5
 
+FILLED_IN = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}
+"""Keys in the metadata of a column that Spark fills in when a row has no value for it: defaults,
+generated and identity columns (Delta protocol, "Default Columns" and others).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -115,22 +120,8 @@ class Table:
         Raises OncewayError for a table whose files would have to be other than reading tasks write
         them (`sink/data_files.py`).
         """
-        session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
         log, metadata = self._newest()
-        others = {
-            "is partitioned": not metadata.partitionColumns().isEmpty(),
-            "maps its columns to other names": metadata.columnMappingMode().name() != "none",
-            "has constraints": (
-                not jvm.org.apache.spark.sql.delta.constraints.Constraints.getAll(
-                    metadata, session
-                ).isEmpty()
-            ),
-        }
-        for what, so in others.items():
-            if so:
-                raise OncewayError(
-                    f"the table {what}", self.name, "Let the ingest make its tables itself."
-                )
+        refuse_unfit(self._spark, metadata, self.name)
         return Place(str(log.dataPath()), str(metadata.id()))
 
     def _newest(self) -> tuple[Any, Any]:
@@ -195,6 +186,29 @@ class Table:
         """The rows that came in versions after `after` up to `until`, by the change data feed."""
         changes = self.read(readChangeFeed="true", startingVersion=after + 1, endingVersion=until)
         return changes.where("_change_type = 'insert'")
+
+
+def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
+    """Raises OncewayError for a table whose files a task may not write as they are: Spark's writer
+    would fill in or check something. metadata: Delta's, of that moment.
+    """
+    jvm: Any = spark._jvm
+    constraints = jvm.org.apache.spark.sql.delta.constraints.Constraints
+    fields = json.loads(metadata.schemaString())["fields"]
+    others = {
+        "is partitioned": not metadata.partitionColumns().isEmpty(),
+        "maps its columns to other names": metadata.columnMappingMode().name() != "none",
+        "has constraints": not constraints.getAll(metadata, spark._jsparkSession).isEmpty(),
+        "fills columns in by itself": any(FILLED_IN & field["metadata"].keys() for field in fields),
+    }
+    for what, so in others.items():
+        if so:
+            raise OncewayError(
+                f"the table {what}",
+                name,
+                "The ingest writes into tables that are as it made them. Take this off, or give it"
+                " a table of its own",
+            )
 
 
 def mend(publications: Table, *others: Table) -> None:

@@ -34,6 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability, local_disk
 from gateway.ingest.delta.commits import ACTIONS, APPLICATION, CommitLog
+from gateway.ingest.delta.tables import refuse_unfit
 
 CONFLICTS = (
     ConcurrentAppendException,
@@ -72,7 +73,10 @@ class DeltaWriter:
 
     def __init__(self, spark: SparkSession, location: str, commits: CommitLog) -> None:
         jvm: Any = spark._jvm
+        self._spark = spark
         self._jvm = jvm
+        self._table: str | None = None
+        self._looked_at: object = None
         self._session = spark._jsparkSession
         self._location = location
         self._commits = commits
@@ -104,6 +108,7 @@ class DeltaWriter:
                 self._location,
                 "Was it deleted or taken from a backup?",
             )
+        self._check(transaction.metadata())
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         transaction.readWholeTable()
@@ -125,6 +130,21 @@ class DeltaWriter:
             version = self._landed_all_the_same(nonce, based_on, error)
         durability.settle(self._location, version)
         return version
+
+    def _check(self, metadata: Any) -> None:
+        """Raises OncewayError when it is another table than at the first commit, or one whose files
+        would have to be others by now: somebody has added a constraint, say.
+        """
+        table, shape = str(metadata.id()), (metadata.schemaString(), str(metadata.configuration()))
+        if self._table not in (None, table):
+            raise OncewayError(
+                "another table stands in its place since the ingest started",
+                self._location,
+                "Start the ingest again: it takes what that table lacks",
+            )
+        if shape != self._looked_at:
+            refuse_unfit(self._spark, metadata, self._location)
+        self._table, self._looked_at = table, shape
 
     def progress(self, application: str) -> tuple[int, int | None]:
         """The table's version, and what was stored as progress under this application id up to

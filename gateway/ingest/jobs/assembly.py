@@ -8,11 +8,13 @@ from pyspark.sql import SparkSession
 
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.seen import Seen
+from gateway.ingest.dedup.taken import Taken, newest_batches
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Table, beside, mend
 from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.landing.place import Landing
 from gateway.ingest.report import counters
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.microbatch import TableName
@@ -37,8 +39,10 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
     writer = DeltaWriter(spark, place.location, commits)
     own = open_folder(spark, place.location, snapshot.FOLDER)
     seen = Seen(publications, place.id, writer, commits, own)
+    taken = Taken(commits, lambda version: newest_batches(publications.read(versionAsOf=version)))
     with lease(place.location):
         seen.load()
+        taken.load(seen.covers)
         follower = Readings(
             readings,
             DeltaWriter(spark, readings_place.location, readings_commits),
@@ -54,7 +58,8 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
     return Sink(
         locations,
         seen,
-        Appender(seen, writer, publications.name),
+        taken,
+        Appender(seen, taken, writer, publications.name, Landing(landing).cleaned),
         follower,
         Quarantine(spark, quarantine, landing),
         counted,

@@ -26,7 +26,7 @@ def release(spark: SparkSession, sink: Sink, landing: Landing) -> int:
     files = DataFiles(sink.locations["publications"], sink.locations["readings"])
     for batches in _portions(landing, sink.quarantine.open()):
         chunks = list(map(files.put, read_batches(landing, BatchList(0, batches))))
-        sink(spark.createDataFrame(pa.Table.from_batches(chunks, WRITTEN)), 0)
+        sink.take_repaired(spark.createDataFrame(pa.Table.from_batches(chunks, WRITTEN)), 0)
         damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
         whole = [(one.feed, one.number) for one in batches if (one.feed, one.number) not in damaged]
         if whole:

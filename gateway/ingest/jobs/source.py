@@ -9,6 +9,7 @@ Spark runs this module in two places: one process beside the driver keeps the of
 there, so it opens the landing place when it is first used.
 """
 
+import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,8 +39,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 class LandingSource(DataSource):
-    """Options: landing (URL), rows (most rows of a micro-batch), tasks (most partitions of a
-    micro-batch), damaged (`skip` or `wait`), publications, readings (folders of the tables).
+    """Options: landing (URL), taken (how far each feed is in the table, JSON), rows (most rows of a
+    micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`),
+    publications, readings (folders of the tables).
     """
 
     @classmethod
@@ -53,6 +55,7 @@ class LandingSource(DataSource):
         files = (self.options["publications"], self.options["readings"])
         return LandingReader(
             self.options["landing"],
+            json.loads(self.options["taken"]),
             int(self.options["rows"]),
             int(self.options["tasks"]),
             self.options["damaged"] == "wait",
@@ -72,9 +75,16 @@ class BatchList(InputPartition):
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
-        self, landing: str, rows: int, tasks: int, wait: bool, tables: tuple[str, str]
+        self,
+        landing: str,
+        taken: Offset,
+        rows: int,
+        tasks: int,
+        wait: bool,
+        tables: tuple[str, str],
     ) -> None:
         self._url = landing
+        self._taken = taken
         self._rows = rows
         self._tasks = tasks
         self._wait = wait
@@ -87,11 +97,12 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _feeds(self) -> Feeds:
         if self._feeds_opened is None:
             logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
-            self._feeds_opened = Feeds(Landing(self._url), self._wait)
+            self._feeds_opened = Feeds(Landing(self._url), self._wait, self._taken)
         return self._feeds_opened
 
     def initialOffset(self) -> Offset:
-        return {}
+        """Where a new checkpoint begins: where the table is."""
+        return self._taken
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._rows)
@@ -152,6 +163,9 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
             gathered.append((announced, batch.read(landing, announced)))
         except batch.Damaged as damage:
             yield merged_batches.damaged(announced, str(damage))
+        else:
+            if not gathered[-1][1].num_rows:
+                yield merged_batches.without_rows(announced)
         rows += announced.rows
         if rows >= CHUNK_ROWS:
             yield from _chunks(gathered, number)

@@ -7,6 +7,7 @@ installation.
 """
 
 import argparse
+import json
 import logging
 import signal
 import sys
@@ -15,13 +16,15 @@ import threading
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from gateway.errors import OncewayError
+from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.tables import absolute, is_named
 from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.jobs.checkpoint import make_fit
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session
 from gateway.ingest.landing.place import Landing
-from gateway.ingest.report.counters import Counters
 from gateway.ingest.report.progress import ProgressListener, note
 from gateway.ingest.sink.foreach_batch import Sink
 
@@ -34,6 +37,8 @@ DAMAGED_HELP = (
 )
 
 log = logging.getLogger("onceway.ingest")
+
+NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 STOP_LOOK_S = 1
 """Seconds between two looks whether a stop was asked for."""
@@ -89,11 +94,15 @@ def _time(text: str) -> float:
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
     """Prepare the tables and start the query."""
     sink = open_sink(spark, options.landing, options.table)
+    refuse_emptied(Landing(options.landing), sink)
+    checkpoint = absolute(options.checkpoint)
+    make_fit(spark, checkpoint, sink.taken.feeds)
     spark.streams.addListener(ProgressListener(sink.counters))
     tasks = spark.sparkContext.defaultParallelism * 2
     rows = (
         spark.readStream.format("onceway")
         .option("landing", absolute(options.landing))
+        .option("taken", json.dumps(sink.taken.feeds))
         .option("rows", options.rows)
         .option("tasks", tasks)
         .option("damaged", options.damaged)
@@ -103,7 +112,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     )
     writer = (
         rows.writeStream.foreachBatch(sink)
-        .option("checkpointLocation", absolute(options.checkpoint))
+        .option("checkpointLocation", checkpoint)
         .queryName("onceway-ingest")
     )
     writer = (
@@ -114,13 +123,30 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     return writer.start(), sink
 
 
+def refuse_emptied(landing: Landing, sink: Sink) -> None:
+    """Raises OncewayError when the table has batches of this landing place's gateways, and not one
+    gateway is there any more.
+    """
+    if sink.taken.feeds and not landing.any_feed():
+        raise OncewayError(
+            f"the landing place is empty, and {so_far(sink.taken.feeds)}",
+            landing.url,
+            "Is it the right place, and mounted? If it was emptied on purpose, start the ingest"
+            " when a gateway has landed something",
+        )
+
+
 def run(options: argparse.Namespace) -> None:
     """Returns when all is in or a stop was asked for."""
     if "://" not in options.landing:
         options.landing = absolute(options.landing)
-    Landing(options.landing).gateways()
+    landed = Landing(options.landing).any_feed()
+    if not landed and options.available_now:
+        raise OncewayError(NOTHING_LANDED, options.landing, "Is it the right place, and mounted?")
     spark = open_session(is_named(options.table))
     query, sink = start(spark, options)
+    if not landed:
+        log.warning("%s: %s. The ingest waits", options.landing, NOTHING_LANDED)
 
     # A handler that called Spark itself could do so in the middle of another call to it.
     stopping = threading.Event()
@@ -131,19 +157,16 @@ def run(options: argparse.Namespace) -> None:
                 log.info("stopping after this micro-batch")
                 query.stop()
         if not sink.micro_batches:
-            log.info("nothing new: %s", so_far(sink.counters))
+            log.info("nothing new: %s", so_far(sink.taken.feeds))
     finally:
         finish(query, sink)
         spark.stop()
 
 
-def so_far(counters: Counters) -> str:
+def so_far(feeds: Feeds) -> str:
     """What has been taken up to now."""
-    gateways = {feed.partition("/")[0] for feed in counters.feeds}
-    return (
-        f"{sum(feed.number for feed in counters.feeds.values())} batches of {len(gateways)}"
-        " gateways were taken so far"
-    )
+    gateways = {feed.partition("/")[0] for feed in feeds}
+    return f"{sum(feeds.values())} batches of {len(gateways)} gateways were taken so far"
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:

@@ -30,19 +30,24 @@ AHEAD = 4096
 HOLE_CHECK_SECONDS = 60.0
 HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
+HOLE_LIST_SECONDS = 3600.0
+"""Looks by probing find a gap once as many batches follow as are missing; a listing, done so often,
+finds any.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(slots=True)
 class Hole:
-    """A feed that waits for batch `number`. why: what came, and what is wrong; since: when it came
-    (seconds since 1970).
+    """A feed that waits for batch `number`. why: what came, and what is wrong; came: which batch;
+    since: when it came (seconds since 1970).
     """
 
     feed: str
     number: int
     why: str
+    came: int
     since: float
     reported: float = 0.0
 
@@ -57,16 +62,20 @@ class Hole:
 
 class Feeds:
     """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked
-    at before the offset moves on.
+    at before the offset moves on. taken: what the table has; no batch up to there is read again,
+    whatever offset it is asked for.
     """
 
-    def __init__(self, landing: Landing, wait: bool = False) -> None:
+    def __init__(self, landing: Landing, wait: bool = False, taken: Offset | None = None) -> None:
         self._landing = landing
         self._wait = wait
+        self._taken = dict(taken or {})
+        self._looked_for_cleaned = False
         self._pool = None if landing.local else ThreadPoolExecutor(LOOK_UPS_AT_ONCE)
         self._manifests: dict[tuple[str, int], Announced] = {}
         self._first_turn = 0
         self._hole_check_due = 0.0
+        self._hole_list_due = 0.0
         self.holes: dict[str, Hole] = {}
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
@@ -76,7 +85,7 @@ class Feeds:
         Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises what
         the landing place raises.
         """
-        offset = dict.fromkeys(self.names() if ceiling is None else ceiling, 0) | start
+        offset = self._from(start, self.names() if ceiling is None else ceiling)
         feeds = sorted(offset)
         turn = self._first_turn % max(1, len(feeds))
         active, waiting = feeds[turn:] + feeds[:turn], []
@@ -121,7 +130,7 @@ class Feeds:
 
     def newest(self, start: Offset) -> Offset:
         """The newest number of each feed: an upper bound of what `advance` reaches now."""
-        offset = dict.fromkeys(self.names(), 0) | start
+        offset = self._from(start, self.names())
         return dict(
             zip(
                 offset,
@@ -131,17 +140,69 @@ class Feeds:
         )
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
-        """The manifests after `start` up to `end`. One that is gone by now comes with that flaw."""
+        """The manifests after `start` up to `end`. One that is gone by now comes with that flaw,
+        unless it was deleted on purpose.
+        """
         wanted = [
             (feed, number)
             for feed in sorted(end)
-            for number in range(start.get(feed, 0) + 1, end[feed] + 1)
+            for number in range(
+                max(start.get(feed, 0), self._taken.get(feed, 0)) + 1, end[feed] + 1
+            )
         ]
         self._look_up(wanted)
+        gone = {feed for feed, number in wanted if (feed, number) not in self._manifests}
+        cleaned = {feed: self._landing.cleaned(feed) for feed in gone}
         return [
-            self._manifests.get(item) or Announced(*item, flaw="the manifest is gone")
-            for item in wanted
+            self._manifests.get((feed, number))
+            or Announced(feed, number, flaw="the manifest is gone")
+            for feed, number in wanted
+            if (feed, number) in self._manifests or number > cleaned[feed]
         ]
+
+    def _from(self, start: Offset, names: Iterable[str]) -> Offset:
+        """Where each feed goes on. The first call leaves out what was deleted on purpose."""
+        offset = dict.fromkeys(names, 0) | start
+        if not self._looked_for_cleaned:
+            fresh = {feed: max(number, self._taken.get(feed, 0)) for feed, number in offset.items()}
+            for feed, number in zip(
+                fresh,
+                self._map(lambda item: self._behind_cleaned(*item), fresh.items()),
+                strict=True,
+            ):
+                if number > fresh[feed]:
+                    self._taken[feed] = number
+            self._looked_for_cleaned = True
+        return {feed: max(number, self._taken.get(feed, 0)) for feed, number in offset.items()}
+
+    def _behind_cleaned(self, feed: str, number: int) -> int:
+        """`number`, or the last batch that was deleted on purpose, when that is all that keeps the
+        feed from going on.
+        """
+        if self._landing.has(feed, number + 1):
+            return number
+        cleaned = self._landing.cleaned(feed)
+        if cleaned <= number or not self._landing.has(feed, cleaned + 1):
+            return number
+        log.warning(
+            "%s goes on at batch %d: batches %d to %d were deleted at the landing place, and this"
+            " table has not taken them",
+            feed,
+            cleaned + 1,
+            number + 1,
+            cleaned,
+        )
+        return cleaned
+
+    def _goes_on(self, hole: Hole, offset: Offset) -> bool:
+        """Whether what is missing was deleted on purpose, as somebody has said since."""
+        if hole.came == hole.number:
+            return False
+        number = self._behind_cleaned(hole.feed, offset[hole.feed])
+        if number == offset[hole.feed]:
+            return False
+        self._taken[hole.feed] = offset[hole.feed] = number
+        return True
 
     def forget(self, end: Offset) -> None:
         """Drop manifests up to `end`: they are not asked for again."""
@@ -177,9 +238,12 @@ class Feeds:
         if now < self._hole_check_due:
             return
         self._hole_check_due = now + HOLE_CHECK_SECONDS
+        surely = now >= self._hole_list_due
+        if surely:
+            self._hole_list_due = now + HOLE_LIST_SECONDS
         holes: dict[str, Hole] = {}
-        for hole in self._map(lambda feed: self.hole(feed, offset[feed]), waiting):
-            if hole is not None:
+        for hole in self._map(lambda feed: self.hole(feed, offset[feed], surely), waiting):
+            if hole is not None and not self._goes_on(hole, offset):
                 known = self.holes.get(hole.feed)
                 holes[hole.feed] = (
                     known
@@ -194,8 +258,12 @@ class Feeds:
             log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
         self.holes = holes
 
-    def hole(self, feed: str, taken: int) -> Hole | None:
-        """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it."""
+    def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
+        """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it.
+
+        surely: by a listing. Else by a few look-ups, which miss a gap that is longer than what
+        follows it.
+        """
         number = taken + 1
         manifest = self._landing.manifest(feed, number)
         if manifest is not None:
@@ -205,7 +273,10 @@ class Feeds:
                 if flaw is None
                 else self._hole(feed, number, f"it is damaged ({flaw}), it came", number)
             )
-        seen = self._behind_hole(feed, number)
+        known = self.holes.get(feed)
+        if known is not None and known.number == number and self._landing.has(feed, known.came):
+            return known
+        seen = self._landing.after(feed, number) if surely else self._behind_hole(feed, number)
         return (
             None
             if seen is None
@@ -213,7 +284,7 @@ class Feeds:
         )
 
     def _hole(self, feed: str, number: int, why: str, came: int) -> Hole:
-        return Hole(feed, number, why, self._landing.modified(feed, came) or time.time())
+        return Hole(feed, number, why, came, self._landing.modified(feed, came) or time.time())
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
         """Is a batch there after the missing one? Numbers behind a hole are contiguous again, so

@@ -21,14 +21,20 @@ from typing import Any, TypeVar
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.uplink.manifest import SCHEMA_VERSION, file_stem
+from gateway.uplink.manifest import SCHEMA_VERSION, cleaned_name, file_stem, parse_cleaned
 
 MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
 """The longest manifest and batch that are read, in bytes. The uplink cuts far below."""
 
+CLEANED_LIMIT = 1024 * 1024
+"""The longest note of what was cleaned that is read, in bytes: 40,000 epochs of one gateway."""
+
 NO_FILE = (errno.EISDIR, errno.ELOOP)
 """What stands where a file should, and never will be one: a folder, or a link to itself."""
+
+S3_PAGE = 100
+"""Names that one listing on S3 gives at most: a batch has two."""
 
 PAUSES = (1.0, 5.0, None)
 """Seconds before the next try on a new connection; None: there is none."""
@@ -37,6 +43,7 @@ T = TypeVar("T")
 
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_MANIFEST = re.compile(r"[0-9]{12}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +121,23 @@ class Landing:
         return "file" in self._fs.protocol
 
     def gateways(self) -> list[str]:
-        """The folders that may belong to a gateway, sorted."""
+        """The folders that may belong to a gateway, sorted. Raises FileNotFoundError when there is
+        no such place.
+        """
         return self._folders(self._root)
+
+    def any_feed(self) -> bool:
+        """Whether a gateway has landed anything here. Raises OncewayError when there is no such
+        place.
+        """
+        try:
+            return any(self.feeds(gateway) for gateway in self.gateways())
+        except FileNotFoundError:
+            raise OncewayError(
+                "there is no such landing place",
+                self.url,
+                "Is it mounted? The uplink makes it when it lands its first batch",
+            ) from None
 
     def feeds(self, gateway: str) -> list[str]:
         """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""
@@ -151,6 +173,31 @@ class Landing:
         """
         return boundary(lambda number: self.has(feed, number), known)
 
+    def after(self, feed: str, number: int) -> int | None:
+        """The lowest number of a manifest above `number`, by a listing; None when there is none.
+
+        On S3 a listing begins where it should; elsewhere it reads the whole folder of the feed.
+        """
+        try:
+            names = self._ask(
+                lambda fs: _names_after(fs, f"{self._root}/{feed}", file_stem(number))
+            )
+        except FileNotFoundError:
+            return None
+        numbers = (int(name[:-5]) for name in names if _MANIFEST.fullmatch(name))
+        return min((found for found in numbers if found > number), default=None)
+
+    def cleaned(self, feed: str) -> int:
+        """Up to which number the batches of a feed were deleted on purpose; 0 when none were."""
+        gateway, epoch = feed.split("/")
+        try:
+            text = self._ask(
+                lambda fs: fs.cat_file(f"{self._root}/{cleaned_name(gateway)}", 0, CLEANED_LIMIT)
+            )
+        except FileNotFoundError:
+            return 0
+        return parse_cleaned(text).get(epoch, 0)
+
     def manifest(self, feed: str, number: int) -> Announced | None:
         """The manifest of a batch; None while it is missing."""
         try:
@@ -184,6 +231,23 @@ class Landing:
 def _is_text(name: str) -> bool:
     """No gateway's folder has a name that is not, and no table could hold it."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
+    """The names in a folder; where a listing can begin in the middle, the first after `stem`."""
+    if "s3" not in fs.protocol:
+        return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)]
+    bucket, prefix, _ = fs.split_path(f"{folder}/")
+    after = f"{prefix}{stem}.parquet"
+    while True:
+        page = fs.call_s3(
+            "list_objects_v2", Bucket=bucket, Prefix=prefix, StartAfter=after, MaxKeys=S3_PAGE
+        )
+        keys = [str(one["Key"]) for one in page.get("Contents", [])]
+        names = [key.rpartition("/")[2] for key in keys]
+        if not keys or not page.get("IsTruncated") or any(map(_MANIFEST.fullmatch, names)):
+            return names
+        after = keys[-1]
 
 
 def _as_os_error(error: Exception) -> OSError:

@@ -26,7 +26,7 @@ DEVICES_SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class FeedReport:
     """One gateway's store. taken: number of the newest batch taken; landed: of the newest that is
-    there without a gap; held: why it waits.
+    there without a gap, None when nothing of this feed is at the landing place; held: why it waits.
 
     rows: in the table now; doubles: rows that came again and were left out; quarantine: batches in
     it; at: when the last rows came (UTC). lag_s: since when the oldest batch that is not taken has
@@ -35,7 +35,7 @@ class FeedReport:
 
     feed: str
     taken: int
-    landed: int
+    landed: int | None
     rows: int
     doubles: int
     quarantine: int
@@ -46,7 +46,7 @@ class FeedReport:
 
     @property
     def behind(self) -> int:
-        return self.landed - self.taken
+        return 0 if self.landed is None else self.landed - self.taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ def make(landing: Landing, table: str) -> Report:
     """Raises OncewayError when there is no such table, and what the landing place raises when it
     cannot be reached.
     """
+    landing.any_feed()
     rows, newest = tables.rows_by_feed(table)
     quarantine: defaultdict[str, list[int]] = defaultdict(list)
     for feed, number in tables.in_quarantine(table):
@@ -115,7 +116,7 @@ def text(report: Report) -> str:
         (
             one.feed,
             one.taken,
-            one.landed,
+            "-" if one.landed is None else one.landed,
             "" if one.lag_s is None else f"{one.lag_s:.0f} s",
             one.rows,
             one.doubles,
@@ -158,6 +159,8 @@ def text(report: Report) -> str:
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     """Add what the landing place says of a feed."""
     landed = landing.newest(report.feed, report.taken)
+    if landed == report.taken and landing.after(report.feed, 0) is None:
+        return replace(report, landed=None)
     hole = source.hole(report.feed, landed)
     since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
     lag = None if since is None else max(0.0, time.time() - since)

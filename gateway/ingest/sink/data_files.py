@@ -67,13 +67,13 @@ class DataFiles:
         self._folders = {table: _open(location) for table, location in self._locations.items()}
 
     def put(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Write a chunk. A damaged batch passes as it is."""
+        """Write a chunk. A batch that is damaged or has no rows passes as it is."""
         first = (
             rows.slice(0, 1)
             .select(["chunk", "header", "gateway", "epoch", "batch", "flaw"])
             .to_pylist()[0]
         )
-        if first["flaw"] is None:
+        if first["header"] is not None:
             first["publications"] = self._write(
                 "publications", pa.Table.from_batches([rows.select(PUBLICATION_COLUMNS)])
             )

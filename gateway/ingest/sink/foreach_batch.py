@@ -11,6 +11,8 @@ import time
 from pyspark.sql import DataFrame
 
 from gateway.ingest.dedup.seen import Seen
+from gateway.ingest.dedup.taken import Taken
+from gateway.ingest.delta.commits import APPENDED
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.storage import Folder
 from gateway.ingest.report.counters import Counters
@@ -29,7 +31,7 @@ log = logging.getLogger("onceway.ingest")
 
 class Sink:
     """locations: of the tables; the lease of `publications` is held while anything is committed.
-    counters: kept in `files`.
+    taken: how far each feed is in the table. counters: kept in `files`.
 
     micro_batches: how many there were.
     """
@@ -38,6 +40,7 @@ class Sink:
         self,
         locations: dict[TableName, str],
         seen: Seen,
+        taken: Taken,
         appender: Appender,
         readings: Readings,
         quarantine: Quarantine,
@@ -46,6 +49,7 @@ class Sink:
     ) -> None:
         self.locations = locations
         self._seen = seen
+        self.taken = taken
         self._appender = appender
         self._readings = readings
         self.quarantine = quarantine
@@ -56,12 +60,20 @@ class Sink:
         self._appends = 0
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
+        """The next batches of their feeds."""
+        self._take(rows, batch, {APPENDED: batch}, moves_feeds=True)
+
+    def take_repaired(self, rows: DataFrame, portion: int) -> None:
+        """Batches behind which their feeds have long gone on."""
+        self._take(rows, portion, {"released": portion}, moves_feeds=False)
+
+    def _take(self, rows: DataFrame, batch: int, note: dict[str, int], moves_feeds: bool) -> None:
         started = time.monotonic()
         self.micro_batches += 1
         micro_batch = MicroBatch(rows, self.locations)
         with lease(self.locations["publications"]):
             self.quarantine.add(micro_batch.damaged)
-            outcome = self._append(micro_batch, {"micro_batch": batch})
+            outcome = self._append(micro_batch, note, moves_feeds)
             self._count(micro_batch, outcome)
         micro_batch.discard(outcome.drop)
         version = "nothing to write" if outcome.version is None else f"version {outcome.version}"
@@ -77,9 +89,9 @@ class Sink:
         )
         self._save_now_and_then(outcome)
 
-    def _append(self, micro_batch: MicroBatch, note: dict[str, int]) -> Outcome:
-        outcome = self._appender.append(micro_batch, note)
-        if outcome.version is None:
+    def _append(self, micro_batch: MicroBatch, note: dict[str, int], moves_feeds: bool) -> Outcome:
+        outcome = self._appender.append(micro_batch, note, moves_feeds)
+        if not outcome.new or outcome.version is None:
             self._readings.follow(self._seen.covers)
         else:
             self._readings.follow(
@@ -88,14 +100,14 @@ class Sink:
         return outcome
 
     def _count(self, micro_batch: MicroBatch, outcome: Outcome) -> None:
-        new = {} if outcome.version is None else micro_batch.new_by_feed(outcome.drop)
+        new = micro_batch.new_by_feed(outcome.drop) if outcome.new else {}
         for feed, count in micro_batch.feeds.items():
             self.counters.add(feed, count.number, count.taken, new.get(feed, 0))
         self.counters.save(self._files)
 
     def _save_now_and_then(self, outcome: Outcome) -> None:
         self._rows += outcome.new
-        self._appends += outcome.version is not None
+        self._appends += outcome.new > 0
         if self._rows >= SNAPSHOT_ROWS or self._appends >= SNAPSHOT_APPENDS:
             self._save_seen()
 

@@ -85,17 +85,12 @@ def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBa
 
 def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
     """The row that reports a damaged batch."""
-    gateway, epoch = announced.feed.split("/")
-    values = {
-        "gateway": gateway,
-        "epoch": epoch,
-        "batch": announced.number,
-        "chunk": -1,
-        "flaw": reason,
-    }
-    return _record_batch(
-        {name: pa.array([value], CHUNK.field(name).type) for name, value in values.items()}, 1
-    )
+    return _about(announced, reason)
+
+
+def without_rows(announced: Announced) -> pa.RecordBatch:
+    """The row that reports a whole batch in which nothing is: it is taken too."""
+    return _about(announced, None)
 
 
 def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
@@ -149,6 +144,20 @@ def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[d
             }
         )
     return found
+
+
+def _about(announced: Announced, reason: str | None) -> pa.RecordBatch:
+    gateway, epoch = announced.feed.split("/")
+    values = {
+        "gateway": gateway,
+        "epoch": epoch,
+        "batch": announced.number,
+        "chunk": -1,
+        "flaw": reason,
+    }
+    return _record_batch(
+        {name: pa.array([value], CHUNK.field(name).type) for name, value in values.items()}, 1
+    )
 
 
 def _header(feeds: list[dict[str, Any]], ranges: pa.RecordBatch, rows: int) -> pa.Array:

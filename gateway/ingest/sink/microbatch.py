@@ -40,18 +40,26 @@ class DamagedBatch:
 
 @dataclass(slots=True)
 class FeedCount:
-    """What came from one feed. number: its newest batch; taken: rows in its batches; rows: those
-    left after doubles within a chunk.
+    """What came from one feed. first, number: its oldest and its newest batch; taken: rows in its
+    batches; rows: those left after doubles within a chunk.
     """
 
+    first: int = 0
     number: int = 0
     taken: int = 0
     rows: int = 0
 
+    def add(self, number: int, taken: int = 0, rows: int = 0) -> None:
+        """One batch more."""
+        self.first = min(number, self.first or number)
+        self.number = max(number, self.number)
+        self.taken += taken
+        self.rows += rows
+
 
 class MicroBatch:
-    """feeds: what came from whole batches, by "GATEWAY/EPOCH"; held: by chunk, its number and its
-    keys, in order; damaged: batches that gave no rows.
+    """feeds: what came, by "GATEWAY/EPOCH"; held: by chunk, its number and its keys, in order;
+    damaged: batches that gave no rows.
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
@@ -72,11 +80,13 @@ class MicroBatch:
         for row in sorted(
             rows, key=lambda row: (row["chunk"], row["gateway"], row["epoch"], row["batch"])
         ):
+            if row["header"] is None:
+                self.feeds[f"{row['gateway']}/{row['epoch']}"].add(row["batch"])
             if row["flaw"] is not None:
                 self.damaged.append(
                     DamagedBatch(row["gateway"], row["epoch"], row["batch"], row["flaw"])
                 )
-            else:
+            elif row["header"] is not None:
                 self._take(row)
 
     def _take(self, row: dict[str, Any]) -> None:
@@ -86,10 +96,9 @@ class MicroBatch:
                 files[chunk] = row[table]
         self._feeds[chunk] = row["header"]["feeds"]
         for one in self._feeds[chunk]:
-            feed = self.feeds[f"{one['gateway']}/{one['epoch']}"]
-            feed.number = max(feed.number, one["batch"])
-            feed.taken += one["taken"]
-            feed.rows += one["rows"]
+            self.feeds[f"{one['gateway']}/{one['epoch']}"].add(
+                one["batch"], one["taken"], one["rows"]
+            )
         self.held.append((chunk, ranges_of(row["header"])))
 
     @property

@@ -1,17 +1,20 @@
 """Rows of a micro-batch that are new go into `publications`, once.
 
-In: a micro-batch. Out: at most one commit. The table's commit log is the only truth: `Seen` is
-brought up to its head, the rows that are not seen are appended on condition that the head has not
-moved, and else it begins anew.
+In: a micro-batch. Out: at most one commit. The table's commit log is the only truth: `Seen` and
+`Taken` are brought up to its head, the rows that are not seen are appended on condition that the
+head has not moved, and else it begins again. The commit says how far its feeds have come, so one
+without rows is made when a feed has moved over doubles or damaged batches only.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup.claim import ChunkRange, claim
 from gateway.ingest.dedup.seen import Seen
+from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.tables import Layout
 from gateway.ingest.delta.transaction import Conflict, DeltaWriter
 from gateway.ingest.sink.microbatch import MicroBatch
@@ -65,6 +68,8 @@ PUBLICATIONS = Layout(
 )
 
 TRIES = 20
+APPLICATION_ID = "onceway/publications"
+"""Of the `txn` action in each of our commits: a commit of nothing but a note would be left out."""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -72,7 +77,7 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """taken: rows in the batches; new: rows now in the table by this append; version: the one it
-    made, None when there was nothing new; based_on: the version before; drop: the rows left out.
+    made, None when there was nothing to say; based_on: the version before; drop: the rows left out.
     """
 
     taken: int
@@ -89,32 +94,66 @@ class Outcome:
 class Appender:
     """Appends to one table. Two of them, in whatever processes, never write one key twice."""
 
-    def __init__(self, seen: Seen, writer: DeltaWriter, name: str) -> None:
-        """name: of the table, for messages."""
+    def __init__(
+        self,
+        seen: Seen,
+        taken: Taken,
+        writer: DeltaWriter,
+        name: str,
+        cleaned: Callable[[str], int],
+    ) -> None:
+        """name: of the table, for messages. cleaned: up to which batch a feed was deleted at the
+        landing place on purpose.
+        """
         self._seen = seen
+        self._taken = taken
+        self._cleaned = cleaned
         self._writer = writer
         self._name = name
 
-    def append(self, micro_batch: MicroBatch, note: dict[str, Any]) -> Outcome:
-        """note: goes into the commit's user metadata.
+    def append(
+        self, micro_batch: MicroBatch, note: dict[str, Any], moves_feeds: bool = True
+    ) -> Outcome:
+        """note: goes into the commit's user metadata. moves_feeds: whether the batches are the next
+        ones of their feeds.
 
-        Raises OncewayError when other writers win every time, and what Spark raises when the table
-        cannot be written.
+        Raises OncewayError when other writers win every time or when batches are left out between
+        those of the table and these, and what Spark raises when the table cannot be written.
         """
         for _ in range(TRIES):
             self._seen.catch_up()
+            self._taken.catch_up(self._seen.covers)
             claimed, based_on = claim(micro_batch.held, self._seen.ranges), self._seen.covers
-            if not claimed.new:
+            moved = self._moved(micro_batch) if moves_feeds else {}
+            if not claimed.new and not moved:
                 return Outcome(micro_batch.taken, 0, None, based_on, claimed.drop)
+            whole_note = {**note, **(self._taken.note(moved) if moves_feeds else {})}
             try:
                 version = self._writer.append(
-                    micro_batch.addition("publications", claimed.drop), based_on, note
+                    micro_batch.addition("publications", claimed.drop),
+                    based_on,
+                    whole_note,
+                    (APPLICATION_ID, based_on + 1),
                 )
             except Conflict as conflict:
                 log.warning("another writer was first (%s): trying again on top of it", conflict)
                 continue
             self._seen.landed(claimed.pending, version)
+            self._taken.landed(whole_note, version)
             return Outcome(micro_batch.taken, claimed.new, version, based_on, claimed.drop)
         raise OncewayError(
             f"other writers won {TRIES} times in a row", self._name, "Is the ingest started twice?"
         )
+
+    def _moved(self, micro_batch: MicroBatch) -> Feeds:
+        """How far the feeds come that this micro-batch brings further than the table is."""
+        for feed, count in micro_batch.feeds.items():
+            taken = self._taken.feeds.get(feed, 0)
+            if count.first > taken + 1 and count.first > self._cleaned(feed) + 1:
+                raise OncewayError(
+                    f"the table has taken {feed} up to batch {taken}, and batch {count.first} comes"
+                    " next: the table was set back, or is another one, since the ingest started",
+                    self._name,
+                    f"Start the ingest again: it goes back to batch {taken + 1}",
+                )
+        return self._taken.ahead({feed: count.number for feed, count in micro_batch.feeds.items()})

@@ -114,7 +114,7 @@ class Readings:
     def _append(self, until: int, rows: Addition | None, based_on: int | None) -> None:
         try:
             new = self._rows_since(until, rows, based_on)
-            if new is not None:
+            if new is not None and (new.actions or new.rows is not None):
                 self._version = self._writer.append(
                     new, self._version, {"publications": until}, (self._application, until)
                 )
@@ -145,6 +145,8 @@ class Readings:
         ]
         if any(commit.operation in REWRITING for commit in before):
             return None
+        if rows is None and not any(commit.changes_data for commit in before):
+            return Addition()
         if rows is not None and not any(commit.changes_data for commit in before):
             return rows
         return Addition(

@@ -227,3 +227,15 @@ def test_a_report_of_no_table_says_so(tmp_path: Path) -> None:
     )
     assert isinstance(error, OncewayError)
     assert str(tmp_path / "none") in str(error)
+
+
+def test_a_report_of_a_landing_place_that_is_gone_or_empty_does_not_say_landed(job: Job) -> None:
+    land(job.landing, "site", 1, readable(1))
+    job.run()
+    shutil.rmtree(job.landing / "site")
+    assert report(job)[FEED]["landed"] is None
+    shutil.rmtree(job.landing)
+    command = ["report", "--landing", str(job.landing), "--table", str(job.publications)]
+    error = CliRunner().invoke(app, command).exception
+    assert isinstance(error, OncewayError)
+    assert "there is no such landing place" in str(error)

@@ -15,6 +15,7 @@ from gateway.ingest.landing import offsets as feeds_module
 from gateway.ingest.landing.batch import flaw
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing, boundary
+from gateway.uplink.manifest import cleaned_json
 from tests.ingest.batches import EPOCH, land, row
 
 A, B, C = (f"{gateway}/{EPOCH}" for gateway in "abc")
@@ -110,6 +111,59 @@ def test_a_hole_is_found_once_as_many_batches_follow_as_are_missing(
         assert seen in present
     else:
         assert seen is None or seen in present
+
+
+def test_a_gap_of_any_length_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, "a", 1, 502)
+    state = feeds(tmp_path)
+    assert state.advance({}, ALL) == {A: 1}
+    assert f"held: {A} waits for batch 2: it is missing, batch 502 came" in caplog.text
+
+
+def cleaned(tmp_path: Path, gateway: str, number: int) -> None:
+    (tmp_path / gateway / "cleaned.json").write_bytes(cleaned_json(gateway, {EPOCH: number}))
+
+
+def test_a_feed_begins_behind_what_was_deleted_on_purpose(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "a", 502, 503)
+    put(tmp_path, "b", 1)
+    cleaned(tmp_path, "a", 501)
+    for ceiling in (None, feeds(tmp_path).newest({})):
+        assert feeds(tmp_path).advance({}, ALL, ceiling) == {A: 503, B: 1}
+    assert f"{A} goes on at batch 502: batches 1 to 501 were deleted" in caplog.text
+    caplog.clear()
+    assert Feeds(Landing(str(tmp_path)), taken={A: 501}).advance({}, ALL) == {A: 503, B: 1}
+    assert caplog.text == ""  # nothing is lacking
+
+
+def test_a_feed_that_waits_goes_on_when_somebody_says_what_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds_module, "HOLE_CHECK_SECONDS", 0.0)
+    put(tmp_path, "a", 1, 9)
+    state = feeds(tmp_path)
+    assert state.advance({}, ALL) == {A: 1}
+    assert A in state.holes
+    cleaned(tmp_path, "a", 8)
+    offset = state.advance({A: 1}, ALL)
+    assert state.advance(offset, ALL) == {A: 9}
+    assert [one.number for one in state.between({A: 1}, {A: 9})] == [9]
+
+
+def test_what_was_deleted_on_purpose_is_no_damage(tmp_path: Path) -> None:
+    put(tmp_path, "a", 3)
+    cleaned(tmp_path, "a", 1)
+    found = feeds(tmp_path).between({}, {A: 3})
+    assert [(one.number, one.flaw) for one in found] == [(2, "the manifest is gone"), (3, None)]
+
+
+def test_no_batch_that_the_table_has_is_read_again_whatever_the_offset(tmp_path: Path) -> None:
+    put(tmp_path, "a", 4, 5)
+    state = Feeds(Landing(str(tmp_path)), taken={A: 4, B: 7})
+    assert state.advance({A: 2}, ALL) == {A: 5}
+    assert [one.number for one in state.between({A: 2}, {A: 5})] == [5]
 
 
 def test_a_micro_batch_ends_with_the_batch_that_reaches_the_row_limit(tmp_path: Path) -> None:

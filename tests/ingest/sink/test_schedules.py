@@ -1,13 +1,14 @@
-"""Random schedules of duplicates, crashes, lost checkpoints and lost snapshots, and of two jobs at
-once, against a model: the set of all keys.
+"""Random schedules of duplicates, crashes, lost checkpoints and snapshots, two jobs at once, a table
+that is set back and a landing place that is cleaned, against a model: the set of all keys.
 
-The parts without Spark are the real ones: chunks, ranges, claims and the appender's loop. The table
-is a list of commits, and its writer a compare-and-swap on its length.
+The parts without Spark are the real ones: chunks, ranges, claims, the feeds' progress and the
+appender's loop. The table is a list of commits, and its writer a compare-and-swap on its length.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from gateway.errors import OncewayError
 from gateway.ingest.dedup.claim import ChunkRange
 from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.dedup.taken import Taken
+from gateway.ingest.delta.commits import Commit
 from gateway.ingest.delta.transaction import Conflict
 from gateway.ingest.landing.batch import SCHEMA
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.sink import merged_batches
+from gateway.ingest.sink.microbatch import FeedCount
 from gateway.ingest.sink.publications import Appender
 from tests.ingest.batches import EPOCH, row
 
+FEED = f"site/{EPOCH}"
 Key = tuple[str, int, int]
 keys = st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 9))
 
@@ -33,14 +39,37 @@ class Died(Exception):
     """The process is gone."""
 
 
+@dataclass(frozen=True)
+class Version:
+    """added: keys. restored: the version that it brought back."""
+
+    added: list[Key]
+    note: dict[str, Any]
+    restored: int | None = None
+
+
 class Table:
-    """commits: the keys that each version added."""
+    """commits: versions from 0 on. As gateway.ingest.delta.commits.CommitLog, over a list."""
 
     def __init__(self) -> None:
-        self.commits: list[list[Key]] = []
+        self.commits = [Version([], {})]
 
-    def rows(self) -> list[Key]:
-        return [key for commit in self.commits for key in commit]
+    @property
+    def head(self) -> int:
+        return len(self.commits) - 1
+
+    def read(self, number: int) -> Commit | None:
+        if number >= len(self.commits):
+            return None
+        one = self.commits[number]
+        operation = "WRITE" if one.restored is None else "RESTORE"
+        return Commit(number, operation, one.note, {}, bool(one.added), one.restored)
+
+    def rows(self, version: int) -> list[Key]:
+        one = self.commits[version]
+        if one.restored is not None:
+            return self.rows(one.restored)
+        return one.added + (self.rows(version - 1) if version else [])
 
 
 class Writer:
@@ -51,12 +80,14 @@ class Writer:
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
 
-    def append(self, rows: list[Key], based_on: int, note: dict[str, Any]) -> int:
+    def append(
+        self, rows: list[Key], based_on: int, note: dict[str, Any], progress: tuple[str, int]
+    ) -> int:
         before, self.before = self.before, lambda: None
         before()
-        if len(self.table.commits) != based_on:
-            raise Conflict(f"the table is at version {len(self.table.commits)}, not {based_on}")
-        self.table.commits.append(rows)
+        if self.table.head != based_on:
+            raise Conflict(f"the table is at version {self.table.head}, not {based_on}")
+        self.table.commits.append(Version(rows, note))
         self.after()
         return based_on + 1
 
@@ -72,13 +103,17 @@ class Seen:
             self.covers = snapshot[1]
 
     def catch_up(self) -> None:
-        for commit in self._table.commits[self.covers :]:
-            keys, sequences = (
-                [key[:2] for key in commit],
-                np.array([key[2] for key in commit], np.int64),
-            )
-            self.ranges.add(Ranges(keys, sequences, sequences))
-        self.covers = len(self._table.commits)
+        fresh = self._table.commits[self.covers + 1 :]
+        if any(one.restored is not None for one in fresh):
+            self.ranges = SeenRanges()
+            self._add(self._table.rows(self._table.head))
+        else:
+            self._add([key for one in fresh for key in one.added])
+        self.covers = self._table.head
+
+    def _add(self, keys: list[Key]) -> None:
+        sequences = np.array([key[2] for key in keys], np.int64)
+        self.ranges.add(Ranges([key[:2] for key in keys], sequences, sequences))
 
     def landed(self, added: SeenRanges, version: int) -> None:
         self.ranges.add(added.as_ranges())
@@ -88,7 +123,9 @@ class Seen:
 class MicroBatch:
     """As gateway.ingest.sink.microbatch.MicroBatch, over chunks in memory."""
 
-    def __init__(self, batches: list[list[Key]], per_chunk: int) -> None:
+    def __init__(self, first: int, batches: list[list[Key]], per_chunk: int) -> None:
+        """first: the number of the first batch."""
+        self.feeds = {FEED: FeedCount(first, first + len(batches) - 1)}
         self._rows: list[dict[str, Any]] = []
         self.held: list[tuple[int, Ranges]] = []
         self.taken = sum(map(len, batches))
@@ -120,26 +157,40 @@ class MicroBatch:
 
 
 class Job:
-    """A process: what it remembers is lost when it dies."""
+    """A process: what it remembers is lost when it dies. It begins where the table is."""
 
-    def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None) -> None:
+    def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None, cleaned: int) -> None:
         self.seen = Seen(table, snapshot)
+        self.seen.catch_up()
+        taken = Taken(table, lambda version: {})  # type: ignore[arg-type]
+        taken.load(self.seen.covers)
         self.writer = Writer(table)
-        self.appender = Appender(self.seen, self.writer, "table")  # type: ignore[arg-type]
+        self.appender = Appender(
+            self.seen,
+            taken,
+            self.writer,
+            "table",
+            lambda feed: cleaned,  # type: ignore[arg-type]
+        )
+        self.position = max(taken.feeds.get(FEED, 0), cleaned)
 
 
 class Schedules(RuleBasedStateMachine):
-    """landed: batches in order; offsets: how far each job's checkpoint has come; snapshot: the
-    newest one that was saved.
+    """landed: batches in order; cleaned: how many of them were deleted; snapshot: the newest one
+    that was saved. Each job begins where the table is: a checkpoint that fits says the same.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.table = Table()
         self.landed: list[list[Key]] = []
-        self.offsets = {"one": 0, "other": 0}
+        self.cleaned = 0
+        self.lost: set[Key] = set()
         self.snapshot: tuple[SeenRanges, int] | None = None
-        self.jobs = {name: Job(self.table, None) for name in self.offsets}
+        self.jobs = {name: self.start() for name in ("one", "other")}
+
+    def start(self) -> Job:
+        return Job(self.table, self.snapshot, self.cleaned)
 
     @rule(batch=st.lists(keys, min_size=1, max_size=8))
     def land(self, batch: list[Key]) -> None:
@@ -149,11 +200,19 @@ class Schedules(RuleBasedStateMachine):
         name=st.sampled_from(["one", "other"]), per_chunk=st.integers(1, 3), until=st.integers(1, 4)
     )
     def run(self, name: str, per_chunk: int = 1, until: int = 4) -> None:
-        """One micro-batch."""
-        job, batches = self.jobs[name], self.landed[self.offsets[name] : self.offsets[name] + until]
-        if batches:
-            job.appender.append(MicroBatch(batches, per_chunk), {})  # type: ignore[arg-type]
-            self.offsets[name] += len(batches)
+        """One micro-batch. A job that finds the table set back under it starts again."""
+        job = self.jobs[name]
+        batches = self.landed[job.position : job.position + until]
+        if not batches:
+            return
+        try:
+            job.appender.append(MicroBatch(job.position + 1, batches, per_chunk), {})  # type: ignore[arg-type]
+        except OncewayError as error:
+            if "set back" not in str(error):
+                raise
+            self.jobs[name] = self.start()
+        else:
+            job.position += len(batches)
 
     @rule(name=st.sampled_from(["one", "other"]))
     def another_comes_first(self, name: str) -> None:
@@ -172,11 +231,21 @@ class Schedules(RuleBasedStateMachine):
         setattr(self.jobs[name].writer, "after" if committed else "before", death)
         with suppress(Died):
             self.run(name)
-        self.jobs[name] = Job(self.table, self.snapshot)
+        self.jobs[name] = self.start()
 
-    @rule(name=st.sampled_from(["one", "other"]))
-    def lose_checkpoint(self, name: str) -> None:
-        self.offsets[name] = 0
+    @rule(share=st.floats(0, 1))
+    def restore(self, share: float) -> None:
+        """The table goes back to an earlier version. What was cleaned since cannot come again."""
+        self.table.commits.append(Version([], {}, int(share * self.table.head)))
+        left = set(self.table.rows(self.table.head))
+        self.lost |= {key for batch in self.landed[: self.cleaned] for key in batch} - left
+
+    @rule(share=st.floats(0, 1))
+    def clean(self, share: float) -> None:
+        """Batches that the table has are deleted at the landing place."""
+        taken = Taken(self.table, lambda version: {})  # type: ignore[arg-type]
+        taken.load(self.table.head)
+        self.cleaned = max(self.cleaned, int(share * taken.feeds.get(FEED, 0)))
 
     @rule(name=st.sampled_from(["one", "other"]))
     def save(self, name: str) -> None:
@@ -190,12 +259,16 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def no_key_is_there_twice(self) -> None:
-        assert all(count == 1 for count in Counter(self.table.rows()).values())
+        assert all(count == 1 for count in Counter(self.table.rows(self.table.head)).values())
 
     @invariant()
-    def what_a_checkpoint_has_passed_is_there(self) -> None:
-        passed = {key for batch in self.landed[: max(self.offsets.values())] for key in batch}
-        assert passed <= set(self.table.rows()) <= {key for batch in self.landed for key in batch}
+    def what_the_table_says_is_taken_is_there(self) -> None:
+        taken = Taken(self.table, lambda version: {})  # type: ignore[arg-type]
+        taken.load(self.table.head)
+        batches = self.landed[: taken.feeds.get(FEED, 0)]
+        rows = set(self.table.rows(self.table.head))
+        assert {key for batch in batches for key in batch} - self.lost <= rows
+        assert rows <= {key for batch in self.landed for key in batch}
 
 
 TestSchedules = Schedules.TestCase

@@ -67,9 +67,9 @@ def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(
         # two batches of one micro-batch
         sink(lake.micro_batch(rows("a", 1, 2, 3), rows("a", 2, 3, 4)), 0)
         sink(lake.micro_batch(rows("a", 5, 1, 5, 4)), 1)  # seen before, and twice in one batch
-        versions = lake.versions()
-        sink(lake.micro_batch(rows("a", 1, 2, 3, 4, 5)), 2)  # nothing new: no commit
-    assert lake.versions() == versions
+        before = lake.table().inputFiles()
+        sink(lake.micro_batch(rows("a", 1, 2, 3, 4, 5)), 2)  # nothing new: no file
+    assert lake.table().inputFiles() == before
     assert lake.keys("a") == keys("a", 1, 2, 3, 4, 5)
     assert lake.readings("a") == readings("a", 1, 2, 3, 4, 5)
     counts = [
@@ -283,6 +283,29 @@ def test_a_table_whose_files_must_be_other_than_ours_is_refused(
             Table(spark, str(tmp_path / "other"), PUBLICATIONS).place()
     finally:
         spark.sql("drop table other")
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("alter table publications add constraint few check (sequence < 5)", "has constraints"),
+        ("alter table publications alter column boot set default 7", "fills columns in by itself"),
+    ],
+)
+def test_what_somebody_asks_of_the_table_while_the_job_runs_is_not_passed_over(
+    spark: "SparkSession", tmp_path: Path, statement: str, what: str
+) -> None:
+    lake = Lake(spark, tmp_path)
+    sink = lake.open()
+    sink(lake.micro_batch(rows("a", 1)), 0)
+    lake.sql(
+        "alter table publications set tblproperties"
+        " ('delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    lake.sql(statement)
+    with pytest.raises(OncewayError, match=f"the table {what}"):
+        sink(lake.micro_batch(rows("a", 6)), 1)
+    assert lake.keys() == keys("a", 1)
 
 
 def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(

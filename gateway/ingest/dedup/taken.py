@@ -1,0 +1,108 @@
+"""How far each feed was taken: it stands in the table's own commits.
+
+In: the commit log of `publications`. Out: `{"GATEWAY/EPOCH": number of the last batch taken}`, as
+of the head of the log.
+
+The note of a commit says how far the feeds that it moved have come (`feeds`). Now and then it says
+it of all feeds (`all`), so a start reads a few commits back and no further, and a log whose old
+commits were cleaned away still says it. Whatever moves the table moves this with it: after RESTORE
+the feeds are where they were in the version that came back, and a table made again has none.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from gateway.ingest.delta.commits import APPENDED, REWRITING, Commit, CommitLog
+
+Feeds = dict[str, int]
+
+MOVED, ALL = "feeds", "all"
+"""Keys of a commit's note: the feeds that it moved; whether these are all that there are."""
+
+WHOLE_EVERY = 50
+"""Commits. What a start reads back at most, and far less than a log keeps."""
+
+
+class Taken:
+    """feeds: the last batch taken of each, at version `covers`."""
+
+    def __init__(self, commits: CommitLog, from_rows: Callable[[int], Feeds]) -> None:
+        """from_rows: the same by the rows of a version, for a table of an older version of Onceway,
+        or one whose log was cleaned.
+        """
+        self._commits = commits
+        self._from_rows = from_rows
+        self.feeds: Feeds = {}
+        self.covers = -1
+        self._all_at = -1
+
+    def load(self, head: int) -> None:
+        """Read it back from version `head`."""
+        self.feeds, self.covers, self._all_at = {}, head, -1
+        version = head
+        while version >= 0:
+            commit = self._commits.read(version)
+            if commit is not None and commit.restored is not None:
+                version = commit.restored
+                continue
+            if commit is None or commit.operation == "RESTORE" or _lacks_note(commit):
+                self._add(self._from_rows(version))
+                return
+            if commit.operation in REWRITING:
+                return  # another table: its rows may be a part of their batches
+            self._add(commit.note.get(MOVED, {}))
+            if commit.note.get(ALL):
+                self._all_at = version
+                return
+            version -= 1
+
+    def catch_up(self, head: int) -> None:
+        """Fold in what others committed since, up to version `head`."""
+        for version in range(self.covers + 1, head + 1):
+            commit = self._commits.read(version)
+            if commit is None or commit.operation in REWRITING:
+                self.load(head)
+                return
+            self.landed(commit.note, version)
+
+    def ahead(self, feeds: Feeds) -> Feeds:
+        """Those of `feeds` that are further than the table."""
+        return {feed: number for feed, number in feeds.items() if number > self.feeds.get(feed, 0)}
+
+    def note(self, feeds: Feeds) -> dict[str, Any]:
+        """What the next commit says when it moves `feeds`."""
+        if 0 <= self._all_at > self.covers - WHOLE_EVERY:
+            return {MOVED: feeds}
+        return {MOVED: self.feeds | feeds, ALL: True}
+
+    @property
+    def due(self) -> bool:
+        """Whether the last commit that says it of all feeds is far behind."""
+        return bool(self.feeds) and ALL in self.note({})
+
+    def landed(self, note: dict[str, Any], version: int) -> None:
+        """A commit with this note is in, as `version`, and nothing else since `covers`."""
+        self._add(note.get(MOVED, {}))
+        self.covers = version
+        if note.get(ALL):
+            self._all_at = version
+
+    def _add(self, feeds: Feeds) -> None:
+        for feed, number in feeds.items():
+            self.feeds[feed] = max(number, self.feeds.get(feed, 0))
+
+
+def _lacks_note(commit: Commit) -> bool:
+    """Whether it is an append of an older version of Onceway."""
+    return APPENDED in commit.note and MOVED not in commit.note
+
+
+def newest_batches(rows: DataFrame) -> Feeds:
+    """The newest batch of each feed that rows stand in the table of. Batches come in order, so all
+    before it were taken too.
+    """
+    found = rows.groupBy("gateway", "epoch").agg(F.max("batch").alias("batch")).collect()
+    return {f"{one['gateway']}/{one['epoch']}": one["batch"] for one in found}
