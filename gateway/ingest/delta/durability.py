@@ -6,19 +6,26 @@ folders. Neither Spark nor Delta does that on a local disk; elsewhere it is the 
 nothing is done here.
 
 A commit that the power cut off while it was written was never relied on, so the next start takes it
-back. The same goes for a commit of Delta's own commands whose files the power cut off.
+back. The same goes for a commit of those of Delta's commands that the ingest runs, when the power
+cut off its files. What anybody else commits is left as it is, and so is a table's first version.
 """
 
 import json
 import logging
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
+from gateway.errors import OncewayError
 from gateway.ingest.delta.commits import is_whole, parse
 from gateway.ingest.delta.local_disk import local_path, sync_all
 from gateway.sync import sync
 
 PARQUET_END = b"PAR1"
+
+OUR_COMMANDS = frozenset({"OPTIMIZE", "MERGE", "DELETE"})
+"""Delta's commands that the ingest runs for `compact`, `release` and `expire`. They commit files
+before these are on the disk.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -62,7 +69,7 @@ def take_back_torn(location: str) -> None:
     of the log; a whole one is settled.
 
     Whoever wrote it has not gone on without it being on the disk, so nothing is lost. Nobody else
-    may be writing.
+    may be writing. Raises OncewayError when the first version was cut off: then there is no table.
     """
     newest = _newest(location)
     if newest is None:
@@ -70,11 +77,17 @@ def take_back_torn(location: str) -> None:
     # Hadoop's checksum may be torn too; without it nothing is compared
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     text, version = newest.read_bytes(), int(newest.stem)
-    if is_whole(text, version) and (
-        parse(text, version).note or not _lacks_files(newest.parents[1], text)
-    ):
+    if is_whole(text, version) and not _lacks_files(newest.parents[1], text, version):
         settle(location, version)
         return
+    if any(newest.parent.glob(f"{newest.stem}.checkpoint*")):
+        return  # it was whole when that was made of it, and readers begin there
+    if version == 0:
+        raise OncewayError(
+            "the commit that made the table was cut off, as by a power cut",
+            str(newest),
+            "There is nothing in the table: delete its folder and start again",
+        )
     log.warning("%s was cut off, as by a power cut: it is taken back", newest)
     # Delta's sums of that version; they would not fit the next one
     for derived in (
@@ -86,17 +99,24 @@ def take_back_torn(location: str) -> None:
     sync(newest.parent)
 
 
-def _lacks_files(table: Path, text: bytes) -> bool:
-    """Whether a file that a commit adds is not whole, while all that it removes are still there.
+def _lacks_files(table: Path, text: bytes, version: int) -> bool:
+    """Whether a file that one of our commands adds is not whole, while all that it removes are
+    still there: they stay for a week.
 
-    Delta's commands commit before their files are on the disk, the ingest itself does not. The
-    files that they replace stay for a week.
+    A file outside the table's folder, as in a shallow clone, is nothing that a command of ours
+    added.
     """
+    commit = parse(text, version)
+    overwritten = any(name.startswith("onceway/") for name in commit.progress)
+    if commit.note or not (commit.operation in OUR_COMMANDS or overwritten):
+        return False
     actions = [json.loads(line) for line in text.splitlines()]
     added = [action["add"] for action in actions if "add" in action]
     removed = [
         table / unquote(action["remove"]["path"]) for action in actions if "remove" in action
     ]
+    if any(urlsplit(one["path"]).scheme or one["path"].startswith("/") for one in added):
+        return False
     return not all(_is_parquet(table / unquote(one["path"]), one["size"]) for one in added) and all(
         path.exists() for path in removed
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.ranges import Ranges, SeenRanges
 from gateway.ingest.delta import durability
@@ -160,6 +161,58 @@ def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
         job.run()
     assert f"{compacted} was cut off" in caplog.text
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("dev", 7, 3)]
+
+
+def log_of(table: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (table / "_delta_log").glob("*.json")}
+
+
+def test_a_shallow_clone_is_left_as_it_is(spark: "SparkSession", tmp_path: Path) -> None:
+    """Its files are another table's, by their whole paths."""
+    job = Job(spark, tmp_path)
+    land(job.landing, "site", 1, [row("dev", 1)])
+    job.run()
+    clone = tmp_path / "clone"
+    spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{job.publications}`")
+    before = log_of(clone)
+    durability.take_back_torn(str(clone))
+    assert log_of(clone) == before
+    assert spark.read.format("delta").load(str(clone)).count() == 1
+
+
+def torn_log(table: Path, **commits: bytes) -> Path:
+    log = table / "_delta_log"
+    log.mkdir(parents=True)
+    for name, text in commits.items():
+        (log / f"{int(name[1:]):020d}.json").write_bytes(text)
+    return log
+
+
+def test_the_first_version_of_a_table_is_never_taken_back(tmp_path: Path) -> None:
+    torn_log(tmp_path, v0=b'{"commitInfo":{"operation":"CREATE TABLE"}}')
+    before = log_of(tmp_path)
+    with pytest.raises(OncewayError, match="the commit that made the table was cut off"):
+        durability.take_back_torn(str(tmp_path))
+    assert log_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["checkpoint.parquet", "checkpoint.0c61.json"])
+def test_a_commit_of_which_a_checkpoint_was_made_is_never_taken_back(
+    tmp_path: Path, name: str
+) -> None:
+    log = torn_log(tmp_path, v4=b"")
+    (log / f"{4:020d}.{name}").write_bytes(b"")
+    before = log_of(tmp_path)
+    durability.take_back_torn(str(tmp_path))
+    assert log_of(tmp_path) == before
+
+
+def test_what_another_program_has_committed_is_left_to_it(tmp_path: Path) -> None:
+    add = b'{"add":{"path":"part-1.parquet","size":9,"dataChange":true}}'
+    torn_log(tmp_path, v4=b'{"commitInfo":{"operation":"WRITE"}}\n' + add)
+    before = log_of(tmp_path)
+    durability.take_back_torn(str(tmp_path))
+    assert log_of(tmp_path) == before
 
 
 def test_a_batch_in_quarantine_is_on_the_disk(
