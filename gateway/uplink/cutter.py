@@ -17,8 +17,8 @@ from gateway.errors import OncewayError
 from gateway.sync import sync
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
-from gateway.uplink.manifest import file_stem, sha256
-from gateway.uplink.spool import Cut, Spool
+from gateway.uplink.manifest import Row, file_stem, sha256
+from gateway.uplink.spool import Cut, Spool, is_anonymous, with_numbers
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,9 @@ class Cutter:
         and nothing has changed then.
         """
         number, last = self._spool.last_cut()
-        rows = self._spool.rows(last, self._limits.batch_count, self._limits.batch_bytes)
+        rows = self._numbered(
+            self._spool.rows(last, self._limits.batch_count, self._limits.batch_bytes)
+        )
         data = encode(rows, self._spool.origin(), number + 1)
         self._write(number + 1, data)
         cut = Cut(
@@ -101,9 +103,13 @@ class Cutter:
             None,
         )
         spool_bytes = sum(len(row[4].encode()) + len(row[5]) + ROW_OVERHEAD for row in rows)
-        self._spool.record(cut, spool_bytes, pack(row[:3] for row in rows))
+        keys, anonymous = pack(row[:3] for row in rows), sum(map(is_anonymous, rows))
+        self._spool.record(cut, spool_bytes, keys, anonymous)
         self._waiting_since = None
         return cut
+
+    def _numbered(self, rows: list[Row]) -> list[Row]:
+        return with_numbers(rows, self._spool.counted_before)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{file_stem(number)}.parquet"
@@ -126,7 +132,7 @@ class Cutter:
         if sha256(data) == cut.sha256:
             return data
         data = encode(
-            self._spool.rows(cut.first - 1, cut.rows, before=cut.last + 1),
+            self._numbered(self._spool.rows(cut.first - 1, cut.rows, before=cut.last + 1)),
             self._spool.origin(),
             cut.number,
         )

@@ -9,9 +9,10 @@ sqlite3.OperationalError when the database is busy or the disk is full; then not
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,6 +33,7 @@ _BATCHES, _READINGS, _BYTES, _FAILURES = (
     "uplink.failures",
 )
 _IDENTITIES = "uplink.identities"
+_COUNTED = "uplink.counted"
 _NAME = "uplink.gateway"
 
 _SELECT = """
@@ -219,7 +221,7 @@ class Spool:
         most `max_bytes` (but one row at least).
 
         A row of a client without identity gets @GATEWAY, the epoch of its store and its spool id as
-        its key. All rows of one answer are of the same epoch.
+        its key; `with_numbers` gives it its number. All rows of one answer are of the same epoch.
         """
         oldest = self._db.execute("SELECT min(id) FROM spool WHERE id > ?", (after,)).fetchone()[0]
         if oldest is None:
@@ -242,6 +244,18 @@ class Spool:
                 break
             rows.append(row)
         return rows
+
+    def counted_before(self, spool_id: int) -> int:
+        """How many numbers rows without identity have got before this one, the first of a batch.
+
+        They count on from batch to batch. A batch that is cut again begins where it did before, so
+        its rows keep their numbers.
+        """
+        kept = self.get(_COUNTED)
+        if kept is None:  # an older version gave them their spool ids
+            return spool_id - 1
+        counted = json.loads(kept)
+        return int(counted["before" if spool_id <= counted["first"] else "after"])
 
     def _identities(self) -> list[tuple[int, str]]:
         """(first spool id, epoch that stands in the key of rows without identity from there on),
@@ -284,12 +298,23 @@ class Spool:
     def find(self, device: str, sequence: int) -> list[tuple[int, int]]:
         """(incarnation, spool id) of the rows of the spool with this key. Reads the whole spool."""
         if device == f"@{self.origin().gateway}":
-            row = next(iter(self.rows(sequence - 1, 1, before=sequence + 1)), None)
-            return [(row[1], row[-1])] if row and row[0] == device else []
+            return self._find_anonymous(sequence)
         return self._db.execute(
             "SELECT incarnation, id FROM spool WHERE device = ? AND sequence = ?",
             (device, sequence),
         ).fetchall()
+
+    def _find_anonymous(self, number: int) -> list[tuple[int, int]]:
+        """The same for rows without identity, of which the spool does not keep the number."""
+        first = self._db.execute("SELECT min(id) FROM spool").fetchone()[0]
+        rank = number - self.counted_before(first or 1)
+        found = self._db.execute(
+            "SELECT id FROM spool WHERE device IS NULL ORDER BY id LIMIT 1 OFFSET ?",
+            (max(0, rank - 1),),
+        ).fetchone()
+        if rank < 1 or found is None:
+            return []
+        return [(row[1], row[-1]) for row in self.rows(found[0] - 1, 1, before=found[0] + 1)]
 
     # Batches
 
@@ -336,10 +361,12 @@ class Spool:
         number = self._db.execute("SELECT min(number) FROM batch").fetchone()[0]
         return None if number is None else int(number)
 
-    def record(self, cut: Cut, spool_bytes: int, keys: bytes) -> None:
+    def record(self, cut: Cut, spool_bytes: int, keys: bytes, anonymous: int = 0) -> None:
         """Bind number, rows and bytes of a batch for ever. Its file must be on the disk.
-        spool_bytes, keys: of its rows (keys.py).
+        spool_bytes, keys: of its rows (keys.py). anonymous: how many of them have no identity.
         """
+        before = self.counted_before(cut.first)
+        counted = {"first": cut.first, "before": before, "after": before + anonymous}
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed) VALUES"
@@ -359,6 +386,7 @@ class Spool:
                 "INSERT INTO batch_content (number, spool_bytes, keys) VALUES (?, ?, ?)",
                 (cut.number, spool_bytes, keys),
             )
+            _put(db, {_COUNTED: json.dumps(counted)})
             if cut.number == 1:
                 _put(db, {_NAME: self.origin().gateway})
 
@@ -413,6 +441,21 @@ class Spool:
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")
             _put(db, {_NAME: None, **meta, "epoch": epoch, _IDENTITIES: json.dumps(identities)})
+
+
+def with_numbers(rows: list[Row], counted_before: Callable[[int], int]) -> list[Row]:
+    """The rows of one batch, in order; those without identity have a number of their own counter
+    in place of the spool id, which counts the others too.
+    """
+    if not any(is_anonymous(row) for row in rows):
+        return rows
+    numbers = count(counted_before(rows[0][-1]) + 1)
+    return [(*row[:2], next(numbers), *row[3:]) if is_anonymous(row) else row for row in rows]
+
+
+def is_anonymous(row: Row) -> bool:
+    """Whether it is of a client without identity. No device's name begins so."""
+    return row[0].startswith("@")
 
 
 def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:

@@ -71,7 +71,7 @@ def where(
         typer.Argument(help="Device name; @GATEWAY for a client without an identity of its own."),
     ],
     sequence: Annotated[
-        int, typer.Argument(help="Its sequence number; for @GATEWAY the spool id.")
+        int, typer.Argument(help="Its sequence number; for @GATEWAY as in the table.")
     ],
     config: ConfigOption = None,
     data: DataOption = None,

@@ -17,7 +17,7 @@ from gateway.config import UplinkSection
 from gateway.uplink import cutter as cutter_module
 from gateway.uplink.batch import decode, sha256
 from gateway.uplink.cutter import CLOCK_WAIT_S, Cutter
-from gateway.uplink.spool import Spool
+from gateway.uplink.spool import Cut, Spool
 from tests.uplink.conftest import GatewayData
 
 
@@ -64,6 +64,56 @@ def test_due_by_count_by_bytes_and_by_age(data, make, monkeypatch):
     clock.now += 0.2
     assert cutter.due()
     assert cutter.cut().rows == 1
+
+
+def keys_of(cutter: Cutter, cut: Cut) -> list[tuple[str, int, int]]:
+    return [row[:3] for row in decode(cutter.load(cut))[0]]
+
+
+def test_rows_without_identity_have_a_counter_of_their_own(data, make):
+    """A gap in it is a missing row, whatever clients with an identity send in between."""
+    cutter, spool = make(batch_count=4)
+    for device in (None, "sensor-1", "sensor-1", None, "sensor-1", None):
+        data.add(1, device)
+    epoch = int(data.epoch, 16)
+    mine = [("@site-1", epoch, number) for number in (1, 2, 3)]
+    assert [spool.find("@site-1", n) for n in (1, 2, 3, 4)] == [
+        [(epoch, 1)],
+        [(epoch, 4)],
+        [(epoch, 6)],
+        [],
+    ]
+    first = cutter.cut()
+    assert keys_of(cutter, first) == [mine[0], ("sensor-1", 77, 2), ("sensor-1", 77, 3), mine[1]]
+    assert spool.find("@site-1", 3) == [(epoch, 6)]
+    spool.landed(first)
+    assert spool.find("@site-1", 2) == []
+    assert spool.find("@site-1", 3) == [(epoch, 6)]
+    assert keys_of(cutter, cutter.cut()) == [("sensor-1", 77, 5), mine[2]]
+
+
+def test_rows_without_identity_keep_their_numbers_when_they_are_cut_again(data, make):
+    cutter, spool = make(batch_count=3)
+    for device in (None, "sensor-1", None, None, "sensor-1", None):
+        data.add(1, device)
+    spool.landed(cutter.cut())
+    cut = cutter.cut()
+    keys = keys_of(cutter, cut)
+    assert [key[2] for key in keys if key[0] == "@site-1"] == [3, 4]
+    (data.path / "batches" / f"{cut.number:012d}.parquet").unlink()
+    assert keys_of(cutter, cut) == keys  # made again from the spool
+    spool.renumber("ffffffff", {})
+    assert keys_of(cutter, cutter.cut()) == keys
+
+
+def test_rows_without_identity_of_an_older_version_are_not_numbered_again(data, make):
+    """They have their spool ids as numbers: those that come are higher."""
+    cutter, spool = make(batch_count=2)
+    data.add(2, "sensor-1")
+    spool.landed(cutter.cut())
+    spool.put({"uplink.counted": None})
+    data.add(2, None)
+    assert [key[2] for key in keys_of(cutter, cutter.cut())] == [3, 4]
 
 
 def test_a_row_larger_than_the_limit_goes_alone(data, make):

@@ -55,7 +55,7 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(
     assert "sensor-1 7 (incarnation 77): landed in batch 1 at 20" in text
     assert "landing/site-1/00c0ffee/000000000001.parquet" in text
     assert "secret" not in text
-    assert "landed in batch 2" in where("@site-1", 12)[1]
+    assert "landed in batch 2" in where("@site-1", 2)[1]
     assert "cut into batch 3, not landed yet" in where("sensor-1", 14)[1]
     assert "waiting in the spool" in where("sensor-1", 15)[1]
     found = json.loads(onceway("where", "sensor-1", "7", "--config", config, "--json").stdout)
