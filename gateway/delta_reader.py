@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -41,8 +39,8 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A row of the table. written: when the file that holds it was written: at its arrival, or when
-    the table was compacted since.
+    """A row of the table. written: when it was taken in; for a row of an older version of Onceway,
+    when the newest file of the table was written.
     """
 
     incarnation: int
@@ -53,42 +51,25 @@ class Arrival:
 
 
 def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
-    """The rows of a key, whatever its incarnation. Raises OncewayError when there is no such
-    table.
+    """The rows of a key, whatever its incarnation. Reads only the files whose statistics allow
+    them. Raises OncewayError when there is no such table.
     """
-    try:
-        delta = DeltaTable(location(table))
-        written = dict(_files(delta))
-        key = [("device", "=", device), ("sequence", "=", sequence)]
-        dataset = delta.to_pyarrow_dataset(file_pruning_predicate=key)
-    except (DeltaError, OSError) as error:
-        raise OncewayError(
-            f"cannot look into the table: {str(error).splitlines()[0]}", table
-        ) from error
-    wanted = (ds.field("device") == device) & (ds.field("sequence") == sequence)
-    for fragment in dataset.get_fragments(filter=wanted):
-        rows = fragment.to_table(
-            filter=wanted,
-            columns=["incarnation", "gateway", "epoch", "batch"],
-            schema=dataset.schema,
-        ).to_pylist()
-        for row in rows:
-            yield Arrival(
-                row["incarnation"],
-                row["gateway"],
-                row["epoch"],
-                row["batch"],
-                written[fragment.path.rsplit("/", 1)[-1]],
-            )
-
-
-def _files(delta: DeltaTable) -> Iterator[tuple[str, datetime]]:
-    """File name → when it was written, for each file of the table."""
-    actions = pa.table(delta.get_add_actions(flatten=True))
-    for path, moment in zip(
-        actions.column("path"), actions.column("modification_time"), strict=True
-    ):
-        yield (
-            unquote(str(path.as_py())).rsplit("/", 1)[-1],
-            datetime.fromtimestamp(moment.as_py() / 1000, UTC),
+    name = device.replace("'", "''")
+    where = f"device = '{name}' AND sequence = {int(sequence)}"
+    rows = query(table, f"SELECT * FROM it WHERE {where}")  # noqa: S608 - quoted above
+    if rows is None:
+        raise OncewayError("cannot look into the table: there is none", table)
+    for row in rows:
+        yield Arrival(
+            row["incarnation"],
+            row["gateway"],
+            row["epoch"],
+            row["batch"],
+            row.get("ingested") or _newest_file(table),
         )
+
+
+def _newest_file(table: str) -> datetime:
+    actions = pa.table(DeltaTable(location(table)).get_add_actions(flatten=True))
+    times = actions.column("modification_time").to_pylist()
+    return datetime.fromtimestamp(max(times) / 1000, UTC)

@@ -12,9 +12,6 @@ the feeds are where they were in the version that came back, and a table made ag
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from gateway.ingest.delta.commits import APPENDED, REWRITING, Commit, CommitLog
 
 Feeds = dict[str, int]
@@ -98,11 +95,3 @@ class Taken:
 def _lacks_note(commit: Commit) -> bool:
     """Whether it is an append of an older version of Onceway."""
     return APPENDED in commit.note and MOVED not in commit.note
-
-
-def newest_batches(rows: DataFrame) -> Feeds:
-    """The newest batch of each feed that rows stand in the table of. Batches come in order, so all
-    before it were taken too.
-    """
-    found = rows.groupBy("gateway", "epoch").agg(F.max("batch").alias("batch")).collect()
-    return {f"{one['gateway']}/{one['epoch']}": one["batch"] for one in found}

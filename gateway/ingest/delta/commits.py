@@ -77,6 +77,13 @@ class CommitLog:
         text = self._folder.read(f"{version:020d}.json")
         return None if text is None else parse(text, version)
 
+    def head(self) -> int | None:
+        """The newest version, by a listing; None when there is none."""
+        names = (name.removesuffix(".json") for name in self._folder.names())
+        return max(
+            (int(name) for name in names if len(name) == 20 and name.isdecimal()), default=None
+        )
+
     def after(self, version: int) -> Iterator[Commit]:
         """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned
         beyond `version`.

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.commits import is_whole, parse
+from gateway.ingest.delta.commits import ACTIONS, is_whole, parse
 from gateway.ingest.delta.local_disk import local_path, sync_all
 from gateway.sync import sync
 
@@ -108,7 +108,7 @@ def _lacks_files(table: Path, text: bytes, version: int) -> bool:
     """
     commit = parse(text, version)
     overwritten = any(name.startswith("onceway/") for name in commit.progress)
-    if commit.note or not (commit.operation in OUR_COMMANDS or overwritten):
+    if ACTIONS in commit.note or not (commit.operation in OUR_COMMANDS or overwritten):
         return False
     actions = [json.loads(line) for line in text.splitlines()]
     added = [action["add"] for action in actions if "add" in action]

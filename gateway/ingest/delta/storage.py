@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 from gateway.ingest.delta import local_disk
 from gateway.sync import sync
 
+OBJECT_STORES = ("s3a", "gs")
+"""Schemes of Hadoop's file systems where a written file appears whole and at once."""
+
 
 class Readable(Protocol):
     """What can be read of such a folder, by whatever means."""
@@ -108,16 +111,24 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, under a hidden name first, which no other job has."""
+        """Put a file there, under a hidden name first, which no other job has. An object store
+        shows a file when it is whole, and has no names to change.
+        """
+        if str(self._fs.getScheme()) in OBJECT_STORES:
+            self._create(self._child(name), data)
+            return
         hidden = self._child(f".{name}.{secrets.token_hex(4)}.new")
-        stream = self._fs.create(hidden, True)
+        self._create(hidden, data)
+        self._fs.delete(self._child(name), False)
+        if not self._fs.rename(hidden, self._child(name)):
+            raise OSError(f"cannot rename {hidden}")
+
+    def _create(self, path: Any, data: bytes) -> None:
+        stream = self._fs.create(path, True)
         try:
             stream.write(data)
         finally:
             stream.close()
-        self._fs.delete(self._child(name), False)
-        if not self._fs.rename(hidden, self._child(name)):
-            raise OSError(f"cannot rename {hidden}")
 
     def names(self) -> list[str]:
         """Names of the files that are not hidden, sorted; none when the folder is missing."""

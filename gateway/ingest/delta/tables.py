@@ -8,6 +8,8 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability
+from gateway.ingest.delta.commits import APPLICATION
 from gateway.ingest.delta.lease import lease
 
 CREATE_TRIES = 5
@@ -184,8 +187,15 @@ class Table:
 
     def inserted(self, after: int, until: int) -> DataFrame:
         """The rows that came in versions after `after` up to `until`, by the change data feed."""
+        return self._changes(after, until, "insert", "update_postimage")
+
+    def removed(self, after: int, until: int) -> DataFrame:
+        """The rows that went in these versions, or were others before."""
+        return self._changes(after, until, "delete", "update_preimage")
+
+    def _changes(self, after: int, until: int, *kinds: str) -> DataFrame:
         changes = self.read(readChangeFeed="true", startingVersion=after + 1, endingVersion=until)
-        return changes.where("_change_type = 'insert'")
+        return changes.where(changes["_change_type"].isin(*kinds))
 
 
 def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
@@ -209,6 +219,17 @@ def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
                 "The ingest writes into tables that are as it made them. Take this off, or give it"
                 " a table of its own",
             )
+
+
+@contextmanager
+def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
+    """Delta's own commands commit with this note meanwhile."""
+    key = "spark.databricks.delta.commitInfo.userMetadata"
+    spark.conf.set(key, json.dumps({APPLICATION: note}))
+    try:
+        yield
+    finally:
+        spark.conf.unset(key)
 
 
 def mend(publications: Table, *others: Table) -> None:

@@ -13,7 +13,7 @@ time of the append.
 
 import json
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -68,6 +68,31 @@ class Addition:
     rows: DataFrame | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Measures:
+    """Of the files that a commit adds; called as in Delta's history."""
+
+    numFiles: int = 0
+    numOutputRows: int = 0
+    numOutputBytes: int = 0
+
+    @classmethod
+    def of(cls, actions: list[str]) -> "_Measures":
+        """actions: `add` actions as JSON."""
+        files = [json.loads(action)["add"] for action in actions]
+        rows = (json.loads(file["stats"])["numRecords"] for file in files)
+        return cls(len(files), sum(rows), sum(file["size"] for file in files))
+
+    def plus(self, files: list[Any]) -> "_Measures":
+        """files: Delta's own `AddFile`s."""
+        rows = (file.numLogicalRecords() for file in files)
+        return _Measures(
+            self.numFiles + len(files),
+            self.numOutputRows + sum(int(one.get()) for one in rows if one.isDefined()),
+            self.numOutputBytes + sum(int(file.size()) for file in files),
+        )
+
+
 class DeltaWriter:
     """Compare-and-swap on the table at `location`."""
 
@@ -113,8 +138,10 @@ class DeltaWriter:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         transaction.readWholeTable()
         actions = self._nothing if new.rows is None else self._write_files(transaction, new.rows)
+        written = [actions.apply(number) for number in range(actions.size())]
         for action in new.actions:
             actions = actions.appended(self._actions.fromJson(action))
+        self._measure(transaction, _Measures.of(new.actions).plus(written))
         if progress is not None:
             actions = actions.appended(
                 self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(*progress, self._none)
@@ -203,6 +230,19 @@ class DeltaWriter:
             self._none,
             self._none,
         )
+
+    def _measure(self, transaction: Any, measures: "_Measures") -> None:
+        """What the history says of this commit, under the names that Delta's own writes have."""
+        context = self._spark.sparkContext._jsc.sc()
+        metrics = self._jvm.scala.collection.immutable
+        found = getattr(getattr(metrics, "Map$"), "MODULE$").empty()
+        for name, value in asdict(measures).items():
+            metric = self._jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
+                context, name
+            )
+            metric.set(value)
+            found = found.updated(name, metric)
+        transaction.registerSQLMetrics(self._session, found)
 
     def _delta_log(self) -> Any:
         return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self._location)

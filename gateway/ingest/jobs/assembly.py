@@ -4,11 +4,12 @@ In: a Spark session, the landing URL and the table's name. Out: tables that exis
 holds their state.
 """
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.seen import Seen
-from gateway.ingest.dedup.taken import Taken, newest_batches
+from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.storage import open_folder
@@ -16,6 +17,7 @@ from gateway.ingest.delta.tables import Table, beside, mend
 from gateway.ingest.delta.transaction import DeltaWriter
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report import counters
+from gateway.ingest.sink.conflicts import CONFLICTS, Conflicts
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.microbatch import TableName
 from gateway.ingest.sink.publications import PUBLICATIONS, Appender
@@ -28,7 +30,9 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
     publications = Table(spark, name, PUBLICATIONS)
     readings = Table(spark, beside(publications.name, "readings"), READINGS)
     quarantine = Table(spark, beside(publications.name, "quarantine"), QUARANTINE)
-    mend(publications, readings, quarantine)
+    found = Table(spark, beside(publications.name, "conflicts"), CONFLICTS)
+    conflicts = Conflicts(spark, publications, found)
+    mend(publications, readings, quarantine, found)
     publications.create()
     readings.create()
     place, readings_place = publications.place(), readings.place()
@@ -59,9 +63,17 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
         locations,
         seen,
         taken,
-        Appender(seen, taken, writer, publications.name, Landing(landing).cleaned),
+        Appender(seen, taken, writer, publications.name, Landing(landing).cleaned, conflicts.note),
         follower,
         Quarantine(spark, quarantine, landing),
         counted,
         own,
     )
+
+
+def newest_batches(rows: DataFrame) -> Feeds:
+    """The newest batch of each feed that rows stand in the table of. Batches come in order, so all
+    before it were taken too.
+    """
+    found = rows.groupBy("gateway", "epoch").agg(F.max("batch").alias("batch")).collect()
+    return {f"{one['gateway']}/{one['epoch']}": one["batch"] for one in found}

@@ -14,24 +14,20 @@ from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import collect_ranges
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import Table
-
-SAME_PUBLICATION = (
-    "reading.device = gone.device and reading.incarnation = gone.incarnation and reading.sequence ="
-    " gone.sequence"
-)
+from gateway.ingest.delta.tables import Table, noted
+from gateway.ingest.sink.readings import EXPIRED, SAME_PUBLICATION
 
 
 def expire(spark: SparkSession, publications: Table, readings: Table, before: datetime) -> int:
-    """Delete what gateways received before a moment; returns how many publications that were. Rows
-    without a time stay.
+    """Delete what gateways received before a moment; returns how many publications that were. What
+    was received while the gateway's clock was not known counts from when it landed.
 
     The readings go first and the keys are kept before the rows go, so whoever is interrupted begins
     anew.
     """
     place = publications.place()
     folder = open_folder(spark, place.location, snapshot.FOLDER)
-    old = F.col("received") < F.lit(before)
+    old = F.coalesce("received", "landed") < F.lit(before)
     with lease(place.location):
         version = _version(publications)
         gone = SeenRanges()
@@ -48,7 +44,8 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
         ).whenMatchedDelete().execute()
         readings.settle()
         snapshot.keep_gone(folder, gone, version, place.id)
-        publications.delta().delete(old)
+        with noted(spark, {EXPIRED: before.isoformat()}):
+            publications.delta().delete(old)
         publications.settle()
         deleted_from = _version(publications) - 1
         if deleted_from > version:  # where there is no lease, old rows may have come in meanwhile

@@ -32,6 +32,9 @@ CHUNK_ROWS = 125_000
 batch.
 """
 
+SECOND = 1 << 31
+"""Added to the number of a chunk: that of the rows that contradict it, behind all of its task."""
+
 SMALL_PARTITION_ROWS = 20_000
 """Below this a micro-batch is not worth a second task."""
 
@@ -160,7 +163,8 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
     rows = 0
     for announced in part.batches:
         try:
-            gathered.append((announced, batch.read(landing, announced)))
+            rows_of = batch.read(landing, announced)
+            gathered.append((landing.with_time(announced), rows_of))
         except batch.Damaged as damage:
             yield merged_batches.damaged(announced, str(damage))
         else:
@@ -175,5 +179,10 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
 
 def _chunks(gathered: list[tuple[Announced, Any]], number: int) -> Iterator[pa.RecordBatch]:
     built = merged_batches.build(gathered, number)
-    if built is not None:
-        yield built
+    if built is None:
+        return
+    yield built
+    if built.num_rows < sum(table.num_rows for _, table in gathered):
+        other = merged_batches.contradicting(gathered, number | SECOND)
+        if other is not None:
+            yield other

@@ -97,6 +97,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     refuse_emptied(Landing(options.landing), sink)
     checkpoint = absolute(options.checkpoint)
     make_fit(spark, checkpoint, sink.taken.feeds)
+    sink.say_all()
     spark.streams.addListener(ProgressListener(sink.counters))
     tasks = spark.sparkContext.defaultParallelism * 2
     rows = (

@@ -1,4 +1,5 @@
-"""The landing place as the ingest sees it: feeds of numbered manifests. Read only, any fsspec URL.
+"""The landing place as the ingest sees it: feeds of numbered manifests. Any fsspec URL; nothing but
+`delete` changes it.
 
 In: a landing URL. Out: feeds ("GATEWAY/EPOCH"), manifests by number, the newest number of a feed,
 and the bytes of batches. Numbers of a feed are contiguous, so its newest one is found by galloping
@@ -14,7 +15,9 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -44,12 +47,13 @@ T = TypeVar("T")
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MANIFEST = re.compile(r"[0-9]{12}\.json")
+_NUMBER = re.compile(r"[0-9]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
     """What a manifest says about batch `number` of `feed`. flaw: why nothing can be read by it,
-    else None.
+    else None. landed: when it was written there, where that was asked and is known.
     """
 
     feed: str
@@ -58,6 +62,7 @@ class Announced:
     bytes: int = 0
     sha256: str = ""
     flaw: str | None = None
+    landed: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -166,6 +171,13 @@ class Landing:
         except Exception:  # it is only for people to know
             return None
 
+    def with_time(self, announced: Announced) -> Announced:
+        """The same, with the time at which it landed."""
+        written = self.modified(announced.feed, announced.number)
+        if written is None:
+            return announced
+        return replace(announced, landed=datetime.fromtimestamp(written, UTC))
+
     def newest(self, feed: str, known: int) -> int:
         """The newest number of a feed, from `known` on, in O(log(newest - known)) look-ups.
 
@@ -190,13 +202,52 @@ class Landing:
     def cleaned(self, feed: str) -> int:
         """Up to which number the batches of a feed were deleted on purpose; 0 when none were."""
         gateway, epoch = feed.split("/")
+        return self.cleaned_epochs(gateway).get(epoch, 0)
+
+    def cleaned_epochs(self, gateway: str) -> dict[str, int]:
+        """The same for each epoch of a gateway of which any were."""
         try:
             text = self._ask(
                 lambda fs: fs.cat_file(f"{self._root}/{cleaned_name(gateway)}", 0, CLEANED_LIMIT)
             )
         except FileNotFoundError:
-            return 0
-        return parse_cleaned(text).get(epoch, 0)
+            return {}
+        return parse_cleaned(text)
+
+    def old_until(self, feed: str, known: int, before: float) -> int:
+        """The last number up to `known` of which all manifests were written before a moment, in
+        seconds since 1970; 0 when there is none.
+        """
+        until = 0
+        for number in self._stems(feed, ".json"):
+            written = self.modified(feed, number)
+            if number > known or written is None or written >= before:
+                break
+            until = number
+        return until
+
+    def delete(self, feed: str, until: int) -> int:
+        """Delete the batches of a feed up to a number; returns how many. A manifest goes before its
+        data, so no reader finds half a batch.
+        """
+        for ending in (".json", ".parquet"):
+            numbers = [number for number in self._stems(feed, ending) if number <= until]
+            for number in numbers:
+                self._ask(partial(_delete, f"{self._root}/{feed}/{file_stem(number)}{ending}"))
+        return len(numbers)
+
+    def _stems(self, feed: str, ending: str) -> list[int]:
+        """The numbers of which a feed has a file with this ending, sorted."""
+        try:
+            paths = self._ask(lambda fs: fs.ls(f"{self._root}/{feed}", detail=False))
+        except FileNotFoundError:
+            return []
+        names = (str(path).rstrip("/").rpartition("/")[2] for path in paths)
+        return sorted(
+            int(name.removesuffix(ending))
+            for name in names
+            if name.endswith(ending) and _NUMBER.fullmatch(name.removesuffix(ending))
+        )
 
     def manifest(self, feed: str, number: int) -> Announced | None:
         """The manifest of a batch; None while it is missing."""
@@ -231,6 +282,10 @@ class Landing:
 def _is_text(name: str) -> bool:
     """No gateway's folder has a name that is not, and no table could hold it."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _delete(path: str, fs: Any) -> None:
+    fs.rm_file(path)
 
 
 def _names_after(fs: Any, folder: str, stem: str) -> list[str]:

@@ -36,7 +36,7 @@ PUBLICATION_COLUMNS = [
         "boot",
         "monotonic",
     ),
-    *("gateway", "epoch", "batch", "spool_id", "undecodable"),
+    *("gateway", "epoch", "batch", "spool_id", "undecodable", "landed", "ingested"),
 ]
 KEY = ["device", "incarnation", "sequence"]
 
@@ -125,7 +125,7 @@ def add_action(name: str, size: int, rows: pa.Table) -> str:
         "maxValues": {},
         "nullCount": {},
     }
-    for column in ("device", "sequence", "received", "time"):
+    for column in ("device", "sequence", "received", "landed", "time"):
         if column in rows.column_names:
             ends = pc.min_max(rows[column])
             stats["nullCount"][column] = rows[column].null_count

@@ -117,6 +117,11 @@ class Sink:
         if self._appends:
             self._save_seen()
 
+    def say_all(self) -> None:
+        """Say in the table how far all feeds are, if that was long ago."""
+        with lease(self.locations["publications"]):
+            self._appender.say_all()
+
     def _save_seen(self) -> None:
         self._seen.save()
         self._rows = self._appends = 0

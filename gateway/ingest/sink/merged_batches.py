@@ -10,10 +10,12 @@ and how many are left after those that come twice in the chunk. A damaged batch 
 with the reason under `flaw` and chunk -1.
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -45,6 +47,8 @@ SPARK_CHUNK: StructType = from_arrow_schema(
             ("monotonic", pa.int64()),
             ("spool_id", pa.int64()),
             ("undecodable", pa.string()),
+            ("landed", pa.timestamp("us", "UTC")),
+            ("ingested", pa.timestamp("us", "UTC")),
             ("readings", pa.list_(decoded.READING)),
             ("gateway", pa.string()),
             ("epoch", pa.string()),
@@ -59,9 +63,11 @@ CHUNK: pa.Schema = to_arrow_schema(SPARK_CHUNK, timezone="UTC")
 """The same columns, exactly as Spark wants them from a source."""
 
 
-def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
+def build(
+    batches: list[tuple[Announced, pa.Table]], number: int, counted: bool = False
+) -> pa.RecordBatch | None:
     """The rows of `batches` as chunk `number`; None when there are none. A key that comes twice
-    stays where it comes first.
+    stays where it comes first. counted: another chunk has counted them as taken.
     """
     batches = [(announced, table) for announced, table in batches if table.num_rows]
     if not batches:
@@ -71,6 +77,8 @@ def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBa
     ).combine_chunks()
     first_ones, ranges = find_ranges(rows)
     feeds = _feeds(batches, first_ones)
+    if counted:
+        feeds = [{**feed, "taken": 0} for feed in feeds]
     if len(first_ones) < rows.num_rows:
         rows = rows.take(pa.array(first_ones))
     columns = {name: rows[name] for name in rows.column_names}
@@ -81,6 +89,30 @@ def build(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBa
     columns["chunk"] = pa.array(np.full(rows.num_rows, number), pa.int64())
     columns["header"] = _header(feeds, ranges, rows.num_rows)
     return _record_batch(columns, rows.num_rows)
+
+
+def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
+    """What `build` leaves out although its payload is another than that of the first row with its
+    key: a chunk of its own, which the driver compares; None when there is nothing of the kind.
+    """
+    rows = pa.concat_tables([table for _, table in batches]).combine_chunks()
+    order, fresh, _ = _sorted(rows)
+    if fresh.all():
+        return None
+    firsts = order[fresh][np.cumsum(fresh) - 1]  # in that order: the first row of each one's key
+    payload = rows["payload"].combine_chunks()
+    other = pc.not_equal(payload.take(pa.array(order)), payload.take(pa.array(firsts)))
+    chosen = np.zeros(rows.num_rows, bool)
+    chosen[order] = other.to_numpy(zero_copy_only=False)
+    if not chosen.any():
+        return None
+    ends = np.cumsum([table.num_rows for _, table in batches])[:-1]
+    parts = zip(batches, np.split(chosen, ends), strict=True)
+    return build(
+        [(announced, table.filter(pa.array(part))) for (announced, table), part in parts],
+        number,
+        counted=True,
+    )
 
 
 def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
@@ -97,6 +129,26 @@ def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
     """The positions of the first row of every key, in order, and the ranges that these keys make,
     in the columns of `RANGES`.
     """
+    order, fresh, starts = _sorted(rows)
+    begin = np.flatnonzero(starts)
+    end = np.r_[begin[1:], len(order)] - 1
+    first, last = pa.array(order[begin]), pa.array(order[end])
+    ranges = pa.record_batch(
+        [
+            rows["device"].combine_chunks().take(first),
+            rows["incarnation"].combine_chunks().take(first),
+            rows["sequence"].combine_chunks().take(first),
+            rows["sequence"].combine_chunks().take(last),
+        ],
+        schema=RANGES,
+    )
+    return np.sort(order[fresh]), ranges
+
+
+def _sorted(rows: pa.Table) -> tuple[Any, Any, Any]:
+    """Positions in the order of keys, and in that order of arrival; and along it, which rows are
+    the first of their key, and which the first of a range.
+    """
     devices = rows["device"].combine_chunks().dictionary_encode()
     code = devices.indices.to_numpy(zero_copy_only=False)
     incarnation, sequence = rows["incarnation"].to_numpy(), rows["sequence"].to_numpy()
@@ -106,19 +158,20 @@ def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
     distance = np.diff(sequence)
     fresh = np.r_[True, ~(same_set & (distance == 0))]
     starts = np.r_[True, ~(same_set & (distance <= 1))]
-    begin = np.flatnonzero(starts)
-    end = np.r_[begin[1:], len(order)] - 1
-    device = devices.dictionary.take(pa.array(code[begin]))
-    ranges = pa.record_batch(
-        [device, *map(pa.array, (incarnation[begin], sequence[begin], sequence[end]))],
-        schema=RANGES,
-    )
-    return np.sort(order[fresh]), ranges
+    return order, fresh, starts
 
 
 def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:
     gateway, epoch = announced.feed.split("/")
-    for name, value in (("gateway", gateway), ("epoch", epoch), ("batch", announced.number)):
+    ingested = datetime.now(UTC)
+    origin = {
+        "gateway": gateway,
+        "epoch": epoch,
+        "batch": announced.number,
+        "landed": announced.landed or ingested,
+        "ingested": ingested,
+    }
+    for name, value in origin.items():
         table = table.append_column(
             name, pa.repeat(pa.scalar(value, CHUNK.field(name).type), table.num_rows)
         )

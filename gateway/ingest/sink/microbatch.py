@@ -139,11 +139,29 @@ class MicroBatch:
             if count < self._files["publications"][chunk]["rows"]
         }
 
+    def publications(self) -> DataFrame:
+        """All rows of all chunks, as they are in the files."""
+        return self._read("publications", list(self._files["publications"]))
+
+    def left_out(self, drop: list[ChunkRange]) -> DataFrame:
+        """The publications in `drop`."""
+        return self._split("publications", sorted({chunk for chunk, *_ in drop}), drop, "left_semi")
+
     def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:
-        names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
-        rows = self._spark.read.options(**AS_CALLED).parquet(
-            *(f"{self._locations[table]}/{name}" for name in names.values())
+        return self._split(table, chunks, drop, "left_anti")
+
+    def _read(self, table: TableName, chunks: list[int]) -> DataFrame:
+        names = (self._files[table][chunk]["name"] for chunk in chunks)
+        return self._spark.read.options(**AS_CALLED).parquet(
+            *(f"{self._locations[table]}/{name}" for name in names)
         )
+
+    def _split(
+        self, table: TableName, chunks: list[int], drop: list[ChunkRange], how: str
+    ) -> DataFrame:
+        """The rows of some chunks that are in `drop` (left_semi), or are not (left_anti)."""
+        names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
+        rows = self._read(table, chunks)
         columns = rows.columns
         rows = rows.select("*", F.col("_metadata.file_name").alias("file")).alias("row")
         gone = [(names[chunk], *one) for chunk, *one in drop if chunk in names]
@@ -153,7 +171,7 @@ class MicroBatch:
             for name in ("file", "device", "incarnation")
         ]
         inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
-        return rows.join(dropped, [*same, inside], "left_anti").select(
+        return rows.join(dropped, [*same, inside], how).select(
             *(F.col(f"row.{name}") for name in columns)
         )
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup.claim import ChunkRange, claim
+from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import Seen
 from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.tables import Layout
-from gateway.ingest.delta.transaction import Conflict, DeltaWriter
+from gateway.ingest.delta.transaction import Addition, Conflict, DeltaWriter
 from gateway.ingest.sink.microbatch import MicroBatch
 
 PUBLICATIONS = Layout(
@@ -38,7 +39,7 @@ PUBLICATIONS = Layout(
         (
             "sequence",
             "bigint",
-            "Key, part 3: counts the publications of this incarnation; for @GATEWAY the spool id",
+            "Key, part 3: counts the publications of this incarnation; for @GATEWAY such rows",
         ),
         ("client", "string", "MQTT client identifier, null when it equals the device"),
         ("topic", "string", "MQTT topic"),
@@ -59,11 +60,17 @@ PUBLICATIONS = Layout(
             "string",
             "Why there is nothing of the payload in readings, null when there is",
         ),
+        (
+            "landed",
+            "timestamp",
+            "When the batch landed, by the landing place's clock, or `ingested` where it has none",
+        ),
+        ("ingested", "timestamp", "When the ingest took the batch, by the clock of the centre"),
     ),
     (
         ("delta.enableChangeDataFeed", "true"),
         ("delta.checkpointInterval", "50"),
-        ("delta.dataSkippingStatsColumns", "device,sequence,received"),
+        ("delta.dataSkippingStatsColumns", "device,sequence,received,landed"),
     ),
 )
 
@@ -101,10 +108,13 @@ class Appender:
         writer: DeltaWriter,
         name: str,
         cleaned: Callable[[str], int],
+        on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],
     ) -> None:
         """name: of the table, for messages. cleaned: up to which batch a feed was deleted at the
-        landing place on purpose.
+        landing place on purpose. on_doubles: what happens, before a commit, with what it leaves
+        out.
         """
+        self._on_doubles = on_doubles
         self._seen = seen
         self._taken = taken
         self._cleaned = cleaned
@@ -127,6 +137,7 @@ class Appender:
             moved = self._moved(micro_batch) if moves_feeds else {}
             if not claimed.new and not moved:
                 return Outcome(micro_batch.taken, 0, None, based_on, claimed.drop)
+            self._on_doubles(micro_batch, claimed.drop)
             whole_note = {**note, **(self._taken.note(moved) if moves_feeds else {})}
             try:
                 version = self._writer.append(
@@ -144,6 +155,24 @@ class Appender:
         raise OncewayError(
             f"other writers won {TRIES} times in a row", self._name, "Is the ingest started twice?"
         )
+
+    def say_all(self) -> None:
+        """Commit how far all feeds are, when the last commit that says so is far behind: the log
+        may be cleaned before the next batch comes. One that others prevent is not missed.
+        """
+        self._seen.catch_up()
+        self._taken.catch_up(self._seen.covers)
+        if not self._taken.due:
+            return
+        note, based_on = self._taken.note({}), self._seen.covers
+        try:
+            version = self._writer.append(
+                Addition(), based_on, note, (APPLICATION_ID, based_on + 1)
+            )
+        except Conflict:
+            return
+        self._seen.landed(SeenRanges(), version)
+        self._taken.landed(note, version)
 
     def _moved(self, micro_batch: MicroBatch) -> Feeds:
         """How far the feeds come that this micro-batch brings further than the table is."""

@@ -64,6 +64,17 @@ _WITH_LIST = StructType(
     ]
 )
 
+SAME_PUBLICATION = (
+    "reading.device = gone.device and reading.incarnation = gone.incarnation and reading.sequence ="
+    " gone.sequence"
+)
+
+REMOVING = frozenset({"DELETE", "UPDATE", "MERGE"})
+"""Delta's operations that may take rows out of a table, or change them."""
+
+EXPIRED = "expired"
+"""The key in the note of a DELETE of old rows, whose readings went before."""
+
 TRIES = 20
 
 log = logging.getLogger("onceway.ingest")
@@ -113,6 +124,7 @@ class Readings:
 
     def _append(self, until: int, rows: Addition | None, based_on: int | None) -> None:
         try:
+            self._remove_until(until)
             new = self._rows_since(until, rows, based_on)
             if new is not None and (new.actions or new.rows is not None):
                 self._version = self._writer.append(
@@ -129,6 +141,28 @@ class Readings:
             self._table.settle()
             self._version, _ = self._writer.progress(self._application)
         self.covers = until
+
+    def _remove_until(self, until: int) -> None:
+        """Take out the readings of publications that somebody deleted or changed since. Done a
+        second time after a crash, it finds nothing.
+        """
+        removing = [
+            commit.version
+            for commit in (self._commits.after(self.covers) if self.covers is not None else ())
+            if commit.version <= until
+            and commit.operation in REMOVING
+            and EXPIRED not in commit.note
+        ]
+        if not removing:
+            return
+        gone = self._publications.removed(removing[0] - 1, removing[-1]).select(*_KEY).distinct()
+        merge = self._table.delta().alias("reading").merge(gone.alias("gone"), SAME_PUBLICATION)
+        merge.whenMatchedDelete().execute()
+        self._table.settle()
+        version, covers = self._writer.progress(self._application)
+        if covers != self.covers:
+            raise Conflict(f"readings go up to version {covers}, not {self.covers}")
+        self._version = version
 
     def _rows_since(
         self, until: int, rows: Addition | None, based_on: int | None

@@ -83,6 +83,21 @@ def test_sequences_as_large_as_they_can_be() -> None:
     ]
 
 
+def test_what_contradicts_a_row_of_the_same_task_is_a_chunk_of_its_own() -> None:
+    batches = [
+        (announced(1), table([row("a", 1), row("a", 2, payload=b"x")])),
+        (announced(2), table([row("a", 1), row("a", 2, payload=b"y"), row("b", 2)])),
+        (announced(3), table([row("a", 2, payload=b"x")])),
+    ]
+    other = merged_batches.contradicting(batches, 9)
+    assert other is not None
+    (one,) = other.to_pylist()
+    assert (one["device"], one["sequence"], one["payload"], one["batch"]) == ("a", 2, b"y", 2)
+    (feed,) = one["header"]["feeds"]
+    assert (feed["batch"], feed["taken"], feed["rows"]) == (2, 0, 1)
+    assert merged_batches.contradicting(batches[:1] + batches[2:], 9) is None
+
+
 def test_batches_without_rows_make_no_chunk() -> None:
     assert merged_batches.build([(announced(1), table([]))], 0) is None
     assert merged_batches.build([], 0) is None

@@ -89,6 +89,18 @@ def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(
         } == used  # what was written and not used is deleted
 
 
+def test_the_history_says_how_many_rows_and_files_a_commit_has(lake: Lake) -> None:
+    sink = lake.open()
+    sink(lake.micro_batch(rows("o", 1, 2), rows("o", 3)), 0)
+    sink(lake.micro_batch(rows("o", 3, 4)), 1)  # written again, by Spark
+    (last,) = lake.spark.sql(f"describe history delta.`{lake.publications}` limit 1").collect()
+    assert last["operationMetrics"]["numOutputRows"] == "1"
+    history = lake.spark.sql(f"describe history delta.`{lake.publications}` limit 2").collect()
+    metrics = history[1]["operationMetrics"]
+    assert (metrics["numFiles"], metrics["numOutputRows"]) == ("2", "3")
+    assert int(metrics["numOutputBytes"]) > 1000
+
+
 def test_columns_have_comments_and_undecodable_payloads_their_reason(lake: Lake) -> None:
     lake.open()(lake.micro_batch([row("b", 1, payload=b"21.5"), *rows("b", 2)]), 0)
     found = lake.table().where("device = 'b'").orderBy("sequence").collect()
@@ -344,12 +356,48 @@ def test_what_users_do_to_the_table(lake: Lake) -> None:
     lake.sql("delete from publications where device = 'h' and sequence = 1")
     sink(lake.micro_batch(rows("h", 1, 2, 3)), 1)
     assert lake.keys("h") == keys("h", 2, 3)  # what was deleted does not come back
-    assert lake.readings("h") == readings("h", 1, 2, 3)
+    assert lake.readings("h") == readings("h", 2, 3)
     lake.sql(f"restore table publications to version as of {version}")
     sink(lake.micro_batch(rows("h", 2, 3)), 2)
     # the table is what it was then, and goes on from there
     assert lake.keys("h") == keys("h", 1, 2, 3)
     assert lake.readings("h") == readings("h", 1, 2, 3)
+
+
+def test_what_users_delete_or_change_reaches_the_readings(lake: Lake) -> None:
+    sink = lake.open()
+    sink(lake.micro_batch(rows("m", 1, 2, 3)), 0)
+    lake.sql("delete from publications where device = 'm' and sequence = 1")
+    lake.sql(
+        """update publications set payload = cast('[{"n":"a","v":9}]' as binary)"""
+        " where device = 'm' and sequence = 2"
+    )
+    sink(lake.micro_batch(rows("m", 3)), 1)
+    changed = ("m", 7, 2, 0, 9.0)
+    assert lake.readings("m") == [changed, *readings("m", 3)]
+    lake.open()(lake.micro_batch(rows("m", 4)), 2)
+    assert lake.readings("m") == [changed, *readings("m", 3, 4)]
+
+
+def conflicts(lake: Lake, device: str) -> list[tuple[int, bytes]]:
+    found = lake.table("_conflicts").where(F.col("device") == device).collect()
+    return sorted((one["sequence"], bytes(one["payload"])) for one in found)
+
+
+def test_a_second_payload_of_one_key_is_kept_aside_with_an_alarm(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = lake.open()
+    sink(lake.micro_batch(rows("n", 1, 2, 3)), 0)
+    sink(lake.micro_batch([row("n", 2, payload=b"other"), *rows("n", 3)], rows("n", 4)), 1)
+    assert conflicts(lake, "n") == [(2, b"other")]
+    assert "two payloads of one key: n (incarnation 7) sequence 2" in caplog.text
+    assert lake.readings("n") == readings("n", 1, 2, 3, 4)
+    # of two batches of one micro-batch, of which neither is in the table yet
+    sink(lake.micro_batch(rows("n", 5), [row("n", 5, payload=b"other")]), 2)
+    sink(lake.micro_batch([row("n", 2, payload=b"other")]), 3)
+    assert [sequence for sequence, _ in conflicts(lake, "n")] == [2, 2, 5]  # of two batches
+    assert lake.readings("n") == readings("n", 1, 2, 3, 4, 5)
 
 
 def test_readings_that_are_lost_are_made_anew(lake: Lake) -> None:

@@ -1,0 +1,86 @@
+"""One key, two payloads: which is right nobody knows, so the first stays and the second is kept.
+
+In: the rows of a micro-batch that are left out as doubles. Out: those of them whose payload is
+another than that of the row with their key, in the table `…_conflicts`, each once, and an alarm in
+the log. A device that counts wrongly, or two that were given one identity, show up here.
+"""
+
+import logging
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from gateway.ingest.dedup.claim import ChunkRange
+from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.sink.microbatch import MicroBatch
+
+CONFLICTS = Layout(
+    "Publications whose key stands in publications with another payload; they are not in there",
+    (
+        ("device", "string", "Key, part 1, as in publications"),
+        ("incarnation", "bigint", "Key, part 2, as in publications"),
+        ("sequence", "bigint", "Key, part 3, as in publications"),
+        ("topic", "string", "MQTT topic"),
+        ("payload", "binary", "MQTT payload of this one"),
+        ("received", "timestamp", "When the gateway received it, if it knew the time"),
+        ("gateway", "string", "Which gateway sent it here"),
+        ("epoch", "string", "Its store"),
+        ("batch", "bigint", "In which batch of that epoch"),
+        ("found", "timestamp", "When that was noticed"),
+    ),
+)
+
+_KEY = ["device", "incarnation", "sequence"]
+_COLUMNS = [name for name, _, _ in CONFLICTS.columns[:-1]]
+SAME_ROW = " and ".join(
+    f"old.{name} = new.{name}" for name in (*_KEY, "payload", "gateway", "epoch", "batch")
+)
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Conflicts:
+    """The table is made when the first conflict comes. Whoever adds holds the lease of
+    `publications`.
+    """
+
+    def __init__(self, spark: SparkSession, publications: Table, table: Table) -> None:
+        self._spark = spark
+        self._publications = publications
+        self._table = table
+
+    def note(self, micro_batch: MicroBatch, drop: list[ChunkRange]) -> None:
+        """Compare what is left out with what stands in the table, or in this micro-batch."""
+        if not drop:
+            return
+        _, devices, _, firsts, lasts = zip(*drop, strict=True)
+        there = self._publications.read().where(
+            F.col("device").between(min(devices), max(devices))
+            & F.col("sequence").between(min(firsts), max(lasts))
+        )
+        kept = there.select(*_KEY, F.col("payload").alias("other")).union(
+            micro_batch.publications().select(*_KEY, "payload")
+        )
+        left_out = micro_batch.left_out(drop).select(*_COLUMNS)
+        differing = left_out.join(kept, _KEY).where("payload <> other").select(*_COLUMNS).distinct()
+        found = differing.collect()
+        for one in found:
+            log.error(
+                "two payloads of one key: %s (incarnation %d) sequence %d came again in batch %d of"
+                " %s/%s with another payload; it is in %s",
+                one["device"],
+                one["incarnation"],
+                one["sequence"],
+                one["batch"],
+                one["gateway"],
+                one["epoch"],
+                self._table.name,
+            )
+        if not found:
+            return
+        self._table.create()
+        new = self._spark.createDataFrame(found, differing.schema)
+        merge = self._table.delta().alias("old").merge(new.alias("new"), SAME_ROW)
+        values = {name: f"new.{name}" for name in _COLUMNS}
+        merge.whenNotMatchedInsert(values={**values, "found": "current_timestamp()"}).execute()
+        self._table.settle()

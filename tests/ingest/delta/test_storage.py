@@ -1,0 +1,63 @@
+"""Small files beside a table: the same on a local disk and on what Spark reaches by Hadoop."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.ingest.delta.storage import Folder, HadoopFolder, LocalFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Open = Callable[[], Folder]
+
+
+@pytest.fixture(params=["local", "hadoop"])
+def at(request: pytest.FixtureRequest, spark: "SparkSession", tmp_path: Path) -> Open:
+    """Opens one folder, which is not there yet, as often as it is called."""
+    if request.param == "local":
+        return lambda: LocalFolder(tmp_path / "folder")
+    return lambda: HadoopFolder(spark, f"file:{tmp_path}", "folder")
+
+
+def test_what_is_written_is_read(at: Open, tmp_path: Path) -> None:
+    assert (at().names(), at().read("a")) == ([], None)
+    at().write("a", b"one")
+    at().write("a", b"two")
+    at().write("b", bytes(range(256)))
+    (tmp_path / "folder" / ".hidden").touch()
+    (tmp_path / "folder" / "inner").mkdir()
+    assert at().names() == ["a", "b"]
+    assert (at().read("a"), at().read("b")) == (b"two", bytes(range(256)))
+    at().delete("a")
+    assert at().names() == ["b"]
+
+
+def test_a_folder_that_is_set_aside_is_whole_under_its_other_name(at: Open, tmp_path: Path) -> None:
+    at().write("a", b"one")
+    name = at().set_aside("aside")
+    assert name.endswith("folder.aside")
+    assert (tmp_path / "folder.aside" / "a").read_bytes() == b"one"
+    assert at().names() == []
+
+
+def test_two_jobs_that_write_one_file_do_not_share_a_hidden_one(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one writes whole between two steps of ours."""
+    ours, theirs = (HadoopFolder(spark, f"file:{tmp_path}", "folder") for _ in range(2))
+    create = HadoopFolder._create
+
+    def then_theirs(folder: HadoopFolder, path: object, data: bytes) -> None:
+        create(folder, path, data)
+        if folder is ours:
+            theirs.write("a", b"theirs")
+
+    monkeypatch.setattr(HadoopFolder, "_create", then_theirs)
+    ours.write("a", b"ours")
+    assert ours.read("a") == b"ours"
+    assert ours.names() == ["a"]
