@@ -24,13 +24,13 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     effects.py         what a message causes beside itself, noted until it is done
     router.py          topics → subscriptions; shared.py whose turn it is
     view.py            a session as people see it
-    session.py         what is kept for a client: inbound.py its receive flow (Delivery Method B),
-                       outbound.py its send flow and queue, retained_feed.py what is still to come
+    session.py         what is kept for a client: receive_flow.py (Delivery Method B), send_flow.py
+                       its queue and what is in flight, retained_feed.py what is still to come
 
     ledger.py          what all queues know: bytes in all, the open changes, orders for the store
     changes.py         what the next commit will hold; rows.py which of its rows are used again
     delivery.py        a run of messages in one queue; burst.py the run itself
     spool.py, retained.py, will.py   what else becomes of messages
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, commit.py, recovered.py,
-    numbers.py, state.py, statistics.py, throttle.py
+    message_ids.py, state.py, statistics.py, throttle.py
 """

@@ -143,8 +143,8 @@ class Broker(Core):
             return
         session.connection = None
         session.left = self.now
-        session.inbound.suspend()
-        session.outbound.suspend()
+        session.receive_flow.suspend()
+        session.send_flow.suspend()
         self._leave_will(connection, session, will)
         if session.expiry:
             self.changes.sessions[session.id] = session
@@ -237,9 +237,9 @@ class Broker(Core):
             self.effects.will(session.client, session)
         for topic_filter in list(session.subscriptions):
             self.router.unsubscribe(session, topic_filter)
-        session.outbound.suspend()
-        orphans = session.outbound.orphans()
-        session.outbound.drop()
+        session.send_flow.suspend()
+        orphans = session.send_flow.orphans()
+        session.send_flow.drop()
         self.sessions.pop(session.client, None)
         self.by_id.pop(session.id, None)
         if session.durable:

@@ -10,7 +10,7 @@ Python fast enough here.
 
 from typing import TYPE_CHECKING
 
-from gateway.broker.numbers import HIGH, LOW, pack_u16, packet_id
+from gateway.broker.message_ids import HIGH, LOW, pack_u16, packet_id
 from gateway.mqtt.wire import encode_varint
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ def take(core: Core) -> Census:
     """Some milliseconds for 10,000 sessions."""
     connected = durable = queued = longest = inflight = 0
     for session in core.sessions.values():
-        outbound = session.outbound
+        send_flow = session.send_flow
         connected += session.connection is not None
         durable += session.durable
-        if outbound.messages or outbound.released:  # most have nothing
-            queued += outbound.messages
-            inflight += outbound.inflight
-            longest = max(longest, outbound.messages)
+        if send_flow.messages or send_flow.released:  # most have nothing
+            queued += send_flow.messages
+            inflight += send_flow.inflight
+            longest = max(longest, send_flow.messages)
     return Census(len(core.sessions), connected, durable, queued, longest, inflight)

@@ -13,7 +13,7 @@ SessionRow = tuple[int, str, int, int | None, int, str | None]
 user.
 """
 FlowRow = tuple[int, bytes, int, bytes, bytes]
-"""session, inbound packet ids, number of the next message to send, identifiers sent and not
+"""session, packet ids received, number of the next message to send, identifiers sent and not
 acknowledged, identifiers released.
 """
 SubscriptionRow = tuple[int, str, int, int]

@@ -167,7 +167,7 @@ class Connection:
         else:
             self.out.append(packets)
             if acknowledgements:
-                self.session.inbound.unacknowledged -= acknowledgements  # type: ignore[union-attr]
+                self.session.receive_flow.unacknowledged -= acknowledgements  # type: ignore[union-attr]
             if not self.dirty:
                 self.dirty = True
                 self.broker.dirty.append(self)
@@ -181,7 +181,7 @@ class Connection:
             held = self.held.popleft()
             self.out += held.packets
             if self.session is not None:
-                self.session.inbound.unacknowledged -= held.acknowledgements
+                self.session.receive_flow.unacknowledged -= held.acknowledgements
             if not self.dirty:
                 self.dirty = True
                 self.broker.dirty.append(self)
@@ -230,7 +230,7 @@ class Connection:
         """The link takes bytes again."""
         self.full = self.size > self.broker.limits.outgoing_bytes
         if self.session is not None:
-            self.session.outbound.pump()
+            self.session.send_flow.pump()
             self.broker.feed(self.session)
 
     def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None:

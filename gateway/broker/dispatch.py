@@ -244,14 +244,14 @@ def _acks(connection: Connection, session: Session, data: bytes, at: int, end: i
     if kind == _PUBREL:
         publishing.release(connection, session, identifiers)
     else:
-        outbound = session.outbound
+        send_flow = session.send_flow
         if kind == _PUBREC:
             publishing.recorded(connection, session, identifiers)
         elif kind == _PUBACK:
-            outbound.puback(identifiers)
+            send_flow.puback(identifiers)
         else:
-            outbound.pubcomp(identifiers)
-        outbound.pump()
+            send_flow.pubcomp(identifiers)
+        send_flow.pump()
         _feed(connection, session)
     return stop
 
@@ -303,19 +303,19 @@ def _ack(
 ) -> None:
     """An acknowledgement with a reason code or properties."""
     identifiers = (packet.packet_id,)
-    outbound = session.outbound
+    send_flow = session.send_flow
     if isinstance(packet, Pubrel):
         publishing.release(connection, session, identifiers)
         return
     if isinstance(packet, Puback):
-        outbound.puback(identifiers)
+        send_flow.puback(identifiers)
     elif isinstance(packet, Pubcomp):
-        outbound.pubcomp(identifiers)
+        send_flow.pubcomp(identifiers)
     elif packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
-        outbound.refused(packet.packet_id)
+        send_flow.refused(packet.packet_id)
     else:
         publishing.recorded(connection, session, identifiers)
-    outbound.pump()
+    send_flow.pump()
     _feed(connection, session)
 
 

@@ -82,7 +82,7 @@ def accept(connection: Connection, packet: Connect) -> None:
     connection.attach(session)
     session.connection = connection
     session.left = None
-    session.outbound.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
+    session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
     connection.will = will
     commit = broker.joined(session, connection.will)
     granted: Properties = {}
@@ -169,12 +169,12 @@ def _session(
 
 def _resume(connection: Connection, session: Session) -> None:
     """Send again what was in flight, in order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
-    outbound = session.outbound
-    if outbound.released:
+    send_flow = session.send_flow
+    if send_flow.released:
         connection.send(
-            b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in outbound.released)
+            b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in send_flow.released)
         )
-    outbound.pump()
+    send_flow.pump()
 
 
 def _will(connection: Connection, will: Will) -> StoredWill:

@@ -82,9 +82,9 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
         return
     known: dict[int, Burst] = {}
     deliveries = [delivery_of(core, session, row, known) for row in rows]
-    if session.outbound.take_page(order.first, deliveries):
+    if session.send_flow.take_page(order.first, deliveries):
         trim(core, session)
-        session.outbound.go_on()
+        session.send_flow.go_on()
 
 
 def _collected(core: Core, messages: list[int], shared: list[StoredDelivery]) -> None:

@@ -15,7 +15,7 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import Burst
-from gateway.broker.numbers import IDENTIFIERS, sequence_of
+from gateway.broker.message_ids import IDENTIFIERS, sequence_of
 from gateway.broker.refusals import refused, words
 from gateway.broker.router import LONGEST_KNOWN
 from gateway.broker.routing import publish, refuses
@@ -67,17 +67,17 @@ def receive(
         else:
             publish(broker, burst, session.client, identity)
         return
-    inbound = session.inbound
-    if qos == 2 and not inbound.all_new(identifiers):
+    receive_flow = session.receive_flow
+    if qos == 2 and not receive_flow.all_new(identifiers):
         if count > 1:
             _one_by_one(connection, session, burst, identifiers)
         else:
             broker.statistics.repeated += 1
-            inbound.repeat(identifiers[0])
-            connection.send(acknowledgements(_PUBREC, identifiers), inbound.commit)
+            receive_flow.repeat(identifiers[0])
+            connection.send(acknowledgements(_PUBREC, identifiers), receive_flow.commit)
         return
     maximum = connection.policy.receive_maximum if connection.version == Version.V5 else IDENTIFIERS
-    if inbound.outstanding + count > maximum:
+    if receive_flow.outstanding + count > maximum:
         if count == 1:
             text = f"PUBLISH: more than {maximum} QoS 1 and 2 messages in flight"
             raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
@@ -98,17 +98,17 @@ def receive(
         _refuse(connection, burst, identifiers, reason)
         return
     if qos == 1:
-        inbound.unacknowledged += count
+        receive_flow.unacknowledged += count
         commit = publish(broker, burst, session.client, identity)
         connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
     else:
         if connection.peer.device is not None:
-            inbound.outdate(identifiers[0])
-        inbound.keep(identifiers)
+            receive_flow.outdate(identifiers[0])
+        receive_flow.keep(identifiers)
         if session.durable:
-            inbound.commit = broker.keep_flow(session)
+            receive_flow.commit = broker.keep_flow(session)
         commit = publish(
-            broker, burst, session.client, identity, inbound.commit if session.durable else 0
+            broker, burst, session.client, identity, receive_flow.commit if session.durable else 0
         )
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
@@ -241,12 +241,12 @@ def _about(burst: Burst, reason: ReasonCode) -> str:
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
     """PUBREL: forget, commit, answer."""
     broker = connection.broker
-    inbound = session.inbound
-    unknown = inbound.release(identifiers)
-    commit = inbound.commit
+    receive_flow = session.receive_flow
+    unknown = receive_flow.release(identifiers)
+    commit = receive_flow.commit
     if session.durable and len(unknown) < len(identifiers):
         if connection.peer.device is None:
-            commit = inbound.commit = broker.keep_flow(session)
+            commit = receive_flow.commit = broker.keep_flow(session)
         else:  # goes with the next commit: after a power cut its sequence tells it for what it is
             broker.changes.flows[session] = None
     if not unknown:
@@ -264,7 +264,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
 def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
     """PUBREC: release, commit, answer with PUBREL."""
     broker = connection.broker
-    known, unknown = session.outbound.pubrec(identifiers)
+    known, unknown = session.send_flow.pubrec(identifiers)
     commit = broker.keep_flow(session) if session.durable and known else 0
     if not unknown:
         connection.send(acknowledgements(_PUBREL, known), commit)

@@ -89,7 +89,7 @@ def _drop(core: Core, qos: int, count: int) -> bool:
 
 def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     """The same for a queue that is at its own bound."""
-    outbound = session.outbound
+    send_flow = session.send_flow
     full = session.queueing.full
     if full == "refuse the publisher":
         return True  # `is_full` was asked before
@@ -101,46 +101,46 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
             pass
     if not _over(core, session, count, size):
         return True
-    if full == "drop the oldest" and outbound.tail and not outbound.pending:
-        outbound.ask()
+    if full == "drop the oldest" and send_flow.tail and not send_flow.pending:
+        send_flow.ask()
         reading = True
     if reading and not _over(core, session, count, size, grace=True):
         return True
     if full == "end the session":
-        text = f"the queue is full ({outbound.messages} messages, {outbound.size} bytes)"
+        text = f"the queue is full ({send_flow.messages} messages, {send_flow.size} bytes)"
         _end(core, session, text)
     return False
 
 
 def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = False) -> bool:
-    outbound, limits = session.outbound, core.limits
+    send_flow, limits = session.send_flow, core.limits
     messages, most = limits.queue_messages, limits.queue_bytes
     if grace:
         messages += max(messages // _GRACE, PAGE_ROWS)
         most += max(most // _GRACE, PAGE_BYTES)
-    return outbound.messages + count > messages or outbound.size + size > most
+    return send_flow.messages + count > messages or send_flow.size + size > most
 
 
 def _excess(core: Core, session: Session, count: int, size: int) -> tuple[int, int]:
     """By how many messages and bytes a queue is over its bounds, when so much more comes."""
-    outbound, limits = session.outbound, core.limits
+    send_flow, limits = session.send_flow, core.limits
     return (
-        outbound.messages + count - limits.queue_messages,
-        outbound.size + size - limits.queue_bytes,
+        send_flow.messages + count - limits.queue_messages,
+        send_flow.size + size - limits.queue_bytes,
     )
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
     """Drop what has expired at the front of a queue. True: there may be more when it was read."""
-    outbound = session.outbound
-    while outbound.pending:
-        expires = outbound.pending[0].burst.expires
+    send_flow = session.send_flow
+    while send_flow.pending:
+        expires = send_flow.pending[0].burst.expires
         if expires is None or expires > core.now:
             return False
-        core.statistics.expired += outbound.discard(outbound.pending[0].count)
-    if not outbound.tail or outbound.tail_expires > core.now:
+        core.statistics.expired += send_flow.discard(send_flow.pending[0].count)
+    if not send_flow.tail or send_flow.tail_expires > core.now:
         return False
-    outbound.ask()
+    send_flow.ask()
     return True
 
 
@@ -148,11 +148,11 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
     """Drop what makes so much room, or the rest of the oldest delivery if that is less. Returns how
     many messages that was.
     """
-    outbound = session.outbound
+    send_flow = session.send_flow
     dropped = 0
-    if outbound.pending:
-        each = outbound.pending[0].burst.size + OVERHEAD
-        dropped = outbound.discard(max(messages, -(-size // each)))
+    if send_flow.pending:
+        each = send_flow.pending[0].burst.size + OVERHEAD
+        dropped = send_flow.discard(max(messages, -(-size // each)))
     if dropped and core.throttle.allows(f"queue of {session.client}"):
         text = "%s: the queue is full, its oldest messages are dropped"
         log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
@@ -163,7 +163,7 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
 def _end(core: Core, session: Session, text: str) -> None:
     extra = about(client=session.client, reason="queue_full")
     log.warning("%s: %s, the session ends", session.client, text, extra=extra)
-    core.statistics.overflowed += session.outbound.messages
+    core.statistics.overflowed += session.send_flow.messages
     core.effects.end(session, ReasonCode.QUOTA_EXCEEDED, text)
 
 
@@ -172,24 +172,24 @@ def trim(core: Core, session: Session) -> None:
     to the others, and what is beyond its bound if it drops the oldest; then a tenth more than it
     must, if it is long, so that this is seldom needed.
     """
-    limits, outbound = core.limits, session.outbound
+    limits, send_flow = core.limits, session.send_flow
     _drop_expired(core, session)
-    while outbound.owes > 0 and _drop_oldest(core, session, 0, outbound.owes):
+    while send_flow.owes > 0 and _drop_oldest(core, session, 0, send_flow.owes):
         pass
     if session.queueing.full == "drop the oldest" and _over(core, session, 0, 0):
         spare = (
             (limits.queue_messages // 10, limits.queue_bytes // 10)
-            if outbound.messages > PAGE_ROWS
+            if send_flow.messages > PAGE_ROWS
             else (0, 0)
         )
         while _over(core, session, *spare) and _drop_oldest(
             core, session, *_excess(core, session, *spare)
         ):
             pass
-        if outbound.tail and _over(core, session, 0, 0):
-            outbound.ask()
-    if outbound.tail and outbound.owes > 0:
-        outbound.ask()
+        if send_flow.tail and _over(core, session, 0, 0):
+            send_flow.ask()
+    if send_flow.tail and send_flow.owes > 0:
+        send_flow.ask()
 
 
 def let_the_longest_pay(core: Core) -> None:
@@ -203,26 +203,26 @@ def let_the_longest_pay(core: Core) -> None:
         for session in core.sessions.values()
         if session.queueing.full != "refuse the publisher"
         and not session.ended
-        and session.outbound.size > session.outbound.owes
+        and session.send_flow.size > session.send_flow.owes
     ]
-    payers.sort(key=lambda session: session.outbound.size, reverse=True)
+    payers.sort(key=lambda session: session.send_flow.size, reverse=True)
     for session in payers:
-        outbound = session.outbound
-        before = outbound.size - outbound.owes
+        send_flow = session.send_flow
+        before = send_flow.size - send_flow.owes
         _drop_expired(core, session)
         if session.queueing.full == "end the session":
             if before > 0:
                 text = "all queues together are full, and this one is the longest"
-                _end(core, session, f"{text} ({outbound.size} bytes)")
+                _end(core, session, f"{text} ({send_flow.size} bytes)")
                 excess -= before
         else:
             wanted = min(before, excess)
-            while outbound.size - outbound.owes > before - wanted and _drop_oldest(
-                core, session, 0, outbound.size - outbound.owes - before + wanted
+            while send_flow.size - send_flow.owes > before - wanted and _drop_oldest(
+                core, session, 0, send_flow.size - send_flow.owes - before + wanted
             ):
                 pass
-            if outbound.tail:
-                outbound.owe(outbound.size - outbound.owes - before + wanted)
-            excess -= before - outbound.size + outbound.owes
+            if send_flow.tail:
+                send_flow.owe(send_flow.size - send_flow.owes - before + wanted)
+            excess -= before - send_flow.size + send_flow.owes
         if excess <= 0:
             return

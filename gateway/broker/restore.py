@@ -81,12 +81,12 @@ def _restore_flows(
     }
     for number, session in by_id.items():
         received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
-        session.inbound.restore(received)
-        session.outbound.restore(
+        session.receive_flow.restore(received)
+        session.send_flow.restore(
             sent, unacknowledged, released, queues.get(number, []), number in connected
         )
     for number, first, after, messages, size in state.tails:
-        by_id[number].outbound.restore_tail(first, after, messages, size)
+        by_id[number].send_flow.restore_tail(first, after, messages, size)
     for session in by_id.values():
         if not session.expiry:
             core.effects.end(session)

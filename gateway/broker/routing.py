@@ -208,15 +208,15 @@ _PAGE_BYTES = 262_144
 
 
 def _has_room_for_retained(core: Core, session: Session) -> bool:
-    outbound, connection = session.outbound, session.connection
+    send_flow, connection = session.send_flow, session.connection
     return (
         connection is not None
         and not connection.full
         and connection.size <= core.limits.outgoing_bytes
-        and not outbound.tail
-        and len(outbound.pending) < min(PAGE_LOW, core.limits.queue_messages)
-        and outbound.messages < core.limits.queue_messages
-        and outbound.size < core.limits.queue_bytes
+        and not send_flow.tail
+        and len(send_flow.pending) < min(PAGE_LOW, core.limits.queue_messages)
+        and send_flow.messages < core.limits.queue_messages
+        and send_flow.size < core.limits.queue_bytes
     )
 
 
@@ -248,25 +248,25 @@ def _deliver(
     share: str = "",
 ) -> None:
     """flags: QoS << 1 | RETAIN. share: filter of the shared subscription that this comes from."""
-    outbound = session.outbound
+    send_flow = session.send_flow
     qos, connection = flags >> 1, session.connection
     if (
         not qos
         and connection is not None
-        and not (outbound.pending or outbound.resend or outbound.tail)
+        and not (send_flow.pending or send_flow.resend or send_flow.tail)
     ):
         connection.send_qos_0(burst, flags, extra, skip, count)
         return
     if not qos and connection is None and not session.queueing.qos_0:
         return
-    if not qos and outbound.tail and not session.queueing.qos_0:
+    if not qos and send_flow.tail and not session.queueing.qos_0:
         core.statistics.dropped += count  # it cannot wait behind what is on disk
     elif count > 1 and is_full(core, session, burst, count):
         # room is made for one after the other, as if they had come alone
         for index in range(skip, skip + count):
             _deliver(core, session, burst, flags, extra, index, 1, commit, share)
     elif make_room(core, session, burst, qos, count):
-        outbound.queue(burst, flags, extra, skip, count, commit, share)
+        send_flow.queue(burst, flags, extra, skip, count, commit, share)
 
 
 def _retain(core: Core, burst: Burst, client: str) -> int:

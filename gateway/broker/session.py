@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.commit import RETAINED_TO_COME
-from gateway.broker.inbound import Inbound
-from gateway.broker.numbers import pack_ids
-from gateway.broker.outbound import Outbound, Receiver
+from gateway.broker.message_ids import pack_ids
+from gateway.broker.receive_flow import ReceiveFlow
+from gateway.broker.send_flow import Receiver, SendFlow
 from gateway.broker.state import State
 from gateway.mqtt.reason import ReasonCode
 
@@ -110,11 +110,11 @@ class Session:
         "expiry",
         "feed",
         "id",
-        "inbound",
         "incarnation",
         "left",
-        "outbound",
         "queueing",
+        "receive_flow",
+        "send_flow",
         "subscriptions",
         "user",
     )
@@ -141,8 +141,8 @@ class Session:
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None
-        self.inbound = Inbound()
-        self.outbound = Outbound(ledger, self)
+        self.receive_flow = ReceiveFlow()
+        self.send_flow = SendFlow(ledger, self)
 
     @property
     def ends(self) -> float:
@@ -156,7 +156,7 @@ class Session:
         return self.id, self.client, self.expiry, left, self.incarnation, self.user
 
     def flow_row(self) -> FlowRow:
-        return self.id, pack_ids(self.inbound.received), *self.outbound.row()
+        return self.id, pack_ids(self.receive_flow.received), *self.send_flow.row()
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         item = self.subscriptions.get(topic_filter)

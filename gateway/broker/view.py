@@ -52,7 +52,7 @@ class SubscriptionView:
 
 def view(session: Session, now: float) -> SessionView:
     """now: on the broker's time axis."""
-    connection, outbound = session.connection, session.outbound
+    connection, send_flow = session.connection, session.send_flow
     return SessionView(
         client=session.client,
         connected=connection is not None,
@@ -62,10 +62,10 @@ def view(session: Session, now: float) -> SessionView:
         device=session.incarnation != 0,
         expiry_s=expiry_of(session.expiry),
         away_s=None if session.left is None else int(now - session.left),
-        queued=outbound.messages,
-        queued_bytes=outbound.size,
-        inflight=outbound.inflight,
-        receiving=len(session.inbound.received),
+        queued=send_flow.messages,
+        queued_bytes=send_flow.size,
+        inflight=send_flow.inflight,
+        receiving=len(session.receive_flow.received),
         subscriptions=len(session.subscriptions),
     )
 

@@ -83,7 +83,7 @@ def feed(world: World, data: bytes, manner: Manner) -> tuple[bytes, str | None]:
 def check(world: World) -> None:
     """What holds whatever came."""
     broker = world.broker
-    assert broker.queued == sum(session.outbound.size for session in broker.sessions.values()), (
+    assert broker.queued == sum(session.send_flow.size for session in broker.sessions.values()), (
         "the sum of the queues is wrong"
     )
     assert not broker.connections, "a connection was not forgotten"

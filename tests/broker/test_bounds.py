@@ -185,8 +185,8 @@ def test_all_queues_together_have_a_bound_and_the_longest_pays() -> None:
     fill(world, 10, size=100)
     sessions = world.broker.sessions
     assert "long" not in sessions
-    assert sessions["short"].outbound.messages == 10
-    assert world.broker.queued == sessions["short"].outbound.size
+    assert sessions["short"].send_flow.messages == 10
+    assert world.broker.queued == sessions["short"].send_flow.size
 
 
 def test_the_sum_of_all_queues_is_right_after_everything_was_delivered() -> None:
@@ -377,7 +377,7 @@ def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(k
     world.accepted("p").publish("t", bytes(800), 1)
     assert "second" not in world.broker.sessions
     world.commit()
-    assert world.broker.queued == world.broker.sessions["first"].outbound.size > 0
+    assert world.broker.queued == world.broker.sessions["first"].send_flow.size > 0
     assert (
         world.rows("SELECT count(*) FROM queue")
         == world.rows("SELECT count(*) FROM message")

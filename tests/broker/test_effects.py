@@ -133,7 +133,7 @@ def test_the_message_that_makes_the_queue_of_a_member_overflow_goes_to_another()
     fill(world, "t", 101)
     assert len(world.broker.sessions) == 19
     assert world.broker.statistics.overflowed >= 6
-    assert sum(item.outbound.messages for item in world.broker.sessions.values()) == 95
+    assert sum(item.send_flow.messages for item in world.broker.sessions.values()) == 95
 
 
 def test_what_a_member_leaves_behind_makes_nobody_end() -> None:
@@ -145,7 +145,7 @@ def test_what_a_member_leaves_behind_makes_nobody_end() -> None:
     fill(world, "t", 197)
     world.end_session("member 7")
     assert len(world.broker.sessions) == 19
-    assert sum(item.outbound.messages for item in world.broker.sessions.values()) == 190
+    assert sum(item.send_flow.messages for item in world.broker.sessions.values()) == 190
     assert world.broker.statistics.overflowed == 7
 
 

@@ -39,8 +39,8 @@ def test_a_long_queue_of_an_absent_client_takes_no_memory_and_arrives_in_order(
     publish(world, 3000)
     if power_cut:
         world.power_cut()
-    outbound = world.broker.sessions["s"].outbound
-    assert (len(outbound.pending), len(outbound.resend), outbound.messages) == (0, 0, 3000)
+    send_flow = world.broker.sessions["s"].send_flow
+    assert (len(send_flow.pending), len(send_flow.resend), send_flow.messages) == (0, 0, 3000)
     client = world.durable("s", answers=True)
     assert numbers(client) == list(range(3000))
     assert world.broker.queued == 0
@@ -52,9 +52,9 @@ def test_a_slow_client_holds_a_page_in_memory() -> None:
     client = world.durable("s")
     client.subscribe("t")
     publish(world, 3000)
-    outbound = world.broker.sessions["s"].outbound
-    assert outbound.messages == 3000
-    assert len(outbound.pending) <= PAGE_ROWS
+    send_flow = world.broker.sessions["s"].send_flow
+    assert send_flow.messages == 3000
+    assert len(send_flow.pending) <= PAGE_ROWS
     client.drop()
     assert numbers(world.durable("s", answers=True)) == list(range(3000))
     assert empty(world)
@@ -119,7 +119,7 @@ def test_a_session_with_a_tail_ends_and_the_others_keep_theirs(power_cut: bool, 
         world.commit()
         world.power_cut()
     world.accepted("a", clean=True)
-    assert world.broker.queued == world.broker.sessions["b"].outbound.size
+    assert world.broker.queued == world.broker.sessions["b"].send_flow.size
     world.commit()
     assert world.rows("SELECT count(*), min(session), max(session) FROM queue") == [
         (500, *[world.broker.sessions["b"].id] * 2)
@@ -149,8 +149,8 @@ def test_the_oldest_of_a_tail_are_dropped_after_they_were_read() -> None:
     world = World(queue=[QueueSection(full="drop the oldest")], queue_messages=1000)
     world.absent("s")
     publish(world, 3000)
-    outbound = world.broker.sessions["s"].outbound
-    assert 890 <= outbound.messages <= 1001
+    send_flow = world.broker.sessions["s"].send_flow
+    assert 890 <= send_flow.messages <= 1001
     client = world.durable("s", answers=True)
     received = numbers(client)
     assert received == list(range(3000 - len(received), 3000))

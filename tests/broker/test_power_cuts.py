@@ -122,8 +122,8 @@ ACTS = st.one_of(
 @pytest.fixture(params=[1, 3, 256])
 def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queues that keep so many rows in memory; the rest waits in the store."""
-    monkeypatch.setattr("gateway.broker.outbound.PAGE_ROWS", request.param)
-    monkeypatch.setattr("gateway.broker.outbound.PAGE_LOW", request.param)
+    monkeypatch.setattr("gateway.broker.send_flow.PAGE_ROWS", request.param)
+    monkeypatch.setattr("gateway.broker.send_flow.PAGE_LOW", request.param)
     monkeypatch.setattr("gateway.store.paging.PAGE_ROWS", request.param)
 
 

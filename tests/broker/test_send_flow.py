@@ -338,8 +338,8 @@ def test_packet_identifiers_go_round_and_never_meet_one_in_use() -> None:
     publisher = world.accepted(answers=True)
     publisher.publish("t", "stuck", qos=1)
     subscriber.take(Publish)
-    outbound = world.broker.sessions["s"].outbound
-    outbound.next = outbound.sent = 65530
+    send_flow = world.broker.sessions["s"].send_flow
+    send_flow.next = send_flow.sent = 65530
     publisher.send(*(Publish("t", b"%02d" % number, 1, number + 1) for number in range(9)))
     assert [packet.packet_id for packet in subscriber.take_all()] == [*range(65530, 65536)]
     subscriber.send(Puback(65530))

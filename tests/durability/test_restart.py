@@ -88,11 +88,11 @@ def memory(broker: Broker) -> dict[str, Any]:
             for name, sub in item.subscriptions.items()
         },
         "queues": {
-            item.client: (item.outbound.messages, item.outbound.size, item.outbound.next)
+            item.client: (item.send_flow.messages, item.send_flow.size, item.send_flow.next)
             for item in sessions
         },
-        "all queues": sum(item.outbound.size for item in sessions),
-        "received": {item.client: sorted(item.inbound.received) for item in sessions},
+        "all queues": sum(item.send_flow.size for item in sessions),
+        "received": {item.client: sorted(item.receive_flow.received) for item in sessions},
         "retained": {
             topic: (found.payload, found.qos, found.client)
             for topic in TOPICS
@@ -168,7 +168,7 @@ class Run:
             self.clients[name].send(Unsubscribe(1, [topic_filter]))
 
     def publish(self, topic: str, qos: int, retain: bool, data: bytes, count: int) -> None:
-        taken = self.world.broker.sessions["publisher"].inbound.received
+        taken = self.world.broker.sessions["publisher"].receive_flow.received
         free = [number for number in range(1, 21) if number not in taken][:count]
         if qos < 2 or len(free) == count:
             numbers = range(self.published, self.published + count)
@@ -206,7 +206,7 @@ class Run:
         self.world.slow_disk = False
         self.sleep(0)  # what has expired ends
         for name, session in list(self.world.broker.sessions.items()):
-            due = session.outbound.messages
+            due = session.send_flow.messages
             reader = self.world.connect(name, clean=False, properties=FOREVER, answers=True)
             came = [packet.payload for packet in reader.received if isinstance(packet, Publish)]
             assert len(came) == due

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.numbers import unpack_ids
+from gateway.broker.message_ids import unpack_ids
 from gateway.mqtt.packets import (
     Connect,
     Pubcomp,

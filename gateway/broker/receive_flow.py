@@ -21,13 +21,13 @@ come again.
 
 from __future__ import annotations
 
-from gateway.broker.numbers import unpack_ids
+from gateway.broker.message_ids import unpack_ids
 
 WINDOW = 64
 """Publications; a device's journal has 60 places."""
 
 
-class Inbound:
+class ReceiveFlow:
     """received: identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this
     connection has brought the PUBLISH. unacknowledged: QoS 1 messages whose PUBACK has not left.
     commit: number of the last commit that holds a change of `received`.

@@ -15,8 +15,8 @@
 
 A QoS 2 PUBLISH leaves after the commit that holds it. Done is told to the disk with the next commit
 and nobody waits for it: after a power cut the receiver sees a repeated PUBREL at worst, or a
-repeated PUBLISH at QoS 1. A message's packet identifier follows from its number (`numbers.py`), so
-it is the same after a power cut.
+repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
+(`message_ids.py`), so it is the same after a power cut.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gateway.broker.delivery import (
     LeftBehind,
     Load,
 )
-from gateway.broker.numbers import (
+from gateway.broker.message_ids import (
     IDENTIFIERS,
     number_of,
     pack_ids,
@@ -75,7 +75,7 @@ class Owner(Kept, Protocol):
     def queueing(self) -> QueueSection: ...
 
 
-class Outbound:
+class SendFlow:
     """next: number of the next message to queue. messages, size: what is queued or in flight, and
     its bytes. maximum: the receiver's Receive Maximum or our own bound. tail: first number that
     waits in the store alone, 0 when nothing does. tail_expires: when the first message of the tail
