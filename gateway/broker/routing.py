@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import RETAIN, Burst
-from gateway.broker.delivery import PAGE_LOW, LeftBehind
+from gateway.broker.delivery import OVERHEAD, PAGE_LOW, LeftBehind
 from gateway.broker.queue_limits import is_crowded, is_full, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
@@ -180,7 +180,8 @@ def feed_retained(core: Core, session: Session) -> bool:
             feed.look()
             looked = True
             continue
-        if not _has_room_for_retained(core, session):
+        message = feed.page[0].message
+        if not _has_room_for_retained(core, session, message.size if message else 0):
             return False
         if sent >= _PAGE_BYTES:
             return True
@@ -207,7 +208,7 @@ _PAGE_BYTES = 262_144
 """Of retained messages for one session in one step."""
 
 
-def _has_room_for_retained(core: Core, session: Session) -> bool:
+def _has_room_for_retained(core: Core, session: Session, size: int) -> bool:
     send_flow, connection = session.send_flow, session.connection
     return (
         connection is not None
@@ -216,7 +217,7 @@ def _has_room_for_retained(core: Core, session: Session) -> bool:
         and not send_flow.tail
         and len(send_flow.pending) < min(PAGE_LOW, core.limits.queue_messages)
         and send_flow.messages < core.limits.queue_messages
-        and send_flow.size < core.limits.queue_bytes
+        and (not send_flow.size or send_flow.size + size + OVERHEAD <= core.limits.queue_bytes)
     )
 
 

@@ -67,6 +67,8 @@ class _Link:
             most = self._engine.broker.limits.outgoing_bytes
             if unsent > max(most, self._carrier.high_water):
                 self.stuck = self._connection.full = True
+                if not self._held_back:
+                    self._connection.hear()  # from now on it is the peer that is silent
                 self.throttle()
 
     def writable(self) -> None:

@@ -130,6 +130,26 @@ def test_a_client_that_is_not_read_is_not_taken_for_silent() -> None:
     assert client.closed, "now it is silent"
 
 
+@pytest.mark.parametrize("busy", [False, True], ids=["idle disk", "busy disk"])
+def test_a_peer_that_takes_nothing_is_closed_when_its_keep_alive_is_over(busy: bool) -> None:
+    world = World(outgoing_bytes=300_000)
+    client = world.accepted("c", keep_alive=10)
+    client.subscribe("t", qos=0)
+    client.reads = False
+    if busy:
+        world.disk.backlog = 0
+        client.send_bytes(PINGS)
+        world.disk.backlog = 1 << 40
+        world.commit()
+    publisher = world.accepted("p")
+    while not client.paused:
+        publisher.publish("t", bytes(10_000))
+    world.sleep(10)
+    assert not client.closed
+    world.sleep(10)
+    assert client.closed
+
+
 # -- before a client is known
 
 

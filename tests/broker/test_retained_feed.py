@@ -73,6 +73,16 @@ def test_retained_messages_that_have_not_come_follow_when_the_client_is_back(
     assert world.durable("c", answers=True).take_all(Publish) == [], "they came already"
 
 
+def test_retained_messages_never_make_the_queue_of_their_subscriber_overflow() -> None:
+    world = World(queue_bytes=3_000, queue_messages=5)
+    retain(world, [f"r/{number}" for number in range(50)], 1_000, 1)
+    client = world.durable("c", answers=True)
+    client.subscribe("r/#", qos=1)
+    assert len(client.payloads) == 50
+    assert not client.closed
+    assert world.broker.statistics.overflowed == 0
+
+
 def test_what_is_retained_when_its_turn_comes_is_sent_and_nothing_older() -> None:
     world = World(inflight=10)
     topics = [f"r/{number:04}" for number in range(500)]
