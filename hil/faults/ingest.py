@@ -60,6 +60,9 @@ class IngestKill(IngestFault):
         for number, fault in enumerate(super().faults(seed, readings), seed):
             yield replace(fault, detail={"before": steps[number % len(steps)]})
 
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"window": f"before {fault.detail['before']}"}
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         machine, step = system.site.machine("ingest"), fault.detail["before"]
         held = machine["held"]
@@ -69,10 +72,12 @@ class IngestKill(IngestFault):
         machine["hold"] = 0
         killed = await restart(system, "ingest", system.site.start_ingest)
         measured: dict[str, Any] = {**killed.data, "micro_batch": begun, "appends": appends}
+        window = f"before {step}"
         return Evidence(
-            f"process {killed.data['pid']} killed before {step}, at micro-batch {begun} and append"
+            f"process {killed.data['pid']} killed {window}, at micro-batch {begun} and append"
             f" {appends}",
-            measured,
+            {**measured, "hit": {"window": window}},
+            window,
         )
 
 

@@ -44,6 +44,18 @@ GUARDS: dict[str, dict[str, str]] = {
         AT_SYNC: ONCE,
         AT_LINE: NO_FORGERY,
     },
+    "kill -9 of the ingest in a micro-batch": dict.fromkeys(
+        (
+            "before its offset is noted",
+            "before its rows are written",
+            "before its readings are written",
+            "before its rows are appended",
+            "before its readings are appended",
+            "before its counts are saved",
+            "before its end is noted",
+        ),
+        "a micro-batch that is taken again adds nothing, and leaves nothing out",
+    ),
     "kill -9 of the uplink": {
         DATA: "rows stay until their batch is published",
         LANDED: "a batch that lands again is the same file",

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from hil.judge.coverage import AFTER_WRITE, IN_WRITE, coverage, doubts
+from hil.faults.ingest import STEPS, IngestKill
+from hil.judge.coverage import (
+    AFTER_WRITE,
+    COMMITTED,
+    GUARDS,
+    IN_PUBLISH,
+    IN_PUBREL,
+    IN_WRITE,
+    RECEIVED,
+    coverage,
+    doubts,
+)
 from hil.observe.history import Event
 
 AIM = {"sample": 7, "writes": 3, "torn": True}
@@ -69,3 +80,37 @@ def test_windows_are_counted_by_kind() -> None:
     assert coverage([*events, happened(window=None)]) == {
         "power cut": {IN_WRITE: 2, AFTER_WRITE: 1}
     }
+
+
+def kill(number: int, aim: str, hit: str | None) -> list[Event]:
+    fault = f"gateway/gateway-kill-{number}"
+    named = {"fault": fault, "kind": "kill -9 of the gateway"}
+    events = [Event(1, "rig", "planned", {**named, "aim": {"window": aim}})]
+    if hit:
+        data = {**named, "hit": {"window": hit}, "window": hit}
+        events.append(Event(2, "gateway", "happened", data))
+    return events
+
+
+def test_a_planned_window_that_was_never_hit_is_named_with_the_claim_that_it_guards() -> None:
+    assert doubts([*kill(1, RECEIVED, RECEIVED), *kill(2, COMMITTED, COMMITTED)]) == []
+    told = doubts([*kill(1, RECEIVED, RECEIVED), *kill(2, COMMITTED, None)])
+    assert told == [
+        f"no kill -9 of the gateway fell into the window `{COMMITTED}`, which guards:"
+        " what is sent again goes nowhere twice"
+    ]
+    assert len(doubts([*kill(1, RECEIVED, COMMITTED)])) == 2  # it struck elsewhere, too
+
+
+def test_a_sweep_must_go_through_all_of_its_windows() -> None:
+    kind = "power cut at a byte of the exchange"
+    named = {"fault": CUT, "kind": kind}
+    planned = Event(1, "rig", "planned", {**named, "aim": {"bytes": 3}})
+    cut = Event(2, "uno-1", "happened", {**named, "hit": {"bytes": 3}, "window": IN_PUBLISH})
+    [told] = doubts([planned, cut])
+    assert told.startswith(f"no {kind} fell into the window `{IN_PUBREL}`")
+
+
+def test_each_step_at_which_the_ingest_is_killed_is_a_window() -> None:
+    guarded = GUARDS[IngestKill.text]
+    assert {f"before {step}" for step in STEPS} == guarded.keys()
