@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +18,9 @@ from gateway.ingest.durations import seconds
 from gateway.options import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
+
+SOMEBODY_SHOULD_LOOK = 5
+"""Exit code of a report that is not as it should be."""
 
 Landing = Annotated[
     str,
@@ -202,6 +207,49 @@ def expire(
     )
 
 
+@app.command()
+def clean(
+    landing: Landing,
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL."),
+    ] = None,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Landed longer ago than this, e.g. 30d.")
+    ] = "2d",
+    feed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GATEWAY/EPOCH", help="Delete nothing: say what was deleted by hand, of whom."
+        ),
+    ] = None,
+    until: Annotated[
+        int, typer.Option(metavar="NUMBER", help="With --feed: the last batch that was deleted.")
+    ] = 0,
+) -> None:
+    """Delete batches at the landing place that the table has. What was deleted stands beside them,
+    so that no ingest waits for it. Needs no Spark. A table that is restored to an older version
+    cannot get deleted batches again.
+
+    Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications
+    --older-than 30d
+    """
+    _check_time(older_than, "--older-than")
+    with _needs_extra("clean"):
+        from gateway.ingest import clean as cleaning
+        from gateway.ingest.landing import place
+    with _reaches(landing):
+        there = place.Landing(landing)
+        if feed is not None:
+            cleaning.say(there, feed, until)
+            print(f"{feed}: batches up to {until} were deleted on purpose")
+        elif table is None:
+            raise OncewayError("say which table has the batches", hint="Use --table PATH")
+        else:
+            for one in cleaning.clean(there, table, seconds(older_than)):
+                print(f"{one.feed}: {one.batches} batches deleted, up to {one.until}")
+
+
 @app.command("report")
 def report_command(
     landing: Landing,
@@ -213,21 +261,42 @@ def report_command(
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
     and which sequences are missing.
 
+    Exit code 5: somebody should look: a gateway is held or gone from the landing place, a batch is
+    in quarantine, or a key has two payloads. Missing sequences alone are none of it.
+
+    Exit code 5: somebody should look. A gateway is held or gone from the landing place, a batch is
+    in quarantine, or a key has two payloads. Missing sequences alone are none of it.
+
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
-    try:
+    with _needs_extra("report"):
         from gateway.ingest.landing import place as place
         from gateway.ingest.report import report
+    with _reaches(landing):
+        made = report.make(place.Landing(landing), table)
+    print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
+    if made.ill:
+        raise typer.Exit(SOMEBODY_SHOULD_LOOK)
+
+
+@contextmanager
+def _needs_extra(command: str) -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise OncewayError(
-            f"the report needs the Python package {error.name}, which is not installed",
+            f"`onceway ingest {command}` needs the Python package {error.name}, which is not"
+            " installed",
             hint=how_to_get("centre"),
         ) from error
+
+
+@contextmanager
+def _reaches(landing: str) -> Iterator[None]:
     try:
-        made = report.make(place.Landing(landing), table)
+        yield
     except OSError as error:
-        raise OncewayError(f"the landing place cannot be read: {error}", landing) from error
-    print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
+        raise OncewayError(f"the landing place cannot be reached: {error}", landing) from error
 
 
 def _check_time(text: str, option: str) -> None:

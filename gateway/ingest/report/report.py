@@ -64,7 +64,7 @@ class DeviceGaps:
 @dataclass(frozen=True, slots=True)
 class Report:
     """saved: when the counts were written (UTC); spark: its last progress; covers: the table's
-    version that `devices` is of.
+    version that `devices` is of; conflicts: publications whose key has another payload.
     """
 
     feeds: list[FeedReport]
@@ -72,6 +72,16 @@ class Report:
     covers: int | None = None
     saved: str | None = None
     spark: dict[str, Any] = field(default_factory=dict)
+    conflicts: int = 0
+
+    @property
+    def ill(self) -> bool:
+        """Whether somebody should look: a feed is held or not at the landing place any more, a
+        batch is in quarantine, or a key has two payloads.
+        """
+        return bool(self.conflicts) or any(
+            one.held or one.quarantine or one.landed is None for one in self.feeds
+        )
 
 
 def make(landing: Landing, table: str) -> Report:
@@ -79,11 +89,12 @@ def make(landing: Landing, table: str) -> Report:
     cannot be reached.
     """
     landing.any_feed()
-    rows, newest = tables.rows_by_feed(table)
+    rows, _ = tables.rows_by_feed(table)
+    taken_by_feed = tables.taken(table)
     quarantine: defaultdict[str, list[int]] = defaultdict(list)
     for feed, number in tables.in_quarantine(table):
         quarantine[feed].append(number)
-    files = tables.OwnFiles(table)
+    files = tables.TableFolder(table)
     counted = counters.load(files)
     totals = counted.feeds if counted else {}
     seen = snapshot.load(files, counted.table) if counted else None
@@ -91,7 +102,7 @@ def make(landing: Landing, table: str) -> Report:
 
     def one(feed: str) -> FeedReport:
         total, damaged = totals.get(feed, FeedTotal()), quarantine[feed]
-        taken = max(total.number, newest.get(feed, 0), *damaged, 0)
+        taken = taken_by_feed.get(feed, 0)
         return _feed(
             landing,
             source,
@@ -99,13 +110,14 @@ def make(landing: Landing, table: str) -> Report:
         )
 
     with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as pool:
-        feeds = list(pool.map(one, sorted({*source.names(), *totals, *rows, *quarantine})))
+        feeds = list(pool.map(one, sorted({*source.names(), *taken_by_feed, *rows})))
     return Report(
         feeds,
         list(gaps(seen.ranges)) if seen else [],
         seen.covers if seen else None,
         counted.saved if counted else None,
         counted.spark if counted else {},
+        tables.conflicts(table),
     )
 
 
@@ -153,7 +165,12 @@ def text(report: Report) -> str:
         if report.spark
         else []
     )
-    return "\n".join([*table, *held, *missing, *spark])
+    conflicts = (
+        [f"conflicts: {report.conflicts} publications came with the key of another one"]
+        if report.conflicts
+        else []
+    )
+    return "\n".join([*table, *held, *conflicts, *missing, *spark])
 
 
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:

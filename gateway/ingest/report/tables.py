@@ -11,15 +11,19 @@ import fsspec
 from gateway.delta_reader import location, query
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.taken import Feeds, Taken
+from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.tables import beside
 
+CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
 
-class OwnFiles:
-    """The table's folder `_onceway`, read by fsspec; `delta.storage` does it by Spark."""
 
-    def __init__(self, table: str) -> None:
+class TableFolder:
+    """A folder of the table, read by fsspec; `delta.storage` does it by Spark."""
+
+    def __init__(self, table: str, name: str = snapshot.FOLDER) -> None:
         self._fs, root = fsspec.core.url_to_fs(location(table))
-        self._root = f"{root.rstrip('/')}/{snapshot.FOLDER}"
+        self._root = f"{root.rstrip('/')}/{name}"
 
     def __str__(self) -> str:
         return self._root
@@ -55,7 +59,7 @@ def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
         raise OncewayError(
             "there is no such table",
             table,
-            "Catalog names are not known here: give the table's path or URL.",
+            CATALOG_HINT,
         )
     for row in counted:
         feed = f"{row['gateway']}/{row['epoch']}"
@@ -69,3 +73,22 @@ def in_quarantine(table: str) -> list[tuple[str, int]]:
         beside(table, "quarantine"), "SELECT gateway, epoch, batch FROM it WHERE released IS NULL"
     )
     return [(f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in found or []]
+
+
+def conflicts(table: str) -> int:
+    """How many publications came whose key stands in the table with another payload."""
+    found = query(beside(table, "conflicts"), "SELECT count(*) AS rows FROM it")
+    return int(found[0]["rows"]) if found else 0
+
+
+def taken(table: str) -> Feeds:
+    """How far each feed was taken, as the table's commits say. Raises OncewayError when there is no
+    such table.
+    """
+    log = CommitLog(TableFolder(table, "_delta_log"))
+    found = Taken(log, lambda version: rows_by_feed(table)[1])
+    head = log.head()
+    if head is None:
+        raise OncewayError("there is no such table", table, CATALOG_HINT)
+    found.load(head)
+    return found.feeds

@@ -2,16 +2,20 @@
 lost, and what was found is said.
 """
 
+import json
 import logging
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
+from gateway.ingest.cli import app
+from gateway.ingest.dedup import taken as taken_module
 from gateway.ingest.jobs import stream
-from gateway.uplink.manifest import cleaned_json
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.lake import Job
 
@@ -156,13 +160,31 @@ def test_an_older_checkpoint_does_not_ask_for_batches_that_were_cleaned(job: Job
     assert not Path(f"{job.publications}_quarantine").exists()
 
 
+def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: Job) -> None:
+    put(job, 1, 2, 3)
+    job.run()
+    put(job, 4)
+    folder = job.landing / "site" / EPOCH
+    for number in (1, 2, 4):
+        os.utime(folder / f"{number:012d}.json", (1e9, 1e9))
+    command = ["clean", "--landing", str(job.landing), "--table", str(job.publications)]
+    done = CliRunner().invoke(app, command)
+    assert done.output == f"{FEED}: 2 batches deleted, up to 2\n"
+    assert {path.stem for path in folder.iterdir()} == {f"{n:012d}" for n in (3, 4)}
+    assert CliRunner().invoke(app, command).output == ""
+    job.lose_checkpoint()
+    job.run()
+    assert job.keys() == keys(1, 2, 3, 4)
+
+
 def test_a_new_table_on_a_cleaned_landing_place_begins_behind_what_was_cleaned(
     job: Job,
 ) -> None:
     put(job, 301, 302)
     job.run()
     assert job.keys() == []
-    (job.landing / "site" / "cleaned.json").write_bytes(cleaned_json("site", {EPOCH: 300}))
+    said = ["clean", "--landing", str(job.landing), "--feed", FEED, "--until", "300"]
+    assert CliRunner().invoke(app, said).exit_code == 0
     job.run()
     assert job.keys() == keys(301, 302)
     job.run()
@@ -188,6 +210,25 @@ def test_a_checkpoint_of_something_else_is_not_taken_for_ours(job: Job) -> None:
     (job.checkpoint / "offsets" / "0").write_text("hello\n")
     job.run()
     assert job.keys() == keys(1)
+
+
+def test_progress_outlives_a_log_that_others_fill(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log is cleaned from its old end; each start says in its new end how far the feeds are."""
+    monkeypatch.setattr(taken_module, "WHOLE_EVERY", 3)
+    put(job, 1)
+    job.run()
+    for number in range(3):
+        job.sql(f"alter table publications set tblproperties ('a' = '{number}')")
+    job.run()
+    newest = job.publications / "_delta_log" / f"{job.version():020d}.json"
+    assert json.loads(json.loads(newest.read_text().splitlines()[0])["commitInfo"]["userMetadata"])[
+        "onceway"
+    ]["feeds"] == {FEED: 1}
+    versions = job.version()
+    job.run()
+    assert job.version() == versions
 
 
 def test_another_table_in_the_place_of_the_old_one_is_not_written_to(job: Job) -> None:

@@ -4,6 +4,7 @@ and do not come back; and the report.
 
 import json
 import logging
+import os
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
-from gateway.ingest.cli import app
+from gateway.ingest.cli import SOMEBODY_SHOULD_LOOK, app
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.delta.tables import Table
 from gateway.ingest.jobs.compact import compact
@@ -62,8 +63,9 @@ def report(job: Job) -> dict[str, dict[str, object]]:
     result = CliRunner().invoke(
         app, ["report", "--landing", str(job.landing), "--table", str(job.publications), "--json"]
     )
-    assert result.exception is None
     made = json.loads(result.stdout)
+    ill = any(one["held"] or one["quarantine"] or one["landed"] is None for one in made["feeds"])
+    assert result.exit_code == (SOMEBODY_SHOULD_LOOK if ill else 0)
     assert made["spark"]["ms"]["triggerExecution"] > 0
     return {one["feed"]: one for one in made["feeds"]}
 
@@ -171,6 +173,21 @@ def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(
     job.run()
     assert job.keys() == keys(3, 4)
     assert job.readings("dev") == [(*keys(3)[0], 0, 3.0)]
+
+
+def test_rows_without_a_time_of_receipt_expire_by_when_they_landed(
+    job: Job, spark: "SparkSession"
+) -> None:
+    land(job.landing, "site", 1, [row("dev", 1, received=None)])
+    os.utime(job.landing / "site" / EPOCH / "000000000001.json", (1.4e9, 1.4e9))
+    land(job.landing, "site", 2, [row("dev", 2, received=None)])
+    job.run()
+    tables = (
+        Table(spark, str(job.publications), PUBLICATIONS),
+        Table(spark, f"{job.publications}_readings", READINGS),
+    )
+    assert expire(spark, *tables, datetime.now(UTC) - timedelta(days=400)) == 1
+    assert job.keys() == keys(2)
 
 
 def test_changes_whose_files_are_gone_do_not_stop_the_ingest(

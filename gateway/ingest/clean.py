@@ -1,0 +1,56 @@
+"""`onceway ingest clean`: old batches leave the landing place once the table has them.
+
+In: the landing place and the table. Out: fewer batches, and `LANDING/GATEWAY/cleaned.json`, which
+says up to which number they were deleted on purpose. That is written first, so an ingest that does
+not find a batch knows why, whenever it starts. Without Spark.
+"""
+
+import time
+from dataclasses import dataclass
+
+from gateway.errors import OncewayError
+from gateway.ingest.landing.place import Landing
+from gateway.ingest.report.tables import taken
+from gateway.uplink.landing import open_landing
+from gateway.uplink.manifest import cleaned_json, cleaned_name
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """until: the last batch of the feed that is deleted; batches: how many were now."""
+
+    feed: str
+    until: int
+    batches: int
+
+
+def clean(landing: Landing, table: str, older_than: float) -> list[Cleaned]:
+    """Delete the batches that the table has and that landed longer ago than `older_than` seconds.
+
+    Raises OncewayError when there is no such table or landing place, OSError when it cannot be
+    reached.
+    """
+    if not landing.any_feed():
+        return []
+    before = time.time() - older_than
+    found = []
+    for feed, number in sorted(taken(table).items()):
+        until = landing.old_until(feed, number, before)
+        if until:
+            say(landing, feed, until)
+            found.append(Cleaned(feed, until, landing.delete(feed, until)))
+    return found
+
+
+def say(landing: Landing, feed: str, until: int) -> None:
+    """Note that batches of a feed up to `until` were deleted on purpose."""
+    gateway, slash, epoch = feed.partition("/")
+    if not slash or until < 1:
+        raise OncewayError("a feed is GATEWAY/EPOCH, and its batches begin at 1", f"{feed} {until}")
+    cleaned = landing.cleaned_epochs(gateway)
+    cleaned[epoch] = max(until, cleaned.get(epoch, 0))
+    place = open_landing(landing.url)
+    try:
+        place.replace(cleaned_name(gateway), cleaned_json(gateway, cleaned))
+    finally:
+        place.close()
