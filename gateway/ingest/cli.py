@@ -71,6 +71,7 @@ def _ingest(
     master: str,
     memory: str,
     conf: list[str],
+    downloaded: bool = False,
 ) -> Command:
     _check_time(every, "--every")
     options = [
@@ -86,7 +87,7 @@ def _ingest(
         damaged,
     ]
     options += ["--available-now"] if available_now else ["--every", every]
-    return build("jobs/stream.py", options, master, memory, conf)
+    return build("jobs/stream.py", options, master, memory, conf, downloaded)
 
 
 @app.command()
@@ -135,7 +136,17 @@ def run(
     _check_landing(landing)
     _execute(
         _ingest(
-            landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf
+            landing,
+            table,
+            checkpoint,
+            available_now,
+            every,
+            damaged,
+            rows,
+            master,
+            memory,
+            conf,
+            True,
         )
     )
 
@@ -161,6 +172,7 @@ def release(
             master,
             memory,
             conf,
+            downloaded=True,
         )
     )
 
@@ -177,7 +189,7 @@ def compact(
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
-    _execute(build("jobs/upkeep.py", ["--table", table, "compact"], master, memory, conf))
+    _execute(build("jobs/upkeep.py", ["--table", table, "compact"], master, memory, conf, True))
 
 
 @app.command()
@@ -203,6 +215,7 @@ def expire(
             master,
             memory,
             conf,
+            downloaded=True,
         )
     )
 

@@ -32,6 +32,22 @@ PACKAGES = [
 ]
 
 
+JARS = (
+    "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar",
+    "io.delta_delta-kernel-api-4.4.0.jar",
+    "io.delta_delta-kernel-defaults-4.4.0.jar",
+    "io.delta_delta-kernel-unitycatalog-4.4.0.jar",
+    "io.delta_delta-spark_4.2_2.13-4.4.0.jar",
+    "io.delta_delta-storage-4.4.0.jar",
+    "io.unitycatalog_unitycatalog-client-0.6.0.jar",
+    "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar",
+)
+"""What these packages come to, as Ivy calls the files."""
+
+IVY = ".ivy2.5.2"
+"""Spark's folder of downloads, below the home directory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """environment: variables to set beside those of the caller; arguments: program first."""
@@ -55,9 +71,11 @@ def build(
     master: str = "local[*]",
     memory: str = "2g",
     conf: list[str] | None = None,
+    downloaded: bool = False,
 ) -> Command:
     """The command that runs `script` (a path from this folder). conf: KEY=VALUE settings for Spark,
-    which win over the ingest's own.
+    which win over the ingest's own. downloaded: name Delta's jars as files if an earlier start has
+    downloaded them: it spares a look for them, and thirty lines about it.
 
     Raises OncewayError when Spark is not installed beside this Python.
     """
@@ -66,7 +84,8 @@ def build(
         raise OncewayError("Spark is not installed", str(submit), how_to_get("centre"))
     settings = [part for setting in conf or [] for part in ("--conf", setting)]
     java = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
-    arguments = [str(submit), "--master", master, "--driver-memory", memory, *PACKAGES]
+    arguments = [str(submit), "--master", master, "--driver-memory", memory]
+    arguments += (_jars() if downloaded else None) or PACKAGES
     arguments += ["--driver-java-options", java, *settings, str(HERE / script), *options]
     # spark-submit looks for its home beside the first find-spark-home on the path.
     environment = {
@@ -74,3 +93,9 @@ def build(
         "PATH": f"{submit.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
     }
     return Command(environment, arguments)
+
+
+def _jars() -> list[str] | None:
+    """Delta's jars as an earlier start has left them; None when one is missing."""
+    jars = [Path.home() / IVY / "jars" / name for name in JARS]
+    return ["--jars", ",".join(map(str, jars))] if all(jar.is_file() for jar in jars) else None

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
+from gateway.ingest import command
 from gateway.ingest.cli import app
 from gateway.ingest.durations import seconds
 
@@ -75,3 +76,21 @@ def test_a_landing_place_without_a_batch_is_said_before_spark_starts(
     what = "no gateway has landed a batch" if made else "there is no such landing place"
     assert what in str(raised.value)
     assert str(landing) in str(raised.value)
+
+
+def test_jars_that_were_downloaded_once_are_named_as_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / command.IVY / "jars"
+    folder.mkdir(parents=True)
+    for name in command.JARS[1:]:
+        (folder / name).touch()
+    assert "--packages" in command.build("jobs/stream.py", [], downloaded=True).arguments
+    (folder / command.JARS[0]).touch()
+    assert "--packages" in command.build("jobs/stream.py", []).arguments
+    arguments = command.build("jobs/stream.py", [], downloaded=True).arguments
+    assert "--packages" not in arguments
+    jars = arguments[arguments.index("--jars") + 1].split(",")
+    assert sorted(Path(jar).name for jar in jars) == sorted(command.JARS)
