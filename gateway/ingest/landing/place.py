@@ -208,7 +208,9 @@ class Landing:
         """The same for each epoch of a gateway of which any were."""
         try:
             text = self._ask(
-                lambda fs: fs.cat_file(f"{self._root}/{cleaned_name(gateway)}", 0, CLEANED_LIMIT)
+                lambda fs: fs.cat_file(
+                    f"{self._root}/{cleaned_name(gateway)}", start=0, end=CLEANED_LIMIT
+                )
             )
         except FileNotFoundError:
             return {}

@@ -131,6 +131,27 @@ def test_data_files_go_into_tables_on_s3(s3: S3Server, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
+def test_what_follows_a_gap_is_found_by_a_listing(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = request.getfixturevalue(kind)
+    as_environment(monkeypatch, kind, server.options if kind == "sftp" else server.options())
+    monkeypatch.setattr(landing_module, "S3_PAGE", 2)
+    landing = Landing(server.url())
+    feed = f"gaps/{EPOCH}"
+    for name in ("000000000001.json", *(f"{n:012d}.parquet" for n in range(1, 9)), "zzz.json"):
+        landing._fs.makedirs(f"{landing._root}/{feed}", exist_ok=True)
+        landing._fs.pipe_file(f"{landing._root}/{feed}/{name}", b"{}")
+    assert landing.after(feed, 1) is None
+    landing._fs.pipe_file(f"{landing._root}/{feed}/{8:012d}.json", b"{}")
+    assert [landing.after(feed, number) for number in (0, 1, 7, 8)] == [1, 8, 8, None]
+    assert (landing.after("nobody/00000000", 0), landing.cleaned(feed)) == (None, 0)
+    assert landing.delete(feed, 7) == 7
+    assert landing.after(feed, 0) == 8
+    landing._fs.rm(f"{landing._root}/gaps", recursive=True)
+
+
+@pytest.mark.parametrize("kind", ["sftp", "s3"])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_a_connection_that_is_cut_is_made_again(
     kind: str, share: float, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
