@@ -8,6 +8,8 @@ not find a batch knows why, whenever it starts. Without Spark.
 import time
 from dataclasses import dataclass
 
+import fsspec
+
 from gateway.errors import OncewayError
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report.tables import taken
@@ -49,7 +51,9 @@ def say(landing: Landing, feed: str, until: int) -> None:
         raise OncewayError("a feed is GATEWAY/EPOCH, and its batches begin at 1", f"{feed} {until}")
     cleaned = landing.cleaned_epochs(gateway)
     cleaned[epoch] = max(until, cleaned.get(epoch, 0))
-    place = open_landing(landing.url)
+    # fsspec adds what its environment says to every file system but those that are made directly
+    options = fsspec.config.conf.get(landing.url.partition("://")[0], {})
+    place = open_landing(landing.url, options)
     try:
         place.replace(cleaned_name(gateway), cleaned_json(gateway, cleaned))
     finally:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.ingest.clean import say
 from gateway.ingest.jobs.source import BatchList, read_batches
 from gateway.ingest.landing import place as landing_module
 from gateway.ingest.landing.offsets import Feeds
@@ -146,6 +147,8 @@ def test_what_follows_a_gap_is_found_by_a_listing(
     landing._fs.pipe_file(f"{landing._root}/{feed}/{8:012d}.json", b"{}")
     assert [landing.after(feed, number) for number in (0, 1, 7, 8)] == [1, 8, 8, None]
     assert (landing.after("nobody/00000000", 0), landing.cleaned(feed)) == (None, 0)
+    say(landing, feed, 7)
+    assert landing.cleaned(feed) == 7
     assert landing.delete(feed, 7) == 7
     assert landing.after(feed, 0) == 8
     landing._fs.rm(f"{landing._root}/gaps", recursive=True)
