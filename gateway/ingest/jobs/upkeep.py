@@ -21,6 +21,7 @@ from gateway.ingest.jobs.release import release
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session
 from gateway.ingest.landing.place import Landing
+from gateway.ingest.sink.conflicts import CONFLICTS
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.quarantine import QUARANTINE
 from gateway.ingest.sink.readings import READINGS
@@ -70,7 +71,8 @@ def run(options: argparse.Namespace) -> None:
                     f"{damaged} batches are still damaged", f"{publications.name}_quarantine"
                 )
         elif options.command == "compact":
-            compact(spark, publications, readings, quarantine)
+            conflicts = Table(spark, beside(publications.name, "conflicts"), CONFLICTS)
+            compact(spark, publications, readings, quarantine, conflicts)
         else:
             before = datetime.now(UTC) - timedelta(seconds=options.older_than)
             log.info(
