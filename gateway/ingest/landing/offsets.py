@@ -31,8 +31,9 @@ HOLE_CHECK_SECONDS = 60.0
 HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
 HOLE_LIST_SECONDS = 3600.0
-"""Looks by probing find a gap once as many batches follow as are missing; a listing, done so often,
-finds any.
+HOLE_LISTS = 8
+"""Looks by probing find a gap once as many batches follow as are missing; a listing finds any. A
+few feeds in turn are listed at each check, and so often all whose last batch is not there either.
 """
 
 log = logging.getLogger("onceway.ingest")
@@ -76,6 +77,7 @@ class Feeds:
         self._first_turn = 0
         self._hole_check_due = 0.0
         self._hole_list_due = 0.0
+        self._next_listed = 0
         self.holes: dict[str, Hole] = {}
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
@@ -238,11 +240,9 @@ class Feeds:
         if now < self._hole_check_due:
             return
         self._hole_check_due = now + HOLE_CHECK_SECONDS
-        surely = now >= self._hole_list_due
-        if surely:
-            self._hole_list_due = now + HOLE_LIST_SECONDS
+        listed = self._to_list(now, waiting, offset)
         holes: dict[str, Hole] = {}
-        for hole in self._map(lambda feed: self.hole(feed, offset[feed], surely), waiting):
+        for hole in self._map(lambda feed: self.hole(feed, offset[feed], feed in listed), waiting):
             if hole is not None and not self._goes_on(hole, offset):
                 known = self.holes.get(hole.feed)
                 holes[hole.feed] = (
@@ -257,6 +257,18 @@ class Feeds:
         for feed in self.holes.keys() - holes.keys():
             log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
         self.holes = holes
+
+    def _to_list(self, now: float, waiting: list[str], offset: Offset) -> set[str]:
+        """The feeds whose folder is to be listed at this check: a listing may be long."""
+        feeds = sorted(waiting)
+        first = self._next_listed % max(1, len(feeds))
+        self._next_listed = first + HOLE_LISTS
+        found = set((feeds[first:] + feeds[:first])[:HOLE_LISTS])
+        if now >= self._hole_list_due:
+            self._hole_list_due = now + HOLE_LIST_SECONDS
+            there = self._map(lambda feed: self._landing.has(feed, offset[feed]), feeds)
+            found |= {feed for feed, has in zip(feeds, there, strict=True) if not has}
+        return found
 
     def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
         """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it.

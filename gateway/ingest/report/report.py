@@ -176,9 +176,10 @@ def text(report: Report) -> str:
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     """Add what the landing place says of a feed."""
     landed = landing.newest(report.feed, report.taken)
-    if landed == report.taken and landing.after(report.feed, 0) is None:
+    cleaned = not landing.has(report.feed, landed)  # then a listing is short, and the only way
+    if cleaned and landing.after(report.feed, 0) is None:
         return replace(report, landed=None)
-    hole = source.hole(report.feed, landed)
+    hole = source.hole(report.feed, landed, surely=cleaned)
     since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
     lag = None if since is None else max(0.0, time.time() - since)
     return replace(

@@ -120,6 +120,30 @@ def test_a_gap_of_any_length_is_found(tmp_path: Path, caplog: pytest.LogCaptureF
     assert f"held: {A} waits for batch 2: it is missing, batch 502 came" in caplog.text
 
 
+def test_few_folders_are_listed_at_each_check_and_all_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds_module, "HOLE_CHECK_SECONDS", 0.0)
+    gateways = [f"g{number:02d}" for number in range(20)]
+    for gateway in gateways:
+        put(tmp_path, gateway, 1, rows=1)
+    put(tmp_path, gateways[-1], 502, rows=1)
+    listed: list[str] = []
+    after = Landing.after
+    monkeypatch.setattr(
+        Landing,
+        "after",
+        lambda self, feed, number: listed.append(feed) or after(self, feed, number),
+    )
+    state = feeds(tmp_path)
+    offset = state.advance({}, ALL)
+    assert len(listed) == feeds_module.HOLE_LISTS
+    for _ in range(2):
+        state.advance(offset, ALL)
+    assert set(listed) == {f"{gateway}/{EPOCH}" for gateway in gateways}
+    assert list(state.holes) == [f"{gateways[-1]}/{EPOCH}"]
+
+
 def cleaned(tmp_path: Path, gateway: str, number: int) -> None:
     (tmp_path / gateway / "cleaned.json").write_bytes(cleaned_json(gateway, {EPOCH: number}))
 
