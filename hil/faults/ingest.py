@@ -82,7 +82,7 @@ class IngestKill(IngestFault):
 
 
 class CheckpointLost(IngestFault):
-    """Spark's checkpoint is gone, and the ingest begins with the first batch of each feed again."""
+    """Spark's checkpoint is gone; the ingest must go on from what the table says."""
 
     text: ClassVar[str] = "checkpoint of the ingest lost"
     bounded: ClassVar[bool] = True
