@@ -222,6 +222,7 @@ class GatewayKillAtEachStep(Kind):
             machine["steps"] = fault.detail["steps"]
             await wait_until(lambda: child.paused, LOOK_EVERY / 10)
             await asyncio.sleep(TOLD_S)
+            _journalled(system, fault)  # a ledger settles what the look before has found last
             if _journalled(system, fault) > before:
                 return
             child.resume()  # somebody else's
