@@ -26,6 +26,8 @@ class Client:
     ) -> None:
         self.name = name
         self.journalled = 0
+        self.sent: set[int] = set()
+        """Sequences, modulo 2^16, of messages that the gateway must store."""
         self._table = table
         self._seed = seed
         self._children = children
@@ -88,6 +90,7 @@ class Client:
                 self.journalled += 1
                 if self._table.qos:
                     self._open[sequence] = t
+                    self.sent.add(sequence & 0xFFFF)
                 self._enter(
                     "publication",
                     sequence,

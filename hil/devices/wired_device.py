@@ -33,6 +33,8 @@ class WiredDevice(ABC):
         self.harmed: Counter[str] = Counter()
         self.opened = 0
         self.held = False
+        self.sent: set[int] = set()
+        """Packet identifiers of the publications that have left the board."""
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._armed: dict[str, asyncio.Queue[None]] = {}
         self._orders: dict[str, int] = {}
@@ -57,6 +59,8 @@ class WiredDevice(ABC):
                 self.harmed = Counter(data["up"]) + Counter(data["down"])
             case "open":
                 self.opened += 1
+            case "publish" if data["direction"] == "up" and data["id"]:
+                self.sent.add(data["id"])
             case "armed":
                 self._armed[data["fault"]].put_nowait(None)
             case "struck":

@@ -25,7 +25,8 @@ class ProgramKill(WindowKind):
         assert self.machine_of  # noqa: S101
         machine, start = system.site.machine(self.machine_of), self.start(system)
         async with system.site.hands:
-            text = await self.halt(fault, machine, system.site.running[self.machine_of])
+            child = system.site.running[self.machine_of]
+            text = await self.halt(fault, machine, child, system.unstored)
             if text is None:
                 return None
             system.spool.look()
@@ -112,7 +113,7 @@ class GatewayPowerCut(WindowKind):
         async with site.hands:
             victims = [site.running[name] for name in ("gateway", "uplink")]
             machine = site.machine("gateway")
-            window = await self.halt(fault, machine, victims[0])
+            window = await self.halt(fault, machine, victims[0], system.unstored)
             if window is None:
                 return None
             for child in victims:

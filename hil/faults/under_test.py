@@ -143,6 +143,9 @@ class DeviceUnderTest(Protocol):
 class Publisher(Protocol):
     """A board, or a client over TCP."""
 
+    sent: set[int]
+    """Packet identifiers of what has left it for the gateway's store."""
+
     @property
     def waiting(self) -> int: ...
     @property
@@ -176,6 +179,10 @@ class SystemUnderTest(Protocol):
     @property
     def publishers(self) -> Mapping[str, Publisher]:
         """Boards, and clients whose messages the gateway must acknowledge, by name."""
+        ...
+
+    def unstored(self) -> bool:
+        """Whether something has left a board or a client that is not in the gateway's store."""
         ...
 
     def say(self, text: str) -> None:

@@ -7,7 +7,7 @@ kept shows in the stretch that its line of code decides.
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from hil.observe.counters import wait_until
 REACHED_WITHIN = 60.0  # s in which the program must come to the window
 LOOK_EVERY = 0.002  # s
 MOST_PASSED = 2  # writes to a line: what comes after the first answer counts, too
+MOST_COMMITS = 20  # that hold no publication, one after the other
 PASSED_WITHIN = 10.0  # s after which none is let pass any more
 
 
@@ -73,11 +74,31 @@ class WindowKind(Kind):
     def aim(self, fault: Fault) -> dict[str, Any] | None:
         return {"window": self.windows[fault.detail["window"]].text}
 
-    async def halt(self, fault: Fault, machine: Machine, child: ProgramUnderTest) -> str | None:
+    async def halt(
+        self,
+        fault: Fault,
+        machine: Machine,
+        child: ProgramUnderTest,
+        unstored: Callable[[], bool] = lambda: True,
+    ) -> str | None:
         """Let the program run on to the fault's window, and stop it there. Returns which one it
         was; None if it did not come there. The machine is to be disarmed when it is gone.
+
+        unstored: whether something is on its way to the store. A commit that holds no publication
+        is let through: what is received and not committed is to be a publication.
         """
         window = self.windows[fault.detail["window"]]
+        for _ in range(MOST_COMMITS):
+            text = await self._stand(fault, machine, child, window)
+            if text != coverage.RECEIVED or unstored():
+                return text
+            machine.disarm()
+            child.resume()
+        return None
+
+    async def _stand(
+        self, fault: Fault, machine: Machine, child: ProgramUnderTest, window: Window
+    ) -> str | None:
         machine.arm(window.code, fault.detail["pass"] if window.code == AFTER_ACK else 0)
 
         def there() -> bool:

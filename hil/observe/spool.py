@@ -5,6 +5,7 @@ history, and counts.
 """
 
 import sqlite3
+from collections import defaultdict
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -27,6 +28,8 @@ class SpoolHop:
         self._last = 0
         self.committed = 0
         self.landed = 0
+        self.stored: dict[str, set[int]] = defaultdict(set)
+        """Sequences, modulo 2^16, of what was ever seen here, by device."""
 
     def look(self) -> None:
         """A database that is not there yet or that recovers just now is looked at next time."""
@@ -41,6 +44,8 @@ class SpoolHop:
                 row = dict(zip((name for name, *_ in rows.description), values, strict=True))
                 self._history.add("spool", "publication", **sighting(row, origin))
                 self._last = row["spool_id"]
+                if row["device"] is not None:
+                    self.stored[row["device"]].add(row["sequence"] & 0xFFFF)
             self.committed = max(
                 self.committed,
                 self._last,

@@ -45,6 +45,13 @@ class System:
     def publishers(self) -> Mapping[str, Publisher]:
         return {**self.devices, **self.clients}
 
+    def unstored(self) -> bool:
+        """Whether something has left a board or a client that is not in the gateway's store."""
+        self.spool.look()
+        return any(
+            source.sent - self.spool.stored[name] for name, source in self.publishers.items()
+        )
+
     def say(self, text: str) -> None:
         """For the person who watches."""
         self.display.say(f"  {text}", "red")
