@@ -122,10 +122,11 @@ class GatewayPowerCut(WindowKind):
             await wait_until(lambda: all(child.paused for child in victims))
             written = contents(site.folder.data)
             copy = await asyncio.to_thread(site.disk.freeze)
-            for child in victims:
-                await child.kill()
-            machine.disarm()
-            site.disk.restart(copy)  # at once, so that nothing of ours is open on it
+            with system.spool.covered():
+                for child in victims:
+                    await child.kill()
+                machine.disarm()
+                site.disk.restart(copy)  # at once, so that nothing of ours is open on it
             lost = [
                 name
                 for name, data in contents(site.folder.data).items()

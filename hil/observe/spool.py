@@ -6,7 +6,8 @@ history, and counts.
 
 import sqlite3
 from collections import defaultdict
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from hil.observe.history import History
@@ -26,13 +27,27 @@ class SpoolHop:
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._history = history
         self._last = 0
+        self._covered = False
         self.committed = 0
         self.landed = 0
         self.stored: dict[str, set[int]] = defaultdict(set)
         """Sequences, modulo 2^16, of what was ever seen here, by device."""
 
+    @contextmanager
+    def covered(self) -> Iterator[None]:
+        """Nobody looks meanwhile: without the gateway, SQLite shows what was written and never
+        synced, and a power cut takes that along.
+        """
+        self._covered = True
+        try:
+            yield
+        finally:
+            self._covered = False
+
     def look(self) -> None:
         """A database that is not there yet or that recovers just now is looked at next time."""
+        if self._covered:
+            return
         with (
             suppress(sqlite3.OperationalError),
             closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database,

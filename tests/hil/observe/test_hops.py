@@ -78,6 +78,16 @@ def test_spool_rows_are_entered_once_and_counted_after_they_left(
     database.close()
 
 
+def test_nobody_looks_at_a_spool_whose_power_is_being_cut(tmp_path: Path, history: History) -> None:
+    hop = SpoolHop(tmp_path / "gateway.db", history)
+    put(make_database(tmp_path / "gateway.db"), 1)
+    with hop.covered():
+        hop.look()
+    assert seen(history, "spool") == []
+    hop.look()
+    assert len(seen(history, "spool")) == 1
+
+
 def test_spool_without_a_commit(tmp_path: Path, history: History) -> None:
     database = make_database(tmp_path / "gateway.db")
     hop = SpoolHop(tmp_path / "gateway.db", history)
