@@ -35,6 +35,7 @@ class Client:
         self.topic = topic_of(name)
         self.acknowledged: dict[int, int] = {}
         self._open: dict[int, int] = {}
+        self._heard = False
 
     @property
     def waiting(self) -> int:
@@ -71,6 +72,7 @@ class Client:
         """
         async for line in self._child.lines():
             self._take(json.loads(line))
+        self._heard = True
         await self._child.process.wait()
         if self.journalled < self._table.messages or self._open:
             self._child.check()
@@ -78,10 +80,11 @@ class Client:
     async def disconnect(self) -> None:
         await self._child.stop()
 
-    def close(self) -> None:
-        """Enter what it holds still."""
+    def close(self) -> bool:
+        """Enter what it holds still. Returns whether all that it has said was heard."""
         for sequence in sorted(self._open):
             self._enter("waiting", sequence)
+        return self._heard
 
     def _take(self, said: dict[str, object]) -> None:
         sequence, t = int(str(said["sequence"])), int(str(said["t"]))

@@ -31,6 +31,7 @@ class Subscriber:
         self._children = children
         self._history = history
         self._has: set[tuple[str, int]] = set()  # topic and sequence
+        self._heard = False
 
     async def start(self, port: int) -> None:
         """port: of the gateway's listener."""
@@ -65,6 +66,7 @@ class Subscriber:
                 if said["sequence"] is not None:
                     self._has.add((said["topic"], said["sequence"]))
             self._history.add("subscriber", event, t, subscriber=self.name, **said)
+        self._heard = True
         await self._child.process.wait()
         self._child.check()
 
@@ -87,5 +89,6 @@ class Subscriber:
         await self._child.stop()
 
     def close(self) -> None:
-        """All that it has said has been entered."""
-        self._history.add("subscriber", "complete", subscriber=self.name)
+        """Say that all that it has said has been entered, if that is so."""
+        if self._heard:
+            self._history.add("subscriber", "complete", subscriber=self.name)

@@ -11,7 +11,6 @@ broke. Else it *holds*: every publication is ok, or can be read from a board tha
 was published at QoS 0 and did not reach the gateway.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +111,7 @@ class _Seen:
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
+    resent: Counter[Key] = field(default_factory=Counter)
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By line and packet identifier: how often the gateway said that it does not know a PUBREL
     (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
@@ -160,6 +160,8 @@ class _Seen:
                 self.left.add(_key(data))
             case "board", "again":
                 self.again[_key(data)] += 1
+            case "board", "resent":
+                self.resent[_key(data)] += 1
             case "wire", "refused" if data.get("direction", "down") == "down":
                 self.refused[data["line"], data["id"]] += 1
             case "readings", "reading":
@@ -174,6 +176,8 @@ class _Seen:
                 self.contradictions.append(
                     f"the ledger of {data['device']} contradicts itself: {data['text']}"
                 )
+            case "batch", "changed":
+                self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
             case hop, "complete":
                 self.complete.add(hop)
             case _, "planned":
@@ -201,10 +205,10 @@ class _Seen:
         self.claim = HOPS[HOPS.index(bench["until"])]
         self.reads = self.claim == "table" and READINGS in hops
         self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
-        clients = enumerate(bench.get("client", ()), 1)
+        tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
         self.plan = {
             **plan["readings"],
-            **{f"client-{number}": table["messages"] for number, table in clients},
+            **{f"client-{number}": table["messages"] for number, table in enumerate(tables, 1)},
         }
         self.begun = True
 
@@ -234,15 +238,13 @@ class _Seen:
         """
         return self.claim not in self.complete or (hop, key) in self.waiting
 
-    def allowed(self, key: Key, qos: int) -> float:
+    def allowed(self, key: Key, qos: int) -> int:
         """How often a publication may stand in the claim. What comes to the landing place twice,
-        the ingest takes once.
+        the ingest takes once. At QoS 1 each PUBLISH that a client has sent may be a row there.
         """
         if self.claim == "table":
             return 1
-        if qos == 1:
-            return math.inf
-        again = self.again[key]
+        again = self.again[key] + self.resent[key] * (qos == 1)
         if key.device not in self.clients:  # as far as the gateway has asked for it
             again = min(again, self.refused[key.device, key.sequence & 0xFFFF])
         return 1 + again
@@ -369,7 +371,9 @@ def _judge(
     board, claim = way["board"], way[hops[-1]]
     outcome, hop, why = Outcome.OK, None, ""
     if not board:
-        outcome, hop = Outcome.PHANTOM, first(hop for hop in (*hops, READINGS) if way.get(hop, 1))
+        # one that was not read to its end may have it
+        outcome = Outcome.PHANTOM if "board" in seen.complete else Outcome.UNKNOWN
+        hop = first(hop for hop in (*hops, READINGS) if way.get(hop, 1))
     elif len(board) > 1:  # one key for two samples: the board's counter went back
         outcome, hop = Outcome.DUPLICATE, "board"
     elif key in seen.left and not any(way[hop] for hop in hops[1:]):
@@ -385,9 +389,8 @@ def _judge(
             )
     elif len(claim) > seen.allowed(key, board[0].qos):
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
-    elif seen.altered(key, hops[-1]):
-        outcome = Outcome.ALTERED
-        hop, why = next((hop, why) for hop in hops[1:] if (why := seen.altered(key, hop)))
+    elif altered := next(((hop, why) for hop in hops[1:] if (why := seen.altered(key, hop))), None):
+        outcome, (hop, why) = Outcome.ALTERED, altered
     elif key in disordered[hops[-1]]:
         outcome, hop = (
             Outcome.OUT_OF_ORDER,
@@ -474,6 +477,14 @@ def _gaps(seen: _Seen) -> Iterator[str]:
     for device, planned in seen.plan.items():
         if produced[device] < planned:
             yield f"{device} produced {produced[device]} of {planned} planned"
+    arrived = {key.device for key, way in seen.ways.items() if way[seen.claim]}
+    undelivered = {
+        key.device
+        for key, way in seen.ways.items()
+        if any(sighting.qos == 0 for sighting in way["board"])
+    }
+    for device in sorted(undelivered - arrived):
+        yield f"nothing that {device} published at QoS 0 has arrived"
     for hop in seen.hops[1:]:
         if not any(way[hop] for way in seen.ways.values()):
             yield f"no publication was seen at hop {hop}"

@@ -186,7 +186,9 @@ class _Model:
         if not matches(self.subscriber.filter, topic):
             yield f"got what its filter {self.subscriber.filter} does not match", topic
         if sequence is None:
-            return  # no client's
+            if topic in {topic for topic, _ in self.messages}:
+                yield "got a client's message without its identity", topic
+            return  # else no client's
         key = topic, int(sequence)
         message = self.messages.get(key)
         named = f"{topic} {sequence}"

@@ -25,16 +25,18 @@ class LandingHop:
     def __init__(self, folder: Path, history: History) -> None:
         self._folder = folder
         self._history = history
-        self._seen: set[Path] = set()
+        self._seen: dict[Path, str] = {}
+        """The hash of each batch's data when it was seen first, by its manifest."""
         self.newest: dict[str, int] = {}
         """The last batch of each feed (`GATEWAY/EPOCH`)."""
         self._keys: dict[tuple[str, int], list[list[Any]]] = {}  # of each batch of each feed
 
     def look(self) -> None:
-        for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen):
+        for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen.keys()):
             origin = "/".join(manifest.parts[-3:-1])
             number = int(manifest.stem)
-            for row in _whole_rows(manifest):
+            data = manifest.with_suffix(".parquet").read_bytes()
+            for row in _whole_rows(manifest, data):
                 key = [row[name] for name in KEY]
                 self._keys.setdefault((origin, number), []).append(key)
                 self._history.add(
@@ -43,7 +45,20 @@ class LandingHop:
                     **sighting(row, origin, batch=number),
                 )
             self.newest[origin] = max(number, self.newest.get(origin, 0))
-            self._seen.add(manifest)
+            self._seen[manifest] = hashlib.sha256(data).hexdigest()
+
+    def look_again(self) -> None:
+        """At the end: enter the batches that are not what they were when they were seen first."""
+        for manifest, seen in sorted(self._seen.items()):
+            data = manifest.with_suffix(".parquet")
+            if not (manifest.exists() and data.exists()):
+                how = "is gone"
+            elif hashlib.sha256(data.read_bytes()).hexdigest() != seen:
+                how = "is another now"
+            else:
+                continue
+            name = str(manifest.relative_to(self._folder).with_suffix(""))
+            self._history.add("batch", "changed", batch=name, how=how)
 
     def look_what_waits(self, taken: Mapping[str, int]) -> None:
         """Enter what the ingest has not taken yet. taken: the last batch that it has, by feed."""
@@ -53,9 +68,8 @@ class LandingHop:
                     self._history.add("batch", "waiting", **dict(zip(KEY, key, strict=True)))
 
 
-def _whole_rows(manifest: Path) -> list[dict[str, Any]]:
+def _whole_rows(manifest: Path, data: bytes) -> list[dict[str, Any]]:
     """Of a batch whose hash is that of its manifest; of a damaged one none."""
-    data = manifest.with_suffix(".parquet").read_bytes()
     if hashlib.sha256(data).hexdigest() != json.loads(manifest.read_bytes())["sha256"]:
         return []
     columns = [*KEY, *COLUMNS, "spool_id", "payload"]

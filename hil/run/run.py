@@ -367,8 +367,7 @@ class Run:
     def _read_ends(self) -> None:
         """The truth and the claim, whole, now that nothing runs any more."""
         told = [device.close_ledgers() for device in self._devices]
-        for client in self._clients:
-            client.close()
+        told += [client.close() for client in self._clients]
         for subscriber in self._subscribers:
             subscriber.close()
         if all(told):
@@ -376,6 +375,7 @@ class Run:
         self._spool.look()
         self._spool.look_what_waits()
         self._landing.look()
+        self._landing.look_again()
         if self._bench.until == "table":
             self._landing.look_what_waits(self._progress.taken())
         self._table.read()

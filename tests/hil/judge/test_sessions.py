@@ -226,3 +226,12 @@ def test_what_was_done_before_a_clean_session_asked() -> None:
     assert run.ends() == [
         "subscriber-1 got what was done before it asked for anything: sensors/c/data 1"
     ]
+
+
+def test_a_message_of_a_client_keeps_its_identity() -> None:
+    run = subscribed(0)
+    run.publishes(1)
+    run.gets(1, sequence=None)
+    assert run.ends() == [
+        "subscriber-1 got a client's message without its identity: sensors/c/data"
+    ]

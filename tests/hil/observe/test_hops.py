@@ -135,6 +135,24 @@ def test_a_damaged_batch_holds_nothing(tmp_path: Path, history: History) -> None
     assert seen(history, "batch") == []
 
 
+def test_a_batch_that_changes_after_it_was_seen_is_told(tmp_path: Path, history: History) -> None:
+    hop = LandingHop(tmp_path / "landing", history)
+    for number in (1, 2, 3, 4):
+        land(tmp_path / "landing", number, [number])
+    hop.look()
+    place = tmp_path / "landing" / "site/0a1b2c3d"
+    (place / f"{2:012d}.parquet").write_bytes(b"another")
+    (place / f"{3:012d}.parquet").unlink()
+    (place / f"{4:012d}.json").unlink()
+    hop.look_again()
+    changed = [event.data for event in read(history.path) if event.event == "changed"]
+    assert changed == [
+        {"batch": f"site/0a1b2c3d/{2:012d}", "how": "is another now"},
+        {"batch": f"site/0a1b2c3d/{3:012d}", "how": "is gone"},
+        {"batch": f"site/0a1b2c3d/{4:012d}", "how": "is gone"},
+    ]
+
+
 def test_what_is_not_taken_waits(tmp_path: Path, history: History) -> None:
     hop = LandingHop(tmp_path / "landing", history)
     land(tmp_path / "landing", 1, [1])
