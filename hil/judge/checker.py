@@ -210,6 +210,8 @@ class _Seen:
             **plan["readings"],
             **{f"client-{number}": table["messages"] for number, table in enumerate(tables, 1)},
         }
+        for fault in plan.get("faults", ()):
+            self.planned.setdefault(fault["id"], fault["text"])
         self.begun = True
 
     def _at_board(self, event: Event) -> Sighting:

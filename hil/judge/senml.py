@@ -16,6 +16,7 @@ FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
 CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
 STATUS = 0xFF  # kind of a source; others are ADC channels
+BOOT = "boot"  # the first record of a status
 # records of a status that tell how link and board are when it is sent, not when it was journalled
 LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
@@ -73,7 +74,7 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
     )
     time = None if seconds & CLOCK_UNKNOWN else seconds
     if is_status(source):
-        return (Record(f"{device}:boot", value, time), Record(f"{device}:cause", detail, time))
+        return (Record(f"{device}:{BOOT}", value, time), Record(f"{device}:cause", detail, time))
     reading = Record(f"{device}:adc{kind}", value * FULL_SCALE / ADC_STEPS, time, "V")
     return (reading, Record(f"{device}:missed", detail, time)) if detail else (reading,)
 
@@ -90,7 +91,30 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
     if found is None:
         return False
     told = [record for record in found if not of_link(record)]
+    if not _fits([record for record in found if of_link(record)], told):
+        return False
     return len(told) == len(wanted) and all(
         one == other or (other.time is None and one._replace(time=None) == other)
         for one, other in zip(told, wanted, strict=True)
+    )
+
+
+def _fits(of_link: Sequence[Record], told: Sequence[Record]) -> bool:
+    """Whether records that tell how the link is stand in a status, each once, with its device and
+    time. What they count, nobody knows.
+    """
+    if not of_link:
+        return True
+    device, _, name = told[0].name.rpartition(":") if told else ("", "", "")
+    names = [record.name for record in of_link]
+    return (
+        name == BOOT
+        and len(set(names)) == len(names)
+        and all(
+            record.name.rpartition(":")[0] == device
+            and record.value >= 0
+            and record.unit is None
+            and record.time == told[0].time
+            for record in of_link
+        )
     )

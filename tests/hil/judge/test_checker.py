@@ -672,3 +672,23 @@ def test_what_a_client_published_that_was_not_heard_to_its_end_is_no_phantom() -
     result = check([*events, *read, broken])
     assert result.verdict is Verdict.UNKNOWN
     assert wrong(result) == [("client-1", 3, Outcome.UNKNOWN, "spool")]
+
+
+def test_a_fault_of_the_plan_that_was_never_announced_has_not_happened() -> None:
+    events = run_of(3)
+    events[0].data["plan"]["faults"] = [{"id": "uplink/kill-1", "text": "kill"}]
+    result = check(events)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reasons == ["planned fault did not happen: uplink/kill-1 (kill)"]
+
+
+@pytest.mark.parametrize(
+    "more", [{0: "again", 2: 3}, {-2: "uno-2:", 0: "bad", 2: 3}, {0: "bad", 1: "V", 2: 3}]
+)
+def test_what_tells_of_the_link_has_no_place_in_a_reading(more: dict[int, object]) -> None:
+    events = until_batch(3)
+    for event in events:
+        if event.hop != "board" and is_of(event, 2):
+            records = cbor2.loads(bytes.fromhex(event.data["payload"]))
+            event.data["payload"] = cbor2.dumps([*records, more]).hex()
+    assert wrong(check(events)) == [("uno-1", 2, Outcome.ALTERED, "spool")]
