@@ -115,6 +115,7 @@ class WindowKind(Kind):
                     await wait_until(there, LOOK_EVERY)
         except TimeoutError:
             machine.disarm()
+            child.resume()  # it may have come there this very moment
             return None
         await asyncio.sleep(window.seconds)
         child.pause()

@@ -69,13 +69,38 @@ def wrong(events: Iterable[Event]) -> list[str]:
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
-    """Subscribers that were not listened to until the end."""
-    _, subscribers = _taken(events)
+    """Subscribers that were not listened to until the end, or got nothing of what may be missing:
+    that one message is, proves nothing; nor does it prove anything if all are.
+    """
+    messages, subscribers = _taken(events)
     return [
         f"not read to the end: {subscriber.name}"
         for subscriber in subscribers
         if not subscriber.complete
+    ] + [
+        f"{subscriber.name} got nothing of what it need not get, and may"
+        for subscriber in subscribers
+        if subscriber.complete and _got_nothing(subscriber, messages)
     ]
+
+
+def _got_nothing(subscriber: _Subscriber, messages: dict[Key, _Message]) -> bool:
+    """Of the messages that it need not get, published since it first subscribed, if any were."""
+    granted = [event.t for event in subscriber.events if event.event == "subscribed"]
+    free = {
+        key
+        for key, message in messages.items()
+        if granted
+        and message.t > granted[0]
+        and matches(subscriber.filter, key[0])
+        and (subscriber.clean or not min(subscriber.qos, message.qos))
+    }
+    got = {
+        (event.data["topic"], event.data["sequence"])
+        for event in subscriber.events
+        if event.event == "received"
+    }
+    return bool(free) and not free & got
 
 
 def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:
