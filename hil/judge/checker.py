@@ -162,7 +162,7 @@ class _Seen:
                 self.again[_key(data)] += 1
             case "board", "resent":
                 self.resent[_key(data)] += 1
-            case "wire", "refused" if data.get("direction", "down") == "down":
+            case "wire", "refused" if data["direction"] == "down":
                 self.refused[data["line"], data["id"]] += 1
             case "readings", "reading":
                 self.decoded[_key(data)].take(data)

@@ -115,7 +115,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
     told = [
         f"{fault} ({kind}) was aimed at {_told(aim)} and struck {_told(hits[fault].get('hit'))}"
         for fault, (kind, aim) in aims.items()
-        if fault in hits and not _struck_there(aim, hits[fault], hits)
+        if fault in hits and not _struck_there(fault, aim, hits[fault], hits)
     ]
     told += _never_hit(aims, coverage(events))
     return told + [
@@ -164,11 +164,18 @@ def _never_hit(
 
 
 def _struck_there(
-    aim: Mapping[str, Any], happened: Mapping[str, Any], hits: Mapping[str, Mapping[str, Any]]
+    fault: str,
+    aim: Mapping[str, Any],
+    happened: Mapping[str, Any],
+    hits: Mapping[str, Mapping[str, Any]],
 ) -> bool:
-    """Whether it struck where it was aimed, or as soon as the fault before it was over."""
+    """Whether it struck where it was aimed, or as soon as the fault before it was over, which must
+    have struck the same board or line.
+    """
     hit = happened.get("hit") or {}
-    late = COUNTED_FROM if happened.get("behind") in hits else ()
+    behind = str(happened.get("behind") or "")
+    waited = behind in hits and behind.partition("/")[0] == fault.partition("/")[0]
+    late = COUNTED_FROM if waited else ()
     return all(
         name in hit and (hit[name] == value or (name in late and hit[name] > value))
         for name, value in aim.items()

@@ -13,10 +13,12 @@ from hil.observe.history import Event, taking
 
 SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
 ENDS = {"up": "the board", "down": "the gateway"}
-TORN = 1
-"""So many frames of a session may be torn, in each direction: the last one, when the end that sent
-it lost its power or was killed.
+TORN = 4
+"""So many frames of a session may be torn, in each direction: one each time that the end which sent
+it lost its power or was killed, and it may lose it again before it has greeted.
 """
+STRANGE_SHARE = 0.1
+"""Of the frames of a long session: a board that is cut again and again tears more."""
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
@@ -57,7 +59,7 @@ def _used_twice(line: str, before: str, inputs: tuple[int, ...]) -> str:
 
 def _strange(way: dict[str, int], inputs: tuple[int, ...]) -> str | None:
     sent = way["strange"] + way["fitting"]
-    if way["strange"] <= max(TORN, way["fitting"]):
+    if way["strange"] <= max(TORN, STRANGE_SHARE * sent):
         return None
     return f"({_told(inputs)}) {way['strange']} of {sent} frames"
 

@@ -273,7 +273,9 @@ def test_what_the_gateway_asked_a_board_to_publish_again_may_land_again() -> Non
     ]
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
     again = Event(5, "board", "again", key)
-    refused = Event(4, "wire", "refused", {"line": "uno-1", "id": 2, "reason": 0x92})
+    refused = Event(
+        4, "wire", "refused", {"line": "uno-1", "direction": "down", "id": 2, "reason": 0x92}
+    )
     doubled = [("uno-1", 2, Outcome.DUPLICATE, "spool")]
     assert wrong(check([*landed, *copies])) == doubled
     assert check([*landed, *copies, again, refused]).verdict is Verdict.HOLDS
