@@ -69,6 +69,8 @@ class RealBoard(WiredDevice):
         0  # of the bench's commands: it gets none, since nobody could see what it makes of them
     )
 
+    counted = False  # whether a fault can strike it at a counted place
+
     def __init__(
         self,
         name: str,

@@ -36,6 +36,8 @@ PROVISION_TRIES = 10
 class SimulatedDevice(WiredDevice):
     """The board at the end of its wire."""
 
+    counted = True  # whether a fault can strike it at a counted place
+
     def __init__(
         self, name: str, folder: Folder, bench: Bench, children: Children, history: History
     ) -> None:

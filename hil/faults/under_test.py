@@ -72,6 +72,8 @@ class DeviceUnderTest(Protocol):
     """A board at the end of its wire."""
 
     name: str
+    counted: bool
+    """Whether a fault can strike it at a counted place."""
     harmed: Counter[str]
     """Harms done by its wire, by kind."""
     opened: int

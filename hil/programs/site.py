@@ -20,11 +20,13 @@ from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import LoopDisk
 from hil.faults.preload import Machine
 from hil.observe.folder import Folder
-from hil.programs.process import Child, Children
+from hil.programs.process import Child, Children, EndedError
 from hil.programs.sd_notify import Readiness
 
 SERVICES = ("gateway", "uplink", "ingest", SECOND)
 """The programs under test. One that ends by itself fails the run."""
+ENDS_WELL = ("gateway", "uplink")
+"""Those whose exit code is 0 when they are asked to end."""
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
@@ -152,9 +154,14 @@ class Site:
         for child in self.running.values():
             child.check()
 
-    async def stop(self) -> None:
-        for child in self.running.values():
-            await child.stop()
+    async def stop(self) -> list[EndedError]:
+        """Ask all to end. Returns those of ours that did not end well when they were asked to."""
+        codes = {name: await child.stop() for name, child in self.running.items()}
+        return [
+            EndedError(name, code, self.running[name].log, "did not end well when it was asked to")
+            for name, code in codes.items()
+            if name in ENDS_WELL and code
+        ]
 
     async def _start_service(self, name: str, argv: list[str]) -> None:
         self._readiness[name] = readiness = Readiness(name)

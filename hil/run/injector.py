@@ -7,6 +7,7 @@ has no such event, and the checker says so.
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from hil.bench.plan import Plan
 from hil.faults import Fault, Kind
@@ -49,11 +50,18 @@ class Injector:
                 counter=fault.counter,
                 at=fault.at,
                 detail=fault.detail,
-                aim=self._kind(fault).aim(fault),
+                aim=self._aim(fault),
             )
             if why := self._kind(fault).impossible():
                 self._system.history.add("rig", "impossible", fault=fault.id, why=why)
                 self._system.display.say(f"  {fault} cannot happen here: {why}", "red")
+
+    def _aim(self, fault: Fault) -> dict[str, Any] | None:
+        """Where it must strike to the count; a real board counts for nobody."""
+        kind = self._kind(fault)
+        if kind.part == "board" and not self._system.device(fault).counted:
+            return None
+        return kind.aim(fault)
 
     async def arm(self) -> None:
         """Give the orders that can be given ahead, before anything samples."""

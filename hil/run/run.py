@@ -238,7 +238,8 @@ class Run:
         for task in (*always, *faults, *sampling):
             task.cancel()
         site.check()
-        await site.stop()
+        for error in await site.stop():
+            self._note(error)
         await asyncio.gather(*(source.disconnect() for source in self._sources(devices)))
         await asyncio.gather(*(subscriber.disconnect() for subscriber in self._subscribers))
         await asyncio.gather(*wires, *clients, *subscribing)
