@@ -134,6 +134,7 @@ class _Seen:
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """By device: when, and which interval."""
     deaths: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     last_words: dict[str, list[str]] = field(default_factory=dict)
     claim: str = "table"
@@ -193,6 +194,8 @@ class _Seen:
             case program, "ended":
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]
+            case program, "erred":
+                self.errors.append(f"{program} met an internal error: {data['error']}")
             case "rig", "run":
                 self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
                 self.gateway = data.get("gateway")
@@ -342,6 +345,7 @@ def check(events: Iterable[Event]) -> Result:
     disobeyed = _disobeyed(seen)
     wrong = (
         seen.deaths
+        + sorted(set(seen.errors))
         + [f"{count} {outcome}" for outcome, count in outcomes.items()]
         + seen.contradictions
         + disobeyed

@@ -25,6 +25,7 @@ from hil.faults.gateway import GatewayPowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
 from hil.judge.checker import Result, check
 from hil.observe.counters import Counters, wait_until
+from hil.observe.errors import note_errors
 from hil.observe.folder import Folder
 from hil.observe.history import READINGS, History, read
 from hil.observe.ingest_progress import IngestProgress
@@ -373,6 +374,8 @@ class Run:
             subscriber.close()
         if all(told):
             self._history.add("board", "complete")
+        for program in ("gateway", "uplink"):
+            note_errors(self._history, program, self._folder.logs / f"{program}.log")
         self._spool.look()
         self._spool.look_what_waits()
         self._landing.look()

@@ -452,6 +452,15 @@ def test_a_program_that_ended_by_itself_fails_the_run_whatever_arrived() -> None
     assert result.last_words == {"gateway": ["a traceback"]}
 
 
+def test_a_program_that_met_an_internal_error_fails_the_run_whatever_arrived() -> None:
+    erred = Event(5, "gateway", "erred", {"error": "AttributeError: no `when`"})
+    result = check([*run_of(3), erred, erred])
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAILS,
+        ["gateway met an internal error: AttributeError: no `when`"],
+    )
+
+
 def test_a_rig_that_broke_proves_nothing() -> None:
     result = check([*run_of(3), BROKEN])
     assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the rig broke: no more memory"])

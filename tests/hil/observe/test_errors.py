@@ -1,0 +1,33 @@
+"""Errors that a program has logged and outlived."""
+
+from pathlib import Path
+
+from hil.observe.errors import note_errors
+from hil.observe.history import History, read
+
+LOG = """\
+INFO gateway.links.serial_port: ports/uno-1: uno-1 greets, start 2, next sequence 53
+ERROR asyncio: Exception in callback <bound method Engine._end_turn>
+  Traceback (most recent call last):
+    File "serial_port.py", line 315, in _arm
+      if self._timer.when() <= deadline:
+         ^^^^^^^^^^^^^^^^
+  AttributeError: 'uvloop.loop.Handle' object has no attribute 'when'
+WARNING gateway.links.serial_port: ports/uno-1: Traceback is not at the begin of this line
+"""
+
+
+def test_each_traceback_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.log"
+    log.write_text(LOG)
+    history = History(tmp_path / "history.jsonl")
+    note_errors(history, "gateway", log)
+    note_errors(history, "uplink", tmp_path / "uplink.log")
+    history.close()
+    assert [(event.hop, event.event, event.data) for event in read(history.path)] == [
+        (
+            "gateway",
+            "erred",
+            {"error": "AttributeError: 'uvloop.loop.Handle' object has no attribute 'when'"},
+        )
+    ]
