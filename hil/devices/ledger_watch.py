@@ -6,6 +6,7 @@ has taken.
 """
 
 from binascii import crc_hqx
+from itertools import pairwise
 from typing import Any
 
 from hil.boards.adc_log import AdcLog
@@ -21,19 +22,27 @@ from hil.boards.ledger import (
     Write,
     parse_entry,
 )
-from hil.boards.simulator import SimulatedBoard
+from hil.boards.simulator import HZ, SimulatedBoard
 from hil.devices.samples import ContradictionError, Sample, Samples
 from hil.judge import senml
 from hil.observe.history import History
 
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
+HELD_CELLS = (0x030, 0x038)
+"""Written in turn: count:u8 id:u16 crc:u16. The identifier of the message that the board has taken
+at QoS 2 and that is not released yet, 0 if there is none (firmware/README.md).
+"""
+_HELD_SIZE = 5
+_REGULAR_MS = 200
+"""The shortest interval at which no sample waits for as long for a write to the journal."""
 
 
 class LedgerWatch:
     """ledger: as far as `look` has read. device: the name under which the board publishes.
     application: what the application's area in the EEPROM begins with before the first start,
     interval:u16 crc:u16. before: the EEPROM then; what it held is of an earlier life, and is not
-    entered. obeyed: how often the board has changed its interval.
+    entered. keeps_time: the program samples at that interval. obeyed: how often the board has
+    changed its interval.
     """
 
     def __init__(
@@ -43,6 +52,8 @@ class LedgerWatch:
         history: History,
         application: bytes,
         before: bytes = ERASED,
+        *,
+        keeps_time: bool = True,
     ) -> None:
         self.ledger = Ledger.from_image(before)
         self._before = before
@@ -50,12 +61,16 @@ class LedgerWatch:
         self._adc = AdcLog(board.adc_log)
         self._samples = Samples(device, self._adc)
         self._starts = 0
+        self._keeps_time = keeps_time
+        self._timed = 0
         self._device = device
         self._board = board
         self._history = history
         self._application = bytearray(application)
         self._interval = int.from_bytes(application[:2])
         self.obeyed = 0
+        self._held: tuple[int, int] | None = None
+        self._taken = 0
         self._offset = 0
         self._entered = self._earlier
 
@@ -88,6 +103,7 @@ class LedgerWatch:
                     self._note_release_taken_back(entry := parse_entry(line))
                     self.ledger.apply(entry)
                     self._note_interval(entry)
+                    self._note_held(entry)
             else:
                 self.ledger.settle()
         # until the gateway has given an incarnation, nothing has left the board
@@ -108,6 +124,10 @@ class LedgerWatch:
         self._enter()
         for text in self.ledger.contradictions:
             self._contradict(text)
+        if self.obeyed > self._taken + 1:  # the last one may be under way
+            self._contradict(
+                f"{self.obeyed} commands were obeyed, and {self._taken} messages taken at QoS 2"
+            )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
             if not released:  # a released one is the gateway's
@@ -143,12 +163,39 @@ class LedgerWatch:
             self.obeyed += 1
             self._history.add("board", "obeyed", device=self._device, interval=interval)
 
+    def _note_held(self, entry: Write | Start) -> None:
+        """Each message at QoS 2 is taken once: its identifier comes again only after it was
+        released. A count that was left out belongs to a record that a worn cell did not keep.
+        """
+        at = next(
+            (
+                cell
+                for cell in HELD_CELLS
+                if isinstance(entry, Write) and 0 <= entry.address - cell < _HELD_SIZE
+            ),
+            None,
+        )
+        if at is None:
+            return
+        record = bytes(self.ledger.image[at : at + _HELD_SIZE])
+        held = record[0], int.from_bytes(record[1:3])
+        if crc_hqx(record, 0xFFFF) or held == self._held:
+            return
+        before, self._held = self._held, held
+        if not held[1]:
+            return
+        if before == ((held[0] - 1) & 0xFF, held[1]):
+            self._contradict(f"the message with the identifier {held[1]} was taken twice")
+        else:
+            self._taken += 1
+
     def _enter(self) -> None:
         self._adc.look()
         for start in self._adc.starts[self._starts :]:
             said = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
             self._history.add("board", "start", start.ns, **said)
         self._starts = len(self._adc.starts)
+        self._note_gaps()
         for publication in self.ledger.publications[self._entered :]:
             kind = "status" if senml.is_status(publication.source) else "reading"
             try:
@@ -168,6 +215,20 @@ class LedgerWatch:
                 cycle=sample.cycle,
             )
         self._entered = len(self.ledger.publications)
+
+    def _note_gaps(self) -> None:
+        """A board that runs samples at its interval; a sample may be late, but none is left out."""
+        conversions = self._adc.conversions
+        for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
+            gap = (other.cycle - one.cycle) * 1000 // HZ
+            if (
+                self._keeps_time
+                and self._interval >= _REGULAR_MS
+                and 8 * gap > 15 * self._interval
+                and self._adc.life(one.cycle) == self._adc.life(other.cycle)
+            ):
+                self._contradict(f"no sample for {gap} ms at an interval of {self._interval} ms")
+        self._timed = len(conversions)
 
     def _sample(self, publication: Publication) -> Sample:
         if publication.begun is None:

@@ -45,14 +45,16 @@ class Samples:
         self._ran = -1  # index of the start that it was of
 
     def reading(self, begun: int) -> Sample:
-        """The conversion that came last before the slot began to be written; each serves once.
-        Raises ContradictionError.
+        """The conversion that came last before the slot began to be written; each serves once. A
+        board that has told one start tells each before it samples. Raises ContradictionError.
         """
         index = self._log.newest(begun)
         if index <= self._used:
             raise ContradictionError("no conversion of the ADC of its own")
         conversion = self._log.conversions[index]
         life = self._log.life(conversion.cycle)
+        if 0 <= self._ran < self._log.life(begun):
+            raise ContradictionError("no status of its start before it")
         since = self._log.starts[life].cycle if life >= 0 else 0
         first = max(self._used, self._log.newest(since))
         missed = min(index - first - 1, MOST_MISSED)

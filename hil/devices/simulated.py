@@ -59,7 +59,12 @@ class SimulatedDevice(WiredDevice):
         board = SimulatedBoard(place, seed=self._bench.seed, adc_from=drawn)
         write_eeprom(board.eeprom_image, eeprom)
         return board, LedgerWatch(
-            self.name, board, self._history, interval_record(self._bench.interval_ms), eeprom
+            self.name,
+            board,
+            self._history,
+            interval_record(self._bench.interval_ms),
+            eeprom,
+            keeps_time=self._bench.firmware is None,
         )
 
     @property

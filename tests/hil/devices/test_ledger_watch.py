@@ -111,3 +111,71 @@ def test_a_command_is_obeyed_when_the_interval_is_another_one_and_whole(tmp_path
         cells += reversed(list(enumerate(interval_record(interval), 0x020)))
     events = witnessed(tmp_path, incarnation() + cells)
     assert [event.data["interval"] for event in events if event.event == "obeyed"] == [201, 202]
+
+
+def command(interval: int) -> Writes:
+    # from the last byte to the first, as the board does
+    return list(reversed(list(enumerate(interval_record(interval), 0x020))))
+
+
+def held(count: int, identifier: int) -> Writes:
+    record = sealed(bytes((count,)) + identifier.to_bytes(2))
+    return list(reversed(list(enumerate(record, 0x038 if count & 1 else 0x030))))
+
+
+def contradictions(folder: Path, writes: Writes) -> list[str]:
+    events = witnessed(folder, incarnation() + writes)
+    return [event.data["text"] for event in events if event.event == "contradiction"]
+
+
+def test_a_message_that_is_taken_twice_is_a_contradiction(tmp_path: Path) -> None:
+    """The interval does not show it: it is the same the second time."""
+    told = contradictions(tmp_path, command(201) + held(1, 7) + held(2, 7) + held(3, 0))
+    assert told == ["the message with the identifier 7 was taken twice"]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        held(2, 0),
+        held(2, 8),
+        held(2, 0)[:-1],  # a worn cell has not kept that it was released
+    ],
+)
+def test_an_identifier_may_come_again_after_its_release(tmp_path: Path, between: Writes) -> None:
+    assert not contradictions(tmp_path, command(201) + held(1, 7) + between + held(3, 7))
+
+
+def test_commands_that_were_never_held_did_not_come_at_qos_2(tmp_path: Path) -> None:
+    told = contradictions(tmp_path, command(201) + command(202))
+    assert told == ["2 commands were obeyed, and 0 messages taken at QoS 2"]
+
+
+def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
+    assert not contradictions(tmp_path, command(201) + held(1, 7) + held(2, 0) + command(202))
+
+
+@pytest.mark.parametrize(
+    ("ms", "start", "keeps_time", "told"),
+    [
+        ((0, 100, 300, 520, 700), None, True, []),  # late, and none left out
+        ((0, 200, 600, 800), None, True, ["no sample for 400 ms at an interval of 200 ms"]),
+        ((0, 200, 600, 800), 400, True, []),  # the board was off
+        ((0, 200, 600, 800), None, False, []),
+    ],
+)
+def test_a_sample_that_is_left_out_is_a_contradiction(
+    tmp_path: Path, ms: tuple[int, ...], start: int | None, keeps_time: bool, told: list[str]
+) -> None:
+    history = History(tmp_path / "history.jsonl")
+    board = SimulatedBoard(tmp_path / "board")
+    board.directory.mkdir()
+    board.eeprom_image.write_bytes(ERASED)
+    board.eeprom_log.touch()
+    lines = [(at, f"{at * 16_000} {at} 0 2500000\n") for at in ms]
+    lines += [(at, f"{at * 16_000} {at} start power-on\n") for at in (-1, start) if at is not None]
+    board.adc_log.write_text("".join(line for _, line in sorted(lines)))
+    witness = LedgerWatch("uno-1", board, history, interval_record(200), keeps_time=keeps_time)
+    witness.close()
+    history.close()
+    assert [event.data["text"] for event in read(history.path) if "text" in event.data] == told

@@ -96,6 +96,16 @@ def test_a_status_that_its_starts_do_not_allow(
         samples.status(second, boot, cause)
 
 
+def test_a_board_that_tells_its_starts_tells_each() -> None:
+    samples = made([20, 120], [(0, "power-on"), (100, "external")])
+    samples.status(10, 1, POWER_ON)
+    samples.reading(21)
+    with pytest.raises(ContradictionError, match="no status of its start before it"):
+        samples.reading(121)
+    samples.status(122, 2, EXTERNAL)
+    samples.reading(123)
+
+
 def test_a_power_on_just_before_may_show_behind_the_boot_loader() -> None:
     """The reset came before the program had marked its RAM."""
     starts = [(0, "power-on"), (100, "power-on"), (200, "external")]
