@@ -143,7 +143,9 @@ class SerialPort:
         self._problem: str | None = None
         self._refused: str | None = None
         self._outgoing = b""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
+        """When the timer fires, if there is one. A handle of uvloop does not tell when it is due."""
 
     @property
     def is_open(self) -> bool:
@@ -312,13 +314,14 @@ class SerialPort:
 
     def _arm(self) -> None:
         deadline = self.link.deadline
-        if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
+        if deadline is None or (self._timer is not None and self._due <= deadline + _TIMER_STEP):
             return  # a timer that fires early finds nothing to do and is set anew
         if self._timer is not None:
             self._timer.cancel()
         # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the
         # deadline and spins.
-        self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._on_timer)
+        self._due = deadline + _TIMER_STEP
+        self._timer = self._loop.call_at(self._due, self._on_timer)
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
         """Log a sentence once for each time that the port is opened. detail: found out for the log

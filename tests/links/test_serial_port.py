@@ -11,15 +11,17 @@ import sys
 import termios
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import uvloop
 
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
 from gateway.links.diagnosis import Diagnosis
 from gateway.links.handshake import Greeter
-from gateway.links.serial_port import SerialListener
+from gateway.links.serial_port import SerialListener, SerialPort
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
 from tests.links.board import Board, Broker, Pty, until
@@ -402,3 +404,21 @@ def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
         assert not oflag & termios.OPOST
         assert fcntl.fcntl(port.fd, fcntl.F_GETFL) & os.O_NONBLOCK
         assert fcntl.fcntl(port.fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+def test_a_deadline_that_has_passed_is_armed_again_before_it_fires() -> None:
+    """For such a moment uvloop gives a handle that does not know when it is due; the error ended a
+    turn of the gateway half-way.
+    """
+    loop = uvloop.new_event_loop()
+    port = object.__new__(SerialPort)
+    port._loop, port._timer, port._due = loop, None, 0.0
+    port._on_timer = lambda: None
+    port.link = SimpleNamespace(deadline=loop.time() - 1)
+    try:
+        port._arm()
+        port._arm()
+        assert port._timer is not None
+        port._timer.cancel()
+    finally:
+        loop.close()
