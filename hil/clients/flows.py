@@ -19,7 +19,9 @@ IDENTIFIERS = 65_535
 class Fate(Enum):
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"
-    """Or lost by the broker: it must be published again."""
+    """It must be published again."""
+    FORGOTTEN = "forgotten"
+    """The same, because the broker does not know any more what it had answered by PUBREC."""
 
 
 @dataclass(slots=True)
@@ -90,10 +92,10 @@ class Flows:
         flow = self._flows.get(answer.id)
         match answer.kind:
             case Kind.PUBACK if flow and flow.publish.qos == 1:
-                return [], list(self._over(flow, not answer.refused))
+                return [], list(self._over(flow, _fate(answer)))
             case Kind.PUBREC if flow and flow.publish.qos == 2:
                 if answer.refused and not flow.released:
-                    return [], list(self._over(flow, False))
+                    return [], list(self._over(flow, Fate.REFUSED))
                 flow.released = flow.released or self._connection
                 return [Answer(Kind.PUBREL, answer.id)], []
             case Kind.PUBREC:
@@ -101,9 +103,13 @@ class Flows:
             case Kind.PUBCOMP if flow and flow.released:
                 # the PUBREL of an earlier connection may have come, and only its PUBCOMP was lost
                 known = not answer.refused or flow.released < self._connection
-                return [], list(self._over(flow, known))
+                return [], list(self._over(flow, Fate.ACKNOWLEDGED if known else Fate.FORGOTTEN))
         return [], []
 
-    def _over(self, flow: _Flow, acknowledged: bool) -> Iterator[tuple[int, Fate]]:
+    def _over(self, flow: _Flow, fate: Fate) -> Iterator[tuple[int, Fate]]:
         del self._flows[flow.publish.id]
-        yield flow.message, Fate.ACKNOWLEDGED if acknowledged else Fate.REFUSED
+        yield flow.message, fate
+
+
+def _fate(answer: Answer) -> Fate:
+    return Fate.REFUSED if answer.refused else Fate.ACKNOWLEDGED

@@ -5,8 +5,9 @@ In: where the broker is, how many messages, of which size, at which QoS and rate
 (the broker's Receive Maximum permitting), and which identifiers. Out: JSON Lines on standard
 output, as of `hil.clients.publisher`: `publication` before a message goes out for the first time,
 `resent` before it goes out once more in the same flow, after a reconnect; `again` before it goes
-out in another flow, because it was refused or the gateway has lost it; `acknowledged` when the
-gateway has it (not at QoS 0).
+out in another flow, because it was refused or the gateway has lost it; `forgotten` when the gateway
+has lost it: the session that outlives the connection, or what it had answered by PUBREC;
+`acknowledged` when the gateway has it (not at QoS 0).
 """
 
 import random
@@ -94,6 +95,7 @@ class Publisher:
                 tell("resent", sequence=int(packet.user["seq"]))
         connection.send(*packets)
         for sequence in reversed(lost):
+            tell("forgotten", sequence=sequence)
             self._again.appendleft((0.0, sequence))
         while not self._done:
             now = time.monotonic()
@@ -155,6 +157,8 @@ class Publisher:
             if fate is Fate.ACKNOWLEDGED:
                 tell("acknowledged", sequence=sequence)
             else:
+                if fate is Fate.FORGOTTEN:
+                    tell("forgotten", sequence=sequence)
                 self._again.append((time.monotonic() + REFUSED_WAIT, sequence))
 
 

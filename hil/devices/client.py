@@ -106,7 +106,7 @@ class Client:
             case "acknowledged":
                 self.acknowledged[sequence] = self._open.pop(sequence)
                 self._enter("acknowledged", sequence, t)
-            case "again" | "resent" as event:
+            case "again" | "resent" | "forgotten" as event:
                 self._enter(event, sequence, t)
 
     def _enter(self, event: str, sequence: int, t: int | None = None, **data: object) -> None:

@@ -145,6 +145,10 @@ class _Seen:
     """By device or client: how many readings or messages it was to produce."""
     stalled: bool = False
     begun: bool = False
+    began: int = -columns.FAR
+    """When the run began."""
+    forgotten: list[str] = field(default_factory=list)
+    """What the gateway had under way for a client, and did not know any more."""
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -163,6 +167,8 @@ class _Seen:
                 self.again[_key(data)] += 1
             case "board", "resent":
                 self.resent[_key(data)] += 1
+            case "board", "forgotten":
+                self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
             case "wire", "refused" if data["direction"] == "down":
                 self.refused[data["line"], data["id"]] += 1
             case "readings", "reading":
@@ -199,6 +205,7 @@ class _Seen:
             case "rig", "run":
                 self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
                 self.gateway = data.get("gateway")
+                self.began = event.t
             case "rig", "stalled":
                 self.stalled = True
             case "rig", "end":
@@ -352,6 +359,9 @@ def check(events: Iterable[Event]) -> Result:
         + links.wrong(events)
         + sessions.wrong(events)
         + columns.torn_axes(seen.ways.values())
+        + columns.disordered_starts(seen.ways.values(), seen.began)
+        + columns.gaps(seen.ways.values())
+        + seen.forgotten
     )
     return Result(
         verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if doubts else Verdict.HOLDS,

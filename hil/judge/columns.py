@@ -5,6 +5,7 @@ or None. A column that the system does not have (the glue beside ours) is not ju
 them is for who looks at the hops.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from hil.judge.clocks import RECEIVED_NS, Clocks
@@ -57,6 +58,51 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
         f"the rows of {origin} from start {boot} on have no common beginning of `monotonic`"
         for (origin, boot), (low, high) in spans.items()
         if low > high + RECEIVED_NS
+    ]
+
+
+def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) -> list[str]:
+    """Starts of a gateway that do not follow each other: a later row is of the same start or of a
+    later one, and a start comes after the run began and after what the starts before it received.
+    """
+    rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for way in ways:
+        for found in way["spool"]:
+            if way["board"] and "monotonic" in found.columns:
+                began = found.t - found.columns["monotonic"] * 1000  # at the latest
+                boot, sampled = found.columns["boot"], _sampled(way["board"][0])
+                rows[found.origin].append((found.position, boot, began, sampled))
+    told: dict[tuple[str, int], str] = {}
+    for origin, of_origin in rows.items():
+        newest, before, so_far = -FAR, begun, begun
+        for _, boot, began, sampled in sorted(of_origin):
+            if boot < newest:
+                why = f"start {boot} of {origin} has rows behind those of start {newest}"
+                told.setdefault((origin, boot), why)
+                continue
+            if boot > newest:
+                newest, before = boot, so_far
+            if began < before - RECEIVED_NS:
+                why = f"the rows of {origin} from start {boot} on count from a moment before it"
+                told.setdefault((origin, boot), why)
+            so_far = max(so_far, sampled)
+    return list(told.values())
+
+
+def gaps(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
+    """Batches are numbered from 1 without gaps, for each numbering of a gateway."""
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for way in ways:
+        for found in way["batch"]:
+            if "batch" in found.columns:
+                numbers[found.origin].add(found.columns["batch"])
+    missing = {
+        origin: sorted(set(range(1, max(seen) + 1)) - seen) for origin, seen in numbers.items()
+    }
+    return [
+        f"{origin} has no batch {', '.join(map(str, lacks))}, and later ones"
+        for origin, lacks in sorted(missing.items())
+        if lacks
     ]
 
 

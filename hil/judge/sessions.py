@@ -12,7 +12,8 @@ For each message of a client (hop `board`) and each subscriber whose filter matc
   in a session, at QoS 1 more than once on a connection, at QoS 0 more than once.
 
 A client that publishes anew (`again`), or at QoS 1 sends once more (`resent`), may cause a message
-each time. What a session holds at the end, the run has waited for.
+each time. What a session holds at the end, the run has waited for. A subscriber that got nothing at
+all at a QoS has shown nothing of it.
 """
 
 from collections import Counter, defaultdict
@@ -24,6 +25,8 @@ from hil.formats.topics import matches
 from hil.observe.history import Event, taking
 
 HOP = "subscriber"
+SOME = 10
+"""Messages. Not all of so many get lost by the way, even where each of them may."""
 Key = tuple[str, int]
 """Topic and sequence: a client has a topic of its own."""
 
@@ -69,19 +72,29 @@ def wrong(events: Iterable[Event]) -> list[str]:
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
-    """Subscribers that were not listened to until the end, or got nothing of what may be missing:
-    that one message is, proves nothing; nor does it prove anything if all are.
+    """Subscribers that were not listened to until the end; those that got nothing of what may be
+    missing: that one message is, proves nothing, nor does it prove anything if all are; and those
+    that got nothing at all at a QoS.
     """
     messages, subscribers = _taken(events)
-    return [
-        f"not read to the end: {subscriber.name}"
-        for subscriber in subscribers
-        if not subscriber.complete
-    ] + [
-        f"{subscriber.name} got nothing of what it need not get, and may"
-        for subscriber in subscribers
-        if subscriber.complete and _got_nothing(subscriber, messages)
-    ]
+    return (
+        [
+            f"not read to the end: {subscriber.name}"
+            for subscriber in subscribers
+            if not subscriber.complete
+        ]
+        + [
+            f"{subscriber.name} got nothing of what it need not get, and may"
+            for subscriber in subscribers
+            if subscriber.complete and _got_nothing(subscriber, messages)
+        ]
+        + [
+            f"{subscriber.name} got nothing at QoS {qos}, and there was something while it listened"
+            for subscriber in subscribers
+            if subscriber.complete
+            for qos in _without(subscriber, messages)
+        ]
+    )
 
 
 def _got_nothing(subscriber: _Subscriber, messages: dict[Key, _Message]) -> bool:
@@ -101,6 +114,31 @@ def _got_nothing(subscriber: _Subscriber, messages: dict[Key, _Message]) -> bool
         if event.event == "received"
     }
     return bool(free) and not free & got
+
+
+def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
+    """At which QoS nothing came, though `SOME` messages were published while it listened."""
+    since: int | None = None
+    listened, came = [], set()
+    for event in subscriber.events:
+        if event.event == "received":
+            came.add(event.data["qos"])
+        elif event.event == "subscribed":
+            since = event.t
+        elif event.event == "connected":  # a session that goes on needs no new subscription
+            since = event.t if event.data["session_present"] else None
+        elif event.event in ("left", "broken") and since is not None:
+            listened.append((since, event.t))
+            since = None
+    if since is not None:
+        listened.append((since, max((message.t for message in messages.values()), default=0)))
+    due = Counter(
+        min(subscriber.qos, message.qos)
+        for (topic, _), message in messages.items()
+        if matches(subscriber.filter, topic)
+        and any(begin <= message.t <= end for begin, end in listened)
+    )
+    return sorted(qos for qos, count in due.items() if count >= SOME and qos not in came)
 
 
 def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:

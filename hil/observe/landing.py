@@ -69,8 +69,17 @@ class LandingHop:
 
 
 def _whole_rows(manifest: Path, data: bytes) -> list[dict[str, Any]]:
-    """Of a batch whose hash is that of its manifest; of a damaged one none."""
-    if hashlib.sha256(data).hexdigest() != json.loads(manifest.read_bytes())["sha256"]:
+    """Of a batch that is all that its manifest says; of another one none."""
+    said = json.loads(manifest.read_bytes())
+    if hashlib.sha256(data).hexdigest() != said["sha256"]:
         return []
     columns = [*KEY, *COLUMNS, "spool_id", "payload"]
-    return list(pq.read_table(pa.BufferReader(data), columns=columns).to_pylist())
+    rows = list(pq.read_table(pa.BufferReader(data), columns=columns).to_pylist())
+    labels = pq.read_metadata(pa.BufferReader(data)).metadata or {}
+    gateway, epoch, number = *manifest.parts[-3:-1], int(manifest.stem)
+    its = {"schema": 1, "gateway": gateway, "epoch": epoch, "number": number}
+    sums = {"rows": len(rows), "bytes": len(data), "sha256": said["sha256"]}
+    whole = all(said.get(name) == value for name, value in {**its, **sums}.items()) and all(
+        labels.get(f"onceway.{name}".encode()) == str(value).encode() for name, value in its.items()
+    )
+    return rows if whole else []

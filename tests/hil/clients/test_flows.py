@@ -61,7 +61,7 @@ def test_a_refusal_frees_the_identifier(flows: Flows) -> None:
 def test_not_found_is_a_loss_unless_an_earlier_pubrel_may_have_come(flows: Flows) -> None:
     first = flows.begin(1, message())
     flows.take(answer("PUBREC", first.id))
-    assert flows.take(answer("PUBCOMP", first.id, 0x92)) == ([], [(1, Fate.REFUSED)])
+    assert flows.take(answer("PUBCOMP", first.id, 0x92)) == ([], [(1, Fate.FORGOTTEN)])
     second = flows.begin(2, message())
     flows.take(answer("PUBREC", second.id))
     flows.connected(True)

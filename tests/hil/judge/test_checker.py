@@ -307,7 +307,7 @@ def test_what_the_gateway_asked_a_board_to_publish_again_may_land_again() -> Non
 
 def test_two_gateways_have_no_common_order() -> None:
     events = [
-        Event(e.t, e.hop, e.event, {**e.data, "origin": "site/f", "position": 1})
+        Event(e.t, e.hop, e.event, {**e.data, "origin": "site/f", "position": 1, "batch": 1})
         if is_of(e, 3) and e.hop in HOPS[1:]
         else e
         for e in run_of(3)
@@ -549,6 +549,33 @@ def test_a_refused_message_may_land_once_more() -> None:
     again = Event(5, "board", "again", {"device": "client-1", "incarnation": 1, "sequence": 2})
     assert check([*of_client(2), copy, again]).verdict is Verdict.HOLDS
     assert check([*of_client(2), copy, copy, again]).verdict is Verdict.FAILS
+
+
+def test_at_qos_1_a_message_lands_as_often_as_it_was_sent_at_most() -> None:
+    copy = message("batch", 2, 1, position=9)
+    key = {"device": "client-1", "incarnation": 1, "sequence": 2}
+    for event in ("resent", "again"):
+        said = Event(5, "board", event, key)
+        assert check([*of_client(1), copy, said]).verdict is Verdict.HOLDS
+        assert check([*of_client(1), copy, copy, said]).verdict is Verdict.FAILS
+
+
+def test_what_was_under_way_for_a_client_is_not_forgotten() -> None:
+    key = {"device": "client-1", "incarnation": 1, "sequence": 2}
+    events = [Event(5, "board", event, key) for event in ("forgotten", "again")]
+    assert check([*of_client(2), *events]).reasons == [
+        "the gateway has forgotten the flow of client-1 00000001 2"
+    ]
+
+
+def test_batches_are_numbered_without_gaps() -> None:
+    events = [
+        Event(e.t, e.hop, e.event, {**e.data, "batch": e.data["batch"] + 1})
+        if e.event == "publication" and e.data.get("batch", 0) > 1
+        else e
+        for e in until_batch(3)
+    ]
+    assert check(events).reasons == ["site/e has no batch 2, and later ones"]
 
 
 def test_what_a_client_was_not_acknowledged_is_under_way() -> None:

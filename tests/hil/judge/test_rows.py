@@ -97,11 +97,51 @@ def test_no_column_of_the_readings_can_be_another(sequence: int, name: str) -> N
 @given(sequence=st.integers(1, COUNT), off=st.sampled_from([-2_000_000, 2_000_000, HOUR_US]))
 def test_rows_of_one_start_count_from_one_moment(sequence: int, off: int) -> None:
     events = changed(run_of(COUNT), HOPS[1:], sequence, monotonic=sequence * 1_000_000 + off)
-    assert check(events).reasons == [
+    assert (
         "the rows of site/e from start 1 on have no common beginning of `monotonic`"
+        in check(events).reasons
+    )
+
+
+def in_starts(first: int, second: int, began_s: int) -> list[Event]:
+    """The gateway starts once more in the middle; there `monotonic` counts from `began_s`."""
+    return [
+        Event(
+            e.t,
+            e.hop,
+            e.event,
+            {**e.data, "boot": second, "monotonic": (e.data["sequence"] - began_s) * 1_000_000}
+            if e.data["sequence"] > 2
+            else {**e.data, "boot": first},
+        )
+        if e.event == "publication" and e.hop in HOPS[1:]
+        else e
+        for e in run_of(COUNT)
     ]
-    other = changed(events, HOPS[1:], sequence, boot=2)
-    assert check(other).verdict is Verdict.HOLDS  # another start, another beginning
+
+
+def test_starts_of_a_gateway_follow_each_other() -> None:
+    assert check(in_starts(1, 2, 2)).verdict is Verdict.HOLDS
+    assert check(in_starts(1, 9, 3)).verdict is Verdict.HOLDS
+    assert check(in_starts(2, 1, 2)).reasons == [
+        "start 1 of site/e has rows behind those of start 2"
+    ]
+    # it goes on where the start before was, or is that of the machine
+    before = ["the rows of site/e from start 2 on count from a moment before it"]
+    assert check(in_starts(1, 2, 0)).reasons == before
+    assert check(in_starts(1, 2, -3600)).reasons == before
+
+
+def test_a_gateway_has_not_started_before_the_run() -> None:
+    events = [
+        Event(e.t, e.hop, e.event, {**e.data, "monotonic": e.data["monotonic"] + HOUR_US})
+        if "monotonic" in e.data
+        else e
+        for e in run_of(COUNT)
+    ]
+    assert check(events).reasons == [
+        "the rows of site/e from start 1 on count from a moment before it"
+    ]
 
 
 def test_readings_that_are_not_there_are_lost_there() -> None:

@@ -62,6 +62,25 @@ class Run:
         return wrong(self.events)
 
 
+@pytest.mark.parametrize(("qos", "clean"), [(0, False), (2, True)])
+def test_who_got_nothing_at_all_has_shown_nothing(qos: int, clean: bool) -> None:
+    run = subscribed(qos, clean)
+    run.publishes(*range(1, 11), qos=qos)
+    run.publishes(99, qos=0)
+    run.gets(*[99] * (qos > 0))
+    assert run.ends() == []
+    assert doubts(run.events) == [
+        f"subscriber-1 got nothing at QoS {qos}, and there was something while it listened"
+    ]
+    run.gets(2)
+    assert doubts(run.events) == []
+    away = subscribed(qos, clean)
+    away.says("left")
+    away.publishes(*range(1, 11))
+    away.says("complete")
+    assert doubts(away.events) == []
+
+
 def subscribed(qos: int = 2, clean: bool = False, pattern: str = "sensors/#") -> Run:
     run = Run(qos, clean, pattern)
     run.subscribes()

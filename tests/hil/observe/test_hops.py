@@ -3,6 +3,7 @@ not there yet is no error.
 """
 
 import hashlib
+import json
 import sqlite3
 import time
 from datetime import UTC, datetime
@@ -151,6 +152,19 @@ def test_a_batch_that_changes_after_it_was_seen_is_told(tmp_path: Path, history:
         {"batch": f"site/0a1b2c3d/{3:012d}", "how": "is gone"},
         {"batch": f"site/0a1b2c3d/{4:012d}", "how": "is gone"},
     ]
+
+
+@pytest.mark.parametrize(
+    "said", [{"rows": 1}, {"bytes": 7}, {"number": 2}, {"epoch": "ffffffff"}, {"gateway": "other"}]
+)
+def test_a_batch_that_its_manifest_tells_wrongly_holds_nothing(
+    tmp_path: Path, history: History, said: dict[str, int | str]
+) -> None:
+    land(tmp_path / "landing", 1, [1, 2])
+    manifest = tmp_path / "landing" / f"site/0a1b2c3d/{1:012d}.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | said))
+    LandingHop(tmp_path / "landing", history).look()
+    assert seen(history, "batch") == []
 
 
 def test_what_is_not_taken_waits(tmp_path: Path, history: History) -> None:
