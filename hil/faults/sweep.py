@@ -8,6 +8,7 @@ it, so that a run that holds has been cut everywhere.
 """
 
 import asyncio
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
@@ -25,6 +26,7 @@ MET_WITHIN = 60.0  # s in which a step of the gateway must come
 MEASURED = 5  # exchanges, the shortest of which counts: a slow machine may run two into one
 MANY = 10**9  # steps, which never come
 TOLD_S = 0.05  # in which a client has told its message
+STILL_S = 0.08  # in which the gateway takes no step, when there is nothing to do
 STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
 """What the gateway was about to do, or had done, by preload.c."""
 
@@ -216,28 +218,41 @@ class GatewayKillAtEachStep(Kind):
 
     async def _halt(self, fault: Fault, system: SystemUnderTest) -> None:
         """Stop the gateway at the Nth step of an exchange of the fault's target."""
-        machine, child = system.site.machine("gateway"), system.site.running["gateway"]
+        child = system.site.running["gateway"]
         while True:
             before = await _all_quiet(fault, system)
-            machine["steps"] = fault.detail["steps"]
+            await self._begun(fault, system)
             await wait_until(lambda: child.paused, LOOK_EVERY / 10)
             await asyncio.sleep(TOLD_S)
-            _journalled(system, fault)  # a ledger settles what the look before has found last
             if _journalled(system, fault) > before:
                 return
             child.resume()  # somebody else's
 
-    async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """How many steps an exchange of the target has that is not cut, and meets no other."""
-        machine = system.site.machine("gateway")
+    async def _begun(self, fault: Fault, system: SystemUnderTest) -> None:
+        """Count from the first step of somebody's exchange on, not from one that the gateway takes
+        by itself.
+        """
+        machine, child = system.site.machine("gateway"), system.site.running["gateway"]
+        made, points = _journalled(system), fault.detail["steps"]
         while True:
-            await _all_quiet(fault, system)
-            others = _journalled(system)
-            machine["steps"] = MANY
-            await _all_quiet(fault, system)
-            steps = MANY - machine["steps"]
-            if _journalled(system) == others + 1:
-                return steps
+            machine["steps"] = points
+            if child.paused:
+                child.resume()
+            await wait_until(lambda: machine["steps"] < points, LOOK_EVERY / 10)
+            await asyncio.sleep(TOLD_S)
+            _journalled(system)  # a ledger settles what the look before has found last
+            if _journalled(system) > made:
+                return
+
+    async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
+        """How many steps an exchange has that is not cut: of those that run into one another, its
+        share.
+        """
+        machine = system.site.machine("gateway")
+        await _all_quiet(fault, system)
+        begin, made = machine["steps"], _journalled(system)
+        await _all_quiet(fault, system)
+        return math.ceil((begin - machine["steps"]) / (_journalled(system) - made))
 
 
 def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
@@ -249,10 +264,12 @@ def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
 
 
 async def _all_quiet(fault: Fault, system: SystemUnderTest) -> int:
-    """Return when the target has ended an exchange, and nobody has anything under way: before it,
-    one that was just cut may have nothing under way because it has not started yet. Returns how
-    many publications the target has made.
+    """Return when the target has ended an exchange, nobody has anything under way, and the gateway
+    takes no step any more: what it does behind an exchange would be taken for the next one. Before
+    it has ended one, a target that was just cut may have nothing under way because it has not
+    started yet. Returns how many publications the target has made.
     """
+    machine = system.site.machine("gateway")
     before = _journalled(system, fault)
 
     def over() -> bool:
@@ -261,5 +278,11 @@ async def _all_quiet(fault: Fault, system: SystemUnderTest) -> int:
             one.waiting for one in system.publishers.values()
         )
 
-    await wait_until(over)
-    return _journalled(system, fault)
+    while True:
+        await wait_until(over)
+        if machine["steps"] <= 0:  # below, if two threads took the last step at once
+            machine["steps"] = MANY
+        seen = machine["steps"], _journalled(system)
+        await asyncio.sleep(STILL_S)
+        if over() and seen == (machine["steps"], _journalled(system)):
+            return _journalled(system, fault)
