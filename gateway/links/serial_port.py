@@ -145,7 +145,7 @@ class SerialPort:
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
-        """When the timer fires, if there is one. A handle of uvloop does not tell when it is due."""
+        """When the timer fires, if there is one: a handle of uvloop does not tell."""
 
     @property
     def is_open(self) -> bool:

@@ -254,17 +254,3 @@ def test_a_message_of_a_client_keeps_its_identity() -> None:
     assert run.ends() == [
         "subscriber-1 got a client's message without its identity: sensors/c/data"
     ]
-
-
-@pytest.mark.parametrize(
-    ("qos", "clean", "published_at"), [(2, True, 2), (0, False, 2), (2, False, 0)]
-)
-def test_a_subscriber_that_got_nothing_at_all_proves_nothing(
-    qos: int, clean: bool, published_at: int
-) -> None:
-    run = subscribed(qos, clean)
-    run.publishes(1, 2, qos=published_at)
-    assert run.ends() == []
-    assert doubts(run.events) == ["subscriber-1 got nothing of what it need not get, and may"]
-    run.gets(2)
-    assert doubts(run.events) == []
