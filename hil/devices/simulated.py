@@ -97,16 +97,16 @@ class SimulatedDevice(WiredDevice):
             await board.stop()
 
     async def hold(self) -> None:
-        await self._begin(self.board)
+        await self._begin(self.board, self._used())
         self.held = True
 
-    async def _begin(self, board: SimulatedBoard) -> None:
+    async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
         """Take the power of a board that was provisioned, and what it has made of its EEPROM since:
-        its life begins when it is let go. From now on it can be struck.
+        its life begins with this one when it is let go. From now on it can be struck.
         """
         await board.power(False)
         with board.eeprom_image.open("r+b") as image:
-            image.write(ERASED)
+            image.write(eeprom)
         write_interval(board, self._bench.interval_ms)
         for log in (board.eeprom_log, board.adc_log):
             os.truncate(log, 0)
