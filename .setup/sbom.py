@@ -25,7 +25,6 @@ class Part:
     name: str
     version: str
     licence: str
-    url: str
     hashes: tuple[str, ...]
 
 
@@ -40,8 +39,7 @@ def parts(packages: Path) -> list[Part]:
         licence = _licence(item)
         if not licence:
             raise ValueError(f"{name} does not say its licence")
-        url = item.metadata.get("Home-page") or f"https://pypi.org/project/{name}/"
-        found.append(Part(name, item.version, licence, url, locked[_key(name)]))
+        found.append(Part(name, item.version, licence, locked[_key(name)]))
     return sorted(found, key=lambda part: part.name.lower())
 
 

@@ -102,7 +102,7 @@ bool port_check(struct port *port)
 {
     if (port->master < 0) return false;
     bool was_open = port->open;
-    if (was_let_go(port)) { /* be it that it was opened and closed since the last look */
+    if (was_let_go(port)) { /* also if it was opened and closed since the last look */
         port->drops_dtr = hangs_up_on_close(port);
         was_open = false;
     }

@@ -32,7 +32,7 @@ bool command_answer(struct simulator *simulator, char *line, char *reply, bool *
 /* Note an input with the board time at which it came, so that a replay gives the same bytes. */
 void simulator_record(struct simulator *simulator, uint64_t cycle, const char *command);
 
-/* Real time starts to count anew from here. */
+/* Real time counts from here again. */
 void simulator_set_speed(struct simulator *simulator, enum speed speed);
 
 #endif

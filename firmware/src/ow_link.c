@@ -151,7 +151,7 @@ static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
         return OW_LINK_NOTHING; /* for an earlier HELLO */
     }
     if (link->state == OW_LINK_OPEN && seed != link->seed) {
-        /* a late copy of HELLO reached a gateway that has started anew */
+        /* a late copy of HELLO reached a gateway that has started again */
         return down(link, OW_LINK_GATEWAY_GONE);
     }
     if (link->state != OW_LINK_GREETING) {

@@ -46,7 +46,7 @@ def test_each_part_has_a_hash_for_each_target() -> None:
 
 
 def test_the_bill_of_materials_names_every_part_with_licence_and_hashes() -> None:
-    part = Part("pyserial", "3.5", "BSD", "https://example.org", ("ab" * 32,))
+    part = Part("pyserial", "3.5", "BSD", ("ab" * 32,))
     document = cyclonedx([part], "0.1.0")
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
     (component,) = document["components"]
