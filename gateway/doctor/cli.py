@@ -1,0 +1,90 @@
+"""`onceway doctor`: everything that is commonly wrong, each with what to do."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from gateway.config import Config, load
+from gateway.doctor import disk, machine, ports, services, settings
+from gateway.doctor.finding import Finding, State, wrong
+from gateway.errors import OncewayError
+from gateway.options import ConfigOption, JsonOption, config_file, nothing_named
+
+app = typer.Typer()
+
+_MARKS = {State.OK: "✓", State.WARNING: "!", State.WRONG: "✗", State.UNSEEN: "?"}
+_COLOURS = {State.WARNING: "yellow", State.WRONG: "red", State.OK: "green"}
+
+Check = Callable[[Config], Iterator[Finding]]
+
+_CHECKS: dict[str, Check] = {
+    "configuration": settings.meaning,
+    "certificates": settings.tls,
+    "files": lambda config: settings.files(config.gateway.data),
+    "clock": lambda config: machine.clock(config.gateway.trust_clock),
+    "power supply": lambda config: machine.power(),
+    "disk": lambda config: disk.room(config.gateway.data, config.spool_bytes),
+    "card": lambda config: disk.health(config.gateway.data),
+    "ports": lambda config: ports.ports([section.port for section in config.serial]),
+    "gateway": services.gateway,
+    "uplink": services.uplink,
+}
+
+
+@app.command("doctor")
+def doctor(
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show only what is not in order.")
+    ] = False,
+) -> None:
+    """Look for everything that is commonly wrong, and say what to do.
+
+    Exit code 1: something is wrong. Warnings alone leave it 0.
+
+    Example: sudo onceway doctor
+    """
+    file = config_file(config)
+    if file is None:
+        raise nothing_named("Name one with --config FILE")
+    found = list(examine(load(file)))
+    shown = [item for item in found if item.state != State.OK or not quiet]
+    if as_json:
+        typer.echo(json.dumps([asdict(item) for item in shown]))
+    else:
+        for item in shown:
+            mark = typer.style(_MARKS[item.state], fg=_COLOURS.get(item.state))
+            typer.echo(f"{mark} {item.part}: {item.what}")
+            if item.todo:
+                typer.echo(f"    {item.todo}")
+        typer.echo(_summary(found))
+    if any(item.state == State.WRONG for item in found):
+        raise typer.Exit(1)
+
+
+def examine(config: Config) -> Iterator[Finding]:
+    """All checks. One that fails says so; the others go on."""
+    for part, check in _CHECKS.items():
+        try:
+            yield from check(config)
+        except FileNotFoundError as error:
+            yield wrong(part, f"{error.filename} is not there", "Start the gateway once")
+        except (OSError, OncewayError) as error:
+            yield wrong(part, f"cannot look: {error}", "Run the command with sudo")
+
+
+def _summary(found: list[Finding]) -> str:
+    counts = [
+        f"{count} {name}"
+        for state, name in (
+            (State.WRONG, "wrong"),
+            (State.WARNING, "to keep in mind"),
+            (State.UNSEEN, "not seen"),
+        )
+        if (count := sum(item.state == state for item in found))
+    ]
+    return ", ".join(counts) or "all is well"

@@ -1,0 +1,94 @@
+"""The disk that the store is on: room, errors, wear.
+
+In: the data directory, and what the kernel tells about the device below it. Out: findings. `root`
+is where /sys begins.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import disk_usage
+
+from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
+
+_NEEDED = 100_000_000
+"""Bytes: three times the store's reserve (`store/space.py`)."""
+
+_PART = "disk"
+_WORN = 9
+"""JEDEC eMMC 5.1, DEVICE_LIFE_TIME_EST: steps of 10 % of the life; 11: past it."""
+
+
+def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
+    """spool_bytes: the bound of the spool."""
+    disk = disk_usage(data)
+    if os.statvfs(data).f_flag & os.ST_RDONLY:
+        yield wrong(
+            _PART,
+            f"the file system of {data} is read-only",
+            "The kernel does that after an error: `dmesg | grep -i error`. Replace the card if it"
+            " names mmcblk; then `sudo mount -o remount,rw /`",
+        )
+    elif disk.free < _NEEDED:
+        yield wrong(
+            _PART,
+            f"only {_megabytes(disk.free)} are free for {data}: new readings are refused soon",
+            "Delete what is not needed (`sudo journalctl --vacuum-size=50M`, `sudo apt clean`),"
+            " or let the uplink land what waits",
+        )
+    elif disk.free < spool_bytes:
+        yield warning(
+            _PART,
+            f"{_megabytes(disk.free)} are free for {data}, the spool may take"
+            f" {_megabytes(spool_bytes)}: the disk is full before the spool is",
+            "Set spool.max_bytes lower, or use a larger card",
+        )
+    else:
+        yield ok(_PART, f"{_megabytes(disk.free)} of {_megabytes(disk.total)} are free for {data}")
+
+
+def health(data: Path, root: Path = Path("/")) -> Iterator[Finding]:
+    """Errors of the file system, and the wear that an eMMC tells. An SD card tells nothing."""
+    number = os.stat(data).st_dev
+    device = root / f"sys/dev/block/{os.major(number)}:{os.minor(number)}"
+    if not device.exists():
+        yield unseen("card", f"{data} is on a file system without a disk of its own")
+        return
+    device = device.resolve()
+    yield from _errors(device, root)
+    yield from _wear(device if (device / "queue").exists() else device.parent)
+
+
+def _errors(device: Path, root: Path) -> Iterator[Finding]:
+    try:
+        count = int((root / "sys/fs/ext4" / device.name / "errors_count").read_text())
+    except (OSError, ValueError):
+        return  # another file system, which counts none
+    if count:
+        yield wrong(
+            "card",
+            f"the file system of {device.name} has met {count} errors",
+            "Make a copy now: `sudo onceway store backup --to FILE`. Then check it"
+            " (`sudo touch /forcefsck`, reboot), and replace the card if errors come again",
+        )
+    else:
+        yield ok("card", f"the file system of {device.name} has met no error")
+
+
+def _wear(disk: Path) -> Iterator[Finding]:
+    try:
+        steps = max(int(step, 16) for step in (disk / "device/life_time").read_text().split())
+    except (OSError, ValueError):
+        return
+    if steps >= _WORN:
+        yield warning(
+            "card",
+            f"{disk.name} has used {min(steps, 10) * 10} % of its life",
+            "Plan to replace it: `sudo onceway store backup --to FILE` first",
+        )
+    else:
+        yield ok("card", f"{disk.name} has used at most {steps * 10} % of its life")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"

@@ -1,0 +1,52 @@
+"""The machine: its clock and its power supply.
+
+In: the kernel's view of both. Out: findings. `root` is where /sys begins.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.doctor.finding import Finding, ok, unseen, wrong
+from gateway.service.clock import synchronised
+
+_VOLTAGE_SENSOR = "rpi_volt"
+_TOO_LOW = "in0_lcrit_alarm"
+"""Its alarm: the supply was below 4.63 V (Linux, drivers/hwmon/raspberrypi-hwmon.c)."""
+
+
+def clock(trusted: bool) -> Iterator[Finding]:
+    """trusted: `gateway.trust_clock` of the configuration."""
+    now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    if synchronised():
+        yield ok("clock", f"synchronised: {now}")
+    elif trusted:
+        yield ok("clock", f"not synchronised, but taken for right (gateway.trust_clock): {now}")
+    else:
+        yield wrong(
+            "clock",
+            f"not synchronised, it shows {now}: readings wait for their time",
+            "`timedatectl` shows why. Without a network add a clock module, or set"
+            " gateway.trust_clock = true if this clock is right",
+        )
+
+
+def power(root: Path = Path("/")) -> Iterator[Finding]:
+    """Under-voltage, which a Raspberry Pi measures; no other machine is spoken of."""
+    for sensor in sorted((root / "sys/class/hwmon").glob("hwmon*")):
+        try:
+            if (sensor / "name").read_text().strip() != _VOLTAGE_SENSOR:
+                continue
+            low = (sensor / _TOO_LOW).read_text().strip() != "0"
+        except OSError as error:
+            yield unseen("power supply", f"cannot read {sensor} ({os.strerror(error.errno or 0)})")
+            continue
+        if low:
+            yield wrong(
+                "power supply",
+                "the voltage is too low: the machine slows down and its card can lose data",
+                "Use the supply made for this Pi and a short cable; power USB devices by a hub",
+            )
+        else:
+            yield ok("power supply", "the voltage is right")

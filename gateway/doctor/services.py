@@ -1,0 +1,97 @@
+"""The two services and the landing place.
+
+In: a configuration, and what the running programs say. Out: findings. Nothing is written to the
+landing place.
+"""
+
+from collections.abc import Iterator
+
+from gateway.config import Config
+from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
+from gateway.errors import OncewayError
+from gateway.service.control import NotRunning, ask
+from gateway.uplink.landing import open_landing, without_password
+from gateway.uplink.spool import NoSpool, Spool
+from gateway.uplink.status import Status, look
+
+_A_WEEK_S = 7 * 86_400
+
+
+def gateway(config: Config) -> Iterator[Finding]:
+    try:
+        (found,) = ask(config.gateway.data, do="status")
+    except NotRunning:
+        yield wrong(
+            "gateway",
+            "it does not run",
+            "`sudo systemctl start onceway-gateway`; if it ends again:"
+            " `journalctl -u onceway-gateway`",
+        )
+    except OncewayError as error:
+        yield unseen("gateway", str(error))
+    else:
+        for problem in found["problems"]:
+            yield wrong("gateway", f"{problem['part']}: {problem['what']}", _SEE_LOG)
+        if not found["problems"]:
+            yield ok("gateway", f"{found['gateway']}, version {found['version']}, runs")
+
+
+_SEE_LOG = "`journalctl -u onceway-gateway` tells more"
+
+
+def uplink(config: Config) -> Iterator[Finding]:
+    if config.uplink is None:
+        return
+    data = config.gateway.data
+    try:
+        with Spool(data, to_read=True) as spool:
+            state = look(spool, data, config.spool_bytes)
+    except NoSpool:
+        yield unseen("uplink", "the gateway has not made its database yet")
+        return
+    except OncewayError as error:
+        yield unseen("uplink", str(error), "Run the command with sudo")
+        return
+    yield from _uplink(state)
+    yield from _landing(config, state)
+
+
+def _uplink(state: Status) -> Iterator[Finding]:
+    if state.running is None:
+        yield wrong(
+            "uplink",
+            f"it does not run; {state.rows:,} readings wait",
+            "`sudo systemctl start onceway-uplink`; if it ends again:"
+            " `journalctl -u onceway-uplink`",
+        )
+    elif state.lasts_s is not None and state.lasts_s < _A_WEEK_S:
+        yield warning(
+            "uplink",
+            f"the room left lasts {state.lasts_s / 86_400:.1f} days without an uplink",
+            "Use a larger card, or set spool.max_bytes higher",
+        )
+    else:
+        yield ok("uplink", f"runs; {state.rows:,} readings wait, {state.landed:,} batches landed")
+
+
+def _landing(config: Config, state: Status) -> Iterator[Finding]:
+    settings = config.uplink
+    if settings is None:
+        return
+    part = f"landing place {without_password(settings.landing)}"
+    if state.outage is not None:
+        yield wrong(part, f"the uplink gets no batch there: {state.outage['error']}", _REACH)
+        return
+    try:
+        place = open_landing(settings.landing, settings.options)
+        try:
+            place.epochs(state.gateway)
+        finally:
+            place.close()
+    except OncewayError as error:
+        yield wrong(part, error.what, error.hint or _REACH)
+    else:
+        yield ok(part, "answers")
+
+
+_REACH = "Check network, address, folder and credentials: `onceway uplink status`"

@@ -1,0 +1,120 @@
+"""What the owner wrote: configuration, users, certificates, and whose the files are.
+
+In: a configuration. Out: findings.
+"""
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography.x509 import load_pem_x509_certificates
+
+from gateway.config import Config, advice
+from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
+from gateway.errors import OncewayError
+from gateway.service.listeners import certificates
+from gateway.service.users import Users
+
+_SOON = timedelta(days=30)
+
+
+def meaning(config: Config) -> Iterator[Finding]:
+    """What the file allows, and the users that it names."""
+    part = "configuration"
+    for text in advice(config):
+        what, _, todo = text.partition(". ")
+        yield warning(part, what, todo)
+    try:
+        Users(config.users_file)
+    except OncewayError as error:
+        yield _of(part, error)
+    if not config.serial:
+        yield warning(
+            part, "no serial port is served: boards cannot connect", "Add a [[serial]] section"
+        )
+    if config.uplink is None:
+        yield warning(
+            part,
+            "there is no landing place: readings stay on this machine",
+            'Add [uplink] with landing = "URL"',
+        )
+
+
+def tls(config: Config) -> Iterator[Finding]:
+    """Certificates and keys of the listeners."""
+    for listener in config.listener:
+        if listener.tls is None:
+            continue
+        part = f"certificate of {listener.name}"
+        try:
+            certificates(listener)
+            chain = load_pem_x509_certificates(listener.tls.certificate.read_bytes())
+        except PermissionError:
+            yield unseen(part, "this account may not read it", "Run the command with sudo")
+            continue
+        except (OncewayError, ValueError, OSError) as error:
+            yield _of(part, error)
+            continue
+        yield _dated(part, min(item.not_valid_after_utc for item in chain))
+        if listener.tls.key.stat().st_mode & stat.S_IROTH:
+            yield wrong(
+                part,
+                f"everybody on this machine may read its key {listener.tls.key}",
+                f"`sudo chmod o-rwx {listener.tls.key}`, and think of a new key",
+            )
+
+
+def _dated(part: str, ends: datetime) -> Finding:
+    left = ends - datetime.now(UTC)
+    if left < timedelta():
+        return wrong(part, f"ended on {ends:%Y-%m-%d}: clients refuse it", _RENEW)
+    if left < _SOON:
+        return warning(part, f"ends on {ends:%Y-%m-%d}, in {left.days} days", _RENEW)
+    return ok(part, f"holds until {ends:%Y-%m-%d}")
+
+
+_RENEW = "Put a new one in its place, then `sudo systemctl reload onceway-gateway`"
+
+
+def files(data: Path) -> Iterator[Finding]:
+    """The data directory belongs to the service, all of it, and to nobody else."""
+    part = "files"
+    try:
+        folder = data.stat()
+        others = [path for path in sorted(data.iterdir()) if path.stat().st_uid != folder.st_uid]
+    except PermissionError:
+        yield unseen(part, f"this account may not look into {data}", "Run the command with sudo")
+        return
+    owner = _name(folder.st_uid)
+    if others:
+        names = ", ".join(path.name for path in others)
+        yield wrong(
+            part,
+            f"in {data} these do not belong to {owner}, whose folder it is: {names}",
+            f"Somebody ran the gateway as another user: `sudo chown -R {owner}: {data}`",
+        )
+    elif folder.st_mode & stat.S_IRWXO:
+        yield warning(
+            part, f"everybody on this machine may look into {data}", f"`sudo chmod o-rwx {data}`"
+        )
+    elif os.geteuid() and not os.access(data, os.W_OK):
+        yield unseen(part, f"{data} is for {owner}, not for you", "Run the command with sudo")
+    else:
+        yield ok(part, f"{data} belongs to {owner}")
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _of(part: str, error: Exception) -> Finding:
+    if isinstance(error, OncewayError):
+        what = f"{error.where}: {error.what}" if error.where else error.what
+        return wrong(part, what, error.hint or "Mend it, then `onceway gateway check-config`")
+    return wrong(part, str(error), "Mend it, then `onceway gateway check-config`")

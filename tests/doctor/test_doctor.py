@@ -1,0 +1,249 @@
+"""`onceway doctor` names what is wrong on a gateway, and what to do. Where hardware is needed, a
+folder stands for /sys or /proc, with the files that the kernel would have there.
+"""
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from gateway.config import Config, parse
+from gateway.doctor import disk, machine, ports, settings
+from gateway.doctor.finding import Finding, State
+from gateway.store.schema import open_store
+from tests.service.process import start
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
+
+
+def states(found: Iterator[Finding]) -> list[tuple[State, str]]:
+    return [(item.state, item.what) for item in found]
+
+
+def doctor(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ONCEWAY, "doctor", "--config", config, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def sensor(root: Path, name: str, alarm: str | None) -> None:
+    folder = root / "sys/class/hwmon/hwmon1"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{name}\n")
+    if alarm is not None:
+        (folder / "in0_lcrit_alarm").write_text(f"{alarm}\n")
+
+
+@pytest.mark.parametrize(
+    ("alarm", "state"), [("0", State.OK), ("1", State.WRONG), (None, State.UNSEEN)]
+)
+def test_a_pi_whose_voltage_is_too_low(tmp_path: Path, alarm: str | None, state: State) -> None:
+    sensor(tmp_path, "rpi_volt", alarm)
+    assert [item.state for item in machine.power(tmp_path)] == [state]
+
+
+def test_other_machines_have_no_such_sensor(tmp_path: Path) -> None:
+    sensor(tmp_path, "coretemp", "1")
+    assert list(machine.power(tmp_path)) == []
+
+
+def test_a_clock_that_is_not_synchronised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "synchronised", lambda: False)
+    assert [item.state for item in machine.clock(trusted=False)] == [State.WRONG]
+    assert [item.state for item in machine.clock(trusted=True)] == [State.OK]
+
+
+def card(root: Path, data: Path, errors: int, life: str) -> None:
+    """An eMMC with one partition, on which the data directory is."""
+    number = os.stat(data).st_dev
+    block = root / "sys/devices/mmc0/block/mmcblk0"
+    (block / "queue").mkdir(parents=True)
+    (block / "device").mkdir()
+    (block / "device/life_time").write_text(life)
+    (block / "mmcblk0p2").mkdir()
+    link = root / f"sys/dev/block/{os.major(number)}:{os.minor(number)}"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(block / "mmcblk0p2")
+    (root / "sys/fs/ext4/mmcblk0p2").mkdir(parents=True)
+    (root / "sys/fs/ext4/mmcblk0p2/errors_count").write_text(f"{errors}\n")
+
+
+def test_a_card_with_errors_that_is_worn(tmp_path: Path) -> None:
+    card(tmp_path, tmp_path, errors=3, life="0x01 0x0a\n")
+    assert states(disk.health(tmp_path, tmp_path)) == [
+        (State.WRONG, "the file system of mmcblk0p2 has met 3 errors"),
+        (State.WARNING, "mmcblk0 has used 100 % of its life"),
+    ]
+
+
+def test_a_card_that_is_well(tmp_path: Path) -> None:
+    card(tmp_path, tmp_path, errors=0, life="0x01 0x02\n")
+    assert {item.state for item in disk.health(tmp_path, tmp_path)} == {State.OK}
+
+
+def test_a_disk_that_is_full_before_the_spool_is(tmp_path: Path) -> None:
+    assert [item.state for item in disk.room(tmp_path, 1 << 60)] == [State.WARNING]
+    assert [item.state for item in disk.room(tmp_path, 1)] == [State.OK]
+
+
+def test_a_port_that_is_missing_held_or_no_port(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    near, far = pty.openpty()
+    name = os.ttyname(far)
+    holder = subprocess.Popen(["sleep", "60"], stdin=far)
+    try:
+        found = list(ports.ports(["/dev/ttyNone7", "/dev/ttyNone*", name, "/etc/hosts"], tmp_path))
+        assert [(item.part, item.state) for item in found] == [
+            ("port /dev/ttyNone7", State.WRONG),
+            ("port /dev/ttyNone*", State.WARNING),
+            (f"port {name}", State.WRONG),
+            ("port /etc/hosts", State.WRONG),
+        ]
+        assert f"in use by sleep (pid {holder.pid})" in found[2].what
+    finally:
+        holder.kill()
+        holder.wait()
+        os.close(near)
+        os.close(far)
+
+
+def test_programs_and_a_console_that_meddle_with_ports(tmp_path: Path) -> None:
+    (tmp_path / "proc/12").mkdir(parents=True)
+    (tmp_path / "proc/12/comm").write_text("ModemManager\n")
+    (tmp_path / "proc/cmdline").write_text("root=/dev/mmcblk0p2 console=ttyS7,115200 quiet\n")
+    (tmp_path / "ttyS7").touch()
+    port = tmp_path / "serial0"
+    port.symlink_to(tmp_path / "ttyS7")
+    said = " ".join(item.what for item in ports.ports([str(port)], tmp_path))
+    assert "ModemManager runs" in said
+    assert "the kernel's console writes to it" in said
+
+
+def certificate(folder: Path, days: int) -> Config:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gateway")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=400))
+        .not_valid_after(now + timedelta(days=days, hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    (folder / "key.pem").chmod(0o600)
+    files = {"certificate": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
+    return parse({"listener": [{"bind": "127.0.0.1:8883", "tls": files}]}, "test")
+
+
+@pytest.mark.parametrize(
+    ("days", "state"), [(200, State.OK), (12, State.WARNING), (-3, State.WRONG)]
+)
+def test_a_certificate_that_ends(tmp_path: Path, days: int, state: State) -> None:
+    assert [item.state for item in settings.tls(certificate(tmp_path, days))] == [state]
+
+
+def test_a_key_that_everybody_may_read(tmp_path: Path) -> None:
+    config = certificate(tmp_path, 200)
+    (tmp_path / "key.pem").chmod(0o644)
+    assert [item.state for item in settings.tls(config)] == [State.OK, State.WRONG]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_files_of_another_user(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    (tmp_path / "gateway.db").touch()
+    assert [item.state for item in settings.files(tmp_path)] == [State.OK]
+    os.chown(tmp_path / "gateway.db", 12345, 12345)
+    (found,) = settings.files(tmp_path)
+    assert found.state == State.WRONG
+    assert "gateway.db" in found.what
+    assert "chown -R root:" in (found.todo or "")
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    """A gateway that has run once, and is stopped."""
+    data, landing = tmp_path / "data", tmp_path / "landing"
+    data.mkdir(mode=0o750)
+    landing.mkdir()
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f'gateway.data = "{data}"\ngateway.trust_clock = true\n'
+        f'uplink.landing = "file://{landing}"\n'
+        '[[listener]]\nbind = "127.0.0.1:0"\n'
+    )
+    open_store(data, "gateway").close()
+    return file
+
+
+def test_a_stopped_gateway_is_wrong_and_what_to_type_is_said(configured: Path) -> None:
+    done = doctor(configured)
+    assert done.returncode == 1
+    assert "✗ gateway: it does not run\n    `sudo systemctl start onceway-gateway`" in done.stdout
+    assert "✗ uplink: it does not run; 0 readings wait" in done.stdout
+    assert "no serial port is served" in done.stdout
+    assert "landing place file://" in done.stdout
+
+
+def test_programs_read_it_as_json(configured: Path) -> None:
+    done = doctor(configured, "--json", "--quiet")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert {item["state"] for item in found} <= {"wrong", "warning", "unseen"}
+    assert all(item["todo"] for item in found if item["state"] in ("wrong", "warning"))
+
+
+def test_a_gateway_that_never_started(configured: Path) -> None:
+    configured.write_text(configured.read_text().replace("/data", "/nothing"))
+    done = doctor(configured)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "is not there" in done.stdout
+
+
+async def test_a_gateway_that_runs_and_lands_is_well(configured: Path) -> None:
+    running = await start("--config", str(configured))
+    lander = await asyncio.create_subprocess_exec(
+        *(ONCEWAY, "uplink", "run", "--config", configured), stderr=subprocess.PIPE
+    )
+    try:
+        await running.ready()
+        assert lander.stderr is not None
+        async with asyncio.timeout(30):
+            while b"next batch: 1" not in await lander.stderr.readline():
+                assert lander.returncode is None
+        found = {
+            item["part"]: item["state"] for item in json.loads(doctor(configured, "--json").stdout)
+        }
+        assert (found["gateway"], found["uplink"]) == ("ok", "ok")
+        assert [state for part, state in found.items() if part.startswith("landing")] == ["ok"]
+    finally:
+        lander.terminate()
+        await lander.communicate()
+        await running.end()
+
+
+def test_without_a_configuration_it_says_which_is_missing(tmp_path: Path) -> None:
+    done = doctor(tmp_path / "none.toml")
+    assert done.returncode == 2
+    assert "none.toml" in done.stderr
