@@ -1,8 +1,4 @@
-"""`onceway registry …`: carry the device registry to another machine.
-
-The passphrase comes from the environment or from the terminal, never from the command line, where
-every user of the machine sees it.
-"""
+"""`onceway registry …`: carry the device registry to another machine."""
 
 import json
 import os
@@ -15,10 +11,9 @@ from typing import Annotated
 import typer
 
 from gateway.errors import OncewayError
+from gateway.passphrase import ask_passphrase
 from provisioning.backup import open_sealed, seal
 from provisioning.options import Json, RegistryFile, existing_registry, open_registry
-
-PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
 
 app = typer.Typer(
     help=(
@@ -40,7 +35,7 @@ def export_registry(
     Example: onceway registry export backup.owreg
     """
     rows = existing_registry(registry).dump()
-    _write(file, seal(rows, _passphrase(twice=True)))
+    _write(file, seal(rows, ask_passphrase(twice=True)))
     _say(as_json, len(rows["device"]), f"written to {file}", file)
 
 
@@ -61,7 +56,7 @@ def import_registry(
     except OSError as error:
         raise OncewayError(f"cannot read the backup ({error.strerror})", str(file)) from error
     try:
-        rows = open_sealed(data, _passphrase(twice=False))
+        rows = open_sealed(data, ask_passphrase(twice=False))
     except OncewayError as error:
         raise OncewayError(error.what, str(file), error.hint) from None
     opened = open_registry(registry)
@@ -72,23 +67,6 @@ def import_registry(
             f"revoked here since the backup, and so they stay: {', '.join(revoked)}",
             file=sys.stderr,
         )
-
-
-def _passphrase(twice: bool) -> str:
-    given = os.environ.get(PASSPHRASE)
-    if given is None:
-        try:
-            given = str(
-                typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
-            )
-        except typer.Abort:
-            raise OncewayError(
-                "there is no passphrase",
-                hint=f"Type one at the terminal, or put it into {PASSPHRASE}",
-            ) from None
-    if not given:
-        raise OncewayError("the passphrase is empty")
-    return given
 
 
 def _write(file: Path, data: bytes) -> None:

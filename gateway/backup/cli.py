@@ -1,0 +1,114 @@
+"""`onceway backup FILE` and `onceway restore FILE`: a whole gateway, on this machine or another."""
+
+import os
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, BinaryIO, cast
+
+import typer
+
+from gateway.backup import contents
+from gateway.backup.restore import make_data_folder, put_back
+from gateway.backup.sealed import SealedReader, SealedWriter
+from gateway.config import load
+from gateway.errors import OncewayError
+from gateway.lock import ProcessLock
+from gateway.options import CONFIG_FILE, ConfigOption, config_file, nothing_named
+from gateway.passphrase import ask_passphrase
+from gateway.sync import sync
+
+backup_app = typer.Typer()
+restore_app = typer.Typer()
+
+
+@backup_app.command("backup")
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to make.")], config: ConfigOption = None
+) -> None:
+    """Write the whole gateway to one encrypted file: store, device registry, users, configuration
+    and certificates.
+
+    The gateway may run meanwhile. The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
+
+    Example: sudo onceway backup /mnt/usb/site-1.owback
+    """
+    found = config_file(config)
+    if found is None:
+        raise nothing_named("Name one with --config FILE")
+    settings = load(found)
+    if file.exists():
+        raise OncewayError("there is a file already", str(file), "Name another one")
+    passphrase = ask_passphrase(twice=True)
+    new = file.with_name(f"{file.name}.new")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+            sealed = SealedWriter(out, passphrase)
+            manifest = contents.write(cast(BinaryIO, sealed), settings, found)
+            sealed.finish()
+        sync(new)
+        os.replace(new, file)
+        sync(file.absolute().parent)
+    except OSError as error:
+        raise OncewayError(f"the backup cannot be written ({error.strerror})", str(file)) from error
+    finally:
+        new.unlink(missing_ok=True)
+    typer.echo(
+        f"{file}: {manifest.gateway}, {len(manifest.files)} files, {file.stat().st_size:,} bytes."
+        f" This brings it back: sudo onceway restore {file}"
+    )
+
+
+@restore_app.command("restore")
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file from `onceway backup`.")],
+    config: ConfigOption = None,
+) -> None:
+    """Let this machine take the place of the gateway of a backup. Gateway and uplink must be
+    stopped; what is here already is kept beside it.
+
+    The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
+
+    Example: sudo onceway restore /mnt/usb/site-1.owback
+    """
+    target = config or config_file() or Path(CONFIG_FILE)
+    try:
+        archive = file.open("rb")
+    except OSError as error:
+        raise OncewayError(f"cannot read the backup ({error.strerror})", str(file)) from error
+    with archive, tempfile.TemporaryDirectory(prefix=".restore-", dir=_above(target)) as folder:
+        try:
+            reader = SealedReader(archive, ask_passphrase(twice=False))
+            manifest = contents.read(cast(BinaryIO, reader), Path(folder))
+        except OncewayError as error:
+            raise OncewayError(error.what, str(file), error.hint) from None
+        data = load(Path(folder) / contents.CONFIG).gateway.data
+        make_data_folder(data, manifest)
+        with (
+            closing(ProcessLock(data / "gateway.lock")),
+            closing(ProcessLock(data / "uplink.lock")),
+        ):
+            notes = put_back(Path(folder), manifest, data, target)
+    machine = f"{manifest.made}, from {manifest.machine}"
+    typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")
+    for note in (*notes, *_TO_KNOW):
+        typer.echo(f"- {note}")
+
+
+_TO_KNOW = (
+    "never let the old machine run again as this gateway: erase its card",
+    "messages that clients had under way may come twice, boards' readings do not",
+    "what the old machine received after the backup, and did not land, is on its card alone:"
+    " `onceway store check --data FOLDER` looks at it",
+    "start it: sudo systemctl start onceway-gateway onceway-uplink",
+)
+
+
+def _above(config: Path) -> Path:
+    """A folder for files in clear: that of the configuration, which has secrets already."""
+    folder = config.absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    except OSError as error:
+        raise OncewayError(f"cannot be made ({error.strerror})", str(folder)) from error
+    return folder

@@ -1,0 +1,166 @@
+"""What a backup holds: a tar archive of `manifest.json` and the files that it names.
+
+In: a configuration, or an archive. Out: the archive, or its files in a folder, all checked before
+anything here is touched.
+"""
+
+import grp
+import json
+import os
+import pwd
+import shutil
+import socket
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import TypeAdapter, ValidationError
+
+from gateway import __version__
+from gateway.config import Config
+from gateway.errors import OncewayError
+from gateway.store import backup as store_backup
+
+STORE, REGISTRY, CONFIG = "gateway.db", "registry.db", "gateway.toml"
+_MANIFEST = "manifest.json"
+_FORMAT = 1
+_MOST_MANIFEST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the gateway."""
+
+    name: str
+    """In the archive."""
+    path: str
+    """Where it was, and will be."""
+    mode: int
+    owner: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the archive is of."""
+
+    format: int
+    version: str
+    """Of Onceway."""
+    gateway: str
+    made: str
+    """ISO 8601, UTC."""
+    machine: str
+    """Its host name."""
+    files: list[Entry]
+
+
+def write(archive: BinaryIO, config: Config, config_file: Path) -> Manifest:
+    """Everything that a new machine needs. The gateway may run. Raises OncewayError."""
+    data = config.gateway.data
+    with (
+        tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as folder,
+        tarfile.open(fileobj=archive, mode="w|") as tar,
+    ):
+        copies = {STORE: Path(folder) / STORE}
+        store_backup.backup(data, copies[STORE])
+        if (data / REGISTRY).exists():
+            copies[REGISTRY] = Path(folder) / REGISTRY
+            _copy_database(data / REGISTRY, copies[REGISTRY])
+        places = dict(_places(config, config_file))
+        manifest = Manifest(
+            _FORMAT,
+            __version__,
+            config.gateway.name,
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            socket.gethostname(),
+            [_entry(name, path) for name, path in places.items() if path.exists()],
+        )
+        text = Path(folder) / _MANIFEST
+        text.write_text(json.dumps(asdict(manifest)))
+        tar.add(text, _MANIFEST)
+        for entry in manifest.files:
+            tar.add(copies.get(entry.name, places[entry.name]), entry.name)
+    return manifest
+
+
+def _places(config: Config, config_file: Path) -> Iterator[tuple[str, Path]]:
+    data = config.gateway.data
+    yield STORE, data / STORE
+    yield REGISTRY, data / REGISTRY
+    yield CONFIG, config_file.absolute()
+    yield "users", config.users_file
+    for number, listener in enumerate(config.listener, 1):
+        if listener.tls is not None:
+            for key in ("certificate", "key", "client_ca", "client_crl"):
+                if (path := getattr(listener.tls, key)) is not None:
+                    yield f"listener-{number}-{key}.pem", Path(path).absolute()
+
+
+def _entry(name: str, path: Path) -> Entry:
+    found = path.stat()
+    owner, group = str(found.st_uid), str(found.st_gid)
+    with suppress(KeyError):
+        owner = pwd.getpwuid(found.st_uid).pw_name
+        group = grp.getgrgid(found.st_gid).gr_name
+    return Entry(name, str(path), found.st_mode & 0o777, owner, group)
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    target.touch(0o600)
+    with (
+        closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as registry,
+        closing(sqlite3.connect(target)) as copy,
+    ):
+        registry.backup(copy)
+
+
+def read(archive: BinaryIO, folder: Path) -> Manifest:
+    """Put the files of an archive into a folder, under their names in it. Raises OncewayError."""
+    try:
+        with tarfile.open(fileobj=archive, mode="r|") as tar:
+            members = iter(tar)
+            manifest = _manifest(tar, next(members, None))
+            expected = {entry.name for entry in manifest.files}
+            for member in members:
+                content = tar.extractfile(member)
+                if content is None or member.name not in expected:
+                    raise OncewayError(f"the backup holds a file {member.name!r} of nobody")
+                expected.remove(member.name)
+                with (folder / member.name).open("xb") as file:
+                    shutil.copyfileobj(content, file)
+    except (tarfile.TarError, EOFError) as error:
+        raise OncewayError(f"the backup cannot be read ({error})") from error
+    while archive.read(1 << 16):
+        pass  # the end has to be whole, too
+    if expected:
+        raise OncewayError(f"the backup lacks {', '.join(sorted(expected))}")
+    return manifest
+
+
+def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> Manifest:
+    file = tar.extractfile(member) if member and member.name == _MANIFEST else None
+    if file is None:
+        raise OncewayError("the backup does not say what it is of")
+    values = json.loads(file.read(_MOST_MANIFEST))
+    if values.get("format") != _FORMAT:
+        raise OncewayError(
+            f"the backup was made by another version of Onceway ({values.get('version')})",
+            hint="Install that version, or a newer one",
+        )
+    try:
+        manifest = TypeAdapter(Manifest).validate_python(values)
+    except ValidationError as error:
+        raise OncewayError(f"the backup's list of files is wrong ({error})") from error
+    for entry in manifest.files:
+        if os.path.basename(entry.name) != entry.name or not os.path.isabs(entry.path):
+            raise OncewayError(f"the backup holds a file {entry.name!r} of nobody")
+    if lacking := {STORE, CONFIG} - {entry.name for entry in manifest.files}:
+        raise OncewayError(f"the backup lacks {', '.join(sorted(lacking))}")
+    return manifest

@@ -1,0 +1,117 @@
+"""A machine takes the place of the gateway of a backup.
+
+In: the files of a backup in a folder, its manifest, and what is here. Out: store, registry,
+configuration, users and certificates where they were; what was here stands beside them. No gateway
+and no uplink may run.
+"""
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from gateway.backup.contents import CONFIG, REGISTRY, STORE, Entry, Manifest
+from gateway.errors import OncewayError
+from gateway.store import backup as store_backup
+from gateway.store.schema import make_folder
+from gateway.sync import sync
+
+_KEPT = ".before-restore"
+
+
+def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list[str]:
+    """data: the data directory; config: where the configuration goes. Returns what the user must
+    know. Raises OncewayError.
+    """
+    notes = []
+    for entry in manifest.files:
+        if entry.name == STORE:
+            old = store_backup.restore(data, folder / STORE)
+            if old is not None:
+                notes.append(f"the store that was here is {old}")
+        elif entry.name == REGISTRY:
+            notes += _registry(folder / REGISTRY, data / REGISTRY, entry)
+        else:
+            target = config if entry.name == CONFIG else Path(entry.path)
+            _place(folder / entry.name, target, entry, keep=True)
+    return notes
+
+
+def make_data_folder(data: Path, manifest: Manifest) -> None:
+    """Where there is none: it belongs to the account that the store belonged to."""
+    if data.exists():
+        return
+    make_folder(data)
+    store = next(entry for entry in manifest.files if entry.name == STORE)
+    if os.geteuid() == 0:
+        with suppress(LookupError):
+            shutil.chown(data, store.owner, store.group)
+
+
+def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
+    """keep: let the file that was here stay, under another name, if it says something else."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        new = target.with_name(f".{target.name}.new")
+        shutil.copyfile(source, new)
+        new.chmod(entry.mode)
+        _give(new, target, entry)
+        sync(new)
+        if keep and target.exists() and target.read_bytes() != new.read_bytes():
+            os.replace(target, target.with_name(target.name + _KEPT))
+        os.replace(new, target)
+        sync(target.parent)
+    except OSError as error:
+        raise OncewayError(f"cannot be written ({error.strerror})", str(target)) from error
+
+
+def _give(new: Path, target: Path, entry: Entry) -> None:
+    """To whom the file that is here belongs, else to the account of that name, else to the owner of
+    the folder.
+    """
+    if os.geteuid() != 0:
+        return
+    if target.exists():
+        now = target.stat()
+        os.chown(new, now.st_uid, now.st_gid)
+        return
+    try:
+        shutil.chown(new, entry.owner, entry.group)
+    except LookupError:
+        above = target.parent.stat()
+        os.chown(new, above.st_uid, above.st_gid)
+
+
+def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
+    """A device that was revoked here stays revoked."""
+    revoked = _take_over_revoked(source, target) if target.exists() else []
+    _place(source, target, entry, keep=True)
+    return [f"revoked here, and so they stay: {', '.join(revoked)}"] if revoked else []
+
+
+def _take_over_revoked(restored: Path, here: Path) -> list[str]:
+    """Into the registry that will be in force."""
+    with closing(sqlite3.connect(restored)) as database, database:
+        database.execute("ATTACH ? AS here", (str(here),))
+        names = [
+            name
+            for (name,) in database.execute(
+                "SELECT name FROM here.device WHERE status = 'revoked' AND name NOT IN"
+                " (SELECT name FROM main.device WHERE status = 'revoked') ORDER BY name"
+            )
+        ]
+        both = [f'"{column}"' for column in _columns(database, "main") & _columns(database, "here")]
+        columns = ", ".join(both)
+        database.execute(
+            f"INSERT OR IGNORE INTO main.device ({columns})"  # noqa: S608 - the tables' own columns
+            f" SELECT {columns} FROM here.device WHERE status = 'revoked'"
+        )
+        database.executemany(
+            "UPDATE main.device SET status = 'revoked' WHERE name = ?", [(name,) for name in names]
+        )
+    return names
+
+
+def _columns(database: sqlite3.Connection, schema: str) -> set[str]:
+    return {row[1] for row in database.execute(f"PRAGMA {schema}.table_info(device)")}

@@ -1,0 +1,29 @@
+"""The passphrase of a backup: from the environment or the terminal, never from the command line,
+where every user of the machine sees it.
+"""
+
+import os
+
+import typer
+
+from gateway.errors import OncewayError
+
+PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
+
+
+def ask_passphrase(twice: bool) -> str:
+    """twice: ask again, since nobody can read what it is for without it."""
+    given = os.environ.get(PASSPHRASE)
+    if given is None:
+        try:
+            given = str(
+                typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+            )
+        except typer.Abort:
+            raise OncewayError(
+                "there is no passphrase",
+                hint=f"Type one at the terminal, or put it into {PASSPHRASE}",
+            ) from None
+    if not given:
+        raise OncewayError("the passphrase is empty")
+    return given

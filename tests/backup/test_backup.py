@@ -1,0 +1,190 @@
+"""`onceway backup` and `onceway restore`: another machine goes on as the gateway, and what a person
+must know is said.
+"""
+
+import io
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.backup.contents import read
+from gateway.backup.sealed import SealedReader
+from gateway.errors import OncewayError
+from gateway.mqtt.packets import Connect, Publish, Pubrec
+from gateway.service import control
+from provisioning.identity import Identity
+from provisioning.registry import Registry
+from tests.service.process import gateway
+from tests.service.wire import wire
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
+OLD_BACKUPS = sorted((Path(__file__).parent / "old").glob("*.owback"))
+
+
+def onceway(*words: object, passphrase: str = "correct horse") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ONCEWAY, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"ONCEWAY_PASSPHRASE": passphrase},
+    )
+
+
+def registry(path: Path, *names: str) -> Registry:
+    made = Registry(path)
+    for name in names:
+        made.finish(made.begin(Identity.create(name), "uno", "/dev/ttyACM0"), "ab" * 32)
+    return made
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A machine: its folder holds the configuration and the data directory."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "gateway.toml").write_text(
+        f'gateway.name = "site-7"\ngateway.data = "{site}/data"\n'
+        f'uplink.landing = "file://{site}/landing"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+    )
+    return site
+
+
+async def test_another_machine_goes_on_as_the_gateway(site: Path, tmp_path: Path) -> None:
+    config, file = site / "gateway.toml", tmp_path / "site-7.owback"
+    async with gateway(site / "data", "--config", str(config)) as running:
+        registry(site / "data/registry.db", "roof-1")
+        async with wire(running.port, Connect("c")) as client:
+            client.send(Publish("sensors/a", b"a reading", 2, 1))
+            await client.take(Pubrec)
+            made = onceway("backup", file, "--config", config)
+        await running.end()
+    assert made.returncode == 0, made.stderr
+    assert f"sudo onceway restore {file}" in made.stdout
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert b"a reading" not in file.read_bytes()
+
+    shutil.rmtree(site)
+    done = onceway("restore", file, "--config", config)
+    assert done.returncode == 0, done.stderr
+    assert "restored the gateway site-7" in done.stdout
+    assert "never let the old machine run again" in done.stdout
+    assert [device.name for device in Registry(site / "data/registry.db").devices()] == ["roof-1"]
+    async with gateway(site / "data", "--config", str(config)) as running:
+        (status,) = control.ask(site / "data", do="status")
+        assert status["gateway"] == "site-7"
+        assert "backup" in status["restored"] or "restored" in status["restored"]
+        await running.end()
+    with closing(sqlite3.connect(site / "data/gateway.db")) as database:
+        assert database.execute("SELECT payload FROM spool").fetchall() == [(b"a reading",)]
+
+
+def backed_up(site: Path, file: Path, *names: str) -> None:
+    (site / "data").mkdir(exist_ok=True)
+    from gateway.store.schema import open_store
+
+    open_store(site / "data", "site-7").close()
+    registry(site / "data/registry.db", *names)
+    done = onceway("backup", file, "--config", site / "gateway.toml")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_was_revoked_since_stays_revoked(site: Path, tmp_path: Path) -> None:
+    file = tmp_path / "b"
+    backed_up(site, file, "roof-1", "roof-2")
+    here = registry(site / "data/registry.db", "roof-3")
+    here.revoke("roof-1")
+    here.revoke("roof-3")
+    done = onceway("restore", file, "--config", site / "gateway.toml")
+    assert "revoked here, and so they stay: roof-1, roof-3" in done.stdout
+    now = {item.name: item.status for item in Registry(site / "data/registry.db").devices()}
+    assert now == {"roof-1": "revoked", "roof-2": "ready", "roof-3": "revoked"}
+
+
+def test_what_was_here_is_kept(site: Path, tmp_path: Path) -> None:
+    file, config = tmp_path / "b", site / "gateway.toml"
+    backed_up(site, file)
+    before = config.read_text()
+    config.write_text(before + "log.level = 'debug'\n")
+    done = onceway("restore", file, "--config", config)
+    assert done.returncode == 0, done.stderr
+    assert config.read_text() == before
+    assert "debug" in config.with_name("gateway.toml.before-restore").read_text()
+    assert list((site / "data").glob("replaced-*.db"))
+
+
+@pytest.mark.parametrize("harm", ["passphrase", "cut", "foreign"])
+def test_nothing_changes_when_the_backup_cannot_be_used(
+    site: Path, tmp_path: Path, harm: str
+) -> None:
+    file = tmp_path / "b"
+    backed_up(site, file, "roof-1")
+    if harm == "cut":
+        file.write_bytes(file.read_bytes()[:-1])
+    if harm == "foreign":
+        file.write_bytes(b"something else")
+    store = (site / "data/gateway.db").read_bytes()
+    done = onceway(
+        "restore",
+        file,
+        "--config",
+        site / "gateway.toml",
+        passphrase="correct horse" if harm != "passphrase" else "wrong",
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {file}: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert (site / "data/gateway.db").read_bytes() == store
+    assert not list(site.glob(".restore-*"))
+
+
+async def test_a_running_gateway_is_not_replaced(site: Path, tmp_path: Path) -> None:
+    file, config = tmp_path / "b", site / "gateway.toml"
+    backed_up(site, file)
+    async with gateway(site / "data", "--config", str(config)) as running:
+        done = onceway("restore", file, "--config", config)
+        assert done.returncode == 4
+        assert "already in use by" in done.stderr
+        await running.end()
+
+
+@pytest.mark.parametrize("name", ["../out", "nobody", "/etc/out"])
+def test_a_file_that_the_list_does_not_name_goes_nowhere(tmp_path: Path, name: str) -> None:
+    archive = io.BytesIO()
+    entry = {"name": "gateway.db", "path": "/d", "mode": 0o600, "owner": "0", "group": "0"}
+    entries = [entry, entry | {"name": "gateway.toml"}]
+    listed = {"format": 1, "version": "1", "gateway": "g", "made": "m", "machine": "h"}
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for member, data in (
+            ("manifest.json", json.dumps(listed | {"files": entries}).encode()),
+            (name, b"text"),
+        ):
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    archive.seek(0)
+    with pytest.raises(OncewayError, match="of nobody"):
+        read(archive, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("file", OLD_BACKUPS, ids=lambda file: file.stem)
+def test_backups_of_older_versions_stay_readable(file: Path, tmp_path: Path) -> None:
+    """Their passphrase is `correct horse`."""
+    with file.open("rb") as archive:
+        manifest = read(SealedReader(archive, "correct horse"), tmp_path)
+    assert manifest.gateway == "site-7"
+    with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
+        assert database.execute("PRAGMA quick_check").fetchone() == ("ok",)
+
+
+def test_there_is_an_old_backup_to_read() -> None:
+    assert OLD_BACKUPS
