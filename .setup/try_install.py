@@ -206,6 +206,7 @@ def _try_release(release: int, path: Path) -> None:
         _expect(userland.run("onceway", "--version"), f"onceway {NEXT}")
         _active(userland)
         _more_readings(userland, 2)
+        _there(path, "var/lib/onceway/before-upgrade.db")
         say("upgraded, readings go on", start)
 
         start = time.monotonic()
