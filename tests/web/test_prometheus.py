@@ -1,0 +1,57 @@
+"""The alert rules and the dashboard speak of metrics that a gateway has."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.broker import Broker
+from gateway.broker.recovered import Recovered
+from gateway.config import Config
+from gateway.store.times import CommitTimes
+from gateway.uplink.spool import Totals
+from gateway.web.metrics import GatewayCollector
+from gateway.web.source import Source
+from gateway.web.uplink import UplinkState
+
+FOLDER = Path(__file__).parents[2] / "gateway/web/prometheus"
+ALERTS, DASHBOARD = FOLDER / "alerts.yml", FOLDER / "grafana.json"
+_ENDS = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+
+
+def expressions() -> list[str]:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    shown = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    return [*shown, ALERTS.read_text()]
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> set[str]:
+    source = Source(Broker(Config(), Recovered()), CommitTimes(), lambda: 0.0, lambda: [], tmp_path)
+    uplink = UplinkState(True, False, 1, 1, 1, Totals(0, 0, 0, 0))
+    return {
+        family.name + end
+        for family in GatewayCollector(source, uplink).collect()
+        for end in _ENDS[family.type]
+    }
+
+
+def test_every_metric_that_they_name_exists(metrics: set[str]) -> None:
+    named = {name for text in expressions() for name in re.findall(r"onceway_\w+", text)}
+    assert len(named) > 20
+    assert named - metrics == set()
+
+
+def test_each_alert_says_what_is_and_what_to_do() -> None:
+    _, *rules = ALERTS.read_text().split("- alert: ")
+    assert len(rules) >= 10
+    for rule in rules:
+        assert re.search(r"\n +summary: .+\n +description: .+", rule), rule
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_prometheus_takes_the_rules() -> None:
+    subprocess.run(["promtool", "check", "rules", ALERTS], check=True)
