@@ -3,12 +3,14 @@ little time run here; `python -m tests.hil.sabotages` runs all, on three seeds (
 """
 
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from hil.bench.bench import shipped
-from tests.hil.sabotage import PACKAGES, ROOT, catalogue, copy_tree, judge, plant, try_out
+from tests.hil.sabotage import PACKAGES, ROOT, Judged, catalogue, copy_tree, judge, plant, try_out
 
 CATALOGUE = catalogue()
 GATE = [name for name, sabotage in CATALOGUE.items() if sabotage.gate]
@@ -58,14 +60,36 @@ def test_the_copy_itself_holds(tmp_path: Path) -> None:
     assert judged.verdict == "holds", judged.said
 
 
+@pytest.fixture(scope="module")
+def trials(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Judged]]]:
+    """Of the sabotages that this session tries, three at a time: a bench waits more than it
+    computes.
+    """
+    chosen = [
+        CATALOGUE[item.callspec.params["name"]]
+        for item in request.session.items
+        if getattr(item, "originalname", None) == "test_is_noticed"
+    ]
+    folder = tmp_path_factory.mktemp("trials")
+    with ThreadPoolExecutor(3) as pool:
+        yield {
+            sabotage.name: pool.submit(
+                try_out, sabotage, sabotage.benches[0], 1, folder / sabotage.name
+            )
+            for sabotage in chosen
+        }
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.sim
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", GATE)
-def test_is_noticed(name: str, tmp_path: Path) -> None:
-    sabotage = CATALOGUE[name]
-    judged = try_out(sabotage, sabotage.benches[0], 1, tmp_path)
-    assert judged.verdict == sabotage.verdict, judged.said
+def test_is_noticed(name: str, trials: dict[str, Future[Judged]]) -> None:
+    judged = trials[name].result()
+    assert judged.verdict == CATALOGUE[name].verdict, judged.said
 
 
 SILENT = """
