@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install install clean
+.PHONY: help setup demo test model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ lint: setup ## ruff, mypy --strict, and that imports go one way
 test: debian-test firmware lint size ## lint, build, and run all tests
 	@$(MAKE) --no-print-directory -s -C firmware test
 	@$(BIN)/python -m pytest $(ARGS)
+
+model: setup ## TLC looks at every state of the models in tests/models (five minutes)
+	@$(BIN)/python -m tests.models.check
 
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
