@@ -34,7 +34,8 @@ from gateway import __version__
 from gateway.errors import OncewayError
 from hil.bench import bench as benches
 from hil.bench.bench import Bench
-from hil.judge.checker import BREAKS_OFF, Verdict
+from hil.judge.checker import Verdict
+from hil.judge.doubts import BREAKS_OFF
 from hil.observe.folder import fresh
 from hil.programs.process import descendants
 from hil.programs.site import onceway

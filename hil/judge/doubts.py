@@ -1,0 +1,55 @@
+"""Why a history cannot show that all went well. In: what was seen in it. Out: a sentence for each
+reason.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from hil.judge.seen import Seen
+from hil.observe.history import READINGS
+
+BREAKS_OFF = "the history breaks off"
+"""The doubt about a run that was interrupted."""
+
+
+def found(seen: Seen) -> list[str]:
+    missing = sorted(seen.planned.keys() - seen.fired)
+    doubts = [
+        f"planned fault did not happen: {fault}"
+        f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
+        for fault in missing
+    ]
+    due = ("board", seen.claim, *[READINGS] * seen.reads)
+    doubts += [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
+    doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
+    if seen.stalled:
+        doubts.append("nothing moved any more, and the run gave up waiting")
+    if not seen.begun:
+        doubts.append("the history has no beginning")
+    if not seen.ended:
+        doubts.append(BREAKS_OFF)
+    return doubts
+
+
+def _gaps(seen: Seen) -> Iterator[str]:
+    """What was planned and was not produced, and hops at which nothing was seen at all."""
+    produced = Counter(
+        key.device
+        for key, way in seen.ways.items()
+        for sighting in way["board"]
+        if not sighting.status
+    )
+    for device, planned in seen.plan.items():
+        if produced[device] < planned:
+            yield f"{device} produced {produced[device]} of {planned} planned"
+    arrived = {key.device for key, way in seen.ways.items() if way[seen.claim]}
+    undelivered = {
+        key.device
+        for key, way in seen.ways.items()
+        if any(sighting.qos == 0 for sighting in way["board"])
+    }
+    for device in sorted(undelivered - arrived):
+        yield f"nothing that {device} published at QoS 0 has arrived"
+    for hop in seen.hops[1:]:
+        if not any(way[hop] for way in seen.ways.values()):
+            yield f"no publication was seen at hop {hop}"

@@ -1,0 +1,237 @@
+"""A history, sorted into what the verdict needs. In: its events, in any order. Out: the way of each
+publication from hop to hop, and what else was seen.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hil.judge import columns, readings
+from hil.judge.clocks import Clocks
+from hil.judge.publication import Key, Sighting
+from hil.judge.senml import Record, decode, of_link, says
+from hil.observe.history import COMMAND, HOPS, READINGS, Event
+
+COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable")
+"""What is kept of a row beside its payload."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A history, sorted into what the verdict needs."""
+
+    ways: dict[Key, dict[str, list[Sighting]]] = field(
+        default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
+    )
+    waiting: set[tuple[str, Key]] = field(default_factory=set)
+    left: set[Key] = field(default_factory=set)
+    again: Counter[Key] = field(default_factory=Counter)
+    resent: Counter[Key] = field(default_factory=Counter)
+    refused: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """By line and packet identifier: how often the gateway said that it does not know a PUBREL
+    (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
+    """
+    clients: set[str] = field(default_factory=set)
+    decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
+    clocks: Clocks = field(default_factory=Clocks)
+    gateway: str | None = None
+    sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """Payloads as they left a client, or a real board, which may put a publication in other words
+    when it sends it again.
+    """
+    complete: set[str] = field(default_factory=set)
+    planned: dict[str, str] = field(default_factory=dict)
+    impossible: dict[str, str] = field(default_factory=dict)
+    happened: Counter[str] = field(default_factory=Counter)
+    fired: set[str] = field(default_factory=set)
+    contradictions: list[str] = field(default_factory=list)
+    commands: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By device: when, and which interval."""
+    deaths: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    last_words: dict[str, list[str]] = field(default_factory=dict)
+    claim: str = "table"
+    hops: tuple[str, ...] = HOPS
+    reads: bool = False
+    """Whether the table of readings is judged."""
+    plan: dict[str, int] = field(default_factory=dict)
+    """By device or client: how many readings or messages it was to produce."""
+    stalled: bool = False
+    begun: bool = False
+    began: int = -columns.FAR
+    """When the run began."""
+    forgotten: list[str] = field(default_factory=list)
+    """What the gateway had under way for a client, and did not know any more."""
+    ended: bool = False
+
+    def take(self, event: Event) -> None:
+        data = event.data
+        self.clocks.take(event)
+        match event.hop, event.event:
+            case hop, "publication" if hop in HOPS:
+                self.ways[_key(data)][hop].append(
+                    self._at_board(event) if hop == "board" else _at_hop(event)
+                )
+            case hop, "waiting":
+                self.waiting.add((hop, _key(data)))
+            case "board", "left":
+                self.left.add(_key(data))
+            case "board", "again":
+                self.again[_key(data)] += 1
+            case "board", "resent":
+                self.resent[_key(data)] += 1
+            case "board", "forgotten":
+                self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
+            case "wire", "refused" if data["direction"] == "down":
+                self.refused[data["line"], data["id"]] += 1
+            case "readings", "reading":
+                self.decoded[_key(data)].take(data)
+            case "board", "sent":
+                self.sent[_key(data)].add(bytes.fromhex(data["payload"]))
+            case "rig", "command":
+                self.commands[data["device"]].append((event.t, data["interval"]))
+            case "board", "obeyed":
+                self.obeyed[data["device"]].append((event.t, data["interval"]))
+            case "board", "contradiction":
+                self.contradictions.append(
+                    f"the ledger of {data['device']} contradicts itself: {data['text']}"
+                )
+            case "batch", "changed":
+                self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
+            case hop, "complete":
+                self.complete.add(hop)
+            case _, "planned":
+                self.planned[data["fault"]] = data["kind"]
+            case "rig", "impossible":
+                self.impossible[data["fault"]] = f": {data['why']}"
+            case _, "happened":
+                self.fired.add(data["fault"])
+                self.happened[data["kind"]] += data["kind"] != COMMAND
+            case "rig", "broken":
+                self.broken.append(f"the rig broke: {data['why']}")
+                self.last_words[data["why"]] = data["last_words"]
+            case program, "ended":
+                self.deaths.append(f"{program} ended by itself ({data['how']})")
+                self.last_words[program] = data["last_words"]
+            case program, "erred":
+                self.errors.append(f"{program} met an internal error: {data['error']}")
+            case "rig", "run":
+                self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
+                self.gateway = data.get("gateway")
+                self.began = event.t
+            case "rig", "stalled":
+                self.stalled = True
+            case "rig", "end":
+                self.ended = True
+
+    def _begin(self, bench: dict[str, Any], plan: dict[str, Any], hops: Sequence[str]) -> None:
+        self.claim = HOPS[HOPS.index(bench["until"])]
+        self.reads = self.claim == "table" and READINGS in hops
+        self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
+        tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
+        self.plan = {
+            **plan["readings"],
+            **{f"client-{number}": table["messages"] for number, table in enumerate(tables, 1)},
+        }
+        for fault in plan.get("faults", ()):
+            self.planned.setdefault(fault["id"], fault["text"])
+        self.begun = True
+
+    def _at_board(self, event: Event) -> Sighting:
+        data = event.data
+        if data.get("payload") is None:
+            records, payload = tuple(Record(*record) for record in data["records"]), None
+        else:
+            payload = bytes.fromhex(data["payload"])
+            records = decode(payload) or ()
+            self.sent[_key(data)].add(payload)
+        if data["kind"] == "message":
+            self.clients.add(data["device"])
+        return Sighting(
+            event.t,
+            records,
+            payload,
+            data["kind"] == "status",
+            data.get("qos", 2),
+            sampled=data.get("sampled"),
+            columns={name: data[name] for name in ("topic",) if name in data},
+        )
+
+    def held(self, hop: str, key: Key) -> bool:
+        """Whether a hop holds a publication still, or the claim was not read to its end, so that
+        what is missing there proves nothing.
+        """
+        return self.claim not in self.complete or (hop, key) in self.waiting
+
+    def allowed(self, key: Key, qos: int) -> int:
+        """How often a publication may stand in the claim. What comes to the landing place twice,
+        the ingest takes once. At QoS 1 each PUBLISH that a client has sent may be a row there.
+        """
+        if self.claim == "table":
+            return 1
+        again = self.again[key] + self.resent[key] * (qos == 1)
+        if key.device not in self.clients:  # as far as the gateway has asked for it
+            again = min(again, self.refused[key.device, key.sequence & 0xFFFF])
+        return 1 + again
+
+    def altered(self, key: Key, hop: str) -> str:
+        """What is wrong with what was found at a hop, in words; nothing, if all is well."""
+        way = self.ways[key]
+        before = HOPS[1 : HOPS.index(hop)]
+        for found in way[hop]:
+            why = (
+                self._says_otherwise(key, found)
+                or columns.wrong(key, found, way["board"][0], self.clocks, self.gateway)
+                or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
+            )
+            if why:
+                return why
+        return ""
+
+    def _says_otherwise(self, key: Key, found: Sighting) -> str | None:
+        way = self.ways[key]
+        board = way["board"][0]
+        if key in self.sent:
+            sent = found.payload in self.sent[key]
+            return None if sent else "its payload is not what was sent"
+        wanted = board.records or ()
+        if found.records is None or not says(found.records, wanted):
+            return f"it says {_told(found.records)}, and must say {_told(wanted)}"
+        if board.sampled is None:
+            return None
+        arrived = min(one.t for hop in HOPS[1:] for one in way[hop])
+        times = {record.time for record in found.records if not of_link(record)}
+        tells = (self.clocks.told(key.device, time, board.sampled, arrived) for time in times)
+        return next((why for why in tells if why), None)
+
+
+def _key(data: dict[str, Any]) -> Key:
+    """A row without identity has its place in the store for one: nobody has published it under
+    that.
+    """
+    if data["device"] is None:
+        return Key("", 0, int(data["position"] if "position" in data else data["index"]))
+    return Key(str(data["device"]), int(data["incarnation"]), int(data["sequence"]))
+
+
+def _at_hop(event: Event) -> Sighting:
+    payload = bytes.fromhex(event.data["payload"])
+    return Sighting(
+        event.t,
+        decode(payload),
+        payload,
+        origin=event.data["origin"],
+        position=event.data["position"],
+        columns={name: event.data[name] for name in COLUMNS if name in event.data},
+    )
+
+
+def _told(records: Sequence[Record] | None) -> str:
+    if records is None:
+        return "nothing that is SenML"
+    return ", ".join(
+        f"{one.name}={one.value:g} {one.unit or ''}".rstrip() for one in records if not of_link(one)
+    )
