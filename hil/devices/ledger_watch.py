@@ -67,7 +67,7 @@ class LedgerWatch:
         self._board = board
         self._history = history
         self._application = bytearray(application)
-        self._interval = int.from_bytes(application[:2])
+        self._interval = self._before_it = int.from_bytes(application[:2])
         self.obeyed = 0
         self._held: tuple[int, int] | None = None
         self._taken = 0
@@ -159,9 +159,11 @@ class LedgerWatch:
         self._application[offset] = entry.value
         interval = int.from_bytes(self._application[:2])
         if crc_hqx(self._application, 0xFFFF) == 0 and interval != self._interval:
-            self._interval = interval
+            self._interval, self._before_it = interval, self._interval
             self.obeyed += 1
-            self._history.add("board", "obeyed", device=self._device, interval=interval)
+            self._history.add(
+                "board", "obeyed", device=self._device, interval=interval, cycle=entry.cycle
+            )
 
     def _note_held(self, entry: Write | Start) -> None:
         """Each message at QoS 2 is taken once: its identifier comes again only after it was
@@ -219,15 +221,16 @@ class LedgerWatch:
     def _note_gaps(self) -> None:
         """A board that runs samples at its interval; a sample may be late, but none is left out."""
         conversions = self._adc.conversions
+        interval = max(self._interval, self._before_it)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
             gap = (other.cycle - one.cycle) * 1000 // HZ
             if (
                 self._keeps_time
-                and self._interval >= _REGULAR_MS
-                and 8 * gap > 15 * self._interval
+                and interval >= _REGULAR_MS
+                and 8 * gap > 15 * interval
                 and self._adc.life(one.cycle) == self._adc.life(other.cycle)
             ):
-                self._contradict(f"no sample for {gap} ms at an interval of {self._interval} ms")
+                self._contradict(f"no sample for {gap} ms at an interval of {interval} ms")
         self._timed = len(conversions)
 
     def _sample(self, publication: Publication) -> Sample:

@@ -30,6 +30,11 @@ from hil.programs.site import COMMAND_WITHIN, onceway
 
 HEX = BUILD / "uno" / "sensor.hex"
 SAMPLING_OFF = 0xFFFF
+STEP_MS = 20
+STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
+"""By how many steps the intervals of commands, one after the other, are longer than that of the
+bench. Each is far from the one before, so that a few samples show which of them a board keeps to.
+"""
 PROVISION_TRIES = 10
 
 
@@ -211,11 +216,10 @@ class SimulatedDevice(WiredDevice):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Of the next command: each tells another one, so that it can be seen in the EEPROM that it
-        was obeyed.
-        """
+        """Of the next command: each tells another one than the command before."""
+        steps = STEPS_TOLD[self._commanded % len(STEPS_TOLD)]
         self._commanded += 1
-        return self._bench.interval_ms + self._commanded
+        return self._bench.interval_ms + steps * STEP_MS
 
     @property
     def obeyed(self) -> int:

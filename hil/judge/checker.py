@@ -121,6 +121,7 @@ def check(events: Iterable[Event]) -> Result:
         + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way)
         + sessions.doubts(events)
         + doubts.found(seen)
+        + list(commands.unshown(seen))
         + coverage.doubts(events)
     )
     wrong = (

@@ -1,8 +1,45 @@
 """Commands to the boards. In: what was seen in a history. Out: what is wrong with how they were
-obeyed.
+obeyed, and which boards have not shown that they obey.
+
+Each command is another interval, and a board has obeyed when its EEPROM says so and its samples
+follow: from the first one after that on, the Nth comes N intervals later, give or take the time
+for which one may have to wait for a write to the EEPROM.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
+
+WAITS_MS = 175
+"""For so long a sample may have to wait: a slot, its marks, an interval, all before it."""
+SHOWS = 3
+"""So many samples in a row, from one to the next, tell two intervals of commands apart."""
+_MS = HZ // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Of the life of a board, in which one interval counted. samples: when, in board time, and how
+    many of the board's conversions were before it.
+    """
+
+    interval: int
+    samples: list[tuple[int, int]]
+
+    def wrong(self) -> str | None:
+        for cycle, number in self.samples:
+            first, before = self.samples[0]
+            passed, due = (cycle - first) // _MS, (number - before) * self.interval
+            if abs(passed - due) > WAITS_MS:
+                return f"took {number - before} samples in {passed} ms, at {self.interval} ms"
+        return None
+
+    @property
+    def shows(self) -> bool:
+        return self.samples[-1][1] - self.samples[0][1] >= SHOWS
 
 
 def disobeyed(seen: Seen) -> list[str]:
@@ -20,7 +57,33 @@ def disobeyed(seen: Seen) -> list[str]:
             told.append(
                 f"{device} was told the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}"
             )
+        found = (why for stretch in _stretches(device, seen) if (why := stretch.wrong()))
+        told += [f"{device} noted a command and {why}" for why in found]
     return told
+
+
+def unshown(seen: Seen) -> Iterator[str]:
+    """Boards that have noted commands, and never took so many samples after one that it shows."""
+    for device, obeyed in sorted(seen.obeyed.items()):
+        if obeyed and not any(stretch.shows for stretch in _stretches(device, seen)):
+            yield f"{device} took too few samples after each command to show that it obeys"
+
+
+def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
+    """From each command obeyed, and each start behind one, until the next of either. The last
+    samples before a command may follow it already: the EEPROM tells it a little later.
+    """
+    obeyed, starts = sorted(seen.obeyed[device]), sorted(seen.starts[device])
+    cycles = [cycle for cycle, _ in obeyed]
+    number = 0
+    stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for cycle, passed in sorted(seen.samples[device]):
+        number += passed
+        command, life = bisect_right(cycles, cycle), bisect_right(starts, cycle)
+        if command and bisect_right(cycles, cycle + WAITS_MS * _MS) == command:
+            stretches.setdefault((command, life), []).append((cycle, number))
+    for (command, _), samples in stretches.items():
+        yield _Stretch(obeyed[command - 1][1], samples)
 
 
 def _numbers(values: list[int]) -> str:

@@ -47,8 +47,15 @@ class Seen:
     fired: set[str] = field(default_factory=set)
     contradictions: list[str] = field(default_factory=list)
     commands: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """By device: when, and which interval."""
+    obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By device: when in board time, and which interval."""
+    samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By device: readings, when in board time, and how many conversions had passed since the one
+    before in that life.
+    """
+    starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By device: in board time."""
     deaths: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -94,7 +101,9 @@ class Seen:
             case "rig", "command":
                 self.commands[data["device"]].append((event.t, data["interval"]))
             case "board", "obeyed":
-                self.obeyed[data["device"]].append((event.t, data["interval"]))
+                self.obeyed[data["device"]].append((data["cycle"], data["interval"]))
+            case "board", "start":
+                self.starts[data["device"]].append(data["cycle"])
             case "board", "contradiction":
                 self.contradictions.append(
                     f"the ledger of {data['device']} contradicts itself: {data['text']}"
@@ -150,6 +159,9 @@ class Seen:
             self.sent[_key(data)].add(payload)
         if data["kind"] == "message":
             self.clients.add(data["device"])
+        elif data["kind"] == "reading" and "cycle" in data:
+            missed = sum(record.value for record in records if record.name.endswith(":missed"))
+            self.samples[data["device"]].append((data["cycle"], 1 + int(missed)))
         return Sighting(
             event.t,
             records,

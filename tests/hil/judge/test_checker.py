@@ -15,8 +15,10 @@ from hil.judge.checker import Verdict, check
 from hil.judge.publication import Outcome
 from hil.observe.history import HOPS, READINGS, Event
 from tests.hil.judge.runs import (
+    HZ,
     INCARNATION,
     UTC,
+    S,
     at,
     at_board,
     begin,
@@ -411,7 +413,9 @@ def commanded(*sent: int, obeyed: list[int]) -> list[Event]:
         for at, interval in enumerate(sent)
     ]
     return events + [
-        Event(10 * at + 5, "board", "obeyed", {"device": "uno-1", "interval": interval})
+        Event(
+            10 * at + 5, "board", "obeyed", {"device": "uno-1", "interval": interval, "cycle": at}
+        )
         for at, interval in enumerate(obeyed)
     ]
 
@@ -420,23 +424,60 @@ def commanded(*sent: int, obeyed: list[int]) -> list[Event]:
     "obeyed", [[], [201], [202, 201], [201, 202, 201], [201, 202, 203], [201, 201, 202]]
 )
 def test_a_command_that_is_not_obeyed_once_and_in_order_fails_the_run(obeyed: list[int]) -> None:
-    result = check(run_of(3) + commanded(201, 202, obeyed=obeyed))
+    result = check(run_of(1) + commanded(201, 202, obeyed=obeyed))
     told = ", ".join(map(str, obeyed)) or "none"
-    assert (result.verdict, result.reasons) == (
-        Verdict.FAILS,
-        [f"uno-1 was told the intervals 201, 202 and obeyed {told}"],
-    )
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons[0] == f"uno-1 was told the intervals 201, 202 and obeyed {told}"
 
 
 def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_rest() -> None:
-    good = run_of(3) + commanded(201, 202, obeyed=[201, 202])
+    good = run_of(4) + commanded(900, 1000, obeyed=[900, 1000])
     random.Random(1).shuffle(good)
     result = check(good)
     assert (result.verdict, result.commands) == (Verdict.HOLDS, 2)
-    broken_off = [event for event in run_of(3) if event.event != "end"] + commanded(
-        201, 202, obeyed=[201]
+    broken_off = [event for event in run_of(4) if event.event != "end"] + commanded(
+        1000, 1020, obeyed=[1000]
     )
     assert check(broken_off).verdict is Verdict.UNKNOWN
+
+
+@given(count=st.integers(5, 12), told=st.sampled_from((900, 920, 1080, 1100)))
+def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: int) -> None:
+    """The samples go on one a second, whatever stands in the EEPROM."""
+    noted = commanded(1000, told, obeyed=[1000, told])
+    noted[-1].data["cycle"] = HZ // 2
+    result = check([*run_of(count), *noted])
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons[0].startswith("uno-1 noted a command and took ")
+    assert result.reasons[0].endswith(f" ms, at {told} ms")
+    # another start reads the EEPROM: what it samples is a stretch of its own
+    again = [
+        Event(n * S + S // 2, "board", "start", said)
+        for n in range(1, count)
+        for said in [{"device": "uno-1", "cause": "external", "cycle": n * HZ + HZ // 2}]
+    ]
+    assert check([*run_of(count), *noted, *again]).reasons[-1] == (
+        "uno-1 took too few samples after each command to show that it obeys"
+    )
+
+
+def test_a_sample_that_waits_for_the_eeprom_is_no_disobedience() -> None:
+    events = run_of(6) + commanded(1000, obeyed=[1000])
+    for event in events:
+        if is_of(event, 3) and event.hop == "board":
+            event.data["cycle"] += HZ * 17 // 100
+    assert check(events).verdict is Verdict.HOLDS
+
+
+def test_conversions_that_became_no_reading_count_as_samples() -> None:
+    events = without(run_of(6), HOPS, 4)
+    events = [event for event in events if not (event.hop == READINGS and is_of(event, 4))]
+    events += commanded(1000, obeyed=[1000])
+    assert "uno-1 noted a command and took" in check(events).reasons[0]
+    for event in events:
+        if event.hop == "board" and is_of(event, 5):
+            event.data["records"].append(["uno-1:missed", 1, None, None])
+    assert not any("noted" in reason for reason in check(events).reasons)
 
 
 BROKEN = Event(5, "rig", "broken", {"why": "no more memory", "last_words": ["killed"]})
@@ -474,7 +515,7 @@ def test_commands_that_were_under_way_when_the_rig_broke_are_not_disobeyed() -> 
         Event(1, "rig", "command", {"device": "uno-1", "interval": interval})
         for interval in (201, 202)
     ]
-    obeyed = Event(2, "board", "obeyed", {"device": "uno-1", "interval": 201})
+    obeyed = Event(2, "board", "obeyed", {"device": "uno-1", "interval": 201, "cycle": 4 * HZ})
     assert check([*run_of(3), *sent, obeyed]).verdict is Verdict.FAILS
     assert check([*run_of(3), *sent, obeyed, BROKEN]).verdict is Verdict.UNKNOWN
 
