@@ -7,7 +7,8 @@ output, as of `hil.clients.publisher`: `publication` before a message goes out f
 `resent` before it goes out once more in the same flow, after a reconnect; `again` before it goes
 out in another flow, because it was refused or the gateway has lost it; `forgotten` when the gateway
 has lost it: the session that outlives the connection, or what it had answered by PUBREC;
-`acknowledged` when the gateway has it (not at QoS 0).
+`acknowledged` when the gateway has it (not at QoS 0); `unasked` when it answers what nobody has
+sent on this connection.
 """
 
 import random
@@ -20,7 +21,8 @@ import typer
 from hil.clients.connection import Connection
 from hil.clients.flows import IDENTIFIERS, Fate, Flows
 from hil.clients.telling import SESSION_EXPIRY, identity, payload_of, tell, topic_of
-from hil.formats.packets import Answer, Connect, PacketError, Property, Publish, first
+from hil.formats.due import Due
+from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, Publish, first
 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
@@ -67,6 +69,7 @@ class Publisher:
         self._flows = flows
         self._told = 0
         self._again: deque[tuple[float, int]] = deque()  # refused: when to publish them, which
+        self._answers = Due()  # answers on this connection
         self._start = time.monotonic()
         self._clean = True
 
@@ -86,6 +89,7 @@ class Publisher:
                 time.sleep(RECONNECT_WAIT)
 
     def _talk(self, connection: Connection) -> None:
+        self._answers = Due()
         connack = connection.connack
         most = first(connack.properties, Property.RECEIVE_MAXIMUM, 65_535)
         window = min(self._in_flight, most)
@@ -93,7 +97,7 @@ class Publisher:
         for packet in packets:
             if isinstance(packet, Publish):
                 tell("resent", sequence=int(packet.user["seq"]))
-        connection.send(*packets)
+        self._send(connection, *packets)
         for sequence in reversed(lost):
             tell("forgotten", sequence=sequence)
             self._again.appendleft((0.0, sequence))
@@ -147,12 +151,19 @@ class Publisher:
         message = Publish(topic_of(self._name), payload, self._qos, properties=identity(sequence))
         if self._qos:
             message = self._flows.begin(sequence, message)
-        connection.send(message)
+        self._send(connection, message)
+
+    def _send(self, connection: Connection, *packets: Packet) -> None:
+        for packet in packets:
+            self._answers.ask(packet)
+        connection.send(*packets)
 
     def _take(self, connection: Connection, answer: Answer) -> None:
+        if not self._answers.answer(answer):
+            tell("unasked", packet=answer.kind.name.lower(), id=answer.id)
         packets, fates = self._flows.take(answer)
         if packets:
-            connection.send(*packets)
+            self._send(connection, *packets)
         for sequence, fate in fates:
             if fate is Fate.ACKNOWLEDGED:
                 tell("acknowledged", sequence=sequence)

@@ -6,6 +6,7 @@ history, as those of a board's ledger.
 
 import json
 import sys
+from typing import Any
 
 from hil.bench.bench import ClientTable
 from hil.clients.telling import INCARNATION, topic_of
@@ -86,7 +87,11 @@ class Client:
             self._enter("waiting", sequence)
         return self._heard
 
-    def _take(self, said: dict[str, object]) -> None:
+    def _take(self, said: dict[str, Any]) -> None:
+        if said["event"] == "unasked":
+            answer = {"packet": said["packet"], "id": said["id"]}
+            self._history.add("board", "unasked", said["t"], device=self.name, **answer)
+            return
         sequence, t = int(str(said["sequence"])), int(str(said["t"]))
         match said["event"]:
             case "publication":

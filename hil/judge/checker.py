@@ -118,6 +118,7 @@ def check(events: Iterable[Event]) -> Result:
     ]
     unsure = (
         seen.broken
+        + seen.unread
         + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way)
         + sessions.doubts(events)
         + doubts.found(seen)
@@ -136,6 +137,10 @@ def check(events: Iterable[Event]) -> Result:
         + columns.disordered_starts(seen.ways.values(), seen.began)
         + columns.gaps(seen.ways.values())
         + seen.forgotten
+        + [
+            f"{end} answered by {count} {packet.upper()} what the other end had not sent"
+            for (end, packet), count in sorted(seen.unasked.items())
+        ]
     )
     return Result(
         verdict=Verdict.FAILS if wrong else Verdict.UNKNOWN if unsure else Verdict.HOLDS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hil.judge import columns, readings
+from hil.judge import columns, links, readings
 from hil.judge.clocks import Clocks
 from hil.judge.publication import Key, Sighting
 from hil.judge.senml import Record, decode, of_link, says
@@ -40,6 +40,10 @@ class Seen:
     """Payloads as they left a client, or a real board, which may put a publication in other words
     when it sends it again.
     """
+    unasked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By end and kind of packet: answers to what the other end has not sent on that connection.
+    """
+    unread: list[str] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)
     planned: dict[str, str] = field(default_factory=dict)
     impossible: dict[str, str] = field(default_factory=dict)
@@ -92,6 +96,13 @@ class Seen:
                 self.resent[_key(data)] += 1
             case "board", "forgotten":
                 self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
+            case "board" | "wire", "unasked":
+                self.unasked[_end_of(data), data["packet"]] += 1
+            case "wire", "unread":
+                end = links.ENDS[data["direction"]]
+                self.unread.append(
+                    f"what left {end} on the line of {data['line']} is no MQTT: {data['why']}"
+                )
             case "wire", "refused" if data["direction"] == "down":
                 self.refused[data["line"], data["id"]] += 1
             case "readings", "reading":
@@ -227,6 +238,13 @@ def _key(data: dict[str, Any]) -> Key:
     if data["device"] is None:
         return Key("", 0, int(data["position"] if "position" in data else data["index"]))
     return Key(str(data["device"]), int(data["incarnation"]), int(data["sequence"]))
+
+
+def _end_of(data: dict[str, Any]) -> str:
+    """Who has answered what was not asked."""
+    if "line" in data:
+        return f"{links.ENDS[data['direction']]} on the line of {data['line']}"
+    return f"the gateway on a connection of {data['device']}"
 
 
 def _at_hop(event: Event) -> Sighting:

@@ -3,8 +3,8 @@ MQTT packets in them, by the rig's own readers (hil/formats).
 
 In: the bytes that each end sends, in pieces. Out: for each direction counts of frames and PUBLISH
 packets, and how many of them were sent again; as events what both ends say to each other, which
-sessions they have, and what left an end and is no frame of its session. No I/O, and nothing is
-changed.
+sessions they have, what left an end and is no frame of its session, answers that nothing has asked
+for, and that a stream could not be read on. No I/O, and nothing is changed.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hil.formats import packets
+from hil.formats.due import Due
 from hil.formats.frames import (
     HANDSHAKE_SEED,
     MODULO,
@@ -30,6 +31,7 @@ from hil.formats.frames import (
 from hil.formats.packets import Answer, Packet, PacketError, Publish
 
 DIRECTIONS = ("up", "down")
+BACK = {"up": "down", "down": "up"}
 COUNTED = ("frames", "frames_again", "publishes", "publishes_again")
 SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
 
@@ -39,13 +41,16 @@ Tell = Callable[[dict[str, Any]], object]
 @dataclass(slots=True)
 class _Way:
     """One direction of a session. fitting, strange: frames, and what looks like one and is none of
-    this session.
+    this session. ahead: payloads of frames that came while one before them has yet to come whole.
+    stream: None once it could not be read on. due: what this end has to answer.
     """
 
     fitting: int = 0
     strange: int = 0
     expected: int = 0
+    ahead: dict[int, bytes] = field(default_factory=dict)
     stream: packets.Cutter | None = field(default_factory=packets.Cutter)
+    due: Due = field(default_factory=Due)
 
     def told(self) -> dict[str, int]:
         return {"fitting": self.fitting, "strange": self.strange}
@@ -122,32 +127,47 @@ class Tap:
     def _session_frame(self, direction: str, body: bytes) -> None:
         for session in self._sessions:
             if belongs(body, session.welcome.seed):
-                way = session.ways[direction]
-                way.fitting += 1
+                session.ways[direction].fitting += 1
                 if isinstance(frame := read_session(body), Data):
-                    self._data(direction, way, frame)
+                    self._data(direction, session, frame)
                 return
         self._sessions[0].ways[direction].strange += 1
 
-    def _data(self, direction: str, way: _Way, frame: Data) -> None:
+    def _data(self, direction: str, session: _Session, frame: Data) -> None:
         """A sender repeats what it has in flight, which is less than half of the numbers: a number
-        that lies behind comes again.
+        that lies behind comes again. One that was torn comes again as well, before the receiver
+        takes those behind it.
         """
-        counts = self.counts[direction]
+        counts, way = self.counts[direction], session.ways[direction]
         counts["frames"] += 1
         ahead = (frame.sequence - way.expected) % MODULO
-        if ahead >= MODULO // 2:
+        if ahead >= MODULO // 2 or frame.sequence in way.ahead:
             counts["frames_again"] += 1
             return
-        if ahead:  # some came while nobody read
+        way.ahead[frame.sequence] = frame.payload
+        while (payload := way.ahead.pop(way.expected, None)) is not None:
+            way.expected = (way.expected + 1) % MODULO
+            self._read_on(direction, session, payload)
+
+    def _read_on(self, direction: str, session: _Session, payload: bytes) -> None:
+        way = session.ways[direction]
+        if way.stream is None:
+            return
+        try:
+            for packet in way.stream.feed(payload):
+                self._packet(direction, packet)
+                self._answered(direction, session, packet)
+        except PacketError as error:
             way.stream = None
-        way.expected = (frame.sequence + 1) % MODULO
-        if way.stream:
-            try:
-                for packet in way.stream.feed(frame.payload):
-                    self._packet(direction, packet)
-            except PacketError:
-                way.stream = None
+            self._say("unread", {"direction": direction, "why": str(error)})
+
+    def _answered(self, direction: str, session: _Session, packet: Packet) -> None:
+        back = session.ways[BACK[direction]]
+        back.due.ask(packet)
+        asked = session.ways[direction].due.answer(packet)
+        if isinstance(packet, Answer) and not asked and back.stream is not None:
+            said = {"packet": packet.kind.name.lower(), "id": packet.id}
+            self._say("unasked", {"direction": direction, **said})
 
     def _packet(self, direction: str, packet: Packet) -> None:
         match packet:

@@ -609,6 +609,41 @@ def test_what_was_under_way_for_a_client_is_not_forgotten() -> None:
     ]
 
 
+UNASKED = {"packet": "pubcomp", "id": 2}
+
+
+@pytest.mark.parametrize(
+    ("event", "who"),
+    [
+        (Event(5, "wire", "unasked", {"line": "uno-1", "direction": "down", **UNASKED}), "gateway"),
+        (Event(5, "wire", "unasked", {"line": "uno-1", "direction": "up", **UNASKED}), "board"),
+    ],
+)
+def test_who_answers_what_was_not_asked_fails_the_run(event: Event, who: str) -> None:
+    result = check([*run_of(3), event])
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAILS,
+        [f"the {who} on the line of uno-1 answered by 1 PUBCOMP what the other end had not sent"],
+    )
+
+
+def test_a_gateway_that_answers_a_client_what_it_did_not_ask_fails_the_run() -> None:
+    event = Event(5, "board", "unasked", {"device": "client-1", **UNASKED})
+    assert check([*of_client(2), event]).reasons == [
+        "the gateway on a connection of client-1 answered by 1 PUBCOMP what the other end had not"
+        " sent"
+    ]
+
+
+def test_a_line_that_could_not_be_read_along_proves_nothing() -> None:
+    event = Event(5, "wire", "unread", {"line": "uno-1", "direction": "up", "why": "kind 0"})
+    result = check([*run_of(3), event])
+    assert (result.verdict, result.reasons) == (
+        Verdict.UNKNOWN,
+        ["what left the board on the line of uno-1 is no MQTT: kind 0"],
+    )
+
+
 def test_batches_are_numbered_without_gaps() -> None:
     events = [
         Event(e.t, e.hop, e.event, {**e.data, "batch": e.data["batch"] + 1})

@@ -13,7 +13,7 @@ from gateway.links.frames import Data
 from gateway.links.handshake import Greeter
 from gateway.links.roles import DeviceLink, GatewayLink
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.packets import Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode
 from hil.formats.frames import Welcome, write_handshake
 from hil.wire.tap import SEED_INPUTS, Tap
@@ -147,7 +147,7 @@ def test_what_the_ends_say_is_told_and_publications_with_dup_are_counted() -> No
     )
 
 
-def test_what_nobody_read_is_no_repetition_and_the_packets_after_it_are_not_made_up() -> None:
+def test_what_nobody_read_is_waited_for_and_the_packets_after_it_are_not_made_up() -> None:
     talk = Talk(1, 0)
     talk.until_met()
     assert talk.device.session is not None
@@ -167,6 +167,11 @@ def test_what_nobody_read_is_no_repetition_and_the_packets_after_it_are_not_made
         "publishes": 0,
         "publishes_again": 0,
     }
+    # it comes again, and so does what is behind it, which is in its place now
+    talk.tap.feed("up", Data(1, 0, halves[:1]).to_bytes(seed))
+    assert talk.tap.counts["up"]["publishes"] == 2
+    assert talk.tap.counts["up"]["frames_again"] == 1
+    assert [told["event"] for told in talk.told if told["event"] == "unread"] == []
 
 
 @pytest.mark.parametrize("packets", [b"\x00\x00", b"\x30\xff\xff\xff\xff", b"\xf0\xff\xff\xff\x7f"])
@@ -181,6 +186,48 @@ def test_what_is_no_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
         talk.step()
     assert talk.tap.counts["up"]["frames"] > 0
     assert talk.tap.counts["up"]["publishes"] == 0
+    assert [told["direction"] for told in talk.told if told["event"] == "unread"] == ["up"]
+
+
+def between(up: list[Packet], down: list[Packet], before: bytes = b"") -> Told:
+    """What the tap says of answers, if the board says the one and then the gateway the other.
+    before: what the board has said first, which may be no MQTT.
+    """
+    talk = Talk(1, 0)
+    talk.until_met()
+    for end, head, said in ((talk.device, before, up), (talk.gateway, b"", down)):
+        assert end.session is not None
+        end.write(end.session, head + b"".join(encode(one, Version.V5) for one in said), talk.now)
+        for _ in range(20):
+            talk.step()
+    return [told for told in talk.told if told["event"] == "unasked"]
+
+
+@given(
+    published=st.integers(1, 3),
+    released=st.integers(0, 3),
+    recorded=st.integers(0, 4),
+    completed=st.integers(0, 4),
+)
+def test_who_answers_more_often_than_it_was_asked_has_taken_something_twice(
+    published: int, released: int, recorded: int, completed: int
+) -> None:
+    up = [Publish("t", b"x", 2, 9)] * published + [Pubrel(9)] * released
+    told = between(up, [Pubrec(9)] * recorded + [Pubcomp(9)] * completed)
+    assert [one["packet"] for one in told] == ["pubrec"] * max(0, recorded - published) + [
+        "pubcomp"
+    ] * max(0, completed - released)
+    assert all((one["direction"], one["id"]) == ("down", 9) for one in told)
+
+
+def test_each_answer_is_to_an_identifier_of_its_own_and_to_its_qos() -> None:
+    assert between([Publish("t", b"x", 2, 9)], [Pubrec(10)]) != []
+    assert between([Publish("t", b"x", 1, 9)], [Pubrec(9)]) != []
+    assert between([Publish("t", b"x", 1, 9)], [Puback(9)]) == []
+
+
+def test_of_a_stream_that_could_not_be_read_nobody_knows_what_it_asked() -> None:
+    assert between([Publish("t", b"x", 2, 9)], [Pubrec(9)], before=b"\x00\x00") == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(("up", "down")), st.binary(max_size=60)), max_size=20))
