@@ -80,6 +80,11 @@ class LedgerWatch:
         return len(self.ledger.waiting())
 
     @property
+    def commanded(self) -> bool:
+        """Whether a command is under way, as far as is known: it comes again after a power cut."""
+        return self._taken < self.obeyed or bool(self._held and self._held[1])
+
+    @property
     def produced(self) -> list[Publication]:
         """In this run."""
         return self.ledger.publications[self._earlier :]

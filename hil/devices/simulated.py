@@ -8,6 +8,7 @@ import asyncio
 import os
 import random
 from binascii import crc_hqx
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +31,7 @@ from hil.programs.site import COMMAND_WITHIN, onceway
 
 HEX = BUILD / "uno" / "sensor.hex"
 SAMPLING_OFF = 0xFFFF
+RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last command
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
 """By how many steps the intervals of commands, one after the other, are longer than that of the
@@ -152,7 +154,7 @@ class SimulatedDevice(WiredDevice):
 
         within: seconds in which the wire must have changed over. Raises TimeoutError.
         """
-        board, witness = self._new_board(f"{self.name}.{len(self._boards) + 1}")
+        board, watch = self._new_board(f"{self.name}.{len(self._boards) + 1}")
         try:
             await self._plug_in(board)
             await self._provision("replace", board)
@@ -160,7 +162,7 @@ class SimulatedDevice(WiredDevice):
         except BaseException:
             await board.stop()  # nobody else knows it yet
             raise
-        self._boards.append((board, witness))
+        self._boards.append((board, watch))
         await self.strike(fault, [{"do": "swap", "board": str(self.board.port)}], within)
         await self.release()
 
@@ -200,18 +202,21 @@ class SimulatedDevice(WiredDevice):
         Returns when the board has journalled that it has started, which is the last that it has to
         say.
         """
+        watch = self._boards[-1][1]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RELEASED_WITHIN):
+                await wait_until(lambda: watch.look() >= 0 and not watch.commanded)
         await self.board.power(False)
         write_interval(self.board, SAMPLING_OFF)
         await asyncio.sleep(OFF_S)
-        witness = self._boards[-1][1]
-        witness.look()
-        witness.look()  # settles what the first found last
-        before = witness.reports
+        watch.look()
+        watch.look()  # settles what the first found last
+        before = watch.reports
         await self.board.power(True)
 
         def started() -> bool:
-            witness.look()
-            return witness.reports > before or bool(witness.ledger.contradictions)
+            watch.look()
+            return watch.reports > before or bool(watch.ledger.contradictions)
 
         await wait_until(started)
 
@@ -230,14 +235,14 @@ class SimulatedDevice(WiredDevice):
         """Enter publications that became complete since the last look. Returns how many readings
         all boards of this name have taken.
         """
-        return sum(witness.look() for _, witness in self._boards)
+        return sum(watch.look() for _, watch in self._boards)
 
     def close_ledgers(self) -> bool:
         """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or
         is held. Returns whether that is all.
         """
-        for board, witness in self._boards:
-            witness.close(swapped=board is not self.board)
+        for board, watch in self._boards:
+            watch.close(swapped=board is not self.board)
         return True
 
     @property
@@ -248,7 +253,7 @@ class SimulatedDevice(WiredDevice):
     @property
     def journalled(self) -> int:
         """Publications of all boards of this name."""
-        return sum(len(witness.produced) for _, witness in self._boards)
+        return sum(len(watch.produced) for _, watch in self._boards)
 
 
 def write_interval(board: SimulatedBoard, interval: int) -> None:

@@ -19,8 +19,9 @@ def found(seen: Seen) -> list[str]:
         f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
         for fault in missing
     ]
-    due = ("board", seen.claim, *[READINGS] * seen.reads)
+    due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
     doubts += [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
+    doubts += _unsaid(seen) if seen.ours else []
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
     if seen.stalled:
         doubts.append("nothing moved any more, and the run gave up waiting")
@@ -29,6 +30,17 @@ def found(seen: Seen) -> list[str]:
     if not seen.ended:
         doubts.append(BREAKS_OFF)
     return doubts
+
+
+def _unsaid(seen: Seen) -> Iterator[str]:
+    """What the rig says of itself in each run that was set up and went to its end."""
+    if not seen.armed:
+        yield "nobody has said that all was armed before something was published"
+    for line in seen.devices:
+        if line not in seen.counted:
+            yield f"the wire of {line} has not told its counts at the end"
+        if lacks := seen.welcomed[line] - seen.told[line]:
+            yield f"the wire of {line} has not told how {lacks} of its sessions went"
 
 
 def _gaps(seen: Seen) -> Iterator[str]:

@@ -68,12 +68,20 @@ class Seen:
     hops: tuple[str, ...] = HOPS
     reads: bool = False
     """Whether the table of readings is judged."""
+    devices: list[str] = field(default_factory=list)
     plan: dict[str, int] = field(default_factory=dict)
     """By device or client: how many readings or messages it was to produce."""
     stalled: bool = False
     begun: bool = False
     began: int = -columns.FAR
     """When the run began."""
+    ours: bool = True
+    """Whether it is our own system that ran, and not what people use today."""
+    armed: bool = False
+    welcomed: Counter[str] = field(default_factory=Counter)
+    told: Counter[str] = field(default_factory=Counter)
+    counted: set[str] = field(default_factory=set)
+    """By line: sessions begun, sessions whose end was told, and whether its last counts were."""
     forgotten: list[str] = field(default_factory=list)
     """What the gateway had under way for a client, and did not know any more."""
     ended: bool = False
@@ -98,6 +106,14 @@ class Seen:
                 self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
             case "board" | "wire", "unasked":
                 self.unasked[_end_of(data), data["packet"]] += 1
+            case "rig", "armed":
+                self.armed = True
+            case "wire", "welcome":
+                self.welcomed[data["line"]] += 1
+            case "wire", "session":
+                self.told[data["line"]] += 1
+            case "wire", "count" if data["final"]:
+                self.counted.add(data["line"])
             case "wire", "unread":
                 end = links.ENDS[data["direction"]]
                 self.unread.append(
@@ -141,6 +157,7 @@ class Seen:
             case "rig", "run":
                 self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
                 self.gateway = data.get("gateway")
+                self.ours = "hops" not in data
                 self.began = event.t
             case "rig", "stalled":
                 self.stalled = True
@@ -152,6 +169,7 @@ class Seen:
         self.reads = self.claim == "table" and READINGS in hops
         self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
+        self.devices = list(plan["readings"])
         self.plan = {
             **plan["readings"],
             **{f"client-{number}": table["messages"] for number, table in enumerate(tables, 1)},

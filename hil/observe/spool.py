@@ -46,12 +46,12 @@ class SpoolHop:
 
     def look(self) -> None:
         """A database that is not there yet or that recovers just now is looked at next time."""
-        if self._covered:
-            return
-        with (
-            suppress(sqlite3.OperationalError),
-            closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database,
-        ):
+        if not self._covered:
+            with suppress(sqlite3.OperationalError):
+                self._look()
+
+    def _look(self) -> None:
+        with self._opened() as database:
             meta = dict(database.execute("SELECT key, value FROM meta"))
             origin = f"{meta['gateway']}/{meta['epoch']}"
             rows = database.execute(QUERY, (self._last,))
@@ -70,14 +70,20 @@ class SpoolHop:
                 database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
             )
 
-    def look_what_waits(self) -> None:
-        """Enter what is in the spool still: the gateway owes it to the landing place."""
-        with (
-            suppress(sqlite3.OperationalError),
-            closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT)) as database,
-        ):
-            for key in database.execute("SELECT device, incarnation, sequence FROM spool"):
-                self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
+    def close(self) -> None:
+        """For the last time, when the gateway has ended: enter what is still in the spool, which
+        it owes to the landing place, and say that all was entered, unless it cannot be read.
+        """
+        with suppress(sqlite3.DatabaseError):
+            self._look()
+            with self._opened() as database:
+                waiting = database.execute("SELECT device, incarnation, sequence FROM spool")
+                for key in waiting:
+                    self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
+            self._history.add("spool", "complete")
+
+    def _opened(self) -> closing[sqlite3.Connection]:
+        return closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT))
 
 
 def _first(database: sqlite3.Connection, query: str) -> list[int]:

@@ -376,8 +376,7 @@ class Run:
             self._history.add("board", "complete")
         for program in ("gateway", "uplink"):
             note_errors(self._history, program, self._folder.logs / f"{program}.log")
-        self._spool.look()
-        self._spool.look_what_waits()
+        self._spool.close()
         self._landing.look()
         self._landing.look_again()
         if self._bench.until == "table":

@@ -14,6 +14,7 @@ S = 1_000_000_000
 UTC = 1_700_000_000
 """Seconds, at moment 0 of the clock that the history goes by."""
 HZ = 16_000_000
+FITTING = {"fitting": 9, "strange": 0}
 MET = S // 2
 """When the boards met the gateway; they started at 0."""
 
@@ -74,6 +75,7 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
     planned fault that happened.
     """
     events = [begin("table", count), Event(0, "rig", "clock", {"utc": UTC * S})]
+    events.append(Event(0, "rig", "armed", {"held": DEVICES}))
     events.append(Event(0, "rig", "planned", {"fault": "gateway/kill-1", "kind": "kill"}))
     if fault:
         events.append(Event(1, "gateway", "happened", {"fault": "gateway/kill-1", "kind": "kill"}))
@@ -82,6 +84,9 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
         events.append(Event(0, "board", "start", said))
         events.append(Event(MET, "wire", "welcome", {"line": device, **seed(device)}))
         events.append(Event(MET, "wire", "publish", {"line": device, "direction": "up"}))
+        session = {"line": device, **seed(device), "up": FITTING, "down": FITTING}
+        events.append(Event((count + 1) * S, "wire", "session", session))
+        events.append(Event((count + 1) * S, "wire", "count", {"line": device, "final": True}))
     position = 0
     for sequence in range(1, count + 1):
         for device in DEVICES:
@@ -93,7 +98,7 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
     last = (count + 1) * S
     return [
         *events,
-        *(Event(last, hop, "complete") for hop in ("board", "table", READINGS)),
+        *(Event(last, hop, "complete") for hop in (*HOPS, READINGS)),
         Event(last, "rig", "end"),
     ]
 
@@ -101,7 +106,7 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
 def until_batch(count: int) -> list[Event]:
     """The same, of a bench that ends at the landing place."""
     events = [event for event in run_of(count)[1:] if event.hop not in ("table", READINGS)]
-    return [begin("batch", count), *events, Event((count + 1) * S, "batch", "complete")]
+    return [begin("batch", count), *events]
 
 
 def without(
@@ -152,7 +157,8 @@ def of_client(qos: int, until: str = "batch", count: int = 3) -> list[Event]:
     sent = [message(hop, sequence, qos) for sequence in range(1, count + 1) for hop in hops]
     return [
         start,
+        Event(0, "rig", "armed", {"held": []}),
         *sent,
-        *(Event(9, hop, "complete") for hop in ("board", until, READINGS)),
+        *(Event(9, hop, "complete") for hop in (*hops, READINGS)),
         Event(10, "rig", "end"),
     ]

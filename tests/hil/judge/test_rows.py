@@ -211,7 +211,8 @@ def test_what_is_known_of_a_client_is_judged() -> None:
         sent.data["topic"] = "sensors/client-1/data"
         for row in rows:
             row.data.update(topic=topic, received=received, client="client-1")
-        ends = [Event(9, hop, "complete") for hop in ("board", "batch")]
+        ends = [Event(9, hop, "complete") for hop in HOPS[:3]]
+        events.append(Event(0, "rig", "armed", {"held": []}))
         return [*events, sent, *rows, *ends, Event(10, "rig", "end")]
 
     now = UTC * 1_000_000
