@@ -41,8 +41,8 @@ class LedgerWatch:
     """ledger: as far as `look` has read. device: the name under which the board publishes.
     application: what the application's area in the EEPROM begins with before the first start,
     interval:u16 crc:u16. before: the EEPROM then; what it held is of an earlier life, and is not
-    entered. keeps_time: the program samples at that interval. obeyed: how often the board has
-    changed its interval.
+    entered. shipped: the program is one that samples at that interval and tells its starts. obeyed:
+    how often the board has changed its interval.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class LedgerWatch:
         application: bytes,
         before: bytes = ERASED,
         *,
-        keeps_time: bool = True,
+        shipped: bool = True,
     ) -> None:
         self.ledger = Ledger.from_image(before)
         self._before = before
         self._earlier = len(self.ledger.publications)
         self._adc = AdcLog(board.adc_log)
-        self._samples = Samples(device, self._adc)
+        self._samples = Samples(device, self._adc, tells=shipped)
         self._starts = 0
-        self._keeps_time = keeps_time
+        self._shipped = shipped
         self._timed = 0
         self._device = device
         self._board = board
@@ -230,7 +230,7 @@ class LedgerWatch:
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
             gap = (other.cycle - one.cycle) * 1000 // HZ
             if (
-                self._keeps_time
+                self._shipped
                 and interval >= _REGULAR_MS
                 and 8 * gap > 15 * interval
                 and self._adc.life(one.cycle) == self._adc.life(other.cycle)

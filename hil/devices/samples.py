@@ -33,27 +33,28 @@ class Sample:
 
 
 class Samples:
-    """device: the name under which the board publishes. Publications are asked for in the order in
-    which they were journalled.
+    """device: the name under which the board publishes. tells: it is known to tell its starts, the
+    first one too. Publications are asked for in the order in which they were journalled.
     """
 
-    def __init__(self, device: str, log: AdcLog) -> None:
+    def __init__(self, device: str, log: AdcLog, *, tells: bool = False) -> None:
         self._device = device
         self._log = log
+        self._tells = tells
         self._used = -1  # index of the last conversion that has become a reading
         self._told = (0, 0)  # boot and cause in the last status
         self._ran = -1  # index of the start that it was of
 
     def reading(self, begun: int) -> Sample:
         """The conversion that came last before the slot began to be written; each serves once. A
-        board that has told one start tells each before it samples. Raises ContradictionError.
+        board that tells its starts tells each before it samples. Raises ContradictionError.
         """
         index = self._log.newest(begun)
         if index <= self._used:
             raise ContradictionError("no conversion of the ADC of its own")
         conversion = self._log.conversions[index]
         life = self._log.life(conversion.cycle)
-        if 0 <= self._ran < self._log.life(begun):
+        if self._ran < self._log.life(begun) and (self._tells or self._ran >= 0):
             raise ContradictionError("no status of its start before it")
         since = self._log.starts[life].cycle if life >= 0 else 0
         first = max(self._used, self._log.newest(since))

@@ -71,7 +71,7 @@ class SimulatedDevice(WiredDevice):
             self._history,
             interval_record(self._bench.interval_ms),
             eeprom,
-            keeps_time=self._bench.firmware is None,
+            shipped=self._bench.firmware is None,
         )
 
     @property

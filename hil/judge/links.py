@@ -3,11 +3,12 @@ with them.
 
 The rig computes a session's seed from the handshake by itself, so it sees what both ends agree on
 and is wrong nevertheless: frames of a seed that does not follow from the handshake, and a seed that
-is used for two sessions, with which a frame from before a restart would pass for one of now.
+is used for two sessions, with which a frame from before a restart would pass for one of now. And it
+sees when the gateway has forgotten the MQTT session of a board, which no bench lets expire.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hil.observe.history import Event, taking
 
@@ -21,11 +22,12 @@ STRANGE_SHARE = 0.1
 """Of the frames of a long session: a board that is cut again and again tears more."""
 
 
-def wrong(events: Iterable[Event]) -> list[str]:
+def wrong(events: Sequence[Event]) -> list[str]:
     """A sentence for each thing."""
     reasons = []
     begun: dict[tuple[int, ...], str] = {}
     strange: dict[tuple[str, str], list[str]] = defaultdict(list)
+    reasons += _forgotten(events)
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("wire", "welcome"):
@@ -46,6 +48,23 @@ def wrong(events: Iterable[Event]) -> list[str]:
         for (line, end), found in strange.items()
     ]
     return reasons
+
+
+def _forgotten(events: Iterable[Event]) -> list[str]:
+    """Sessions that a board goes on with, and the gateway does not."""
+    known: set[tuple[str, int]] = set()
+    told: dict[str, None] = {}
+    for event in sorted(events, key=lambda event: event.t):
+        if (event.hop, event.event) == ("wire", "connack"):
+            with taking(event):
+                data = event.data
+                session = str(data["line"]), int(data["incarnation"])
+                if data["reason"]:
+                    continue
+                if session in known and not data["clean"] and not data["session_present"]:
+                    told[f"the gateway has forgotten the session of {session[0]}"] = None
+                known.add(session)
+    return list(told)
 
 
 def _session(event: Event) -> tuple[str, tuple[int, ...]]:

@@ -32,6 +32,10 @@ class Seen:
     """By line and packet identifier: how often the gateway said that it does not know a PUBREL
     (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
     """
+    published: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By line and packet identifier: when a board has sent a PUBLISH."""
+    fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By line: when the gateway has begun a session in which nothing is under way."""
     clients: set[str] = field(default_factory=set)
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
     clocks: Clocks = field(default_factory=Clocks)
@@ -106,6 +110,10 @@ class Seen:
                 self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
             case "board" | "wire", "unasked":
                 self.unasked[_end_of(data), data["packet"]] += 1
+            case "wire", "publish" if data["direction"] == "up" and "id" in data:
+                self.published[data["line"], data["id"]].append(event.t)
+            case "wire", "connack" if not data["session_present"] and not data["reason"]:
+                self.fresh[data["line"]].append(event.t)
             case "rig", "armed":
                 self.armed = True
             case "wire", "welcome":
@@ -215,7 +223,13 @@ class Seen:
             return 1
         again = self.again[key] + self.resent[key] * (qos == 1)
         if key.device not in self.clients:  # as far as the gateway has asked for it
-            again = min(again, self.refused[key.device, key.sequence & 0xFFFF])
+            on_line = key.device, key.sequence & 0xFFFF
+            sent = self.published[on_line]
+            lost = sum(
+                any(t < at for t in sent) and any(t > at for t in sent)
+                for at in self.fresh[key.device]
+            )
+            again = min(again, self.refused[on_line]) + lost
         return 1 + again
 
     def altered(self, key: Key, hop: str) -> str:

@@ -28,7 +28,7 @@ from hil.formats.frames import (
     read_handshake,
     read_session,
 )
-from hil.formats.packets import Answer, Packet, PacketError, Publish
+from hil.formats.packets import Answer, Connack, Connect, Packet, PacketError, Publish
 
 DIRECTIONS = ("up", "down")
 BACK = {"up": "down", "down": "up"}
@@ -61,6 +61,8 @@ class _Session:
     hello: Hello | None
     """The one that was answered."""
     welcome: Welcome
+    clean: bool = False
+    """What its CONNECT asked for."""
     ways: dict[str, _Way] = field(
         default_factory=lambda: {direction: _Way() for direction in DIRECTIONS}
     )
@@ -156,10 +158,20 @@ class Tap:
         try:
             for packet in way.stream.feed(payload):
                 self._packet(direction, packet)
+                self._connection(session, packet)
                 self._answered(direction, session, packet)
         except PacketError as error:
             way.stream = None
             self._say("unread", {"direction": direction, "why": str(error)})
+
+    def _connection(self, session: _Session, packet: Packet) -> None:
+        match packet:
+            case Connect():
+                session.clean = packet.clean_start
+            case Connack():
+                present = {"session_present": packet.session_present, "reason": packet.reason}
+                of = {"incarnation": session.welcome.incarnation, "clean": session.clean}
+                self._say("connack", {**present, **of})
 
     def _answered(self, direction: str, session: _Session, packet: Packet) -> None:
         back = session.ways[BACK[direction]]

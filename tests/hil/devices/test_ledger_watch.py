@@ -156,7 +156,7 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "start", "keeps_time", "told"),
+    ("ms", "start", "shipped", "told"),
     [
         ((0, 100, 300, 520, 700), None, True, []),  # late, and none left out
         ((0, 200, 600, 800), None, True, ["no sample for 400 ms at an interval of 200 ms"]),
@@ -165,7 +165,7 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
     ],
 )
 def test_a_sample_that_is_left_out_is_a_contradiction(
-    tmp_path: Path, ms: tuple[int, ...], start: int | None, keeps_time: bool, told: list[str]
+    tmp_path: Path, ms: tuple[int, ...], start: int | None, shipped: bool, told: list[str]
 ) -> None:
     history = History(tmp_path / "history.jsonl")
     board = SimulatedBoard(tmp_path / "board")
@@ -175,7 +175,7 @@ def test_a_sample_that_is_left_out_is_a_contradiction(
     lines = [(at, f"{at * 16_000} {at} 0 2500000\n") for at in ms]
     lines += [(at, f"{at * 16_000} {at} start power-on\n") for at in (-1, start) if at is not None]
     board.adc_log.write_text("".join(line for _, line in sorted(lines)))
-    witness = LedgerWatch("uno-1", board, history, interval_record(200), keeps_time=keeps_time)
+    witness = LedgerWatch("uno-1", board, history, interval_record(200), shipped=shipped)
     witness.close()
     history.close()
     assert [event.data["text"] for event in read(history.path) if "text" in event.data] == told

@@ -18,7 +18,10 @@ EXTERNAL, POWER_ON = 2, 0
 
 
 def made(
-    conversions: Sequence[int], starts: Sequence[tuple[int, str]] = ((0, "power-on"),)
+    conversions: Sequence[int],
+    starts: Sequence[tuple[int, str]] = ((0, "power-on"),),
+    *,
+    tells: bool = False,
 ) -> Samples:
     """Conversions and starts at these cycles; the nth conversion is of n steps."""
     log = AdcLog(Path("nowhere"))
@@ -27,7 +30,7 @@ def made(
         for n, cycle in enumerate(conversions)
     ]
     log.starts += [Started(cycle, 1000 + cycle, cause) for cycle, cause in starts]
-    return Samples("uno-1", log)
+    return Samples("uno-1", log, tells=tells)
 
 
 def test_a_reading_is_the_last_conversion_before_its_slot_was_written() -> None:
@@ -36,6 +39,14 @@ def test_a_reading_is_the_last_conversion_before_its_slot_was_written() -> None:
     assert first.records == (Record("uno-1:adc0", 0.0, None, "V"),)
     assert second.records == (Record("uno-1:adc0", 5 / 1024, None, "V"),)
     assert (second.ns, second.cycle, second.topic) == (1020, 20, "sensors/uno-1/adc0")
+
+
+def test_a_board_that_is_known_to_tell_its_starts_tells_the_first_one_too() -> None:
+    with pytest.raises(ContradictionError, match="no status of its start"):
+        made([10], tells=True).reading(12)
+    told = made([10], tells=True)
+    told.status(5, 1, POWER_ON)
+    assert told.reading(12).cycle == 10
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30))

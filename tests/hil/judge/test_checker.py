@@ -308,6 +308,36 @@ def test_what_the_gateway_asked_a_board_to_publish_again_may_land_again() -> Non
     assert wrong(check(at_the_table)) == [("uno-1", 2, Outcome.DUPLICATE, "table")]
 
 
+def test_what_a_board_sends_again_in_a_new_session_may_land_once_more_for_each() -> None:
+    landed = until_batch(3)
+    copies = [
+        Event(e.t, e.hop, e.event, {**e.data, "position": 99})
+        for e in landed
+        if is_of(e, 2) and e.hop in ("spool", "batch")
+    ]
+    said = {"line": "uno-1", "session_present": False, "reason": 0}
+    asked = {"incarnation": INCARNATION, "clean": True}
+    new = Event(3 * S, "wire", "connack", {**said, **asked})
+    sent, again = (
+        Event(t, "wire", "publish", {"line": "uno-1", "direction": "up", "id": 2})
+        for t in (2 * S, 4 * S)
+    )
+    good = [*landed, *copies, sent, new, again]
+    assert check(good).verdict is Verdict.HOLDS
+    doubled = [("uno-1", 2, Outcome.DUPLICATE, "spool")]
+    for missing in (sent, new, again):
+        assert wrong(check([event for event in good if event is not missing])) == doubled
+    assert wrong(check([*good, *copies])) == doubled
+    for harmless in ({"line": "uno-2"}, {"session_present": True}, {"reason": 0x88}):
+        other = Event(new.t, new.hop, new.event, {**new.data, **harmless})
+        assert wrong(check([*landed, *copies, sent, other, again])) == doubled
+    # the table never holds two
+    row = [event for event in run_of(3) if is_of(event, 2) and event.hop == "table"]
+    assert wrong(check([*run_of(3), *row, sent, new, again])) == [
+        ("uno-1", 2, Outcome.DUPLICATE, "table")
+    ]
+
+
 def test_two_gateways_have_no_common_order() -> None:
     events = [
         Event(e.t, e.hop, e.event, {**e.data, "origin": "site/f", "position": 1, "batch": 1})

@@ -36,6 +36,24 @@ def test_a_frame_that_a_power_cut_has_torn_is_nothing() -> None:
     assert wrong([event("session", up=torn, down=last)]) == []
 
 
+def connack(t: int, present: bool, **other: Any) -> Event:
+    said = {"line": "uno-1", "session_present": present, "reason": 0}
+    return Event(t, "wire", "connack", {**said, "incarnation": 7, "clean": False, **other})
+
+
+def test_a_session_that_the_gateway_has_forgotten() -> None:
+    goes_on = [connack(1, False, clean=True), connack(2, True), connack(3, True)]
+    assert wrong(goes_on) == []
+    assert wrong([*goes_on, connack(4, False)]) == [
+        "the gateway has forgotten the session of uno-1"
+    ]
+    # a board that asks for a new one, another board, a gateway that refuses, the first of all
+    others = ({"clean": True}, {"incarnation": 8}, {"line": "uno-2"}, {"reason": 0x88})
+    for other in others:
+        assert wrong([*goes_on, connack(4, False, **other)]) == []
+    assert wrong([connack(1, False)]) == []
+
+
 def test_a_seed_that_is_used_twice() -> None:
     assert wrong([event("welcome"), event("welcome")]) == [
         "uno-1 began two sessions with the same seed (boot 3, attempt 1, gateway_boot 2,"

@@ -13,7 +13,17 @@ from gateway.links.frames import Data
 from gateway.links.handshake import Greeter
 from gateway.links.roles import DeviceLink, GatewayLink
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Version,
+)
 from gateway.mqtt.reason import ReasonCode
 from hil.formats.frames import Welcome, write_handshake
 from hil.wire.tap import SEED_INPUTS, Tap
@@ -218,6 +228,24 @@ def test_who_answers_more_often_than_it_was_asked_has_taken_something_twice(
         "pubcomp"
     ] * max(0, completed - released)
     assert all((one["direction"], one["id"]) == ("down", 9) for one in told)
+
+
+def test_how_a_session_of_mqtt_begins_is_told() -> None:
+    talk = Talk(1, 0)
+    talk.until_met()
+    assert talk.device.session is not None
+    assert talk.gateway.session is not None
+    connect = encode(Connect("sensor-1", clean_start=False), Version.V5)
+    talk.device.write(talk.device.session, connect, talk.now)
+    talk.step()
+    talk.gateway.write(
+        talk.gateway.session, encode(Connack(session_present=True), Version.V5), talk.now
+    )
+    for _ in range(20):
+        talk.step()
+    [told] = [told for told in talk.told if told["event"] == "connack"]
+    asked = {"incarnation": 77, "clean": False}
+    assert told == {"event": "connack", "session_present": True, "reason": 0, **asked}
 
 
 def test_each_answer_is_to_an_identifier_of_its_own_and_to_its_qos() -> None:

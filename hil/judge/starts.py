@@ -1,0 +1,78 @@
+"""Starts of the simulated boards: what their simulators know against what each board tells the
+gateway.
+
+In: a history. Out: greetings on a line that tell another start, or another incarnation, than the
+board's ledger has of that life. That each start is told by a status, and the statuses themselves,
+are judged elsewhere (hil/devices/samples.py, and like readings at each hop).
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hil.judge.senml import BOOT
+from hil.observe.history import Event, taking
+
+S = 1_000_000_000
+READ_NS = S
+"""So long after a board has sent its greeting, on a busy machine, the wire has read it."""
+
+
+@dataclass(slots=True)
+class _Board:
+    """Moments are in ns of the monotonic clock. starts: as its simulator knows them. told: boot
+    numbers of its statuses. greetings: boot number and incarnation. incarnations: under which it
+    has published, or which it was given.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    told: list[tuple[int, int]] = field(default_factory=list)
+    greetings: list[tuple[int, int, int]] = field(default_factory=list)
+    incarnations: set[int] = field(default_factory=set)
+
+    def wrong(self) -> Iterable[str]:
+        self.starts.sort()
+        boots: dict[int, int] = {self._life(t): boot for t, boot in self.told}
+        for t, boot, incarnation in self.greetings:
+            if incarnation and incarnation not in self.incarnations:
+                yield f"greeted under the incarnation {incarnation:08x}, which it has never had"
+            # it may have lost its power just after it greeted
+            lives = range(self._life(t - READ_NS), self._life(t) + 1)
+            known = [boots[life] for life in lives if life in boots]
+            if len(known) == len(lives) and boot not in known:
+                yield f"greeted as start {boot}, and its status tells start {known[-1]}"
+
+    def _life(self, t: int) -> int:
+        return bisect_right(self.starts, t)
+
+
+def wrong(events: Iterable[Event]) -> list[str]:
+    """A sentence for each board and kind of thing."""
+    boards: dict[str, _Board] = defaultdict(_Board)
+    for event in events:
+        with taking(event):
+            _take(event, boards)
+    return [
+        f"{name} {why}"
+        for name, board in sorted(boards.items())
+        if board.starts
+        for why in dict.fromkeys(board.wrong())
+    ]
+
+
+def _take(event: Event, boards: dict[str, _Board]) -> None:
+    data = event.data
+    match event.hop, event.event:
+        case "board", "start":
+            boards[data["device"]].starts.append(event.t)
+        case "board", "publication" if "sampled" in data:
+            board = boards[data["device"]]
+            board.incarnations.add(data["incarnation"])
+            boot = [value for name, value, *_ in data["records"] if name.endswith(f":{BOOT}")]
+            board.told += [(data["sampled"], int(value)) for value in boot]
+        case "wire", "hello":
+            greeting = event.t, data["boot"], data["incarnation"]
+            boards[data["line"]].greetings.append(greeting)
+        case "wire", "welcome" if "incarnation" in data:
+            boards[data["line"]].incarnations.add(data["incarnation"])
