@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hil.judge import columns, commands, coverage, doubts, links, readings, sessions, starts
+from hil.judge import aside, columns, commands, coverage, doubts, links, readings, sessions, starts
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication, Sighting
 from hil.judge.seen import Seen
 from hil.observe.history import HOPS, READINGS, Event, taking
@@ -133,6 +133,7 @@ def check(events: Iterable[Event]) -> Result:
         + commands.disobeyed(seen)
         + links.wrong(events)
         + starts.wrong(events)
+        + aside.wrong(seen)
         + sessions.wrong(events)
         + columns.torn_axes(seen.ways.values())
         + columns.disordered_starts(seen.ways.values(), seen.began)

@@ -176,6 +176,25 @@ class Clocks:
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
         return f"`received` is {_utc(us * 1000)}, and it came from {first} to {last}"
 
+    def taken(
+        self, landed: int | None, ingested: int | None, sampled: int, seen: int
+    ) -> str | None:
+        """What is wrong with when a row's batch landed and was taken, in µs UTC: one after the
+        other, between its sample and the moment when the row was there. No fault touches these
+        clocks.
+        """
+        if not self._offsets:
+            return "nobody knows the time of the machine"
+        if landed is None or ingested is None:
+            return "`landed` or `ingested` is missing"
+        low = min(self._offsets) + sampled - RECEIVED_NS
+        high = max(self._offsets) + seen + RECEIVED_NS
+        if low <= landed * 1000 <= ingested * 1000 <= high:
+            return None
+        first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
+        told = " and ".join(_utc(us * 1000) for us in (landed, ingested))
+        return f"`landed` and `ingested` are {told}, and it was taken between {first} and {last}"
+
     def _shifts(self, low: int, high: int) -> set[int]:
         """By how much the gateway's clock may have been wrong within these times."""
         return {0} | {jump.by for jump in self._jumps if jump.near(low, high, SETTLES_NS)}

@@ -31,9 +31,13 @@ def wrong(
         return f"`undecodable` is {columns['undecodable']!r}, and the payload is another"
     if gateway is not None and found.origin.partition("/")[0] != gateway:
         return f"its origin is {found.origin!r}, and the gateway is {gateway!r}"
+    why = None
     if "received" in columns:
-        return clocks.received(columns["received"], _sampled(board), found.t)
-    return None
+        why = clocks.received(columns["received"], _sampled(board), found.t)
+    if why is None and "landed" in columns:
+        moments = columns["landed"], columns["ingested"]
+        why = clocks.taken(*moments, _sampled(board), found.t)
+    return why
 
 
 def _sampled(board: Sighting) -> int:

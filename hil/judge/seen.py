@@ -14,6 +14,7 @@ from hil.judge.senml import Record, decode, of_link, says
 from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable")
+TAKEN = ("landed", "ingested")
 """What is kept of a row beside its payload."""
 
 
@@ -44,6 +45,9 @@ class Seen:
     """Payloads as they left a client, or a real board, which may put a publication in other words
     when it sends it again.
     """
+    quarantined: list[tuple[str, int]] = field(default_factory=list)
+    """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
+    conflicts: list[tuple[Key, bytes]] = field(default_factory=list)
     unasked: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By end and kind of packet: answers to what the other end has not sent on that connection.
     """
@@ -108,6 +112,10 @@ class Seen:
                 self.resent[_key(data)] += 1
             case "board", "forgotten":
                 self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
+            case "table", "quarantined":
+                self.quarantined.append((f"{data['gateway']}/{data['epoch']}", data["batch"]))
+            case "table", "conflict":
+                self.conflicts.append((_key(data), bytes.fromhex(data["payload"])))
             case "board" | "wire", "unasked":
                 self.unasked[_end_of(data), data["packet"]] += 1
             case "wire", "publish" if data["direction"] == "up" and "id" in data:
@@ -287,7 +295,7 @@ def _at_hop(event: Event) -> Sighting:
         payload,
         origin=event.data["origin"],
         position=event.data["position"],
-        columns={name: event.data[name] for name in COLUMNS if name in event.data},
+        columns={name: event.data[name] for name in (*COLUMNS, *TAKEN) if name in event.data},
     )
 
 

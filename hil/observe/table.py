@@ -18,13 +18,27 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from hil.observe.history import READINGS, History
 from hil.observe.sighting import COLUMNS, KEY, sighting
 
-ROW = (*KEY, *COLUMNS, "gateway", "epoch", "batch", "spool_id", "payload", "undecodable")
+ROW = (
+    *KEY,
+    *COLUMNS,
+    "gateway",
+    "epoch",
+    "batch",
+    "spool_id",
+    "payload",
+    "undecodable",
+    "landed",
+    "ingested",
+)
+TAKEN = ("landed", "ingested")
 READING = (*KEY, "position", "name", "unit", "value", "text", "flag", "data", "sum", "time")
+QUARANTINE = ("gateway", "epoch", "batch", "reason")
+CONFLICTS = (*KEY, "payload", "gateway", "epoch", "batch")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableHop:
-    """The tables of publications and of readings."""
+    """The tables of publications and of readings, and the two of what was put aside."""
 
     def __init__(self, publications: Path, readings: Path, history: History) -> None:
         self._publications = publications
@@ -40,14 +54,23 @@ class TableHop:
         are no rows.
         """
         for row, written in _rows(self._publications, ROW):
-            row["received"] = _us(row["received"])
+            for moment in ("received", *TAKEN):
+                row[moment] = _us(row[moment])
             seen = sighting(row, f"{row['gateway']}/{row['epoch']}", batch=row["batch"])
-            undecodable = row["undecodable"]
-            self._history.add("table", "publication", written, **seen, undecodable=undecodable)
+            taken = {name: row[name] for name in ("undecodable", *TAKEN)}
+            self._history.add("table", "publication", written, **seen, **taken)
         for row, written in _rows(self._readings, READING):
             row["index"], row["time"] = row.pop("position"), _us(row["time"])
             row["data"] = None if row["data"] is None else row["data"].hex()
             self._history.add(READINGS, "reading", written, **row)
+        for row, written in _rows(self._beside("quarantine"), QUARANTINE):
+            self._history.add("table", "quarantined", written, **row)
+        for row, written in _rows(self._beside("conflicts"), CONFLICTS):
+            row["payload"] = row["payload"].hex()
+            self._history.add("table", "conflict", written, **row)
+
+    def _beside(self, name: str) -> Path:
+        return self._publications.with_name(f"{self._publications.name}_{name}")
 
 
 def count(folder: Path) -> int:

@@ -45,7 +45,9 @@ def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
     row |= {"received": (UTC + sequence) * 1_000_000 + 50_000, "boot": 1}
     row |= {"monotonic": sequence * 1_000_000, "origin": "site/e", "position": position}
     row |= {} if hop == "spool" else {"batch": sequence}
-    row |= {"undecodable": None} if hop == "table" else {}
+    if hop == "table":
+        landed = (UTC + sequence) * 1_000_000 + 200_000
+        row |= {"undecodable": None, "landed": landed, "ingested": landed + 50_000}
     t = sequence * S + HOPS.index(hop) * S // 10
     return Event(t, hop, "publication", {**row, "payload": payload(device, raw, sequence)})
 

@@ -198,6 +198,21 @@ def test_a_message_that_is_no_senml_has_no_readings() -> None:
     assert wrong(check(made)) == [("client-1", 1, Outcome.PHANTOM, READINGS)]
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"landed": None},
+        {"ingested": None},
+        {"landed": UTC * 1_000_000},
+        {"landed": (UTC + 3) * 1_000_000 + 260_000},
+        {"ingested": (UTC + 4) * 1_000_000},
+    ],
+)
+def test_when_a_batch_landed_and_was_taken_is_judged(harm: dict[str, Any]) -> None:
+    events = changed(run_of(COUNT), ("table",), 3, **harm)
+    assert wrong(check(events)) == [("uno-1", 3, Outcome.ALTERED, "table")]
+
+
 @pytest.mark.parametrize("name", ["topic", "received"])
 def test_a_bench_that_ends_at_the_landing_place_judges_columns_too(name: str) -> None:
     events = changed(until_batch(COUNT), ("batch",), 3, **{name: OF_A_ROW[name]})

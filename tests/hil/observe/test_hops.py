@@ -222,11 +222,14 @@ def append(folder: Path, sequences: list[int], received: datetime | None = RECEI
             "spool_id": s,
             "payload": bytes([s]),
             "undecodable": "no SenML",
+            "landed": RECEIVED,
+            "ingested": RECEIVED,
             "a column of later": 1,
         }
         for s in sequences
     ]
-    types = {"received": pa.timestamp("us", tz="UTC"), "undecodable": pa.string()}
+    moments = dict.fromkeys(("received", "landed", "ingested"), pa.timestamp("us", tz="UTC"))
+    types = {**moments, "undecodable": pa.string()}
     table = pa.Table.from_pylist(rows)
     for name, kind in types.items():
         at = table.column_names.index(name)
@@ -266,6 +269,19 @@ def test_a_row_whose_arrival_is_not_known(tmp_path: Path, history: History) -> N
     TableHop(tmp_path / "table", tmp_path / "none", history).read()
     [row] = read(history.path)
     assert row.data["received"] is None
+
+
+def test_what_was_put_aside_is_entered(tmp_path: Path, history: History) -> None:
+    batch = {"gateway": "site", "epoch": "0a1b2c3d", "batch": 3}
+    damaged = {**batch, "reason": "another hash", "url": "file:///x"}
+    other = {**batch, "device": "uno-1", "incarnation": 7, "sequence": 1, "payload": b"x"}
+    for name, row in (("quarantine", damaged), ("conflicts", other)):
+        write_deltalake(tmp_path / f"publications_{name}", pa.Table.from_pylist([row]))
+    TableHop(tmp_path / "publications", tmp_path / "publications_readings", history).read()
+    quarantined, conflict = read(history.path)
+    del damaged["url"]
+    assert (quarantined.event, quarantined.data) == ("quarantined", damaged)
+    assert (conflict.event, conflict.data) == ("conflict", {**other, "payload": "78"})
 
 
 def test_rows_of_the_readings_table_with_all_that_is_judged(

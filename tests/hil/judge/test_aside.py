@@ -1,0 +1,53 @@
+"""What the ingest has put aside is there for a reason."""
+
+from typing import Any
+
+import pytest
+
+from hil.judge.checker import Verdict, check
+from hil.observe.history import HOPS, Event
+from tests.hil.judge.runs import INCARNATION, is_of, payload, run_of
+
+FAULT = {"fault": "landing/batch-damaged-1", "kind": "batch damaged at rest"}
+
+
+def quarantined(epoch: str, batch: int = 2) -> Event:
+    said: dict[str, Any] = {"gateway": "site", "epoch": epoch, "batch": batch, "reason": "no hash"}
+    return Event(9, "table", "quarantined", said)
+
+
+def test_a_copy_that_a_fault_has_damaged_is_in_quarantine_and_nothing_else() -> None:
+    planned, happened = Event(0, "rig", "planned", FAULT), Event(5, "landing", "happened", FAULT)
+    good = [*run_of(3), planned, happened, quarantined("copy")]
+    assert check(good).verdict is Verdict.HOLDS
+    two = check([*good, quarantined("copy", 3)])
+    assert two.reasons == ["2 copies of batches are in quarantine, and 1 were to be damaged"]
+    none = check([*run_of(3), planned, happened])
+    assert none.reasons == ["0 copies of batches are in quarantine, and 1 were to be damaged"]
+    assert check([*run_of(3), quarantined("copy")]).verdict is Verdict.FAILS
+    # its fault was not seen to its end: a doubt, and no failure
+    assert check([*run_of(3), planned, quarantined("copy")]).verdict is Verdict.UNKNOWN
+
+
+def test_a_batch_of_the_gateway_itself_is_never_in_quarantine() -> None:
+    assert check([*run_of(3), quarantined("e")]).reasons == [
+        "batch 2 of site/e is in quarantine, and nothing has damaged it"
+    ]
+
+
+@pytest.mark.parametrize("landed_twice", [False, True])
+def test_a_conflict_is_between_two_wordings_that_landed(landed_twice: bool) -> None:
+    """A board puts a reading in other words, without a time, if it has started since."""
+    key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 3}
+    events = run_of(3)
+    other = payload("uno-1", 21, 3).replace("6561646330", "6561646330")
+    reworded = bytes.fromhex(other)
+    conflict = {**key, "payload": reworded.hex() + "00", "gateway": "site", "epoch": "e"}
+    events.append(Event(9, "table", "conflict", {**conflict, "batch": 3}))
+    if landed_twice:
+        for event in run_of(3):
+            if is_of(event, 3) and event.hop in HOPS[1:3]:
+                data = {**event.data, "position": 99, "payload": conflict["payload"]}
+                events.append(Event(event.t, event.hop, event.event, data))
+    told = "uno-1 00c0ffee 3 is in `_conflicts`, and has not landed in two wordings"
+    assert (told in check(events).reasons) is not landed_twice
