@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from hil.bench.bench import SubscriberTable
 from hil.devices.client import Client
+from hil.devices.wired_device import WiredDevice
 from hil.formats.topics import matches
 from hil.observe.counters import wait_until
 from hil.observe.history import History
@@ -31,6 +32,7 @@ class Subscriber:
         self._children = children
         self._history = history
         self._has: set[tuple[str, int]] = set()  # topic and sequence
+        self._came: set[tuple[str, str]] = set()  # topic and payload
         self._heard = False
 
     async def start(self, port: int) -> None:
@@ -65,6 +67,7 @@ class Subscriber:
                 self.received += 1
                 if said["sequence"] is not None:
                     self._has.add((said["topic"], said["sequence"]))
+                self._came.add((said["topic"], said["payload"]))
             self._history.add("subscriber", event, t, subscriber=self.name, **said)
         self._heard = True
         await self._child.process.wait()
@@ -73,11 +76,17 @@ class Subscriber:
     async def until_subscribed(self) -> None:
         await wait_until(lambda: self.subscribed is not None)
 
-    def owed(self, clients: Iterable[Client]) -> int:
+    def owed(self, clients: Iterable[Client], boards: Iterable[WiredDevice] = ()) -> int:
         """Messages that it must get and has not got: the run waits for them."""
         if self.subscribed is None or self._table.clean or not self._table.qos:
             return 0
-        return sum(
+        missing = sum(
+            not said & self._came
+            for board in boards
+            for said in board.stored
+            if any(matches(self._table.filter, topic) for topic, _ in said)
+        )
+        return missing + sum(
             (client.topic, sequence) not in self._has
             for client in clients
             if matches(self._table.filter, client.topic)

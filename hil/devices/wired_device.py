@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ class WiredDevice(ABC):
         self.held = False
         self.sent: set[int] = set()
         """Packet identifiers of the publications that have left the board."""
+        self._said: dict[int, set[tuple[str, str]]] = defaultdict(set)
+        self._released: set[int] = set()
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._armed: dict[str, asyncio.Queue[None]] = {}
         self._orders: dict[str, int] = {}
@@ -42,6 +44,11 @@ class WiredDevice(ABC):
         self._bench = bench
         self._children = children
         self._history = history
+
+    @property
+    def stored(self) -> list[set[tuple[str, str]]]:
+        """Publications that the gateway has: topic and payload, some in more than one wording."""
+        return [self._said[identifier] for identifier in self._released]
 
     @property
     @abstractmethod
@@ -61,6 +68,9 @@ class WiredDevice(ABC):
                 self.opened += 1
             case "publish" if data["direction"] == "up" and data["id"]:
                 self.sent.add(data["id"])
+                self._said[data["id"]].add((data["topic"], data["payload"]))
+            case "pubrel" if data["direction"] == "up":
+                self._released.add(data["id"])
             case "armed":
                 self._armed[data["fault"]].put_nowait(None)
             case "struck":

@@ -1,9 +1,10 @@
 """Subscribers, held against a model of their sessions. In: a history. Out: what a subscriber got
 and must not get, or must get and did not.
 
-For each message of a client (hop `board`) and each subscriber whose filter matches its topic:
+For each message of a client or a board (hop `board`) and each subscriber whose filter matches its
+topic:
 
-- it *must* come if the client was told that the gateway has it, it was published after the
+- it *must* come if who published it was told that the gateway has it, it was published after the
   subscription was granted, both QoS are above 0, and the session outlives connections;
 - it *may* come otherwise: at QoS 0, or while nobody has acknowledged it;
 - it *must not* come at another QoS than the lower of both [MQTT-3.8.4-8], with another payload, on
@@ -11,8 +12,10 @@ For each message of a client (hop `board`) and each subscriber whose filter matc
   it was acknowledged before the session asked for anything, or too often: at QoS 2 more than once
   in a session, at QoS 1 more than once on a connection, at QoS 0 more than once.
 
-A client that publishes anew (`again`), or at QoS 1 sends once more (`resent`), may cause a message
-each time. What a session holds at the end, the run has waited for. A subscriber that got nothing at
+A client that publishes again in another flow (`again`), or at QoS 1 sends once more (`resent`), may
+cause a message each time. A board's message has no identity in it: it is known by its payload, as
+the wire saw it leave the board; and a board that sends PUBREL was told by PUBREC.
+ What a session holds at the end, the run has waited for. A subscriber that got nothing at
 all at a QoS has shown nothing of it.
 """
 
@@ -22,27 +25,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hil.formats.topics import matches
+from hil.judge.lines import Lines
 from hil.observe.history import Event, taking
 
 HOP = "subscriber"
 SOME = 10
 """Messages. Not all of so many get lost by the way, even where each of them may."""
-Key = tuple[str, int]
-"""Topic and sequence: a client has a topic of its own."""
+Key = tuple[str, int, int]
+"""Topic, incarnation and sequence: who publishes has topics of its own."""
+CLIENTS = 1
+"""The incarnation of each client."""
 
 
 @dataclass(slots=True)
 class _Message:
-    """t: when its client told it. repeats: how often its client may have caused it once more; anew:
-    in another flow.
+    """t: when its publisher told it. repeats: how often that one may have caused it once more;
+    again: in another flow.
     """
 
     t: int
     qos: int
-    payload: str
+    payloads: set[str]
+    """More than one of a board's that was put in other words."""
     acknowledged: int | None = None
     repeats: int = 0
-    anew: bool = False
+    again: bool = False
 
 
 @dataclass(slots=True)
@@ -106,7 +113,7 @@ def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int
         listened.append((since, max((message.t for message in messages.values()), default=0)))
     due = Counter(
         min(subscriber.qos, message.qos)
-        for (topic, _), message in messages.items()
+        for (topic, *_), message in messages.items()
         if matches(subscriber.filter, topic)
         and any(begin <= message.t <= end for begin, end in listened)
     )
@@ -115,7 +122,8 @@ def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int
 
 def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:
     messages: dict[Key, _Message] = {}
-    by_client: dict[tuple[str, int], _Message] = {}
+    published: dict[tuple[str, int, int], _Message] = {}  # by device, incarnation, sequence
+    lines = Lines()
     subscribers: dict[str, _Subscriber] = {}
     # the run first, since it says what each subscriber asked for
     for event in sorted(events, key=lambda event: (event.hop != "rig", event.t)):
@@ -127,18 +135,24 @@ def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscrib
                 subscribers[data["subscriber"]].complete = True
             elif event.hop == HOP:
                 subscribers[data["subscriber"]].events.append(event)
-            elif (
-                event.hop == "board"
-                and event.event == "publication"
-                and data.get("topic")
-                and "qos" in data
-            ):
-                message = _Message(event.t, data["qos"], data["payload"])
-                by_client[data["device"], data["sequence"]] = message
-                messages[data["topic"], data["sequence"]] = message
-            elif event.hop == "board" and (data.get("device"), data.get("sequence")) in by_client:
-                _follow(by_client[data["device"], data["sequence"]], event)
+            elif event.hop == "board" and event.event == "publication" and data.get("topic"):
+                of_client = "qos" in data
+                payloads = {data["payload"]} if of_client else set()
+                message = _Message(event.t, data.get("qos", 2), payloads)
+                published[_publisher(data)] = message
+                messages[data["topic"], data["incarnation"], data["sequence"]] = message
+                if not of_client:
+                    lines.publications.append((event, message))
+            elif event.hop == "board" and "sequence" in data and _publisher(data) in published:
+                _follow(published[_publisher(data)], event)
+            elif event.hop == "wire":
+                lines.take(event)
+    lines.tell()
     return messages, list(subscribers.values())
+
+
+def _publisher(data: dict[str, Any]) -> tuple[str, int, int]:
+    return str(data["device"]), int(data["incarnation"]), int(data["sequence"])
 
 
 def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
@@ -154,7 +168,7 @@ def _follow(message: _Message, event: Event) -> None:
         case "acknowledged":
             message.acknowledged = event.t
         case "again":
-            message.anew = True
+            message.again = True
             message.repeats += 1
         case "resent" if message.qos == 1:
             message.repeats += 1
@@ -178,10 +192,15 @@ class _Model:
     had: set[Key] = field(default_factory=set)
     """In this session."""
     ever: set[Key] = field(default_factory=set)
-    newest: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The last sequence that came first in this session, by topic and QoS."""
+    newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """The last sequence that came first in this session, by topic, incarnation and QoS."""
     times: Counter[Key] = field(default_factory=Counter)
     """How often each came: in the session at QoS 2, else on the connection."""
+    of_clients: set[str] = field(init=False)
+    """Topics."""
+
+    def __post_init__(self) -> None:
+        self.of_clients = {topic for topic, one, _ in self.messages if one == CLIENTS}
 
     def take(self, event: Event) -> Iterator[Fault]:
         match event.event:
@@ -220,17 +239,16 @@ class _Model:
         topic, sequence = str(data["topic"]), data["sequence"]
         if not matches(self.subscriber.filter, topic):
             yield f"got what its filter {self.subscriber.filter} does not match", topic
-        if sequence is None:
-            if topic in {topic for topic, _ in self.messages}:
-                yield "got a client's message without its identity", topic
-            return  # else no client's
-        key = topic, int(sequence)
+        if sequence is None and topic in self.of_clients:
+            yield "got a client's message without its identity", topic
+            return
+        key = self._key(topic, sequence, data["payload"])
         message = self.messages.get(key)
-        named = f"{topic} {sequence}"
+        named = f"{topic} {key[2] or data['payload']}"
         if message is None:
             yield "got what nobody has published", named
             return
-        if data["payload"] != message.payload:
+        if data["payload"] not in message.payloads:
             yield "got another payload", named
         if data["qos"] != self._qos(key):
             yield f"got at QoS {data['qos']} what is due at QoS {self._qos(key)}", named
@@ -248,23 +266,38 @@ class _Model:
         self.had.add(key)
         self.ever.add(key)
 
+    def _key(self, topic: str, sequence: int | None, payload: str) -> Key:
+        """Of a message without an identity: the first of its topic that says the same and has not
+        come yet.
+        """
+        if sequence is not None:
+            return topic, CLIENTS, int(sequence)
+        found = [
+            key
+            for key, message in self.messages.items()
+            if key[0] == topic and payload in message.payloads
+        ]
+        return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
+
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
         """A message that was refused comes later, and rightly so."""
-        lane = key[0], self._qos(key)
-        if not message.anew:
-            if key[1] < self.newest.get(lane, 0):
+        topic, incarnation, sequence = key
+        lane = topic, incarnation, self._qos(key)
+        if not message.again:
+            if sequence < self.newest.get(lane, 0):
                 yield "got in another order than they were published", named
-            self.newest[lane] = max(key[1], self.newest.get(lane, 0))
+            self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
     def missing(self) -> Iterator[Fault]:
-        for (topic, sequence), message in self.messages.items():
+        for key, message in self.messages.items():
+            topic, _, sequence = key
             if (
                 self.since is not None
                 and message.acknowledged is not None
                 and message.t > self.since
                 and matches(self.subscriber.filter, topic)
-                and self._qos((topic, sequence))
-                and (topic, sequence) not in self.ever
+                and self._qos(key)
+                and key not in self.ever
             ):
                 yield "did not get", f"{topic} {sequence}"
 

@@ -359,7 +359,7 @@ class Run:
         on_the_way = (
             any(device.waiting for device in devices)
             or self._spool.landed < self._spool.committed
-            or any(subscriber.owed(self._clients) for subscriber in self._subscribers)
+            or any(subscriber.owed(self._clients, devices) for subscriber in self._subscribers)
         )
         taken = self._progress.taken() if self._bench.until == "table" else self._landing.newest
         return not on_the_way and all(

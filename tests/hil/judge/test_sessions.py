@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,6 +176,95 @@ def test_what_a_client_published_anew_may_come_twice() -> None:
     run.board("resent", 1)  # the gateway knows the identifier
     run.gets(1, 1)
     assert run.ends() == ["subscriber-1 got too often at QoS 2: sensors/c/data 1"]
+
+
+class Board:
+    """A board that samples, and what its wire sees."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def samples(self, *sequences: int, done: bool = True) -> None:
+        for sequence in sequences:
+            said = {"device": "uno-1", "incarnation": 7, "sequence": sequence}
+            records = [["uno-1:adc0", sequence, None, "V"]]
+            topic = {"kind": "reading", "topic": "sensors/uno-1/adc0"}
+            self._run.add("board", "publication", **said, **topic, records=records)
+            self.sends(sequence)
+            if done:
+                self.releases(sequence)
+
+    def sends(self, sequence: int, time: int | None = 1_700_000_000) -> None:
+        said = {"line": "uno-1", "direction": "up", "id": sequence, "topic": "sensors/uno-1/adc0"}
+        self._run.add("wire", "publish", **said, payload=worded(sequence, time))
+
+    def releases(self, sequence: int) -> None:
+        self._run.add("wire", "pubrel", line="uno-1", direction="up", id=sequence)
+
+    def gets(self, *sequences: int, **other: Any) -> None:
+        for sequence in sequences:
+            said = {"topic": "sensors/uno-1/adc0", "payload": worded(sequence), "sequence": None}
+            said |= {"qos": self._run.qos, "id": 1, "dup": False, "again": False}
+            self._run.says("received", **{**said, **other})
+
+
+def worded(sequence: int, time: int | None = 1_700_000_000) -> str:
+    record = {-2: "uno-1:", 0: "adc0", 1: "V", 2: sequence}
+    return cbor2.dumps([record if time is None else {**record, -3: time}]).hex()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_a_board_publishes_comes_once_and_in_order(qos: int) -> None:
+    run = subscribed(qos)
+    board = Board(run)
+    board.samples(1, 2, 3)
+    board.gets(1, 2, 3)
+    assert run.ends() == []
+    board.gets(3)
+    assert run.ends() == [f"subscriber-1 got too often at QoS {qos}: sensors/uno-1/adc0 3"]
+
+
+def test_what_a_board_was_told_that_the_gateway_has_must_come() -> None:
+    run = subscribed()
+    board = Board(run)
+    board.samples(1, 2)
+    board.samples(3, done=False)
+    board.gets(2)
+    assert run.ends() == ["subscriber-1 did not get: sensors/uno-1/adc0 1"]
+
+
+def test_a_payload_that_no_board_has_sent_is_nobodys() -> None:
+    run = subscribed()
+    board = Board(run)
+    board.samples(1)
+    board.gets(1, 2)
+    [reason] = run.ends()
+    assert reason == f"subscriber-1 got what nobody has published: sensors/uno-1/adc0 {worded(2)}"
+
+
+def test_a_board_may_put_a_reading_in_other_words_and_it_comes_once() -> None:
+    run = subscribed()
+    board = Board(run)
+    board.samples(1, done=False)
+    board.sends(1, None)
+    board.releases(1)
+    board.gets(1, payload=worded(1, None))
+    assert run.ends() == []
+    board.gets(1)
+    assert run.ends() == ["subscriber-1 got too often at QoS 2: sensors/uno-1/adc0 1"]
+
+
+@pytest.mark.parametrize("excused", [False, True])
+def test_what_a_board_sent_before_and_behind_a_new_session_may_come_twice(excused: bool) -> None:
+    run = subscribed()
+    board = Board(run)
+    board.samples(1, done=False)
+    if excused:
+        run.add("wire", "connack", line="uno-1", session_present=False, reason=0)
+    board.sends(1)
+    board.releases(1)
+    board.gets(1, 1)
+    assert (run.ends() == []) is excused
 
 
 @pytest.mark.mqtt("MQTT-4.6.0-6")

@@ -1,0 +1,67 @@
+"""What the wires saw the boards say of their publications.
+
+In: events of the wires, and publications of boards. Out: of each publication the payloads by which
+it left its board, when the board showed that the gateway has it (its PUBREL, which follows PUBREC),
+and how often a new session may have made the gateway take it once more.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hil.judge.senml import Record, decode, says
+from hil.observe.history import Event
+
+OnLine = tuple[str, int]
+"""A line, and a packet identifier on it."""
+
+
+class Message(Protocol):
+    """What is told of a publication."""
+
+    payloads: set[str]
+    acknowledged: int | None
+    repeats: int
+    again: bool
+
+
+@dataclass(slots=True)
+class Lines:
+    publications: list[tuple[Event, Message]] = field(default_factory=list)
+    _sent: dict[OnLine, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    _released: dict[OnLine, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def take(self, event: Event) -> None:
+        data = event.data
+        match event.event:
+            case "publish" if data["direction"] == "up" and "payload" in data:
+                self._sent[data["line"], data["id"]].append((event.t, data["payload"]))
+            case "pubrel" if data["direction"] == "up":
+                self._released[data["line"], data["id"]].append(event.t)
+            case "connack" if not data["session_present"] and not data["reason"]:
+                self._fresh[data["line"]].append(event.t)
+
+    def tell(self) -> None:
+        """All events are in."""
+        for event, message in self.publications:
+            self._tell(event, message)
+
+    def _tell(self, event: Event, message: Message) -> None:
+        on_line = event.data["device"], event.data["sequence"] & 0xFFFF
+        records = tuple(Record(*record) for record in event.data.get("records", ()))
+        own = [(t, said) for t, said in self._sent[on_line] if _is(said, records)]
+        message.payloads |= {said for _, said in own}
+        if not own:
+            return
+        first, last = own[0][0], own[-1][0]
+        message.acknowledged = next((t for t in self._released[on_line] if t > first), None)
+        lost = sum(first < t < last for t in self._fresh[on_line[0]])
+        message.repeats += lost
+        message.again = message.again or bool(lost)
+
+
+def _is(payload: str, records: Sequence[Record]) -> bool:
+    """Whether a payload may be that of a publication. Of a real board nobody knows its records."""
+    return not records or says(decode(bytes.fromhex(payload)), records)
