@@ -110,7 +110,7 @@ class LedgerWatch:
                     self._note_interval(entry)
                     self._note_held(entry)
             else:
-                self.ledger.settle()
+                self.ledger.settle_next()
         # until the gateway has given an incarnation, nothing has left the board
         if self.ledger.incarnation and self._entered < len(self.ledger.publications):
             self._enter()

@@ -80,6 +80,26 @@ def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
     assert entered(tmp_path, writes) == [("publication", INCARNATION, 3), ("again", INCARNATION, 3)]
 
 
+def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publication(
+    tmp_path: Path,
+) -> None:
+    """A busy machine holds the board there; twelve erased bytes have the CRC 0x47D8."""
+    erased = [(SLOTS_AT + 13, 0xD8), (SLOTS_AT + 12, 0x47)]
+    whole = [*enumerate(sealed((1).to_bytes(4) + SOURCE), SLOTS_AT)]
+    history, board = History(tmp_path / "history.jsonl"), SimulatedBoard(tmp_path / "board")
+    board.directory.mkdir()
+    watch = LedgerWatch("uno-1", board, history, interval_record(200), shipped=False)
+    board.adc_log.write_text("0 1000 start power-on\n1 1001 0 2500000\n")
+    for writes in (incarnation(), erased, reversed(whole)):
+        with board.eeprom_log.open("a") as log:
+            log.writelines(f"9 {address:03x} {value:02x} 0\n" for address, value in writes)
+        watch.look()
+        watch.look()  # nothing was written since
+    history.close()
+    published = [e.data["sequence"] for e in read(history.path) if e.event == "publication"]
+    assert published == [1]
+
+
 @pytest.mark.parametrize(("swapped", "held"), [(False, "waiting"), (True, "left")])
 def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
     tmp_path: Path, swapped: bool, held: str
