@@ -6,7 +6,7 @@ standard output: `publication` before a message goes to paho, `acknowledged` whe
 (not at QoS 0), `resent` when it goes out once more with DUP, `again` when it goes out in another
 flow: it was refused, or the gateway does not know its PUBREL (0x92), which after a lost PUBCOMP
 means that it has it, and after a refusal that it has not.
-paho (2.2.0) also publishes a message anew that was answered by PUBREC already, where it should send
+paho (2.2.0) also publishes once more what was answered by PUBREC already, where it should send
 PUBREL, if it fails to connect before it succeeds: its second reset of what is under way takes back
 the first. Its log tells.
 

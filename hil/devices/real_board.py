@@ -216,7 +216,7 @@ class RealBoard(WiredDevice):
         return True
 
     async def stop_sampling(self) -> None:
-        """Tell it to sample no more, and start it anew; return when it has sent everything, its
+        """Tell it to sample no more, and start it again; return when it has sent everything, its
         report of that start too.
         """
         told = f"interval {SAMPLING_OFF}"

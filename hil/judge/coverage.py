@@ -27,7 +27,7 @@ IN_OTHER, BETWEEN = "within another frame", "between two frames"
 
 NO_ACK_BEFORE_COMMIT = "nothing is acknowledged before it is on disk"
 ONCE = "what is sent again goes nowhere twice"
-NO_FORGERY = "what was answered without a commit can be told anew"
+NO_FORGERY = "what was answered without a commit can be answered again"
 GUARDS: dict[str, dict[str, str]] = {
     "kill -9 of the gateway": {
         RECEIVED: NO_ACK_BEFORE_COMMIT,

@@ -2,7 +2,7 @@
 that arrived, RSSI and SNR if known.
 
 In: a file. Out: a `Trace`. A counter that goes back is a copy of a frame, a frame that was
-overtaken, a counter that has run over its 16 bits, or a sender that began anew; which of them, the
+overtaken, a counter that has run over its 16 bits, or a sender that began again; which of them, the
 time tells (`_Reader`).
 """
 
@@ -118,14 +118,14 @@ class _Reader:
             self._newest = max(self._newest, count)
 
     def _in_time(self, count: int, row: _Row) -> bool:
-        """Whether a sender that did not begin anew may have come so far: not more counts than twice
-        what the time allows, and a few.
+        """Whether a sender that did not begin again may have come so far: not more counts than
+        twice what the time allows, and a few.
         """
         allowed = WINDOW + 2 * (row.t - self.runs[-1][self._newest].t) / max(self.interval, 1e-9)
         return count - self._newest <= min(allowed, MOST_LOST)
 
     def _late(self, count: int, row: _Row) -> bool:
-        """Whether it is a copy or an overtaken frame: a sender that began anew needs the time to
+        """Whether it is a copy or an overtaken frame: a sender that began again needs the time to
         count up to here again.
         """
         newest = self.runs[-1][self._newest]

@@ -52,7 +52,7 @@ class Outage:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """frames: in the order sent. repeats: copies of a frame that were left out. resets: how often
-    the sender began to count anew.
+    the sender began to count again.
     """
 
     name: str

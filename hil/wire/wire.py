@@ -6,7 +6,7 @@ so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "swa
 "board"}` (another board's port; the gateway's goes away for a moment). One that names a
 `publication` waits until so many publications have left the board. Out: JSON Lines on
 standard output that say what happened (hil/README.md). When the gateway opens its port the board's
-is opened anew, so the board sees the DTR edge that resets an Uno.
+is opened again, so the board sees the DTR edge that resets an Uno.
 """
 
 import contextlib
