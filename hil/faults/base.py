@@ -33,6 +33,10 @@ class Kind(BaseModel, ABC):
     """The hop whose count is the place, for parts of the site; faults of devices are placed by the
     device's own readings.
     """
+    looked: ClassVar[bool] = False
+    """Whether the rig finds the place by looking at the counter, and the judge holds that against
+    the rows of the system (hil/judge/places.py).
+    """
     needs_ingest: ClassVar[bool] = False
     """Whether it breaks the ingest, or leaves something that only the ingest mends."""
 

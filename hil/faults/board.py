@@ -288,6 +288,7 @@ class BoardEepromWorn(Kind):
 
     text: ClassVar[str] = "EEPROM worn"
     part: ClassVar[str] = "board"
+    looked: ClassVar[bool] = True
     kind: Literal["board-eeprom-worn"]
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class ProgramKill(WindowKind):
         machine, start = system.site.machine(self.machine_of), self.start(system)
         async with system.site.hands:
             child = system.site.running[self.machine_of]
+            since = system.look()
             text = await self.halt(fault, machine, child, system.unstored)
             if text is None:
                 return None
@@ -34,7 +35,8 @@ class ProgramKill(WindowKind):
             machine.disarm()
             await asyncio.sleep(DOWN_S)
             await start()
-        return Evidence(f"{text}: {seen.text}", {**seen.data, "hit": {"window": text}}, text)
+        data = {**seen.data, "since": since, "hit": {"window": text}}
+        return Evidence(f"{text}: {seen.text}", data, text)
 
     @abstractmethod
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
@@ -60,6 +62,7 @@ class GatewayPause(Kind):
 
     text: ClassVar[str] = "gateway paused"
     part: ClassVar[str] = "gateway"
+    looked: ClassVar[bool] = True
     kind: Literal["gateway-pause"]
     seconds: float = Field(default=3.0, gt=0, le=60)
 
@@ -113,6 +116,7 @@ class GatewayPowerCut(WindowKind):
         async with site.hands:
             victims = [site.running[name] for name in ("gateway", "uplink")]
             machine = site.machine("gateway")
+            since = system.look()
             window = await self.halt(fault, machine, victims[0], system.unstored)
             if window is None:
                 return None
@@ -140,7 +144,8 @@ class GatewayPowerCut(WindowKind):
             f"{window}: started on the disk's copy at {place} publications in the store;"
             f" {len(lost)} file(s) were older on it"
         )
-        return Evidence(text, {"older": sorted(lost), "hit": {"window": window}}, window)
+        data = {"older": sorted(lost), "since": since, "hit": {"window": window}}
+        return Evidence(text, data, window)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -113,6 +113,7 @@ class IngestTwice(Kind):
     text: ClassVar[str] = "two ingests at once"
     part: ClassVar[str] = "ingest"
     lane: ClassVar[str] = "second ingest"
+    looked: ClassVar[bool] = True
     needs_ingest: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     kind: Literal["ingest-twice"]

@@ -24,6 +24,7 @@ class LandingUnwritable(Kind):
 
     text: ClassVar[str] = "landing place unwritable"
     part: ClassVar[str] = "landing"
+    looked: ClassVar[bool] = True
     kind: Literal["landing-unwritable"]
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
@@ -60,6 +61,7 @@ class BatchCopy(Kind):
 
     part: ClassVar[str] = "landing"
     lane: ClassVar[str] = "landing copies"
+    looked: ClassVar[bool] = True
     counter: ClassVar[str] = "landed"
     needs_ingest: ClassVar[bool] = True
     damaged: ClassVar[bool] = False

@@ -25,6 +25,7 @@ class MachineFault(Kind):
     """
 
     part: ClassVar[str] = "gateway"
+    looked: ClassVar[bool] = True
     switch: ClassVar[str]
     met: ClassVar[str]
     """The machine's count of how often."""

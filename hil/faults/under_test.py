@@ -183,6 +183,10 @@ class SystemUnderTest(Protocol):
         """Boards, and clients whose messages the gateway must acknowledge, by name."""
         ...
 
+    def look(self) -> int:
+        """See all that has been committed and landed by now. Returns when that is, in ns."""
+        ...
+
     def unstored(self) -> bool:
         """Whether something has left a board or a client that is not in the gateway's store."""
         ...

@@ -61,6 +61,7 @@ class WindowKind(Kind):
 
     windows: ClassVar[Mapping[str, Window]]
     needs_traffic: ClassVar[bool] = True
+    looked: ClassVar[bool] = True
     window: str = "any"
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hil.judge.places import misplaced
 from hil.observe.history import Event, taking
 
 IN_WRITE = "in the middle of an EEPROM write"
@@ -118,6 +119,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
         if fault in hits and not _struck_there(fault, aim, hits[fault], hits)
     ]
     told += _never_hit(aims, coverage(events))
+    told += misplaced(events)
     return told + [
         f"{name} published before all that was to break it and to look at it was armed"
         for name in held

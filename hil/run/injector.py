@@ -51,6 +51,7 @@ class Injector:
                 at=fault.at,
                 detail=fault.detail,
                 aim=self._aim(fault),
+                looked=self._kind(fault).looked,
             )
             if why := self._kind(fault).impossible():
                 self._system.history.add("rig", "impossible", fault=fault.id, why=why)
@@ -88,6 +89,7 @@ class Injector:
     async def _inject(self, fault: Fault) -> None:
         kind = self._kind(fault)
         self.awaited += kind.bounded
+        since = {"since": self._system.look()} if kind.looked else {}
         evidence = await kind.inject(fault, self._system)
         self.awaited -= kind.bounded
         self.thirsty -= kind.needs_traffic
@@ -100,7 +102,7 @@ class Injector:
             kind=fault.text,
             evidence=evidence.text,
             window=evidence.window,
-            **evidence.data,
+            **{**since, **evidence.data},
         )
         if fault.text == COMMAND:
             self._system.display.say(f"  → {fault}: {evidence.text}")

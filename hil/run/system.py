@@ -1,5 +1,6 @@
 """Hands and eyes on a run, for the faults: what there is to break, and how to see that it broke."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -44,6 +45,12 @@ class System:
     @property
     def publishers(self) -> Mapping[str, Publisher]:
         return {**self.devices, **self.clients}
+
+    def look(self) -> int:
+        """See all that has been committed and landed by now. Returns when that is, in ns."""
+        self.spool.look()
+        self.landing.look()
+        return time.monotonic_ns()
 
     def unstored(self) -> bool:
         """Whether something has left a board or a client that is not in the gateway's store."""

@@ -475,7 +475,11 @@ async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
     display = SimpleNamespace(say=lambda text, style: said.append(text), fault=lambda text: None)
     site = SimpleNamespace(start_gateway=None)
     rig: Any = SimpleNamespace(
-        history=history, display=display, counters=SimpleNamespace(reach=reach), site=site
+        history=history,
+        display=display,
+        counters=SimpleNamespace(reach=reach),
+        site=site,
+        look=lambda: 1,
     )
     injector = Injector(plan, kinds, rig)
     injector.announce()
@@ -513,6 +517,7 @@ async def test_the_run_waits_for_what_ends_by_itself(
         display=display,
         counters=SimpleNamespace(reach=nothing),
         site=SimpleNamespace(start_gateway=None),
+        look=lambda: 1,
     )
     injector = Injector(plan, [kind], rig)
     running = asyncio.create_task(injector.run("gateway"))

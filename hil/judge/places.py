@@ -1,0 +1,123 @@
+"""Whether faults that the rig placed by looking struck at their places: at the Kth publication
+committed, landed or sampled.
+
+In: a history: the rows of the system under test, and when each fault struck. Out: reasons for which
+the verdict is *unknown*. The place is counted here, from the rows: what the injector believed does
+not matter.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hil.observe.history import Event, taking
+
+LATE = 20
+"""Publications more that there may be: so many come between two looks of the rig, when a gateway
+that was away is given what the boards have kept for it.
+"""
+LATE_SHARE = 10
+"""Or one in so many of the run's, if that is more."""
+OF_SITE = ("gateway", "landing", "uplink", "ingest")
+HANDS = "board swapped"
+"""The fault of a board that keeps the faults of the site waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Struck:
+    """since: when it struck; until: when it was over; in ns."""
+
+    since: int
+    until: int
+    waits_for: str
+    """Whose faults it has to wait for."""
+
+
+def misplaced(events: Sequence[Event]) -> list[str]:
+    """What a planned place, that was found by looking, does not fit."""
+    planned: dict[str, tuple[str, str, int]] = {}
+    struck: dict[str, _Struck] = {}
+    counts = _Counts()
+    for event in events:
+        with taking(event):
+            counts.take(event)
+            data = event.data
+            if (event.hop, event.event) == ("rig", "planned") and data.get("looked"):
+                planned[data["fault"]] = data["kind"], data["counter"], data["at"]
+            elif event.event == "happened":
+                who = "site" if event.hop in OF_SITE or data["kind"] == HANDS else event.hop
+                struck[data["fault"]] = _Struck(data.get("since", event.t), event.t, who)
+    counts.sort()
+    told = []
+    for fault, (kind, counter, at) in planned.items():
+        if fault not in struck:
+            continue
+        place = counts.at(counter, struck[fault].since)
+        latest = max([at, *_waited(fault, counter, at, struck, counts)]) + counts.late
+        if not at <= place <= latest:
+            told.append(
+                f"{fault} ({kind}) was aimed at {counter} {at} and struck at {place}, by the rows"
+                " of the system"
+            )
+    return told
+
+
+def _waited(
+    fault: str, counter: str, at: int, struck: dict[str, _Struck], counts: "_Counts"
+) -> list[int]:
+    """How far the count had come when each fault was over for which this one had to wait."""
+    mine = struck[fault]
+    return [
+        counts.at(counter, other.until)
+        for name, other in struck.items()
+        if name != fault
+        and other.waits_for == mine.waits_for
+        and other.since <= mine.since
+        and other.until <= mine.since
+        and counts.at(counter, other.until) >= at
+    ]
+
+
+class _Counts:
+    """Feed it with all events; then ask how far a count had come at a time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._planned = 0
+
+    def take(self, event: Event) -> None:
+        data: dict[str, Any] = event.data
+        match event.hop, event.event:
+            case "rig", "run":
+                clients = data["bench"].get("client", ())
+                messages = sum(one["messages"] * one.get("count", 1) for one in clients)
+                self._planned = sum(data["plan"]["readings"].values()) + messages
+            case "spool", "publication":
+                self._seen["spooled"].append((event.t, data["position"]))
+            case "batch", "publication":
+                # it was committed, though it may have left the store before anybody looked
+                self._seen["spooled"].append((event.t, data["position"]))
+                self._seen["landed"].append((event.t, data["position"]))
+            case "board", "publication" if "sampled" in data and data["kind"] == "reading":
+                # by time there are as many as there are
+                self._seen[f"sampled {data['device']}"].append((data["sampled"], 0))
+
+    def sort(self) -> None:
+        """All events are in."""
+        for name, seen in self._seen.items():
+            seen.sort()
+            newest = 0
+            for index, (t, position) in enumerate(seen):
+                newest = index + 1 if name.startswith("sampled") else max(newest, position)
+                seen[index] = (t, newest)
+
+    @property
+    def late(self) -> int:
+        return max(LATE, self._planned // LATE_SHARE)
+
+    def at(self, counter: str, t: int) -> int:
+        seen = self._seen.get(counter, [])
+        index = bisect_right(seen, (t, 1 << 62))
+        return seen[index - 1][1] if index else 0

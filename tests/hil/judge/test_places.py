@@ -1,0 +1,82 @@
+"""A fault that the rig placed by looking struck at its place if the rows of the system say so."""
+
+import pytest
+
+from hil.judge.coverage import doubts
+from hil.judge.places import LATE
+from hil.observe.history import Event
+
+PAUSE, KILL = "gateway/gateway-pause-1", "gateway/gateway-kill-1"
+
+
+def planned(fault: str, counter: str, at: int) -> Event:
+    data = {"fault": fault, "kind": "paused", "counter": counter, "at": at, "looked": True}
+    return Event(0, "rig", "planned", data)
+
+
+def happened(fault: str, since: int, until: int) -> Event:
+    data = {"fault": fault, "kind": "paused", "since": since}
+    return Event(until, fault.partition("/")[0], "happened", data)
+
+
+def rows(hop: str, count: int) -> list[Event]:
+    """The Nth at N."""
+    return [Event(n, hop, "publication", {"position": n}) for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("since", "there"), [(29, False), (30, True), (30 + LATE, True), (31 + LATE, False)]
+)
+@pytest.mark.parametrize(("hop", "counter"), [("spool", "spooled"), ("batch", "landed")])
+def test_a_place_is_counted_in_the_rows_of_the_system(
+    hop: str, counter: str, since: int, there: bool
+) -> None:
+    fault = [planned(PAUSE, counter, 30), happened(PAUSE, since, since + 5)]
+    told = doubts([*rows(hop, 100), *fault])
+    expected = (
+        f"{PAUSE} (paused) was aimed at {counter} 30 and struck at {since}, by the rows of the"
+        " system"
+    )
+    assert told == ([] if there else [expected])
+
+
+def test_what_landed_before_anybody_saw_it_in_the_store_was_committed() -> None:
+    fault = [planned(PAUSE, "spooled", 30), happened(PAUSE, 31, 36)]
+    assert doubts([*rows("batch", 31), *rows("spool", 9), *fault]) == []
+
+
+def test_samples_of_a_board_are_counted_by_when_they_were_taken() -> None:
+    data = {"device": "uno-1", "kind": "reading"}
+    told = [
+        Event(999, "board", "publication", {**data, "sampled": t, "cycle": t}) for t in range(1, 61)
+    ]
+    fault = "uno-1/board-eeprom-worn-1"
+    place = planned(fault, "sampled uno-1", 10)
+    assert doubts([*told, place, happened(fault, 12, 40)]) == []
+    assert len(doubts([*told, place, happened(fault, 9, 40)])) == 1
+    assert len(doubts([*told, place, happened(fault, 10 + LATE + 1, 40)])) == 1
+
+
+@pytest.mark.parametrize(("over", "there"), [(60, True), (25, False), (60 - LATE - 9, False)])
+def test_only_a_fault_that_was_under_way_at_the_place_excuses_that_it_came_late(
+    over: int, there: bool
+) -> None:
+    late = [planned(PAUSE, "spooled", 30), happened(PAUSE, 62, 70)]
+    before = [planned(KILL, "spooled", 5), happened(KILL, 5, over)]
+    assert (doubts([*rows("spool", 100), *late, *before]) == []) is there
+
+
+def test_a_board_that_was_struck_keeps_no_fault_of_the_site_waiting() -> None:
+    late = [planned(PAUSE, "spooled", 30), happened(PAUSE, 62, 70)]
+    reset = happened("uno-1/board-reset-1", 5, 60)
+    assert len(doubts([*rows("spool", 100), *late, reset])) == 1
+
+
+def test_a_run_of_many_publications_is_given_its_share() -> None:
+    plan = {"readings": {"uno-1": 500}}
+    run = Event(
+        0, "rig", "run", {"bench": {"client": [{"messages": 250, "count": 2}]}, "plan": plan}
+    )
+    fault = [planned(PAUSE, "spooled", 30), happened(PAUSE, 130, 135)]
+    assert doubts([run, *rows("spool", 200), *fault]) == []
+    assert len(doubts([*rows("spool", 200), *fault])) == 1
