@@ -5,6 +5,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatch
 from typing import Any, ClassVar, Literal
 
 from hil.faults.base import Kind
@@ -70,15 +71,21 @@ class IngestKill(IngestFault):
         await wait_until(lambda: machine["held"] > held)
         begun, appends = system.progress.begun, system.progress.appends
         machine["hold"] = 0
+        made = machine.found
         killed = await restart(system, "ingest", system.site.start_ingest)
         measured: dict[str, Any] = {**killed.data, "micro_batch": begun, "appends": appends}
-        window = f"before {step}"
+        window = f"before {step_of(made)}"
         return Evidence(
             f"process {killed.data['pid']} killed {window}, at micro-batch {begun} and append"
             f" {appends}",
-            {**measured, "hit": {"window": window}},
+            {**measured, "hit": {"window": window}, "file": made},
             window,
         )
+
+
+def step_of(path: str) -> str:
+    """The step of a micro-batch that makes this file."""
+    return next((step for step, pattern in STEPS.items() if fnmatch(path, pattern)), "nothing")
 
 
 class CheckpointLost(IngestFault):

@@ -110,7 +110,11 @@ class LineStrike(Kind):
         return self.model_dump(include={"length", "seconds"})
 
     def aim(self, fault: Fault) -> dict[str, Any]:
-        return {"publication": fault.at, "after": fault.detail["after"]}
+        return {
+            f"{direction} {name}": value
+            for direction in fault.detail["directions"]
+            for name, value in (("publication", fault.at), ("after", fault.detail["after"]))
+        }
 
     async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
         order = {
@@ -130,7 +134,12 @@ class LineStrike(Kind):
             for one in struck
         ]
         behind = next((one["behind"] for one in struck if one["behind"]), None)
-        data = {"struck": struck, **_place(struck[0]), "behind": behind}
+        hit = {
+            f"{one['direction']} {name}": one[name]
+            for one in struck
+            for name in ("publication", "after")
+        }
+        data = {"struck": struck, "hit": hit, "behind": behind}
         return Evidence(", ".join(places), data) if all(one["bytes"] for one in struck) else None
 
 
@@ -226,9 +235,5 @@ class PortUnplugged(Kind):
         except TimeoutError:
             return None
         text = f"gone for {self.seconds:g} s, and opened again by the gateway"
-        return Evidence(text, {**_place(struck), "behind": None})
-
-
-def _place(struck: dict[str, Any]) -> dict[str, Any]:
-    """Where the wire has struck, as a judge compares it with the plan."""
-    return {"hit": {name: struck[name] for name in ("publication", "after") if name in struck}}
+        hit = {"publication": struck["publication"]}
+        return Evidence(text, {"hit": hit, "behind": None})

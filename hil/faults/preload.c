@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -54,8 +55,11 @@ struct machine {
      * there, and a thread that waits goes on when it is NOWHERE again */
     int64_t window, pass, reached;
     int64_t step; /* which kind of step the last of `steps` was */
+    /* steps taken since the rig set it to 0, and how many when the program was stopped */
+    int64_t taken, stood;
     int64_t refused, halved, slowed, shifted, held; /* how often each was */
     char pattern[PATTERN];
+    char found[PATH_MAX]; /* the file before which the program was stopped */
 };
 
 static volatile struct machine *machine;
@@ -213,13 +217,25 @@ static ssize_t allowed(int fd, size_t size)
 
 static void step(int fd, int64_t kind)
 {
+    static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
     if (!machine || machine->steps <= 0)
         return;
     int line = is_line(fd);
-    if (!(line || below_folder(fd)) ||
-        __atomic_sub_fetch(&machine->steps, 1, __ATOMIC_SEQ_CST) != 0)
+    if (!(line || below_folder(fd)))
         return;
-    machine->step = line ? STEP_LINE : kind;
+    pthread_mutex_lock(&counting);
+    int last = 0;
+    if (machine->steps > 0) {
+        machine->taken++;
+        last = --machine->steps == 0;
+        if (last) {
+            machine->stood = machine->taken;
+            machine->step = line ? STEP_LINE : kind;
+        }
+    }
+    pthread_mutex_unlock(&counting);
+    if (!last)
+        return;
     count(&machine->held);
     raise(SIGSTOP);
 }
@@ -307,6 +323,7 @@ static void hold(const char *path)
     if (!machine || !machine->hold || !path ||
         fnmatch((const char *)machine->pattern, path, 0) != 0)
         return;
+    snprintf((char *)machine->found, sizeof machine->found, "%s", path);
     count(&machine->held);
     raise(SIGSTOP);
 }

@@ -3,7 +3,7 @@ day that jumps, and a power switch that is thrown just before a certain file app
 the shipped one.
 
 In: what shall be wrong, from now on. Out: an environment to start the program in, and counts of how
-often it met what was wrong. `machine.c` is loaded into the program and shares a small file with
+often it met what was wrong. `preload.c` is loaded into the program and shares a small file with
 this object.
 """
 
@@ -26,6 +26,8 @@ FIELDS = (
     "pass",
     "reached",
     "step",
+    "taken",
+    "stood",
     "refused",
     "halved",
     "slowed",
@@ -34,6 +36,7 @@ FIELDS = (
 )
 WORD = struct.Struct("=q")
 PATTERN_SIZE = 256
+FOUND_SIZE = 4096
 NOWHERE = 0
 
 
@@ -48,7 +51,7 @@ class Machine:
         self._shared = work / "machine"
         self._folder = folder
         _build(self._library)
-        self._shared.write_bytes(bytes(WORD.size * len(FIELDS) + PATTERN_SIZE))
+        self._shared.write_bytes(bytes(WORD.size * len(FIELDS) + PATTERN_SIZE + FOUND_SIZE))
         with self._shared.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
 
@@ -67,7 +70,7 @@ class Machine:
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
-        """full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (machine.c says what each does)."""
+        """full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (preload.c says what each does)."""
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 
     def arm(self, window: int, let_pass: int = 0) -> None:
@@ -81,6 +84,20 @@ class Machine:
     def disarm(self) -> None:
         """Whoever waits at a window goes on."""
         self["window"] = self["reached"] = NOWHERE
+
+    @property
+    def found(self) -> str:
+        """The path of the file before which the process was stopped last."""
+        start = WORD.size * len(FIELDS) + PATTERN_SIZE
+        return self._map[start : start + FOUND_SIZE].partition(b"\0")[0].decode()
+
+    def count_steps(self, last: int) -> None:
+        """Stop the process when it has taken so many steps from now on; `self["stood"]` is how many
+        it had taken when it was stopped, and `self["step"]` which kind the last one was.
+        """
+        self["steps"] = 0
+        self["taken"] = self["stood"] = 0
+        self["steps"] = last
 
     def hold_before(self, pattern: str) -> None:
         """Stop (SIGSTOP) the process that is about to make a file whose path matches this shell

@@ -200,10 +200,10 @@ class GatewayKillAtEachStep(Kind):
             machine["steps"] = 0
             child.resume()
             return None
-        window = STEPS[machine["step"]]
+        window, stood = STEPS[machine["step"]], machine["stood"]
         system.spool.look()
         seen = await restart(system, "gateway", system.site.start_gateway)
-        data = {**seen.data, "hit": {"steps": fault.detail["steps"]}}
+        data = {**seen.data, "hit": {"steps": stood}}
         evidence = Evidence(f"stopped {window}, {seen.text}", data, window)
         if fault.detail["steps"] < self.count:
             return evidence
@@ -235,7 +235,7 @@ class GatewayKillAtEachStep(Kind):
         machine, child = system.site.machine("gateway"), system.site.running["gateway"]
         made, points = _journalled(system), fault.detail["steps"]
         while True:
-            machine["steps"] = points
+            machine.count_steps(points)
             if child.paused:
                 child.resume()
             await wait_until(lambda: machine["steps"] < points, LOOK_EVERY / 10)

@@ -179,7 +179,8 @@ def _struck_there(
     waited = behind in hits and behind.partition("/")[0] == fault.partition("/")[0]
     late = COUNTED_FROM if waited else ()
     return all(
-        name in hit and (hit[name] == value or (name in late and hit[name] > value))
+        name in hit
+        and (hit[name] == value or (name.rpartition(" ")[2] in late and hit[name] > value))
         for name, value in aim.items()
     )
 

@@ -32,6 +32,9 @@ class Line:
         self._waiting = bytearray()
         self._free_at = 0.0
         self._strikes: deque[Strike] = deque()  # the first one is under way, the others wait
+        self._ends: deque[tuple[int, int]] = deque()
+        """Of publications that have not crossed whole: bytes sent up to the end, and the number."""
+        self._publication = 0  # the newest one whose end has crossed
         self._passed = 0  # bytes that the weather has let through
         self._stalled_until = 0.0
         self._flight: deque[tuple[float, bytes]] = deque()  # what has crossed, and when it arrives
@@ -49,14 +52,17 @@ class Line:
             self._free_at = max(self._free_at, now)
         self._waiting += data
 
+    def published(self, number: int) -> None:
+        """What was sent by now are the board's publications up to this one."""
+        self._ends.append((self.counts["sent"] + len(self._waiting), number))
+        self._cross()
+
     def strike(self, command: Command) -> None:
-        """Carry this out once its place is reached; an `arrive` after that reports it. One at a
-        time: the next one begins behind the one before.
+        """Carry this out once its place is reached; an `arrive` after that reports it, with the
+        place as it was measured. One at a time: the next one begins behind the one before.
         """
         behind = self._strikes[-1].command.fault if self._strikes else None
-        # what was sent before the publication that it waited for is no part of the way to its place
-        before = len(self._waiting) if command.publication and not behind else 0
-        self._strikes.append(Strike(command, before, behind))
+        self._strikes.append(Strike(command, behind))
 
     def arrive(self, now: float) -> tuple[bytes, list[dict[str, Any]]]:
         """Bytes that have arrived by `now`, and events: `noise` for each harm of the weather,
@@ -72,16 +78,29 @@ class Line:
         crossed = min(len(self._waiting), int((now - self._free_at) * self._rate))
         if crossed > 0:
             self._free_at += crossed / self._rate
-            data = bytes(self._waiting[:crossed])
-            del self._waiting[:crossed]
-            self.counts["sent"] += crossed
-            for weather in self._weather:
-                data, harms = weather.feed(data, now)
-                for harm in harms:
-                    self.counts[harm.kind] += 1
-                    events.append({"event": "noise", "direction": self.direction, **_told(harm)})
-            events += self._pass_on(data, now)
+            while crossed > 0:
+                crossed -= self._carry(crossed, now, events)
         return self._landed(now), events
+
+    def _carry(self, most: int, now: float, events: list[dict[str, Any]]) -> int:
+        """Let bytes cross, at most up to the end of a publication. Returns how many."""
+        sent = self.counts["sent"]
+        size = min(most, self._ends[0][0] - sent) if self._ends else most
+        data = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        self.counts["sent"] += size
+        for weather in self._weather:
+            data, harms = weather.feed(data, now)
+            for harm in harms:
+                self.counts[harm.kind] += 1
+                events.append({"event": "noise", "direction": self.direction, **_told(harm)})
+        events += self._pass_on(data, now)
+        self._cross()
+        return size
+
+    def _cross(self) -> None:
+        while self._ends and self._ends[0][0] <= self.counts["sent"]:
+            self._publication = self._ends.popleft()[1]
 
     def replayed(self) -> list[dict[str, Any]]:
         """An event for each recording on this line: how much of it went by."""
@@ -96,14 +115,17 @@ class Line:
         self.counts["dropped"] += len(self._waiting) + sum(len(data) for _, data in self._flight)
         self._waiting.clear()
         self._flight.clear()
+        self._ends = deque((self.counts["sent"], number) for _, number in self._ends)
+        self._cross()
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
         """Put what the weather left on its flight, struck by the command there is."""
         strike = self._strikes[0] if self._strikes else None
         self._passed += len(data)
-        if strike is None:
+        if strike is None or self._publication < (strike.command.publication or 0):
             self._fly(data, now)
             return []
+        strike.count_from(self._passed - len(data), self._publication)
         before, hit, after = strike.split(data, self._passed - len(data))
         self._fly(before, now)
         if hit:
@@ -127,8 +149,7 @@ class Line:
             "action": strike.command.action,
             "direction": self.direction,
         }
-        command = strike.command
-        place = {"publication": command.publication, "after": command.after}
+        place = {"publication": strike.publication, "after": strike.passed}
         found = {"behind": strike.behind, "offset": strike.offset, "bytes": struck}
         return [{"event": "struck", **named, **place, **found}]
 

@@ -22,8 +22,7 @@ BITS = 10  # 8N1
 @dataclass(frozen=True, slots=True)
 class Command:
     """fault: its id. after: bytes that pass unharmed: from now on, or from the end of the board's
-    publication of this number on, if it waited for one. length: N bytes. seconds: for `delay` and
-    `stall`.
+    publication of this number on. length: N bytes. seconds: for `delay` and `stall`.
     """
 
     fault: str
@@ -36,17 +35,19 @@ class Command:
 
 
 class Strike:
-    """One command as it is carried out. on_the_way: bytes sent before it, and not past it yet.
-    behind: the fault that it had to wait for. struck: bytes harmed so far; offset: count of bytes
-    sent before the first of them.
+    """One command as it is carried out. behind: the fault that it had to wait for. struck: bytes
+    harmed so far; offset: count of bytes of the line before the first of them; publication: the one
+    from whose end, or from behind which, its bytes were counted.
     """
 
-    def __init__(self, command: Command, on_the_way: int = 0, behind: str | None = None) -> None:
+    def __init__(self, command: Command, behind: str | None = None) -> None:
         self.command = command
         self.behind = behind
         self.struck = 0
         self.offset: int | None = None
-        self._after = command.after + on_the_way
+        self.publication: int | None = None
+        self._from: int | None = None
+        self._after = command.after
         self._left = command.length
         self._kept = bytearray()
         self._random = random.Random(command.fault)
@@ -59,6 +60,16 @@ class Strike:
     @property
     def done(self) -> bool:
         return self.begun and self._left == 0
+
+    @property
+    def passed(self) -> int | None:
+        """Bytes that have passed unharmed, from where they were counted; None before its place."""
+        return None if self.offset is None or self._from is None else self.offset - self._from
+
+    def count_from(self, offset: int, publication: int) -> None:
+        """Its way begins here, if it has not begun. offset: bytes of the line before."""
+        if self._from is None:
+            self._from, self.publication = offset, publication
 
     def split(self, data: bytes, passed: int) -> tuple[bytes, bytes, bytes]:
         """Cut `data` into what comes before its place, what is to be harmed, and what comes after.

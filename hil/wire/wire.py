@@ -68,6 +68,7 @@ class Wire:
         self._plug_at = 0.0
         self._tap = Tap(self.tapped)
         self._publications = 0
+        self._told = 0  # to the lines
         self._newest: int | None = None  # packet identifier of the newest publication
         self._reported: dict[str, object] = {}
         self._report_at = 0.0
@@ -159,6 +160,10 @@ class Wire:
 
     def obey_placed(self, now: float) -> None:
         """What was ordered for the PUBLISH that the board has just sent."""
+        if self._publications > self._told:
+            self._told = self._publications
+            for line in self._lines.values():
+                line.published(self._publications)
         while self._placed and self._placed[0]["publication"] <= self._publications:
             self._obey({**self._placed.pop(0), "publication": self._publications}, now)
 

@@ -32,6 +32,7 @@ from hil.faults.board import (
 )
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
+from hil.faults.line import LineCut
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
 from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.judge.checker import Verdict, check
@@ -123,6 +124,52 @@ def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_aft
     assert [name for name, pattern in STEPS.items() if fnmatch(f"/run/table/{made}", pattern)] == (
         [step] if step else []
     )
+
+
+@pytest.mark.parametrize("down", [3, 4])
+async def test_a_cut_line_says_where_each_direction_was_struck(down: int) -> None:
+    kind = LineCut(kind="line-cut")
+    place = fault("line-cut", after=3, directions=["up", "down"])
+
+    async def line_struck(_: str) -> list[dict[str, Any]]:
+        told = {"publication": 1, "bytes": 80, "offset": 50, "behind": None}
+        return [
+            {**told, "direction": "up", "after": 3},
+            {**told, "direction": "down", "after": down},
+        ]
+
+    evidence = await kind.inject(place, rig_of(line_struck=line_struck))
+    assert evidence is not None
+    assert (evidence.data["hit"] == kind.aim(place)) is (down == 3)
+
+
+@pytest.mark.parametrize(
+    ("file", "step"),
+    [("/t/checkpoint/commits/3", "its end is noted"), ("/t/checkpoint/metadata", "nothing")],
+)
+async def test_a_kill_of_the_ingest_says_before_which_file_it_stood(
+    file: str, step: str, tmp_path: Path
+) -> None:
+    class Held(dict[str, int]):
+        found = file
+
+        def hold_before(self, _: str) -> None:
+            self["held"] = 1
+
+    child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
+    machine = Held(held=0, hold=1)
+    site = SimpleNamespace(
+        hands=asyncio.Lock(),
+        running={"ingest": child},
+        start_ingest=nothing,
+        machine={"ingest": machine}.__getitem__,
+    )
+    progress = SimpleNamespace(begun=1, appends=1)
+    rig: Any = SimpleNamespace(site=site, counters={"spooled": 9}, progress=progress)
+    place = fault("ingest-kill", before="its end is noted")
+    evidence = await IngestKill(kind="ingest-kill").inject(place, rig)
+    assert evidence is not None
+    assert evidence.data["hit"] == {"window": f"before {step}"}
 
 
 class Struck:

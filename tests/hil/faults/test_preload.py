@@ -134,6 +134,7 @@ def test_a_program_is_stopped_just_before_a_file_appears(
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
     assert machine["held"] == 1
+    assert machine.found == str(tmp_path / "data" / "b.json")
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["a.json", "b.tmp"]
     process.kill()
     assert process.wait(30) == -9
@@ -155,7 +156,7 @@ def test_a_program_goes_on_that_is_held_no_more(machine: Machine, tmp_path: Path
 def test_who_has_taken_so_many_steps_is_stopped(
     machine: Machine, tmp_path: Path, steps: int, size: int
 ) -> None:
-    machine["steps"] = steps
+    machine.count_steps(steps)
     file = tmp_path / "data" / "file"
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(file)],
@@ -166,6 +167,7 @@ def test_who_has_taken_so_many_steps_is_stopped(
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         assert (file.stat().st_size, machine["steps"]) == (size, 0)
+        assert machine["stood"] == steps
     finally:
         process.kill()
         process.communicate()

@@ -59,6 +59,26 @@ def test_a_fault_must_strike_where_it_was_aimed(data: dict[str, Any], there: boo
         assert told[0].startswith(f"{CUT} (power cut) was aimed at sample 7, writes 3, torn True")
 
 
+CUT_LINE = {"up publication": 7, "up after": 3, "down publication": 7, "down after": 3}
+
+
+@pytest.mark.parametrize(
+    ("hit", "behind", "there"),
+    [
+        ({}, None, True),
+        ({"down after": 4}, None, False),
+        ({"down publication": 8}, None, False),
+        ({"down publication": 8}, "uno-1/board-reset-1", True),
+        ({"down after": 4}, "uno-1/board-reset-1", False),
+    ],
+)
+def test_a_line_must_be_struck_at_its_place_in_each_direction(
+    hit: dict[str, int], behind: str | None, there: bool
+) -> None:
+    events = [planned(aim=CUT_LINE), happened(hit={**CUT_LINE, **hit}, behind=behind)]
+    assert (doubts([*events, happened("uno-1/board-reset-1")]) == []) is there
+
+
 def test_a_fault_without_a_place_of_its_own_has_none_to_miss() -> None:
     assert doubts([planned(), happened()]) == []
 

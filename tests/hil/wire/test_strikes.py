@@ -2,6 +2,7 @@
 it is done.
 """
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from hil.wire.line import Line
 from hil.wire.strike import Action, Command, misread
+from hil.wire.weather import Harm
 
 BAUD = 100_000  # ten bytes a millisecond
 SENT = bytes(random.Random(1).randrange(1, 256) for _ in range(1000))
@@ -38,7 +40,7 @@ def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object
 
 def struck(command: Command, offset: int, count: int) -> list[dict[str, object]]:
     named = {"fault": command.fault, "action": command.action, "direction": "up"}
-    place = {"publication": command.publication, "after": command.after, "behind": None}
+    place = {"publication": 0, "after": command.after, "behind": None}
     return [{"event": "struck", **named, **place, "offset": offset, "bytes": count}]
 
 
@@ -121,6 +123,57 @@ def test_a_nul_read_at_double_the_bit_rate() -> None:
     """
     assert misread(b"\0", 2.0)[0] == 0
     assert misread(b"\xff", 0.5) == b"\xff"
+
+
+class Halving:
+    """Weather in which every other byte is lost."""
+
+    kinds = ("lose",)
+
+    def __init__(self) -> None:
+        self._fed = 0
+
+    def feed(self, data: bytes, now: float) -> tuple[bytes, list[Harm]]:
+        first, self._fed = self._fed % 2, self._fed + len(data)
+        return data[first::2], []
+
+
+@pytest.mark.parametrize(("weather", "step"), [((), 1), ((Halving,), 2)])
+@given(pieces=st.lists(st.integers(1, 40), min_size=1, max_size=20))
+def test_a_place_is_measured_on_the_line_from_the_end_of_its_publication(
+    weather: tuple[type[Halving], ...], step: int, pieces: list[int]
+) -> None:
+    """However the bytes cross, and though the weather has harmed some of them on the way."""
+    line = Line("up", BAUD, [one() for one in weather])
+    line.send(b"old " * 10, 0.0)
+    line.published(6)
+    line.send(b"new " * 10, 0.0)
+    line.published(7)
+    line.strike(Command("uno-1/x-1", "lose", "up", after=3, length=2, publication=7))
+    line.send(b"abcdefghijklmnopqrst", 0.0)
+    out, told, sent = b"", [], 0
+    for piece in itertools.cycle(pieces):
+        sent += piece
+        data, events = line.arrive(sent / 10_000)
+        out, told = out + data, told + events
+        if not line.busy:
+            break
+    left = b"abcdefghijklmnopqrst"[::step]
+    assert out.endswith(left[:3] + left[5:])
+    assert [(one["publication"], one["after"], one["offset"]) for one in told] == [
+        (7, 3, 80 // step + 3)
+    ]
+
+
+def test_bytes_that_are_gone_with_an_unplugged_port_leave_no_publication_behind() -> None:
+    line = Line("up", BAUD)
+    line.send(b"gone", 0.0)
+    line.published(1)
+    line.clear()
+    line.strike(Command("uno-1/x-1", "lose", "up", after=1, length=1, publication=1))
+    line.send(b"abc", 0.0)
+    out, [told] = line.arrive(1.0)
+    assert (out, told["publication"], told["after"]) == (b"ac", 1, 1)
 
 
 def test_a_place_that_is_not_reached_is_not_reported() -> None:
