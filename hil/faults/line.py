@@ -13,7 +13,7 @@ from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
-from hil.wire.noise import KINDS
+from hil.wire.noise import kinds
 
 # a strike falls within so many bytes after its publication: anywhere in an exchange, or between two
 AFTER_BYTES = 200
@@ -24,20 +24,22 @@ class LineWeather(Kind):
     """What stands on every line for the whole run. It happened when it was first seen."""
 
     part: ClassVar[str] = "line"
-    seen_as: ClassVar[tuple[str, ...]]
-    """Harms of the wire, all of which must be seen."""
     between: tuple[float, float] = (0, 0.01)
+
+    @abstractmethod
+    def harms(self) -> tuple[str, ...]:
+        """What the wire calls the harms of this table, all of which must be seen."""
 
     @abstractmethod
     def options(self) -> list[str]:
         """Of `python -m hil.wire`."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        device = system.device(fault)
-        await wait_until(lambda: all(device.harmed[harm] for harm in self.seen_as))
+        device, wanted = system.device(fault), self.harms()
+        await wait_until(lambda: all(device.harmed[harm] for harm in wanted))
         return Evidence(
-            f"seen on the line: {', '.join(self.seen_as)}",
-            {harm: device.harmed[harm] for harm in self.seen_as},
+            f"seen on the line: {', '.join(wanted)}",
+            {harm: device.harmed[harm] for harm in wanted},
         )
 
 
@@ -48,12 +50,14 @@ class LineNoise(LineWeather):
 
     text: ClassVar[str] = "line noise"
     lane: ClassVar[str] = "noise"
-    seen_as: ClassVar[tuple[str, ...]] = KINDS
     kind: Literal["line-noise"]
     rate: float = Field(gt=0, le=0.1)
 
+    def harms(self) -> tuple[str, ...]:
+        return kinds(self.table)
+
     def options(self) -> list[str]:
-        return ["--noise", str(self.rate)]
+        return ["--noise", str(self.rate), "--noise-table", str(self.table)]
 
 
 class LineBursts(LineWeather):
@@ -63,10 +67,12 @@ class LineBursts(LineWeather):
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"
-    seen_as: ClassVar[tuple[str, ...]] = ("burst",)
     kind: Literal["line-bursts"]
     gap: float = Field(default=1000, ge=10)
     length: float = Field(default=20, ge=1)
+
+    def harms(self) -> tuple[str, ...]:
+        return ("burst",)
 
     def options(self) -> list[str]:
         return ["--burst-gap", str(self.gap), "--burst-length", str(self.length)]
@@ -80,11 +86,13 @@ class LineTrace(LineWeather):
 
     text: ClassVar[str] = "losses of a recorded link"
     lane: ClassVar[str] = "trace"
-    seen_as: ClassVar[tuple[str, ...]] = ("fade",)
     kind: Literal["line-trace"]
     trace: str
     pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
     longest_outage: float = Field(default=20.0, ge=1, le=3600)
+
+    def harms(self) -> tuple[str, ...]:
+        return ("fade",)
 
     def options(self) -> list[str]:
         pace = "0" if self.pace == "frames" else str(self.pace)

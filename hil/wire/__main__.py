@@ -30,6 +30,10 @@ def main(
         list[float] | None,
         typer.Option(help="Share of bytes harmed, in each direction; again for more.", max=0.5),
     ] = None,
+    noise_table: Annotated[
+        list[int] | None,
+        typer.Option(help="Of each --noise: the table whose harms are counted by themselves."),
+    ] = None,
     burst_gap: Annotated[
         float,
         typer.Option(help="Bytes from one burst to the next, in the mean; 0: no bursts.", min=0),
@@ -71,7 +75,8 @@ def main(
             weather.append(Bursts(burst_gap, burst_length, f"{seed}/{direction}"))
         for number, rate in enumerate(noise or [], 1):
             name = f"{seed}/{direction}" + (f"/{number}" if number > 1 else "")
-            weather.append(Noise(rate, name))
+            table = noise_table[number - 1] if noise_table else number
+            weather.append(Noise(rate, name, table))
         return Line(direction, baud, weather)
 
     wire = Wire(board, port, line("up"), line("down"), sys.stdin.fileno(), baud=baud, real=real)

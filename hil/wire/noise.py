@@ -20,11 +20,11 @@ class Noise:
     independent faults.
     """
 
-    kinds = KINDS
-
-    def __init__(self, rate: float, seed: str) -> None:
+    def __init__(self, rate: float, seed: str, table: int = 1) -> None:
+        """table: of the bench, whose harms are counted by themselves."""
         if not 0 <= rate < 1:
             raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
+        self.kinds = kinds(table)
         self._rate = rate
         self._random = random.Random(seed)
         self._kinds: list[str] = []
@@ -61,12 +61,18 @@ class Noise:
         if not self._kinds:
             self._kinds = self._random.sample(KINDS, len(KINDS))
         kind = self._kinds.pop()
+        told = self.kinds[KINDS.index(kind)]
         if kind == "lose":
-            return Harm(self._passed, kind, byte, None)
+            return Harm(self._passed, told, byte, None)
         if kind == "corrupt":
             arrived = byte ^ self._random.randrange(1, 256)
             out.append(arrived)
-            return Harm(self._passed, kind, byte, arrived)
+            return Harm(self._passed, told, byte, arrived)
         extra = self._random.randrange(256)
         out += bytes((extra, byte))
-        return Harm(self._passed, kind, None, extra)
+        return Harm(self._passed, told, None, extra)
+
+
+def kinds(table: int) -> tuple[str, ...]:
+    """What the harms of a table are called: `lose`, and `lose.2` of the second one."""
+    return KINDS if table == 1 else tuple(f"{kind}.{table}" for kind in KINDS)

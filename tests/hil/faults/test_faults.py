@@ -32,7 +32,7 @@ from hil.faults.board import (
 )
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
-from hil.faults.line import LineCut
+from hil.faults.line import LineCut, LineNoise
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
 from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.judge.checker import Verdict, check
@@ -50,6 +50,8 @@ from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.process import Children, EndedError, children
 from hil.run.injector import Injector
+from hil.wire.line import Line
+from hil.wire.noise import Noise
 
 READINGS = {"uno-1": 50, "uno-2": 50}
 
@@ -124,6 +126,24 @@ def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_aft
     assert [name for name, pattern in STEPS.items() if fnmatch(f"/run/table/{made}", pattern)] == (
         [step] if step else []
     )
+
+
+@pytest.mark.parametrize(("table", "happened"), [(1, True), (2, False)])
+async def test_of_two_tables_of_noise_on_a_line_each_must_have_harmed_it(
+    table: int, happened: bool
+) -> None:
+    kind = LineNoise(kind="line-noise", rate=0.1 if table == 1 else 0.000001, table=table)
+    place = "seed"
+    line = Line("up", 115200, [Noise(0.1, place, 1), Noise(0.000001, place, 2)])
+    line.send(bytes(4000), 0.0)
+    line.arrive(60.0)
+    device = rig_of(harmed=line.counts)
+    seen = kind.inject(fault("line-noise"), device)
+    if happened:
+        assert await asyncio.wait_for(seen, 5) is not None
+    else:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(seen, 0.1)
 
 
 @pytest.mark.parametrize("down", [3, 4])
