@@ -28,6 +28,7 @@ from hil.bench.plan import Plan
 from hil.devices.commander import free_port
 from hil.faults import Fault
 from hil.faults.line import LineWeather
+from hil.glue.evidence import harmed, newest_start
 from hil.judge.checker import Result, check
 from hil.observe.counters import wait_until
 from hil.observe.history import History, read
@@ -50,6 +51,7 @@ CAN = {
 SCRIPT = Path(__file__).with_name("stream.py")
 DOWN_S = 0.5  # from a kill to the next start, as for ours
 UP_S = 3.0  # until the scripts have connected
+LOG_EVERY = 0.5  # s between looks at the log of a wire
 SETTLE_S = 8.0  # without a new row after which everything that comes has come
 SPARK_WITHIN = 300.0  # s in which Spark must have read what there is, and met its faults
 
@@ -210,44 +212,79 @@ class GlueRun:
             "stream", command.arguments, env={**command.environment, **SHORT_LIVED_JAVA}
         )
 
-    async def _restart_stream(self, programs: Children, *, forget: bool) -> None:
+    async def _restart_stream(self, programs: Children, *, forget: bool) -> str:
         """kill -9 in a micro-batch if there is one in time, and a new start, without its checkpoint
         if it is to forget.
         """
+        if forget:
+            await wait_until(lambda: self._progress.ended >= 0)
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 await wait_until(lambda: self._progress.in_batch)
-        await self._running["stream"].kill()
+        within = "in" if self._progress.in_batch else "behind"
+        killed = await self._kill("stream")
+        ended = self._progress.ended + 1
         await asyncio.sleep(DOWN_S)
         if forget:
             shutil.rmtree(self._checkpoint)
         await self._start_stream(programs)
+        lost = f"; a checkpoint of {ended} micro-batches removed" if forget else ""
+        return f"{killed} {within} micro-batch {self._progress.begun}{lost}" if killed else ""
+
+    async def _kill(self, *names: str) -> str:
+        """kill -9 of all whose names begin so; says which of them it ended."""
+        victims = [child for name, child in self._running.items() if name.startswith(names)]
+        alive = [child for child in victims if child.running]
+        await asyncio.gather(*(child.kill() for child in victims))
+        killed = [child for child in alive if child.process.returncode == -signal.SIGKILL]
+        return ", ".join(f"{child.name} ({child.pid}) killed" for child in killed)
 
     async def _lane(self, faults: list[Fault], programs: Children) -> None:
         for fault in faults:
             await wait_until(lambda fault=fault: self._count(fault) >= fault.at, 0.02)  # type: ignore[misc]
-            match fault.kind:
-                case "board-power-cut":
-                    os.kill(self._running[fault.target].pid, signal.SIGUSR1)
-                case "gateway-kill":
-                    await asyncio.gather(
-                        *(
-                            child.kill()
-                            for name, child in self._running.items()
-                            if name.startswith(("broker", "publish"))
-                        )
-                    )
-                    await asyncio.sleep(DOWN_S)
-                    await self._start_gateway(programs)
-                case "uplink-kill":
-                    await self._running["collect"].kill()
-                    await asyncio.sleep(DOWN_S)
-                    await self._start_collector(programs)
-                case "ingest-kill" | "checkpoint-lost":
-                    await self._restart_stream(programs, forget=fault.kind == "checkpoint-lost")
-            self._history.add(
-                fault.target, "happened", fault=fault.id, kind=fault.text, evidence=""
-            )
+            if evidence := await self._inject(fault, programs):
+                self._history.add(
+                    fault.target, "happened", fault=fault.id, kind=fault.text, evidence=evidence
+                )
+
+    async def _inject(self, fault: Fault, programs: Children) -> str:
+        """Carry a fault out. Returns how we know that it happened; nothing, if it has not."""
+        match fault.kind:
+            case "board-power-cut":
+                return await self._cut(fault.target)
+            case "gateway-kill":
+                killed = await self._kill("broker", "publish")
+                await asyncio.sleep(DOWN_S)
+                await self._start_gateway(programs)
+                return killed
+            case "uplink-kill":
+                killed = await self._kill("collect")
+                await asyncio.sleep(DOWN_S)
+                await self._start_collector(programs)
+                return killed
+            case "ingest-kill" | "checkpoint-lost":
+                return await self._restart_stream(programs, forget=fault.kind == "checkpoint-lost")
+            case _:
+                return await self._weather(fault)
+
+    async def _cut(self, name: str) -> str:
+        """A power cut of a board, which counts its starts."""
+        before = newest_start(self._ledger(name))
+        os.kill(self._running[name].pid, signal.SIGUSR1)
+        await wait_until(lambda: newest_start(self._ledger(name)) > before)
+        return f"it samples in start {newest_start(self._ledger(name))}"
+
+    async def _weather(self, fault: Fault) -> str:
+        """What stands on a line for the whole run has harmed it."""
+        [harms] = [
+            kind.harms()
+            for kind in self._bench.fault
+            if isinstance(kind, LineWeather)
+            and (kind.kind, kind.table) == (fault.kind, fault.table)
+        ]
+        log = self._wires[fault.target].log
+        await wait_until(lambda: all(harmed(log)[harm] for harm in harms), LOG_EVERY)
+        return ", ".join(f"{harm}: {harmed(log)[harm]}" for harm in harms)
 
     def _count(self, fault: Fault) -> int:
         """The glue keeps no count of what it has committed; what was sampled stands for it."""
