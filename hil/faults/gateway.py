@@ -27,7 +27,7 @@ class ProgramKill(WindowKind):
         async with system.site.hands:
             child = system.site.running[self.machine_of]
             since = system.look()
-            text = await self.halt(fault, machine, child, system.unstored)
+            text = await self.halt(fault, machine, child, system.unstored, system.committing)
             if text is None:
                 return None
             system.spool.look()
@@ -117,7 +117,7 @@ class GatewayPowerCut(WindowKind):
             victims = [site.running[name] for name in ("gateway", "uplink")]
             machine = site.machine("gateway")
             since = system.look()
-            window = await self.halt(fault, machine, victims[0], system.unstored)
+            window = await self.halt(fault, machine, victims[0], system.unstored, system.committing)
             if window is None:
                 return None
             for child in victims:

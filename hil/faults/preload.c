@@ -32,7 +32,7 @@ enum {
     BEFORE_WRITE, /* of the WAL; this thread waits, the others go on */
     BEFORE_SYNC,  /* the same, when what is to be synced is written */
     AFTER_SYNC,   /* of the WAL */
-    AFTER_ACK,    /* a write to a line that comes after a sync */
+    AFTER_ACK,    /* a write of an answer to a line, after a sync and before the next write */
     BEFORE_MANIFEST,
     BEFORE_DELETE, /* the first write of the WAL after a manifest */
     AFTER_DELETE,  /* its sync */
@@ -165,9 +165,69 @@ static void before_write(int fd)
     }
 }
 
-static void after_write(int fd)
+enum { PUBACK = 4, PUBREC = 5, PUBCOMP = 7, REFUSED = 0x80 };
+
+/* Whether MQTT packets take a publication, or end its flow: an answer without a reason, or with one
+ * that is no refusal. */
+static int packets_answer(const uint8_t *data, size_t size)
 {
-    if (machine && machine->window == AFTER_ACK && synced && is_line(fd))
+    for (size_t at = 0; at < size;) {
+        unsigned type = data[at++] >> 4, shift = 0;
+        size_t length = 0;
+        do {
+            if (at == size || shift > 21)
+                return 0;
+            length |= (size_t)(data[at] & 0x7F) << shift;
+            shift += 7;
+        } while (data[at++] & 0x80);
+        int refused = length > 2 && at + 2 < size && data[at + 2] >= REFUSED;
+        if ((type == PUBACK || type == PUBREC || type == PUBCOMP) && !refused)
+            return 1;
+        at += length;
+    }
+    return 0;
+}
+
+/* The same of a frame of the link, stuffed: its body is a control byte, below 64 in a DATA frame,
+ * packets, and a CRC of two bytes. */
+static int frame_answers(const uint8_t *stuffed, size_t size)
+{
+    uint8_t body[256];
+    size_t length = 0;
+    for (size_t at = 0; at < size; at += stuffed[at]) {
+        if (stuffed[at] == 0)
+            return 0;
+        if (at && length < sizeof body)
+            body[length++] = 0;
+        for (size_t i = 1; i < stuffed[at] && at + i < size && length < sizeof body; i++)
+            body[length++] = stuffed[at + i];
+    }
+    return length > 3 && body[0] < 64 && packets_answer(body + 1, length - 3);
+}
+
+static int answers(int fd, const uint8_t *data, size_t size)
+{
+    if (!isatty(fd))
+        return packets_answer(data, size);
+    for (size_t from = 0, at = 0; at < size; at++) {
+        if (data[at])
+            continue;
+        if (frame_answers(data + from, at - from))
+            return 1;
+        from = at + 1;
+    }
+    return 0;
+}
+
+static void after_write(int fd, const struct iovec *parts, size_t number)
+{
+    if (!machine || machine->window != AFTER_ACK || !synced || !is_line(fd))
+        return;
+    int saved = errno, found = 0;
+    for (size_t i = 0; i < number && !found; i++)
+        found = answers(fd, parts[i].iov_base, parts[i].iov_len);
+    errno = saved;
+    if (found)
         stand(AFTER_ACK);
 }
 
@@ -249,26 +309,31 @@ ssize_t write(int fd, const void *data, size_t size)
     before_write(fd);
     ssize_t some = allowed(fd, size);
     ssize_t done = some < 0 ? -1 : real(fd, data, (size_t)some);
-    after_write(fd);
+    if (done > 0)
+        after_write(fd, &(struct iovec){(void *)data, (size_t)done}, 1);
     return done;
 }
 
 /* What an event loop may send with, beside write. */
-#define SENDS(name, parameters, ...)           \
-    ssize_t name parameters                    \
-    {                                          \
-        static __typeof__(&name) real;         \
-        if (!real)                             \
-            real = REAL(name);                 \
-        step(fd, STEP_WRITE);                  \
-        ssize_t done = real(__VA_ARGS__);      \
-        after_write(fd);                       \
-        return done;                           \
+#define SENDS(name, parameters, parts, number, ...) \
+    ssize_t name parameters                         \
+    {                                               \
+        static __typeof__(&name) real;              \
+        if (!real)                                  \
+            real = REAL(name);                      \
+        step(fd, STEP_WRITE);                       \
+        ssize_t done = real(__VA_ARGS__);           \
+        if (done > 0)                               \
+            after_write(fd, parts, number);         \
+        return done;                                \
     }
 
-SENDS(writev, (int fd, const struct iovec *parts, int number), fd, parts, number)
-SENDS(sendmsg, (int fd, const struct msghdr *message, int flags), fd, message, flags)
-SENDS(send, (int fd, const void *data, size_t size, int flags), fd, data, size, flags)
+SENDS(writev, (int fd, const struct iovec *parts, int number), parts, (size_t)number, fd, parts,
+    number)
+SENDS(sendmsg, (int fd, const struct msghdr *message, int flags), message->msg_iov,
+    message->msg_iovlen, fd, message, flags)
+SENDS(send, (int fd, const void *data, size_t size, int flags),
+    (&(struct iovec){(void *)data, (size_t)done}), 1, fd, data, size, flags)
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 {

@@ -191,6 +191,10 @@ class SystemUnderTest(Protocol):
         """Whether something has left a board or a client that is not in the gateway's store."""
         ...
 
+    def committing(self) -> bool:
+        """Whether the commit behind which the gateway stands still holds a publication."""
+        ...
+
     def say(self, text: str) -> None:
         """For the person who watches."""
         ...

@@ -81,17 +81,21 @@ class WindowKind(Kind):
         machine: Machine,
         child: ProgramUnderTest,
         unstored: Callable[[], bool] = lambda: True,
+        committing: Callable[[], bool] = lambda: True,
     ) -> str | None:
         """Let the program run on to the fault's window, and stop it there. Returns which one it
         was; None if it did not come there. The machine is to be disarmed when it is gone.
 
-        unstored: whether something is on its way to the store. A commit that holds no publication
-        is let through: what is received and not committed is to be a publication.
+        unstored: whether something is on its way to the store; committing: whether the commit
+        behind which the program stands holds a publication. A commit that holds none is let
+        through: what is received and not committed, or committed and not acknowledged, is to be a
+        publication.
         """
         window = self.windows[fault.detail["window"]]
+        holds_one = {coverage.RECEIVED: unstored, coverage.COMMITTED: committing}
         for _ in range(MOST_COMMITS):
             text = await self._stand(fault, machine, child, window)
-            if text != coverage.RECEIVED or unstored():
+            if text not in holds_one or holds_one[text]():
                 return text
             machine.disarm()
             child.resume()

@@ -10,6 +10,7 @@ from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.faults import Fault
+from hil.faults.newest_commit import holds_publication
 from hil.faults.under_test import Publisher
 from hil.observe.counters import Counters
 from hil.observe.history import History
@@ -58,6 +59,10 @@ class System:
         return any(
             source.sent - self.spool.stored[name] for name, source in self.publishers.items()
         )
+
+    def committing(self) -> bool:
+        """Whether the commit behind which the gateway stands still holds a publication."""
+        return holds_publication(self.site.folder.database)
 
     def say(self, text: str) -> None:
         """For the person who watches."""

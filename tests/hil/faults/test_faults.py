@@ -625,5 +625,27 @@ async def test_a_commit_without_a_publication_is_let_through(
     assert stood.count("let through") == (commits - 1 if expected else 20)
 
 
+@pytest.mark.parametrize(("commits", "expected"), [(1, COMMITTED), (3, COMMITTED), (100, None)])
+async def test_behind_a_commit_without_a_publication_nothing_is_killed(
+    commits: int, expected: str | None
+) -> None:
+    armed: list[int] = []
+
+    class Armed(dict[str, int]):
+        def arm(self, code: int, _: int) -> None:
+            armed.append(code)
+            self["reached"] = code
+
+        def disarm(self) -> None: ...
+
+    machine: Any = Armed()
+    child: Any = SimpleNamespace(
+        check=lambda: None, pause=lambda: None, resume=lambda: None, paused=True
+    )
+    kill = GatewayKill(kind="gateway-kill", window="committed")
+    place = fault("gateway-kill", window="committed", **{"pass": 0})
+    assert await kill.halt(place, machine, child, bool, lambda: len(armed) >= commits) == expected
+
+
 async def no_time(_: float) -> None:
     """A window stands for a second; nothing here needs it."""

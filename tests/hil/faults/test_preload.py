@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
+from gateway.mqtt.reason import ReasonCode
+from hil.faults.newest_commit import holds_publication
 from hil.faults.preload import Machine
 from hil.faults.windows import (
     AFTER_ACK,
@@ -23,6 +27,7 @@ from hil.faults.windows import (
     BEFORE_SYNC,
     BEFORE_WRITE,
 )
+from hil.formats.frames import stuff
 
 PROGRAM = """
 import os, sys, time
@@ -186,7 +191,8 @@ def commit(value):
 async def serve(reader, writer):
     while line := await reader.readline():
         await asyncio.to_thread(commit, line.decode())
-        writer.write(b"ack " + line)
+        writer.write(b"\\xd0\\0")  # a PINGRESP is no answer to a publication
+        writer.write(b"\\x40\\2\\0\\1")
 
 async def main():
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -208,7 +214,7 @@ def stopped(pid: int) -> bool:
         (BEFORE_WRITE, False, 0, b""),
         (BEFORE_SYNC, False, 1, b""),  # written: only the power would take it along
         (AFTER_SYNC, True, 1, b""),
-        (AFTER_ACK, True, 1, b"ack one\n"),
+        (AFTER_ACK, True, 1, b"\xd0\0\x40\2\0\1"),
     ],
 )
 def test_a_program_is_stopped_in_the_window_that_is_armed(
@@ -241,6 +247,94 @@ def test_a_program_is_stopped_in_the_window_that_is_armed(
             server.send_signal(signal.SIGKILL)
     with sqlite3.connect(database) as left:
         assert left.execute("SELECT count(*) FROM row").fetchone() == (committed,)
+
+
+ANSWERS = """
+import os, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA journal_mode=WAL")
+database.execute("PRAGMA synchronous=FULL")
+database.execute("CREATE TABLE row (value)")
+for line in sys.argv[3:]:
+    os.write(int(sys.argv[2]), bytes.fromhex(line))
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "stands"),
+    [
+        (encode(Puback(0x100), Version.V5), True),
+        (encode(Pubrec(0x100), Version.V5), True),
+        (encode(Pubcomp(0x100), Version.V5), True),
+        (encode(Publish("a/b", b"\0" * 200), Version.V5) + encode(Puback(1), Version.V5), True),
+        (encode(Publish("a/b", b"\x40\2\0\1"), Version.V5), False),
+        (encode(Pubrel(0x100), Version.V5), False),
+        (encode(Pubcomp(0x100, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), Version.V5), False),
+        (b"\x40", False),
+        (b"", False),
+    ],
+)
+@pytest.mark.parametrize("serial", [True, False])
+def test_only_an_answer_to_a_publication_ends_the_window_behind_a_commit(
+    machine: Machine, tmp_path: Path, answer: bytes, stands: bool, serial: bool
+) -> None:
+    """On a serial line in a frame behind an ACK of the link, on a connection as it is."""
+    if serial:
+        near, far = os.openpty()
+        said = stuff(b"\x40" + b"\0\0") + b"\0" + stuff(b"\x11" + answer + b"\1\2") + b"\0"
+    else:
+        server = socket.create_server(("127.0.0.1", 0))
+        ends = (socket.create_connection(server.getsockname()), server.accept()[0])
+        near, far = (end.detach() for end in ends)
+        said = answer
+    machine.arm(AFTER_ACK)
+    argv = [sys.executable, "-c", ANSWERS, str(tmp_path / "data" / "store.db"), str(far)]
+    env = {**os.environ, **machine.env}
+    with subprocess.Popen([*argv, said.hex()], env=env, pass_fds=[far]) as program:
+        _, status = os.waitpid(program.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status) is stands
+        program.returncode = None if stands else os.waitstatus_to_exitcode(status)
+        program.kill()
+    assert (machine["reached"] == AFTER_ACK) is stands
+    for fd in (near, far):
+        os.close(fd)
+
+
+KEEPER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA journal_mode=WAL")
+database.execute("PRAGMA synchronous=FULL")
+database.execute("CREATE TABLE spool (id INTEGER PRIMARY KEY)")
+database.execute("CREATE TABLE other (id INTEGER PRIMARY KEY)")
+database.execute("CREATE VIEW spool_last AS SELECT coalesce(max(id), 0) AS id FROM spool")
+database.execute("INSERT INTO spool VALUES (7)")
+print(flush=True)
+sys.stdin.readline()
+database.execute(f"INSERT INTO {sys.argv[2]} VALUES (8)")
+"""
+
+
+@pytest.mark.parametrize(("table", "holds"), [("spool", True), ("other", False)])
+def test_what_a_commit_holds_is_seen_before_the_program_tells_it(
+    machine: Machine, tmp_path: Path, table: str, holds: bool
+) -> None:
+    database = tmp_path / "data" / "store.db"
+    argv = [sys.executable, "-c", KEEPER, str(database), table]
+    env = {**os.environ, **machine.env}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe) as keeper:
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        keeper.stdout.readline()
+        machine.arm(AFTER_SYNC)
+        keeper.stdin.write(b"go\n")
+        keeper.stdin.flush()
+        while not stopped(keeper.pid):
+            assert keeper.poll() is None
+            time.sleep(0.005)
+        assert holds_publication(database) is holds
+        keeper.send_signal(signal.SIGKILL)
 
 
 LANDER = """

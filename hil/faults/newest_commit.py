@@ -1,0 +1,30 @@
+"""What the gateway's newest commit holds, while the gateway stands still behind its sync.
+
+In: the gateway's database. Out: whether a publication is in that commit.
+
+A program that is stopped there has not yet told the others of its commit, so whoever opens the
+database does not see it. Whoever opens a copy of database and log does, as after a kill.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+NEWEST = "SELECT id FROM spool_last"
+
+
+def holds_publication(database: Path) -> bool:
+    """Whether a kill of the gateway now would leave a publication that nobody sees yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / database.name
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{database}{suffix}", f"{copy}{suffix}")
+        return _newest(copy, "rw") > _newest(database, "ro")
+
+
+def _newest(database: Path, mode: str) -> int:
+    uri = f"{database.absolute().as_uri()}?mode={mode}"
+    with closing(sqlite3.connect(uri, uri=True)) as opened:
+        return int(opened.execute(NEWEST).fetchone()[0] or 0)
