@@ -35,28 +35,29 @@ class MachineFault(Kind):
         """What the switch is set to."""
         return 1
 
-    def measured(self, fault: Fault, since: int) -> dict[str, int]:
-        """What is told beside the evidence. since: when it began, in monotonic nanoseconds."""
+    def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
+        """What is told beside the evidence. since, until: when it began and ended, in monotonic
+        nanoseconds.
+        """
         return {"value": self.value(fault)}
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         assert self.machine_of  # noqa: S101
         machine = system.site.machine(self.machine_of)
-        before, since = machine[self.met], time.monotonic_ns()
+        before = machine[self.met]
         machine[self.switch] = self.value(fault)
+        since = time.monotonic_ns()
         try:
             await asyncio.sleep(self.seconds)
             with suppress(TimeoutError):
                 async with asyncio.timeout(MET_WITHIN):
                     await wait_until(lambda: machine[self.met] > before)
         finally:
+            until = time.monotonic_ns()
             machine[self.switch] = 0
         times = machine[self.met] - before
-        return (
-            Evidence(f"{self.met} {times} times", {"times": times, **self.measured(fault, since)})
-            if times
-            else None
-        )
+        data = {"times": times, **self.measured(fault, since, until)}
+        return Evidence(f"{self.met} {times} times", data) if times else None
 
 
 class DiskFull(MachineFault):
@@ -84,13 +85,17 @@ class DiskSlow(MachineFault):
 
 
 class ClockJump(MachineFault):
-    """The gateway's clock of the day jumps, forward or back, and jumps home again."""
+    """The gateway's clock of the day jumps, forward or back, and jumps home again. It lasts for
+    longer than a gateway may go on by the clock before (hil/judge/clocks.py).
+    """
 
     text: ClassVar[str] = "clock jump"
     machine_of: ClassVar[str] = "gateway"
     switch: ClassVar[str] = "clock_ns"
     met: ClassVar[str] = "shifted"
+    needs_traffic: ClassVar[bool] = True
     kind: Literal["clock-jump"]
+    seconds: float = Field(default=6.0, ge=5, le=60)
     hours: float = Field(default=24 * 30, gt=0, le=CENTURY)
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
@@ -99,8 +104,8 @@ class ClockJump(MachineFault):
     def value(self, fault: Fault) -> int:
         return int(fault.detail["sign"] * self.hours * 3600) * 10**9
 
-    def measured(self, fault: Fault, since: int) -> dict[str, int]:
-        return {"shift": self.value(fault), "since": since}
+    def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
+        return {"shift": self.value(fault), "since": since, "until": until}
 
 
 class LandingFault(MachineFault):

@@ -13,11 +13,12 @@ only as far as its simulator measured it.
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from hil.observe.history import Event
+from hil.observe.history import Event, taking
 
 S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
@@ -107,7 +108,8 @@ class Clocks:
             case "wire", "struck" if data["action"] in ("delay", "stall", "flood"):
                 self._struck.append(event)
             case _, "happened" if "shift" in data:
-                self._jumps.append(_Span(data["since"], event.t, data["shift"]))
+                until = data.get("until", event.t)
+                self._jumps.append(_Span(data["since"], until, data["shift"]))
 
     def _begin(self, faults: Any) -> None:
         for fault in faults:
@@ -196,8 +198,41 @@ class Clocks:
         return f"`landed` and `ingested` are {told}, and it was taken between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """By how much the gateway's clock may have been wrong within these times."""
+        """By how much the gateway's clock may have been wrong within these times; from the settling
+        time on, and as long as the jump lasts, by how much it must have been.
+        """
+        for jump in self._jumps:
+            if jump.since + SETTLES_NS <= low and high <= jump.until:
+                return {jump.by}
         return {0} | {jump.by for jump in self._jumps if jump.near(low, high, SETTLES_NS)}
+
+
+def unseen_jumps(events: Iterable[Event]) -> list[str]:
+    """Jumps of the clock after which no row shows the gateway's own time to have jumped."""
+    offset: int | None = None
+    jumps: dict[str, _Span] = {}
+    rows: list[tuple[int, int]] = []
+    for event in events:
+        with taking(event):
+            data = event.data
+            match event.hop, event.event:
+                case "rig", "clock":
+                    offset = data["utc"] - event.t if offset is None else offset
+                case "spool" | "batch", "publication" if data.get("received") is not None:
+                    rows.append((event.t, data["received"] * 1000))
+                case _, "happened" if "shift" in data:
+                    until = data.get("until", event.t)
+                    jumps[data["fault"]] = _Span(data["since"], until, data["shift"])
+    return [
+        f"{fault} happened, and no row was received at the time to which the clock had jumped"
+        for fault, jump in jumps.items()
+        if offset is None
+        or not any(
+            abs(received - offset - t - jump.by) < abs(jump.by) // 2
+            for t, received in rows
+            if jump.since <= t <= jump.until + SETTLES_NS
+        )
+    ]
 
 
 def _behind(event: Event) -> int:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hil.judge.clocks import unseen_jumps
 from hil.judge.places import misplaced
 from hil.observe.history import Event, taking
 
@@ -28,7 +29,7 @@ IN_OTHER, BETWEEN = "within another frame", "between two frames"
 
 NO_ACK_BEFORE_COMMIT = "nothing is acknowledged before it is on disk"
 ONCE = "what is sent again goes nowhere twice"
-NO_FORGERY = "what was answered without a commit can be answered again"
+NO_FORGERY = "what was answered without a commit can be told again"
 GUARDS: dict[str, dict[str, str]] = {
     "kill -9 of the gateway": {
         RECEIVED: NO_ACK_BEFORE_COMMIT,
@@ -120,6 +121,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
     ]
     told += _never_hit(aims, coverage(events))
     told += misplaced(events)
+    told += unseen_jumps(events)
     return told + [
         f"{name} published before all that was to break it and to look at it was armed"
         for name in held

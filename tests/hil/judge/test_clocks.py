@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hil.judge.clocks import EARLY_NS, LATE_NS, RECEIVED_NS, SETTLES_NS, Clocks
+from hil.judge.clocks import EARLY_NS, LATE_NS, RECEIVED_NS, SETTLES_NS, Clocks, unseen_jumps
 from hil.observe.history import Event
 from tests.hil.judge.runs import HZ, UTC, S
 
@@ -145,3 +145,37 @@ def test_a_history_that_does_not_tell_the_time_proves_no_time() -> None:
     made = Clocks()
     assert made.told("uno-1", UTC, 0, 0) == "nobody knows the time of the machine"
     assert made.received(0, 0, 0) == "nobody knows the time of the machine"
+
+
+def test_from_the_settling_time_on_the_clock_must_have_jumped() -> None:
+    made = clocks(jump(140, 155, HOUR))
+    shifted, machine = (UTC + 150 + HOUR) * 1_000_000, (UTC + 150) * 1_000_000
+    assert made.received(shifted, 149 * S, 151 * S) is None
+    assert made.received(machine, 149 * S, 151 * S) is not None
+    # it may have come before the gateway had read the clock, or behind the jump
+    assert made.received(machine, 142 * S, 151 * S) is None
+    assert made.received(machine, 149 * S, 156 * S) is None
+    # a board that was told the time then was told the one that had jumped
+    made = clocks(jump(240, 255, HOUR), said("welcome", 250))
+    assert told(made, UTC + 251 + HOUR, 251, 252) == ""
+    assert told(made, UTC + 251, 251, 252) != ""
+
+
+def row(t: float, shift: int = 0) -> Event:
+    return Event(int(t * S), "spool", "publication", {"received": int((UTC + t + shift) * 1e6)})
+
+
+@pytest.mark.parametrize(
+    ("rows", "seen"),
+    [
+        ([row(151), row(152, HOUR), row(160)], True),
+        ([row(151), row(152), row(160)], False),
+        ([row(151), row(152, -HOUR)], False),
+        ([row(140, HOUR)], False),
+        ([], False),
+    ],
+)
+def test_a_clock_jumped_if_a_row_shows_it(rows: list[Event], seen: bool) -> None:
+    clock = Event(7 * S, "rig", "clock", {"utc": (UTC + 7) * S})
+    told = unseen_jumps([clock, jump(150, 156, HOUR), *rows])
+    assert (told == []) is seen
