@@ -2,7 +2,7 @@
 what this machine lacks.
 
 In: an empty folder to mount it on. Out: a power cut, which is what the block device held at one
-moment, mounted anew: pages that the kernel had not written to the device by then are gone, as they
+moment, mounted again: pages that the kernel had not written to the device by then are gone, as they
 would be.
 """
 

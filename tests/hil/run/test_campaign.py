@@ -92,7 +92,7 @@ def test_runs_that_hold_leave_their_reports(tmp_path: Path, started: Path) -> No
     ]
     assert (tmp_path / "all" / "junit.xml").read_text().count("<testsuite ") == 3
     assert run(tmp_path / "all", 1, 2, 3)[0]
-    assert len(started.read_text().split()) == 6  # a campaign that came to its end begins anew
+    assert len(started.read_text().split()) == 6  # a campaign that came to its end begins again
 
 
 def test_one_that_fails_fails_all_and_stays(tmp_path: Path, started: Path) -> None:
