@@ -3,7 +3,6 @@ place broken and mended, samples.
 """
 
 import asyncio
-import hashlib
 import json
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.uplink.batch import Manifest, Origin, decode, encode
 from hil.faults.landing_place import LandingPlace
 from hil.judge import senml
 from hil.observe.counters import Counters, wait_until
@@ -92,32 +90,6 @@ def test_the_way_to_the_landing_place_goes_and_comes_back(
     assert (tmp_path / "landing" / "file").read_text() == "before"
     landing.mount()
     assert (tmp_path / "mount" / "file").read_text() == "before"
-
-
-def test_a_repeated_batch_is_whole_and_of_another_epoch(
-    tmp_path: Path, landing: LandingPlace
-) -> None:
-    rows = [("uno-1", 7, sequence, None, "t", b"x", None, 1, 5, sequence) for sequence in (1, 2)]
-    data = encode(rows, Origin("site", "0a1b2c3d"), 4)
-    (tmp_path / "landing/site/0a1b2c3d").mkdir(parents=True)
-    (tmp_path / "landing/site/0a1b2c3d/000000000004.parquet").write_bytes(data)
-    assert landing.repeat("site/0a1b2c3d", 4, "00000001") == 2
-    folder = tmp_path / "landing/site/00000001"
-    again = (folder / "000000000001.parquet").read_bytes()
-    expected = Manifest(
-        Origin("site", "00000001"), 1, 2, len(again), hashlib.sha256(again).hexdigest()
-    )
-    assert (folder / "000000000001.json").read_bytes() == expected.to_json()
-    assert decode(again)[0] == rows
-    landing.repeat("site/0a1b2c3d", 4, "00000002", damaged=True)
-    harmed = (tmp_path / "landing/site/00000002/000000000001.parquet").read_bytes()
-    assert (
-        sum(
-            one != other
-            for one, other in zip(harmed, encode(rows, Origin("site", "00000002"), 1), strict=True)
-        )
-        == 1
-    )
 
 
 def source(time: int, value: int, kind: int = 0, detail: int = 0) -> bytes:

@@ -1,0 +1,67 @@
+"""The rig's own writer of batches, against the uplink's reader."""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gateway.uplink.batch import Manifest, Origin, decode, encode
+from hil.faults.landing_place import LandingPlace
+
+ROWS = [
+    (
+        "uno-1",
+        0xC0FFEE,
+        1,
+        "uno-1",
+        "sensors/uno-1/adc0",
+        b"\x81\xa0",
+        1_700_000_000_000_000,
+        1,
+        5,
+        7,
+    ),
+    ("uno-2", 0xBEEF, 2, None, "sensors/uno-2/adc0", b"", None, 2, 6, 8),
+]
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    """With one batch."""
+    origin = Origin("site", "00000001")
+    data = encode(ROWS, origin, 3)
+    manifest = Manifest(origin, 3, len(ROWS), len(data), hashlib.sha256(data).hexdigest())
+    folder = tmp_path / "landing"
+    (folder / manifest.name).parent.mkdir(parents=True)
+    (folder / manifest.data_name).write_bytes(data)
+    (folder / manifest.name).write_bytes(manifest.to_json())
+    return folder
+
+
+def test_a_copy_has_the_same_rows_under_another_epoch(landing: Path, tmp_path: Path) -> None:
+    place = LandingPlace(landing, tmp_path / "mount")
+    assert place.repeat("site/00000001", 3, "0000beef") == len(ROWS)
+    copy = landing / "site/0000beef/000000000001.parquet"
+    data = copy.read_bytes()
+    sums = (len(ROWS), len(data), hashlib.sha256(data).hexdigest())
+    expected = Manifest(Origin("site", "0000beef"), 1, *sums)
+    assert copy.with_suffix(".json").read_bytes() == expected.to_json()
+    rows, labels = decode(data)
+    assert rows == ROWS
+    assert labels == {
+        "onceway.schema": "1",
+        "onceway.gateway": "site",
+        "onceway.epoch": "0000beef",
+        "onceway.number": "1",
+    }
+
+
+def test_a_damaged_copy_differs_by_one_byte(landing: Path, tmp_path: Path) -> None:
+    place = LandingPlace(landing, tmp_path / "mount")
+    place.repeat("site/00000001", 3, "0000beef")
+    whole = (landing / "site/0000beef/000000000001.parquet").read_bytes()
+    shutil.rmtree(landing / "site/0000beef")
+    place.repeat("site/00000001", 3, "0000beef", damaged=True)
+    harmed = (landing / "site/0000beef/000000000001.parquet").read_bytes()
+    assert sum(one != other for one, other in zip(harmed, whole, strict=True)) == 1
