@@ -13,6 +13,8 @@ from enum import IntEnum
 MODULO = 8
 """Sequences and acknowledgements count modulo this."""
 HANDSHAKE_SEED = 0xFFFF
+SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
+"""Fields of HELLO and WELCOME from which the seed of a session follows."""
 MTU = 240
 """Longest payload of a DATA frame, in bytes."""
 

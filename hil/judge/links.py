@@ -10,9 +10,9 @@ sees when the gateway has forgotten the MQTT session of a board, which no bench 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from hil.formats.frames import SEED_INPUTS
 from hil.observe.history import Event, taking
 
-SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
 ENDS = {"up": "the board", "down": "the gateway"}
 TORN = 4
 """So many frames of a session may be torn, in each direction: one each time that the end which sent

@@ -17,6 +17,7 @@ from hil.formats.due import Due
 from hil.formats.frames import (
     HANDSHAKE_SEED,
     MODULO,
+    SEED_INPUTS,
     Cutter,
     Data,
     FrameError,
@@ -33,7 +34,6 @@ from hil.formats.packets import Answer, Connack, Connect, Packet, PacketError, P
 DIRECTIONS = ("up", "down")
 BACK = {"up": "down", "down": "up"}
 COUNTED = ("frames", "frames_again", "publishes", "publishes_again")
-SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
 
 Tell = Callable[[dict[str, Any]], object]
 

@@ -25,8 +25,8 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.reason import ReasonCode
-from hil.formats.frames import Welcome, write_handshake
-from hil.wire.tap import SEED_INPUTS, Tap
+from hil.formats.frames import SEED_INPUTS, Welcome, write_handshake
+from hil.wire.tap import Tap
 
 STEP = 0.02  # s
 
