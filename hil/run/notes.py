@@ -1,0 +1,61 @@
+"""What ends a run, or a part of it, as events of its history.
+
+In: an error. Out: `ended` of a program under test, or `broken` of the rig, and a line on the
+display.
+"""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.errors import OncewayError
+from hil.observe.history import History
+from hil.programs.process import EndedError
+from hil.programs.site import SERVICES
+from hil.run.display import Display
+
+
+class Notes:
+    def __init__(self, history: History, display: Display) -> None:
+        self._history = history
+        self._display = display
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Enter what ended the block in the history, and go on behind it."""
+        try:
+            yield
+        except* Exception as group:
+            for error in _leaves(group):
+                self.note(error)
+
+    def note(self, error: Exception) -> None:
+        if isinstance(error, EndedError) and error.name in SERVICES:
+            self._history.add(error.name, "ended", how=error.how, last_words=error.last_words)
+        else:
+            words = error.last_words if isinstance(error, EndedError) else []
+            # a mistake in the rig: whoever mends it wants to know where
+            if not isinstance(error, OncewayError):
+                words = "".join(traceback.format_exception(error)).splitlines()
+            self._history.add("rig", "broken", why=_told(error), last_words=words)
+        self._display.say(f"  {_told(error)}", "red")
+
+
+def _told(error: Exception) -> str:
+    """In one line."""
+    if isinstance(error, EndedError):
+        return error.what
+    return (
+        " ".join(str(error).split())
+        if isinstance(error, OncewayError)
+        else f"{type(error).__name__}: {error}"
+    )
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    """The errors of a group, and of the groups in it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,151 @@
+"""Looking at all hops of a run, while it lasts and at its end.
+
+In: a folder, the devices, clients and subscribers of the run. Out: events of the history, counts
+for faults and display, and whether anything moves or is still on its way.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from hil.bench.bench import Bench
+from hil.devices.client import Client
+from hil.devices.subscriber import Subscriber
+from hil.observe.counters import Counters, wait_until
+from hil.observe.errors import note_errors
+from hil.observe.folder import Folder
+from hil.observe.history import READINGS, History
+from hil.observe.ingest_progress import IngestProgress
+from hil.observe.landing import LandingHop
+from hil.observe.resources import note_usage
+from hil.observe.spool import SpoolHop
+from hil.observe.table import TableHop
+from hil.programs.site import Site
+from hil.run.display import Display
+from hil.run.system import Device
+
+SHOWN = {
+    "table": ("journalled", "spooled", "landed", "in the table"),
+    "batch": ("journalled", "spooled", "landed"),
+}
+LOOK_EVERY = 0.05  # s between looks at all hops
+TABLE_EVERY = 0.5  # s between looks at the table
+USAGE_EVERY = 1.0  # s between looks at what these use:
+MEASURED = ("gateway", "uplink")
+
+
+class Watch:
+    """devices, clients: those that may have something to say."""
+
+    def __init__(self, bench: Bench, folder: Folder, history: History, display: Display) -> None:
+        self.counters = Counters()
+        self.spool = SpoolHop(folder.database, history)
+        self.landing = LandingHop(folder.landing, history)
+        self.progress = IngestProgress(folder.checkpoint, folder.table)
+        self.devices: list[Device] = []
+        self.clients: list[Client] = []
+        self.subscribers: list[Subscriber] = []
+        self._table = TableHop(folder.table, folder.readings, history)
+        self._bench = bench
+        self._folder = folder
+        self._history = history
+        self._display = display
+        self._ingest_log = folder.logs / "ingest.log"
+        self._moved_at = time.monotonic()
+        self._moved: tuple[int, ...] = ()
+
+    async def follow(self, site: Site) -> None:
+        """Look at all hops again and again, wake the faults, and see that nothing has died by
+        itself.
+        """
+        while True:
+            site.check()
+            for device in self.devices:
+                self.counters.set(f"sampled {device.name}", device.look())
+            self.counters.set("journalled", sum(source.journalled for source in self.sources))
+            self.spool.look()
+            self.counters.set("spooled", self.spool.committed)
+            self.counters.set("landed", self.spool.landed)
+            self.landing.look()
+            self.counters.set("appends", self.progress.appends)
+            self._display.counts({name: self.counters[name] for name in SHOWN[self._bench.until]})
+            self._note_movement()
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def follow_usage(self, site: Site) -> None:
+        while True:
+            for name in MEASURED:
+                note_usage(self._history, name, site.running[name].pid)
+            await asyncio.sleep(USAGE_EVERY)
+
+    async def follow_table(self) -> None:
+        """Apart from the rest, since a look at the table takes long."""
+        while True:
+            self.counters.set("in the table", await asyncio.to_thread(self._table.rows))
+            await asyncio.sleep(TABLE_EVERY)
+
+    def _note_movement(self) -> None:
+        waiting = sum(source.waiting for source in self.sources)
+        counts = [self.counters[name] for name in SHOWN["table"]]
+        # Spark is slow to come up, but not silent
+        said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
+        received = sum(subscriber.received for subscriber in self.subscribers)
+        moved = (waiting, received, self.progress.begun, self.progress.ended, said, *counts)
+        if moved != self._moved:
+            self._moved, self._moved_at = moved, time.monotonic()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Wait until `done()`, or give up after nothing has moved for the bench's stall_s: what is
+        missing is for the checker to say.
+        """
+        self._moved_at = time.monotonic()
+        await wait_until(lambda: done() or self.still() > self._bench.stall_s)
+        if not done():
+            self._history.add("rig", "stalled")
+            self._display.say(
+                f"  nothing has moved for {self._bench.stall_s:.0f} s: going on to the check", "red"
+            )
+
+    def still(self) -> float:
+        """Seconds since something moved."""
+        return time.monotonic() - self._moved_at
+
+    def empty(self) -> bool:
+        """Whether every publication has left its board, every row has landed, and every batch has
+        been taken by the ingest.
+        """
+        if self._bench.until == "table" and not self.progress.started:
+            return False  # Spark has yet to come up
+        on_the_way = (
+            any(device.waiting for device in self.devices)
+            or self.spool.landed < self.spool.committed
+            or any(subscriber.owed(self.clients, self.devices) for subscriber in self.subscribers)
+        )
+        taken = self.progress.taken() if self._bench.until == "table" else self.landing.newest
+        return not on_the_way and all(
+            taken.get(feed, 0) >= newest for feed, newest in self.landing.newest.items()
+        )
+
+    @property
+    def sources(self) -> list[Device | Client]:
+        """Who publishes."""
+        return [*self.devices, *self.clients]
+
+    def read_ends(self) -> None:
+        """The truth and the claim, whole, now that nothing runs any more."""
+        told = [device.close_ledgers() for device in self.devices]
+        told += [client.close() for client in self.clients]
+        for subscriber in self.subscribers:
+            subscriber.close()
+        if all(told):
+            self._history.add("board", "complete")
+        for program in ("gateway", "uplink"):
+            note_errors(self._history, program, self._folder.logs / f"{program}.log")
+        self.spool.close()
+        self.landing.look()
+        self.landing.look_again()
+        if self._bench.until == "table":
+            self.landing.look_what_waits(self.progress.taken())
+        self._table.read()
+        for hop in ("batch", "table", READINGS):
+            self._history.add(hop, "complete")
