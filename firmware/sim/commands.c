@@ -135,7 +135,7 @@ static void do_at(struct call *call)
             return;
         }
     }
-    if (!strikes_order(call->simulator, sample, call->words[2], command))
+    if (!strikes_order(&call->simulator->strikes, sample, call->words[2], command))
         refuse(call, "this sample has been taken already, or too many commands wait");
 }
 

@@ -128,7 +128,14 @@ static void on_event(void *context, const char *json)
     control_event(&((struct simulator *)context)->control, json);
 }
 
-static void on_struck(void *context) { strikes_carry_out(context); }
+static void on_struck(void *context) { strikes_carry_out(&((struct simulator *)context)->strikes); }
+
+static bool on_due(void *context, char *command)
+{
+    char reply[CONTROL_REPLY];
+    bool wants_events;
+    return command_answer(context, command, reply, &wants_events);
+}
 
 static void on_line(void *context, char *line, char *reply, bool *wants_events)
 {
@@ -302,6 +309,9 @@ int main(int argc, char **argv)
         fputs("simboard: this libsimavr does not know the atmega328p\n", stderr);
         return EXIT_FAILURE;
     }
+    simulator.strikes.board = &simulator.board;
+    simulator.strikes.obey = on_due;
+    simulator.strikes.context = &simulator;
     simulator.board.eeprom_log = open_log(options.eeprom_log);
     simulator.board.tx_log = open_log(options.tx_log);
     simulator.board.adc.log = open_log(options.adc_log);

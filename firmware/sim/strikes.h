@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "board.h"
+
 enum { STRIKES = 256, STRIKE_ID = 64, STRIKE_COMMAND = 64 };
 
 struct strike {
@@ -18,19 +20,19 @@ struct strike {
 };
 
 struct strikes {
+    struct board *board;
+    bool (*obey)(void *context, char *command); /* false: refused */
+    void *context;
     struct strike waiting[STRIKES]; /* by their places */
     unsigned count;
     char last[STRIKE_ID]; /* the one that was carried out last, */
     uint64_t last_sample; /* and where */
 };
 
-struct simulator;
-
 /* Order one. False if there is no room, or its place is behind the board. */
-bool strikes_order(
-    struct simulator *simulator, uint64_t sample, const char *id, const char *command);
+bool strikes_order(struct strikes *strikes, uint64_t sample, const char *id, const char *command);
 
 /* Carry out the first one that is due, if it need not wait. */
-void strikes_carry_out(struct simulator *simulator);
+void strikes_carry_out(struct strikes *strikes);
 
 #endif
