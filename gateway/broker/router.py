@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
 
 _KNOWN_TOPICS = 16_384
+_KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
@@ -41,21 +42,30 @@ LONGEST_KNOWN = 512
 
 class Route:
     """One session that gets a topic's messages. qos: the highest granted. identifiers: Subscription
-    Identifiers as encoded properties. own: the route for the session's own messages, where no-local
-    subscriptions do not count; None when nothing is left of it then.
+    Identifiers as encoded properties.
     """
 
-    __slots__ = ("identifiers", "own", "qos", "retain_as_published", "session")
+    __slots__ = (
+        "identifiers",
+        "no_local",
+        "own",
+        "qos",
+        "retain_as_published",
+        "session",
+        "subscriptions",
+    )
 
     def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
         self.session = session
+        self.subscriptions = subscriptions
         self.qos = max(item.qos for item in subscriptions)
         self.retain_as_published = any(item.retain_as_published for item in subscriptions)
         self.identifiers = b"".join(item.extra for item in subscriptions)
-        self.own: Route | None = self
         local = [item for item in subscriptions if not item.no_local]
-        if len(local) < len(subscriptions):
-            self.own = Route(session, local) if local else None
+        self.no_local = len(local) < len(subscriptions)
+        """It is another one for the session's own messages: `own`."""
+        self.own = Route(session, local) if local and self.no_local else None
+        """None when nothing is left of it for them."""
 
 
 class RoutedTopic(Topic):
@@ -81,7 +91,7 @@ class _Node(Node):
 
     def __init__(self) -> None:
         super().__init__()
-        self.members: dict[Session, Subscription] = {}
+        self.members: dict[Session, Route] = {}
         self.shares: dict[str, Share] = {}
 
     @property
@@ -119,7 +129,9 @@ class Router:
         self._may_read = may_read
         self._root = _Node()
         self._topics: dict[bytes, RoutedTopic] = {}
-        self._index = TopicIndex()
+        self._index: TopicIndex[RoutedTopic] = TopicIndex()
+        self._routes = 0
+        """Routes that topics know; those that were looked up again count twice."""
         self.count = 0
         self.size = 0
         self.deep = 0
@@ -160,14 +172,15 @@ class Router:
         share, inner = split_shared(topic_filter)
         node = self._root.at(inner)
         if share is None:
-            node.members[session] = subscription
+            node.members[session] = Route(session, [subscription])
         else:
             node.shares.setdefault(share, Share(topic_filter)).members[session] = subscription
         self.count += new
         if new:
             self.size += memory(topic_filter)
             self.deep += deep_levels(inner)
-        self._index.invalidate(inner)
+        if not self._index.invalidate(inner):
+            self.changed()
         return new
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
@@ -192,7 +205,8 @@ class Router:
         self.count -= 1
         self.size -= memory(topic_filter)
         self.deep -= deep_levels(inner)
-        self._index.invalidate(inner)
+        if not self._index.invalidate(inner):
+            self.changed()
         return True
 
     def has_room(self, topic_filter: str, most: int) -> bool:
@@ -218,7 +232,9 @@ class Router:
 
     def changed(self) -> None:
         """Who gets what has changed: every topic is matched again when it is next used."""
-        self._index.clear()
+        for topic in self._index.clear():
+            topic.routes, topic.shares, topic.refusing = [], [], []
+        self._routes = 0
 
     def routed(self, topic: Topic) -> RoutedTopic:
         """The same topic, its routes up to date."""
@@ -228,7 +244,7 @@ class Router:
 
     def match(self, topic: RoutedTopic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
-        found: dict[Session, list[Subscription]] = {}
+        found: dict[Session, Route] = {}
         too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(
             SYSTEM_PREFIX
         )
@@ -236,11 +252,14 @@ class Router:
         topic.spooled = any(topic_matches(item, topic.name) for item in self._spool)
         topic.shares = []
         for node in self._root.matching(topic.name):
-            for session, subscription in node.members.items():
+            for session, route in node.members.items():
                 if self._may_read(session, topic.name):
-                    found.setdefault(session, []).append(subscription)
+                    known = found.get(session)
+                    if known is not None:
+                        route = Route(session, known.subscriptions + route.subscriptions)
+                    found[session] = route
             topic.shares += node.shares.values()
-        topic.routes = [Route(session, subscriptions) for session, subscriptions in found.items()]
+        topic.routes = list(found.values())
         topic.durable = max(
             [route.qos for route in topic.routes if route.session.durable]
             + [share.qos for share in topic.shares],
@@ -252,8 +271,11 @@ class Router:
         topic.refusing = [
             session for session in sessions if session.queueing.full == "refuse the publisher"
         ]
+        self._routes += len(topic.routes)
+        if len(self._index) >= _KNOWN_TOPICS or self._routes > _KNOWN_ROUTES:
+            routes, shares, refusing = topic.routes, topic.shares, topic.refusing
+            self.changed()
+            topic.routes, topic.shares, topic.refusing = routes, shares, refusing
         if not topic.indexed and len(topic.wire) <= LONGEST_KNOWN:
-            if len(self._index) >= _KNOWN_TOPICS:
-                self._index.clear()
             self._index.add(topic)
         topic.stale = not topic.indexed

@@ -85,7 +85,7 @@ def publish(
     publisher = burst.publisher
     for route in topic.routes:
         session = route.session
-        if session is publisher:
+        if session is publisher and route.no_local:
             if route.own is None:
                 continue
             route = route.own

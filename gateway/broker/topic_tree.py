@@ -84,29 +84,35 @@ class FilterMap(Generic[V]):
         ]
 
 
+_MANY = 1024
+"""Names whose routes are looked up again for one filter; when it may match more, all are."""
+
 _DEPTH = 4
 """Levels of a name that tell it from others here; names that differ further down share a place."""
 
 
-class _Place:
+T = TypeVar("T", bound="Topic")
+
+
+class _Place(Generic[T]):
     __slots__ = ("below", "topics")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Place] = {}
-        self.topics: list[Topic] = []
+        self.below: dict[str, _Place[T]] = {}
+        self.topics: list[T] = []
 
 
-class TopicIndex:
+class TopicIndex(Generic[T]):
     """Topics whose routes are known; `invalidate` says whose routes a filter changes."""
 
     def __init__(self) -> None:
-        self._root = _Place()
-        self._topics: list[Topic] = []
+        self._root: _Place[T] = _Place()
+        self._topics: list[T] = []
 
     def __len__(self) -> int:
         return len(self._topics)
 
-    def add(self, topic: Topic) -> None:
+    def add(self, topic: T) -> None:
         place = self._root
         for level in topic.name.split("/", _DEPTH)[:_DEPTH]:
             below = place.below.get(level)
@@ -117,34 +123,42 @@ class TopicIndex:
         topic.indexed = True
         self._topics.append(topic)
 
-    def clear(self) -> None:
-        """Nobody's routes are known any more."""
+    def clear(self) -> list[T]:
+        """Nobody's routes are known any more. Returns whose were."""
         for topic in self._topics:
             topic.indexed = False
             topic.stale = True
-        self._topics.clear()
+        cleared, self._topics = self._topics, []
         self._root = _Place()
+        return cleared
 
-    def invalidate(self, topic_filter: str) -> None:
+    def invalidate(self, topic_filter: str) -> bool:
         """The sessions behind a filter have changed: the routes of names that it may match must be
-        looked up again.
+        looked up again. False: there are so many that it is better to `clear`.
         """
         places = [self._root]
         for level in topic_filter.split("/", _DEPTH)[:_DEPTH]:
             if level == "#":
-                self._all_below(places)
-                return
+                return self._all_below(places)
             if level == "+":
                 places = [below for place in places for below in place.below.values()]
             else:
                 places = [place.below[level] for place in places if level in place.below]
+            if len(places) > _MANY:
+                return False
         for place in places:
             for topic in place.topics:
                 topic.stale = True
+        return True
 
-    def _all_below(self, places: list[_Place]) -> None:
+    def _all_below(self, places: list[_Place[T]]) -> bool:
+        left = _MANY
         while places:
+            left -= 1
+            if not left:
+                return False
             place = places.pop()
             for topic in place.topics:
                 topic.stale = True
             places += place.below.values()
+        return True
