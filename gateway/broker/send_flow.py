@@ -22,7 +22,7 @@ repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.burst import DUP, PUBLISH, QOS_BITS
 from gateway.broker.changes import Kept
@@ -73,6 +73,17 @@ class Owner(Kept, Protocol):
 
     @property
     def queueing(self) -> QueueSection: ...
+
+
+class _Ended:
+    """The session of a flow that has nothing to do any more."""
+
+    id = 0
+    connection = None
+    durable = False
+
+
+_ENDED = _Ended()
 
 
 class SendFlow:
@@ -394,6 +405,7 @@ class SendFlow:
         self.pending.clear()
         self.behind.clear()
         self.released.clear()
+        self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
 
     def _waiting(self) -> list[Delivery]:
         """What is in memory and was not sent."""

@@ -61,6 +61,7 @@ class TcpCarrier(asyncio.Protocol):
         if self._linger is not None:
             self._linger.cancel()
         self.lose(str(error) if error else "closed by the peer")
+        del self._receiver  # which knows the carrier: nothing is left for the collector
 
     def lose(self, reason: str) -> None:
         """Tell the broker that the connection is gone, unless it wanted that."""

@@ -29,6 +29,7 @@ from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.clock import Clock
 from gateway.service.devices import Registry, Watch
 from gateway.service.engine import Engine
+from gateway.service.garbage import Garbage
 from gateway.service.listeners import Listeners
 from gateway.service.outside import Outside
 from gateway.service.users import Users
@@ -152,6 +153,7 @@ class Gateway:
                 with (
                     closing(Watch(config.gateway.data, self._registry, engine, lambda: self.ports)),
                     closing(Watchdog(parts)),
+                    closing(Garbage()),
                 ):
                     await self._stop.wait()
                 notify("STOPPING=1")
