@@ -40,11 +40,11 @@ class Admission:
             return None
         known = core.sessions.get(connection.client)
         if known is None and len(core.sessions) >= core.limits.sessions:
-            return ReasonCode.QUOTA_EXCEEDED, "too many sessions"
+            return ReasonCode.QUOTA_EXCEEDED, "too many sessions (limits.sessions)"
         if (known is None or known.connection is None) and len(core.connections) - len(
             core.nameless
         ) >= core.limits.connections:
-            return ReasonCode.QUOTA_EXCEEDED, "too many connections"
+            return ReasonCode.QUOTA_EXCEEDED, "too many connections (limits.connections)"
         address = origin(peer.address)
         full = self._empty_at.pop(address, 0.0)
         empty_at = max(full, core.now) + 1 / core.limits.connects_per_s
@@ -52,7 +52,7 @@ class Admission:
             self._empty_at[address] = full
             return (
                 ReasonCode.CONNECTION_RATE_EXCEEDED,
-                f"too many connections per second from {address}",
+                f"too many connections per second from {address} (limits.connects_per_s)",
             )
         if len(self._empty_at) >= _ADDRESSES:
             del self._empty_at[next(iter(self._empty_at))]

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _FEEDS = 4
 """Sessions that get retained messages in one turn."""
 
+_NO_CONNECT = "no CONNECT came in time (limits.connect_timeout_s)"
+
 _AXIS_S = 30.0
 """Seconds between two notes of the time axis in the store, as long as there are commits to carry
 them.
@@ -92,7 +94,7 @@ class Broker(Core):
             self._lose_patience(
                 next(iter(self.nameless)),
                 ReasonCode.SERVER_BUSY,
-                "too many connections have sent no CONNECT",
+                "too many connections have sent no CONNECT (limits.connections)",
             )
         self.settle()
         self.connections[connection] = self.nameless[connection] = None
@@ -327,7 +329,7 @@ class Broker(Core):
         for connection in list(self.nameless):
             late = now - connection.seen > self.limits.connect_timeout_s
             if late and connection.state is State.NEW:
-                self._lose_patience(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came")
+                self._lose_patience(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, _NO_CONNECT)
         for connection in list(self.connections):
             silent = now - connection.seen
             if (

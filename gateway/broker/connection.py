@@ -294,7 +294,7 @@ class Connection:
                 most = 0
         if broker.partial > most and len(self._partial) > _SMALL:
             raise ProtocolError(
-                "too much memory is taken by packets that are not complete",
+                "too much memory is taken by packets that are not complete (limits.memory_bytes)",
                 ReasonCode.QUOTA_EXCEEDED,
             )
         return len(self._partial)

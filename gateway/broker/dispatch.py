@@ -105,7 +105,8 @@ def _go_on(connection: Connection, data: bytes) -> None:
 def _wait(connection: Connection, data: bytes) -> None:
     """Keep what comes while it is found out who this is."""
     if connection.keep(data) > _MOST_WAITING:
-        connection.end("too much came before CONNECT was answered", will=False)
+        text = f"CONNECT: more than {_MOST_WAITING} bytes came before it was answered"
+        raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
 
 
 def _fail(connection: Connection, error: MqttError) -> None:

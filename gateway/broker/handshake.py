@@ -53,7 +53,7 @@ def connect(connection: Connection, packet: Connect) -> None:
         raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     most = broker.limits.client_id_bytes
     if len(packet.client_id) > most or len(packet.client_id.encode()) > most:
-        text = f"the client identifier has more than {most} bytes"
+        text = f"the client identifier has more than {most} bytes (limits.client_id_bytes)"
         raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
@@ -196,7 +196,8 @@ def _will(connection: Connection, will: Will) -> StoredWill:
     broker = connection.broker
     taken = broker.will_bytes - broker.size_of_will(connection.client)
     if taken + stored.size > broker.limits.will_bytes:
-        raise refusal(connection, "the wills take too much memory", ReasonCode.QUOTA_EXCEEDED)
+        text = "the wills take too much memory (limits.will_bytes)"
+        raise refusal(connection, text, ReasonCode.QUOTA_EXCEEDED)
     if broker.lacks_room(stored.size):
         raise refusal(connection, "the disk has no room for the will", ReasonCode.QUOTA_EXCEEDED)
     return stored

@@ -18,7 +18,7 @@ from gateway.broker.burst import Burst
 from gateway.broker.message_ids import IDENTIFIERS, sequence_of
 from gateway.broker.refusals import refused, words
 from gateway.broker.router import LONGEST_KNOWN
-from gateway.broker.routing import publish, refuses
+from gateway.broker.routing import bound_of, publish, refuses
 from gateway.broker.state import State
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError, quote
@@ -28,6 +28,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import encode_string
 
 if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
     from gateway.broker.session import Session
     from gateway.broker.spool import Identity
@@ -63,7 +64,7 @@ def receive(
         if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
             _one_by_one(connection, session, burst, identifiers)
         elif reason:
-            refused(broker, connection, "publish", reason, _about(burst, reason), count)
+            refused(broker, connection, "publish", reason, _about(broker, burst, reason), count)
         else:
             publish(broker, burst, session.client, identity)
         return
@@ -223,7 +224,7 @@ def _is_number(text: str, digits: int) -> bool:
 def _refuse(
     connection: Connection, burst: Burst, identifiers: tuple[int, ...], reason: ReasonCode
 ) -> None:
-    text = _about(burst, reason)
+    text = _about(connection.broker, burst, reason)
     refused(connection.broker, connection, "publish", reason, text, len(identifiers))
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused, {text}")
@@ -234,8 +235,9 @@ def _refuse(
     )
 
 
-def _about(burst: Burst, reason: ReasonCode) -> str:
-    return f"topic {quote(burst.topic.name)}: {words(reason)}"
+def _about(broker: Broker, burst: Burst, reason: ReasonCode) -> str:
+    more = "" if reason == ReasonCode.NOT_AUTHORIZED else f" ({bound_of(broker, burst)})"
+    return f"topic {quote(burst.topic.name)}: {words(reason)}{more}"
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:

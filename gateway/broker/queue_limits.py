@@ -107,7 +107,10 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     if reading and not _over(core, session, count, size, grace=True):
         return True
     if full == "end the session":
-        text = f"the queue is full ({send_flow.messages} messages, {send_flow.size} bytes)"
+        text = (
+            f"the queue is full ({send_flow.messages} messages, {send_flow.size} bytes;"
+            " limits.queue_messages, limits.queue_bytes)"
+        )
         _end(core, session, text)
     return False
 
@@ -154,15 +157,16 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
         each = send_flow.pending[0].burst.size + OVERHEAD
         dropped = send_flow.discard(max(messages, -(-size // each)))
     if dropped and core.throttle.allows(f"queue of {session.client}"):
-        text = "%s: the queue is full, its oldest messages are dropped"
+        text = "%s: the queue is full (limits.queue_messages), its oldest messages are dropped"
         log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
     core.statistics.overflowed += dropped
     return dropped
 
 
 def _end(core: Core, session: Session, text: str) -> None:
-    extra = about(client=session.client, reason="queue_full")
-    log.warning("%s: %s, the session ends", session.client, text, extra=extra)
+    if core.throttle.allows(f"end of {session.client}"):
+        extra = about(client=session.client, reason="queue_full")
+        log.warning("%s: %s, the session ends", session.client, text, extra=extra)
     core.statistics.overflowed += session.send_flow.messages
     core.effects.end(session, ReasonCode.QUOTA_EXCEEDED, text)
 
@@ -212,7 +216,7 @@ def let_the_longest_pay(core: Core) -> None:
         _drop_expired(core, session)
         if session.queueing.full == "end the session":
             if before > 0:
-                text = "all queues together are full, and this one is the longest"
+                text = "all queues together are full (limits.memory_bytes), this one is the longest"
                 _end(core, session, f"{text} ({send_flow.size} bytes)")
                 excess -= before
         else:

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from gateway.broker.connection import Connection
     from gateway.broker.session import Session
 
+_BOUNDS = {
+    ReasonCode.QUOTA_EXCEEDED: " (limits.subscriptions; limits.memory_bytes for all; the disk)",
+    ReasonCode.TOPIC_FILTER_INVALID: " (limits.topic_levels)",
+}
+"""What can be done about a refusal, for the log."""
+
 
 def subscribe(connection: Connection, session: Session, packet: Subscribe) -> None:
     identifier = (packet.properties or {}).get(PropertyId.SUBSCRIPTION_IDENTIFIER, [0])[0]
@@ -46,7 +52,7 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
     for reason in set(refusals.values()):
         filters = [item for item, why in refusals.items() if why == reason]
         more = f" and {len(filters) - 1} more" if len(filters) > 1 else ""
-        text = f"filter {quote(filters[0])}{more}: {words(reason)}"
+        text = f"filter {quote(filters[0])}{more}: {words(reason)}{_BOUNDS.get(reason, '')}"
         refused(connection.broker, connection, "subscribe", reason, text, len(filters))
     connection.answer(Suback(packet.packet_id, reasons), _commit(connection, session))
 

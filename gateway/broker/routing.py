@@ -20,6 +20,7 @@ from gateway.broker.queue_limits import is_crowded, is_full, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.logs import about
+from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -63,6 +64,25 @@ def refuses(core: Core, burst: Burst, durable: bool = False) -> ReasonCode | Non
         if not core.retained.fits(topic.name, size, limits.retained, limits.retained_bytes):
             return ReasonCode.QUOTA_EXCEEDED
     return None
+
+
+def bound_of(core: Core, burst: Burst) -> str:
+    """Which bound a burst that was refused is beyond, for the log."""
+    topic, limits = core.router.routed(burst.topic), core.limits
+    if topic.refused:
+        return "limits.topic_levels"
+    if topic.spooled and not core.spool.fits(burst):
+        return "the spool is full: spool.max_bytes"
+    if core.lacks_room(burst.count * burst.size):
+        return "the disk is full"
+    if is_crowded(core, burst):
+        return "all queues together are full: limits.memory_bytes"
+    for session in topic.refusing if burst.qos else ():
+        if is_full(core, session, burst, burst.count):
+            return f"the queue of {quote(session.client)} is full: limits.queue_messages"
+    if core.retained.count >= limits.retained:
+        return "too many retained messages: limits.retained"
+    return "the retained messages take too much memory: limits.retained_bytes"
 
 
 def publish(
@@ -159,10 +179,10 @@ def redeal(core: Core, messages: LeftBehind) -> None:
         if not _deal(core, share, one, commit, with_room=True):
             left = skip + count - index
             core.statistics.overflowed += left
-            if core.throttle.allows(f"queues of {name}"):
+            if core.throttle.allows(f"queues of {quote(name)}"):
                 log.warning(
                     "%s: a member's session ended, and no other member has room for its messages",
-                    name,
+                    quote(name),
                     extra=about(reason="queue_full"),
                 )
             return

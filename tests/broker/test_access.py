@@ -284,7 +284,8 @@ def test_who_sends_much_before_the_answer_is_dropped() -> None:
         client.bring(bytes(1000))
     assert client.connection.closing is not None
     world.turn()
-    assert client.raw == b""
+    assert client.take(Connack).reason == R.QUOTA_EXCEEDED
+    assert world.broker.statistics.refusals == {("connect", R.QUOTA_EXCEEDED): 1}
 
 
 def packets(*wanted: Connect | Pingreq | Publish) -> bytes:

@@ -60,8 +60,8 @@ def test_who_never_says_connect_is_dropped_in_time_and_takes_nobodys_place(
     assert not any(item.closed for item in (client, *late))
     assert world.broker.statistics.disconnects == {R.SERVER_BUSY: 3, R.KEEP_ALIVE_TIMEOUT: 2}
     assert [record.message for record in caplog.records] == [
-        "memory: too many connections have sent no CONNECT (0x89)",
-        "memory: no CONNECT came (0x8D)",
+        "memory: too many connections have sent no CONNECT (limits.connections) (0x89)",
+        "memory: no CONNECT came in time (limits.connect_timeout_s) (0x8D)",
     ]
 
 
