@@ -266,6 +266,8 @@ class Broker(Core):
             del self._feeding[session]
             if not session.ended and feed_retained(self, session):
                 self._feeding[session] = None
+            if self.overtime():
+                break
         self.settle()
         return bool(self._feeding or self.dirty)
 

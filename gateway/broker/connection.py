@@ -116,7 +116,7 @@ class Connection:
         self._partial = bytearray()
         """A packet that has begun."""
         self.missing = 0
-        """Bytes until it may be complete."""
+        """Bytes until it may be complete; 0 when it is, and the turn was over."""
         self.topics: dict[bytes, Topic] = {}
         """Those that the client has published to, by their bytes."""
         self.aliases_limit = limits.topic_aliases
@@ -312,6 +312,11 @@ class Connection:
     def keeps(self) -> bool:
         """Whether a packet has begun."""
         return bool(self._partial)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there are packets at hand that nobody has looked at yet."""
+        return self.missing <= 0 and bool(self._partial)
 
     # -- the end
 

@@ -5,6 +5,7 @@ spool. It holds them; what is done with them is in the files above this one.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.broker.access import Acl
@@ -48,6 +49,9 @@ class Core(Ledger):
         """Bytes in wills, also of clients that are connected."""
         self.effects = Effects()
         """To be carried out by `Broker.settle`."""
+        self.overtime: Callable[[], bool] = lambda: False
+        """Whether this turn has taken long enough: what is left of a client's bytes waits for the
+        next one. Whoever drives the broker says so."""
         self.disk_full = False
         """The store takes no more messages; publications that need the disk are refused."""
         self.disk_room = sys.maxsize

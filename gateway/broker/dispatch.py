@@ -1,9 +1,10 @@
 """What a client's bytes say: one packet after the other, and runs of alike ones in one step.
 
 In: bytes that begin with a packet. Out: each packet has done to the connection what it means; and
-where the first one starts that is not complete. A run of PUBLISH packets that differ in identifier
-and payload only, and a run of plain acknowledgements, are each taken in one step (`burst.py`);
-every other packet goes through `gateway.mqtt.decode`.
+where the first one starts that is not complete, or that waits: while the client does not take what
+it is sent, and when the turn has taken long enough (`Connection.interrupted`). A run of PUBLISH
+packets that differ in identifier and payload only, and a run of plain acknowledgements, are each
+taken in one step (`burst.py`); every other packet goes through `gateway.mqtt.decode`.
 """
 
 from __future__ import annotations
@@ -123,8 +124,11 @@ def _fail(connection: Connection, error: MqttError) -> None:
 def take(connection: Connection, data: bytes) -> int:
     """Take packets from `data`; returns where the first incomplete one starts."""
     at, end = 0, len(data)
-    effects = connection.broker.effects
+    effects, overtime = connection.broker.effects, connection.broker.overtime
     while end - at >= 2 and ((state := connection.state) is _OPEN or state is _NEW):
+        if connection.full or overtime():
+            connection.missing = 0
+            return at
         first, length = data[at], data[at + 1]
         if length < 0x80 and length + 2 <= connection.our_limit:
             start = at + 2
@@ -225,7 +229,7 @@ def _publish(
 
 def _acks(connection: Connection, session: Session, data: bytes, at: int, end: int) -> int:
     """Take a run of equal acknowledgements with a packet identifier and nothing else."""
-    kind = data[at]
+    kind, end = data[at], min(end, at + 4 * MAXIMUM)
     count = 1
     if data[at : at + 2] == data[at + 4 : at + 6]:
         heads, lengths = data[at:end:4], data[at + 1 : end : 4]

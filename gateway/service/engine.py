@@ -7,14 +7,19 @@ system call per message.
 
 Rule: what the broker asks the store to read is handed over before the next commit, never after it:
 a commit may delete what is to be read.
+
+No turn is long: a client that has brought more than there was time for is not read until all of it
+has been taken, a part a turn, in turns with others (`put_off`).
 """
 
 import asyncio
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gateway.broker import dispatch
 from gateway.broker.access import Ask, Policy, Refusal
@@ -35,6 +40,8 @@ from gateway.store.writer import Writer
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+_TURN_S = 0.02
+"""In a turn nothing new of what clients say is begun after this."""
 _MANY = 65_536
 """Unsent bytes of one connection that are worth counting."""
 
@@ -42,7 +49,16 @@ _MANY = 65_536
 class _Link:
     """One connection between its carrier and the broker (a `Receiver`)."""
 
-    __slots__ = ("_carrier", "_connection", "_engine", "_held_back", "_paused", "stuck", "unsent")
+    __slots__ = (
+        "_carrier",
+        "_connection",
+        "_engine",
+        "_held_back",
+        "_paused",
+        "_put_off",
+        "stuck",
+        "unsent",
+    )
 
     def __init__(self, engine: "Engine", carrier: Carrier, connection: Connection) -> None:
         self._engine = engine
@@ -50,6 +66,8 @@ class _Link:
         self._connection = connection
         self._held_back = False
         """Nothing is read from it until a commit is through."""
+        self._put_off = False
+        """It has brought more than there was time for in a turn."""
         self._paused = False
         self.stuck = False
         """The peer has not taken what was sent to it."""
@@ -121,12 +139,25 @@ class _Link:
     def throttle(self) -> None:
         """Read from the peer, or do not."""
         paused = self._held_back or self._connection.full
+        if not paused and self._connection.interrupted:
+            paused = True
+            if not self._put_off:
+                self._put_off = True
+                self._engine.put_off(self)
         if paused != self._paused:
             self._paused = paused
             if paused:
                 self._carrier.pause_reading()
             else:
                 self._carrier.resume_reading()
+
+    def go_on(self) -> None:
+        """There is time again for what it has brought."""
+        self._put_off = False
+        if self._held_back or self._connection.full:
+            return
+        self.receive(b"")
+        self.throttle()
 
     def receive(self, data: bytes) -> None:
         engine = self._engine
@@ -145,6 +176,8 @@ class _Link:
             engine.hold_back(self)
         elif self._connection.full:
             self._connection.unheard = not self.stuck
+            self.throttle()
+        elif self._connection.interrupted:
             self.throttle()
 
     def lost(self, reason: str) -> None:
@@ -177,6 +210,9 @@ class Engine:
         self._unsent = 0
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._turn = False
+        self._turn_ends = 0.0
+        self._put_off: deque[_Link] = deque()
+        self._catching_up = False
         self._stopped = False
         self._writing = 0
         self._submitted = 0.0
@@ -188,6 +224,7 @@ class Engine:
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
+        broker.overtime = self._overtime
 
     @property
     def commit_times(self) -> CommitTimes:
@@ -229,7 +266,11 @@ class Engine:
         self.broker.now = self._clock.axis(self._loop.time())
         if not self._turn:
             self._turn = True
+            self._turn_ends = time.monotonic() + _TURN_S
             self._loop.call_soon(self._end_turn)
+
+    def _overtime(self) -> bool:
+        return time.monotonic() > self._turn_ends
 
     def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         """End connections from our side; their goodbye is written at once."""
@@ -291,10 +332,30 @@ class Engine:
         self._write()
         if self.broker.go_on():
             self._turn = True
+            self._turn_ends = time.monotonic() + _TURN_S
             self._loop.call_soon(self._end_turn)
         self._order()
         if self.broker.changes.urgent:
             self._loop.call_soon(self._commit_urgent)  # what is at the sockets by then goes with it
+
+    def put_off(self, link: _Link) -> None:
+        """A client has brought more than there was time for: it goes on when all others had their
+        turn.
+        """
+        self._put_off.append(link)
+        if not self._catching_up:
+            self._catching_up = True
+            self._loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._catching_up = False
+        self.begin()
+        waiting, self._put_off = self._put_off, deque()
+        while waiting and not self._overtime():
+            waiting.popleft().go_on()
+        for link in waiting:
+            self.put_off(link)
+        self._put_off.rotate(len(waiting))
 
     def _commit_urgent(self) -> None:
         self._commit(self.broker.changes.urgent)
@@ -345,6 +406,9 @@ class Engine:
     def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
         dispatch.answered(self.broker, order, refusal)
+        link = self._links.get(cast("Connection", order.connection))
+        if link is not None:
+            link.throttle()
 
     def _from_store(self, order: Order, rows: Any) -> None:
         self._loop.call_soon_threadsafe(self._read, order, rows)

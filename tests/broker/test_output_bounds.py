@@ -271,3 +271,52 @@ def test_subscriptions_of_sessions_that_are_kept_need_room_on_the_disk(
     world.disk_full(True)
     assert kept.subscribe("a").reasons == [R.QUOTA_EXCEEDED]
     assert other.subscribe("a").reasons == [R.GRANTED_QOS_2]
+
+
+# -- time
+
+
+def test_a_client_that_brings_much_waits_for_others() -> None:
+    world = World()
+    greedy, modest = world.accepted("greedy"), world.accepted("modest")
+    looks = 0
+
+    def overtime() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks % 101 == 100
+
+    world.broker.overtime = overtime
+    greedy.bring(PINGS)
+    modest.bring(encode(Pingreq(), V5))
+    assert greedy.paused
+    assert not modest.paused
+    assert modest.connection.out == [b"\xd0\0"]
+    greedy.bring(encode(Publish("t", b"last", 1, 1), V5))
+    world.turn()
+    assert not greedy.paused
+    assert len(greedy.take_all(Pingresp)) == 10_000
+    greedy.take(Puback)
+
+
+def test_a_client_that_is_put_off_may_end_meanwhile() -> None:
+    world = World()
+    client = world.accepted("c")
+    looks = iter(range(200))
+    world.broker.overtime = lambda: next(looks, 0) >= 100
+    client.bring(PINGS)
+    client.drop()
+    assert world.broker.partial == 0
+
+
+def test_warnings_have_a_bound_in_all(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    for number in range(1000):
+        client = world.accepted(f"c{number}")
+        client.publish("$SYS/x", qos=1)
+        client.drop()
+    assert 30 <= len(caplog.records) <= 32
+    assert "some are left out" in caplog.text
+    world.sleep(100)
+    world.accepted("later").publish("$SYS/x", qos=1)
+    assert "970 warnings were left out" in caplog.text
