@@ -1,0 +1,288 @@
+"""Floods of those who come: sockets, handshakes, CONNECTs, passwords."""
+
+import asyncio
+import base64
+import os
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.mqtt.packets import Connect, Publish, Will
+from gateway.mqtt.properties import PropertyId as P
+from gateway.mqtt.reason import ReasonCode as R
+from gateway.service.logins import MOST_OF_ONE
+from gateway.service.users import Users
+from tests.links.certificates import Authority
+from tests.service.floods.site import (
+    MEGABYTE,
+    V5,
+    Flood,
+    Site,
+    bytes_of,
+    files_of,
+    gone,
+    pour,
+    together,
+)
+
+
+async def _reasons(site: Site, connects: list[Connect], address: str = "127.0.0.1") -> Counter[int]:
+    async def one(connect: Connect) -> int:
+        client, connack = await site.ask(connect, address)
+        if connack.reason:
+            client.writer.close()
+        return int(connack.reason)
+
+    return Counter(await together([one(item) for item in connects]))  # type: ignore[arg-type]
+
+
+async def connections(site: Site) -> None:
+    silent = [await site.open() for _ in range(150)]
+    assert [await gone(item) for item in silent[:50]] == [b""] * 50
+    assert await site.count("disconnects_total", reason="server_busy") == 50
+    reasons = await _reasons(site, [Connect(f"c{number}") for number in range(150)])
+    assert reasons == {0: 99, R.QUOTA_EXCEEDED: 51}
+
+
+async def connects(site: Site) -> None:
+    reasons = await _reasons(site, [Connect(f"c{number}") for number in range(500)], "127.0.0.2")
+    assert reasons[R.CONNECTION_RATE_EXCEEDED] > 200
+    assert reasons[0] + reasons[R.CONNECTION_RATE_EXCEEDED] == 500
+    await site.client("from elsewhere")
+
+
+async def identifiers(site: Site) -> None:
+    """2,724 clients with identifiers of 65 kB."""
+    long = [Connect(f"{number}{'x' * 65_000}") for number in range(2724)]
+    assert await _reasons(site, long) == {R.CLIENT_IDENTIFIER_NOT_VALID: 2724}
+    properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
+    large = Connect("c", properties=properties)  # 960 kB
+    for _ in range(50):  # what it has still to send may cost it the answer: TCP resets
+        with suppress(ConnectionError):
+            assert (await site.ask(large))[1].reason == R.PACKET_TOO_LARGE
+    assert await site.count("refused_total", request="connect", reason="packet_too_large") == 50
+
+
+async def sessions(site: Site) -> None:
+    async def one(number: int) -> int:
+        client, connack = await site.ask(
+            Connect(f"c{number}", V5, False, properties={P.SESSION_EXPIRY_INTERVAL: 1000})
+        )
+        client.writer.close()
+        return int(connack.reason)
+
+    reasons = Counter(await together([one(number) for number in range(600)]))  # type: ignore[arg-type]
+    assert reasons == {0: 499, R.QUOTA_EXCEEDED: 101}
+
+
+async def passwords(site: Site) -> None:
+    async def guess(number: int) -> int:
+        connect = Connect(f"g{number}", username="nobody", password=b"%d" % number)
+        return int((await site.ask(connect, "127.0.0.3"))[1].reason)
+
+    guesses = asyncio.gather(*(guess(number) for number in range(300)))
+    await site.running.logged("refused")
+    _, connack = await site.ask(Connect("a", username="alice", password=b"right"))
+    assert connack.reason == 0
+    reasons = Counter(await guesses)
+    assert reasons[R.SERVER_BUSY] >= 300 - 2 * MOST_OF_ONE
+    assert sum(reasons.values()) == 300
+
+
+async def before_the_answer(site: Site) -> None:
+    async def one(number: int) -> None:
+        client = await site.open("127.0.0.3")
+        client.send(Connect(f"g{number}", username="nobody", password=b"x"))
+        await pour(client, bytes_of(Publish("t", bytes(60_000))) * 4)
+        await gone(client)
+
+    await asyncio.gather(*(one(number) for number in range(100)))
+
+
+def _users(folder: Path) -> dict[str, str]:
+    Users(folder / "data" / "users").add("alice", "right")
+    return {}
+
+
+async def partial(site: Site) -> None:
+    """60 clients, each with most of a packet of 1 MB, and 60 that have not said CONNECT."""
+    packet = bytes_of(Publish("t", bytes(900_000), 1, 1))
+    clients = [await site.client(f"c{number}") for number in range(60)]
+    for client in clients:
+        client.writer.write(packet[:-1])
+    will = Will("t", bytes(60_000))
+    connect = bytes_of(Connect("c", will=will))
+    for _ in range(60):
+        (await site.open()).writer.write(connect[:-1])
+    await site.running.logged("not complete")
+    ended = 0
+    for client in clients:
+        client.writer.write(packet[-1:])
+        ended += b"complete" in await gone_or_answered(client)
+    assert 30 <= ended <= 42  # 20 MB of 54
+
+
+async def gone_or_answered(client: object) -> bytes:
+    try:
+        return await asyncio.wait_for(client.reader.read(1 << 16), 20)  # type: ignore[attr-defined]
+    except ConnectionError:
+        return b"complete"
+
+
+_MASK = bytes(4)
+
+
+def _frame(size: int, final: bool) -> bytes:
+    """A binary frame from a client (RFC 6455, section 5.2), its payload all zeros."""
+    return bytes([0x82 if final else 0x02, 0xFF]) + size.to_bytes(8, "big") + _MASK + bytes(size)
+
+
+async def fragments(site: Site) -> None:
+    """300 connections, each with 900 kB of a message that does not end, before CONNECT."""
+    port = await _port(site, "WEB")
+    frame = _frame(900_000, False)
+    key = base64.b64encode(os.urandom(16)).decode()
+    head = (
+        f"GET /mqtt HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
+        f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+    ).encode()
+
+    async def one() -> bool:
+        client = await site.open(port=port)
+        client.writer.write(head)
+        await client.reader.readuntil(b"\r\n\r\n")
+        try:
+            await pour(client, frame)
+            return not await asyncio.wait_for(client.reader.read(), 1)
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+
+    dropped = await together([one() for _ in range(300)])
+    assert dropped.count(True) >= 285
+
+
+async def upgrades(site: Site) -> None:
+    """1,500 sockets to a WebSocket listener that say nothing."""
+    await _crowd(site, await _port(site, "WEB"))
+
+
+async def handshakes(site: Site) -> None:
+    """1,500 sockets to a TLS listener that say nothing."""
+    await _crowd(site, await _port(site, "TLS"))
+
+
+async def _crowd(site: Site, port: int) -> None:
+    for number in range(1500):
+        await site.open(f"127.0.0.{2 + number % 3}", port)
+    for _ in range(500):
+        if files_of(site.running.process.pid) <= 1000 + 60:
+            break
+        await asyncio.sleep(0.01)
+    assert files_of(site.running.process.pid) <= 1000 + 60
+
+
+async def _port(site: Site, name: str) -> int:
+    return int((site.folder / name).read_text())
+
+
+def _tls(folder: Path) -> dict[str, str]:
+    authority = Authority(folder)
+    certificate, key = authority.issue("gateway")
+    os.replace(certificate, folder / "gateway.pem")
+    os.replace(key, folder / "gateway.key")
+    return {}
+
+
+def listener(name: str, *lines: str) -> str:
+    """A second listener; its port stands in the file NAME of the folder."""
+    return f'[[listener]]\nbind = "127.0.0.1:{name}-PORT"\n' + "".join(
+        f"{item}\n" for item in lines
+    )
+
+
+FLOODS = [
+    Flood(
+        "connections",
+        connections,
+        "[limits]\nconnections = 100\n",
+        says="limits.connections",
+        lines=2,
+        counts="refused_total request=connect reason=quota_exceeded",
+    ),
+    Flood(
+        "CONNECTs",
+        connects,
+        "[limits]\nconnects_per_s = 20\n",
+        says="limits.connects_per_s",
+        counts="refused_total request=connect reason=connection_rate_exceeded",
+    ),
+    Flood(
+        "size of a CONNECT, of a client identifier",
+        identifiers,
+        says="limits.client_id_bytes",
+        lines=2,
+        counts="refused_total request=connect reason=client_identifier_not_valid",
+    ),
+    Flood(
+        "sessions",
+        sessions,
+        "[limits]\nsessions = 500\n",
+        says="limits.sessions",
+        counts="refused_total request=connect reason=quota_exceeded",
+        disk=2 * MEGABYTE,
+    ),
+    Flood(
+        "passwords that wait to be compared",
+        passwords,
+        env=_users,
+        memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
+        says="wrong passwords",
+        lines=12,
+        counts="refused_total request=connect reason=server_busy",
+    ),
+    Flood(
+        "what comes before a CONNECT is answered",
+        before_the_answer,
+        env=_users,
+        memory=80 * MEGABYTE,
+        says="bytes came before it was answered",
+        lines=12,
+        counts="refused_total request=connect reason=quota_exceeded",
+    ),
+    Flood(
+        "packets that have not come whole",
+        partial,
+        "[limits]\nmemory_bytes = 20_000_000\n",
+        memory=60 * MEGABYTE,
+        says="limits.memory_bytes",
+        lines=62,
+        counts="disconnects_total reason=quota_exceeded",
+    ),
+    Flood(
+        "WebSocket messages that have not come whole",
+        fragments,
+        listener("WEB", 'type = "websocket"'),
+        memory=60 * MEGABYTE,
+        says="127.0.0.1",
+    ),
+    Flood(
+        "connections that are no WebSocket yet",
+        upgrades,
+        listener("WEB", 'type = "websocket"'),
+        memory=60 * MEGABYTE,
+        says="no WebSocket yet",
+        lines=3,
+    ),
+    Flood(
+        "TLS handshakes",
+        handshakes,
+        listener("TLS", 'tls = { certificate = "FOLDER/gateway.pem", key = "FOLDER/gateway.key" }'),
+        env=_tls,
+        memory=200 * MEGABYTE,
+        says="TLS handshakes",
+        lines=3,
+    ),
+]

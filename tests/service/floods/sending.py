@@ -1,0 +1,190 @@
+"""Floods of those who send: messages, aliases, retained messages, wills, the spool and the disk."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.mqtt.packets import (
+    Connect,
+    Puback,
+    Publish,
+    Pubrec,
+    Will,
+)
+from gateway.mqtt.properties import PropertyId as P
+from gateway.mqtt.reason import ReasonCode as R
+from tests.service.floods.site import (
+    KEPT,
+    MEGABYTE,
+    V5,
+    Flood,
+    Site,
+    bytes_of,
+    gone,
+    pour,
+    together,
+)
+from tests.service.test_bad_disk import build, faulty
+from tests.service.wire import Wire
+
+SOURCES = Path(__file__).parents[2] / "store"
+
+
+async def answers(client: Wire, kind: type, count: int) -> list[int]:
+    return [int((await client.take(kind)).reason) for _ in range(count)]
+
+
+async def in_flight_to_us(site: Site) -> None:
+    async def one(number: int) -> None:
+        client = await site.client(f"c{number}", kept=True)
+        packets = bytes_of(*(Publish("t", b"x", 2, at) for at in range(1, 2001)))
+        await pour(client, packets)
+        last = await client.take(object)
+        while isinstance(last, Pubrec):  # those whose commit was not through are not answered
+            last = await client.take(object)
+        assert last.reason == R.RECEIVE_MAXIMUM_EXCEEDED
+
+    await together([one(number) for number in range(10)])
+
+
+async def aliases(site: Site) -> None:
+    async def one(number: int) -> None:
+        client = await site.client(f"c{number}")
+        packets = [
+            Publish(f"{number}/{alias}{'x' * 60_000}", b"", properties={P.TOPIC_ALIAS: alias})
+            for alias in range(1, 65)
+        ]
+        with suppress(ConnectionError):
+            await pour(client, bytes_of(*packets))
+        await gone(client)
+
+    await together([one(number) for number in range(50)])
+    assert await site.count("disconnects_total", reason="quota_exceeded") == 50
+
+
+async def wills(site: Site) -> None:
+    """149 CONNECTs with wills of 1 MB."""
+    properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
+    will = Will("t", b"", properties=properties)
+
+    async def one(number: int) -> int:
+        _, connack = await site.ask(Connect(f"c{number}", V5, False, will=will, properties=KEPT))
+        return int(connack.reason)
+
+    reasons = await together([one(number) for number in range(149)], 10)
+    assert reasons.count(0) == 66
+    assert reasons.count(R.QUOTA_EXCEEDED) == 83
+
+
+async def spool(site: Site) -> None:
+    client = await site.client("c")
+    packets = [Publish("spool/t", bytes(1000), 1, at % 1000 + 1) for at in range(5000)]
+    await pour(client, bytes_of(*packets))
+    reasons = await answers(client, Puback, 5000)
+    assert reasons.count(0) == 1000 * 1000 // (1000 + 7 + 64)
+    assert reasons.count(R.QUOTA_EXCEEDED) == 5000 - reasons.count(0)
+
+
+async def disk(site: Site) -> None:
+    (site.folder / "plan").write_text("enospc")
+    client = await site.client("c")
+    packets = [Publish("spool/t", bytes(10_000), 1, at % 1000 + 1) for at in range(1000)]
+    sent = asyncio.create_task(pour(client, bytes_of(*packets)))
+    await site.running.logged("takes no data")
+    other = await site.client("other")
+    for number in range(100):
+        other.send(Publish("spool/t", b"x", 1, number + 1))
+    assert await answers(other, Puback, 100) == [R.QUOTA_EXCEEDED] * 100
+    (site.folder / "plan").write_text("")
+    await sent
+    reasons = await answers(client, Puback, 1000)
+    assert set(reasons) == {0, R.QUOTA_EXCEEDED}
+
+
+def _faulty(folder: Path) -> dict[str, str]:
+    return faulty(build("faults", folder), folder / "plan")
+
+
+async def retained(site: Site) -> None:
+    client = await site.client("c")
+    many = [Publish(f"r/{at}", b"x", 1, at % 1000 + 1, True) for at in range(2000)]
+    await pour(client, bytes_of(*many))
+    assert (await answers(client, Puback, 2000)).count(0) == 1000
+    large = [Publish(f"r/{at}", bytes(100_000), 1, at + 1, True) for at in range(200)]
+    await pour(client, bytes_of(*large))
+    assert (await answers(client, Puback, 200)).count(0) == 99
+
+
+async def log_lines(site: Site) -> None:
+    """2,000 clients, each of which does something that is refused, again and again."""
+
+    async def one(number: int) -> None:
+        client = await site.client(f"c{number}")
+        client.send(*(Publish("$SYS/x", b"", 1, at) for at in range(1, 21)))
+        assert await answers(client, Puback, 20) == [R.NOT_AUTHORIZED] * 20
+        client.writer.close()
+
+    await together([one(number) for number in range(2000)])
+    assert await site.count("refused_total", request="publish", reason="not_authorized") == 40_000
+
+
+FLOODS = [
+    Flood(
+        "QoS 1 and 2 messages in flight towards us",
+        in_flight_to_us,
+        says="in flight",
+        lines=10,
+        counts="disconnects_total reason=receive_maximum_exceeded",
+    ),
+    Flood(
+        "names behind topic aliases",
+        aliases,
+        memory=60 * MEGABYTE,
+        says="topic aliases",
+        lines=35,
+        counts="disconnects_total reason=quota_exceeded",
+    ),
+    Flood(
+        "wills",
+        wills,
+        "[limits]\nconnect_bytes = 1_000_000\n",
+        memory=200 * MEGABYTE,
+        disk=220 * MEGABYTE,
+        says="limits.will_bytes",
+        counts="refused_total request=connect reason=quota_exceeded",
+    ),
+    Flood(
+        "spool",
+        spool,
+        "max_bytes = 1_000_000\n",
+        disk=6 * MEGABYTE,
+        says="spool.max_bytes",
+        counts="refused_total request=publish reason=quota_exceeded",
+    ),
+    Flood(
+        "the disk",
+        disk,
+        env=_faulty,
+        memory=60 * MEGABYTE,
+        disk=20 * MEGABYTE,
+        says="disk",
+        lines=5,
+        counts="refused_total request=publish reason=quota_exceeded",
+    ),
+    Flood(
+        "retained messages",
+        retained,
+        "[limits]\nretained = 1000\nretained_bytes = 10_000_000\n",
+        memory=60 * MEGABYTE,
+        disk=40 * MEGABYTE,
+        says="limits.retained",
+        counts="refused_total request=publish reason=quota_exceeded",
+    ),
+    Flood(
+        "log lines about a client",
+        log_lines,
+        says="left out",
+        lines=40,
+        counts="refused_total request=publish reason=not_authorized",
+    ),
+]

@@ -1,0 +1,64 @@
+"""The table of bounds in gateway/broker/README.md, row by row: a flood for each, against a gateway
+process on the loopback address.
+
+What a flood may cost: the memory and the disk that it names, no pause of the event loop beyond
+100 ms (how that is measured: `tests/service/watched.py`), no line in the log for each thing that is
+refused, and nobody else the connection.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.service.floods import coming, receiving, sending
+from tests.service.floods.site import Cost, Flood, Site, cost, site
+
+README = Path(__file__).parents[3] / "gateway" / "broker" / "README.md"
+PAUSE_S = 0.1
+WAIT_S = 3.0
+FLOODS = {flood.row: flood for flood in (*coming.FLOODS, *sending.FLOODS, *receiving.FLOODS)}
+
+
+def rows() -> list[str]:
+    """The first column of the table."""
+    lines = [line for line in README.read_text().splitlines() if line.startswith("| ")]
+    return [line.split("|")[1].strip() for line in lines[1:]]
+
+
+def test_each_row_has_a_flood() -> None:
+    assert sorted(rows()) == sorted(FLOODS)
+
+
+@pytest.mark.parametrize("row", FLOODS)
+async def test_a_flood_is_held_off(row: str, tmp_path: Path) -> None:
+    """A pause that is too long must be there a second time: a virtual machine stops now and then,
+    and the process that runs in it cannot tell.
+    """
+    found = await _bring(FLOODS[row], tmp_path / "first")
+    if found.pause_s > PAUSE_S:
+        found = await _bring(FLOODS[row], tmp_path / "second")
+    assert found.pause_s <= PAUSE_S
+
+
+async def _bring(flood: Flood, folder: Path) -> Cost:
+    async with site(folder, flood) as target:
+        found = await cost(target, flood)
+        print(flood.row, found)
+        assert found.memory <= flood.memory
+        assert found.disk <= flood.disk
+        assert found.served >= 1
+        assert found.waited_s <= WAIT_S
+        _look_at_the_log(target, flood)
+        if flood.counts:
+            name, *labels = flood.counts.split()
+            assert await target.count(name, **dict(item.split("=") for item in labels)) > 0
+        assert await target.running.end() == 0
+    return found
+
+
+def _look_at_the_log(target: Site, flood: Flood) -> None:
+    warnings = [line for line in target.running.log if line.startswith(("WARNING", "ERROR"))]
+    mine = [line for line in warnings if flood.says and flood.says in line]
+    assert bool(mine) == bool(flood.says), warnings[:5]
+    assert len(warnings) <= flood.lines, warnings[:5]
+    assert all(len(line) < 400 for line in warnings)
