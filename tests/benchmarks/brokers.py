@@ -112,9 +112,11 @@ def mosquitto(folder: Path, more: str = "") -> Iterator[BrokerProcess]:
 
 
 @contextmanager
-def side_by_side(folder: Path, limits: str = "") -> Iterator[list[BrokerProcess]]:
+def side_by_side(
+    folder: Path, limits: str = "", spooled: str = "sensors/#"
+) -> Iterator[list[BrokerProcess]]:
     """Ours and, where it is installed, the peer."""
-    with onceway(folder / "onceway", limits) as ours:
+    with onceway(folder / "onceway", limits, spooled=spooled) as ours:
         if not has_peer():
             yield [ours]
             return

@@ -78,13 +78,13 @@ def new_topics(count: int = 1) -> list[bytes]:
 
 
 @cache
-def packets_of(qos: int, topics: tuple[bytes, ...]) -> bytes:
-    """PUBLISH packets with all the packet identifiers there are, to one topic after the other."""
+def packets_of(qos: int, topics: tuple[bytes, ...], count: int = IDS) -> bytes:
+    """PUBLISH packets with the packet identifiers 1 to `count`, to one topic after the other."""
     round_of_all = b"".join(publish_packet(qos, topic=topic) for topic in topics)
     size = len(round_of_all) // len(topics)
-    packets = bytearray(round_of_all * (IDS // len(topics) + 1))[: IDS * size]
+    packets = bytearray(round_of_all * (count // len(topics) + 1))[: count * size]
     if qos:
-        ids = struct.pack(f">{IDS}H", *range(1, IDS + 1))
+        ids = struct.pack(f">{count}H", *range(1, count + 1))
         at = 4 + len(topics[0])
         packets[at::size], packets[at + 1 :: size] = ids[0::2], ids[1::2]
     return bytes(packets)
@@ -147,11 +147,15 @@ class Publisher(Peer):
     before it writes would do it.
     """
 
-    def __init__(self, port: int, topics: Sequence[bytes], qos: int, clean: bool) -> None:
+    def __init__(
+        self, port: int, topics: Sequence[bytes], qos: int, clean: bool, ids: int = IDS
+    ) -> None:
+        """ids: how many packet identifiers it uses, one after the other."""
         super().__init__(port, clean)
         self.qos = qos
-        self.packets = packets_of(qos, tuple(topics))
-        self.size = len(self.packets) // IDS
+        self.ids = ids
+        self.packets = packets_of(qos, tuple(topics), ids)
+        self.size = len(self.packets) // ids
         self.sent = 0
         self.answers = b""
 
@@ -159,8 +163,8 @@ class Publisher(Peer):
         """Send the answers, and `count` messages."""
         data, self.answers = self.answers, b""
         while count > 0:
-            start = self.sent % IDS
-            step = min(count, IDS - start)
+            start = self.sent % self.ids
+            step = min(count, self.ids - start)
             data += self.packets[start * self.size : (start + step) * self.size]
             self.sent += step
             count -= step
@@ -192,9 +196,19 @@ class Publisher(Peer):
 class Subscriber(Peer):
     """Counts what arrives, and acknowledges it. received: PUBLISH packets so far."""
 
-    def __init__(self, port: int, topics: Sequence[bytes], qos: int, clean: bool) -> None:
+    def __init__(
+        self,
+        port: int,
+        topics: Sequence[bytes],
+        qos: int,
+        clean: bool,
+        filters: Sequence[bytes] = (),
+    ) -> None:
+        """topics: of what will come, all of one length. filters: to be subscribed to in their
+        place.
+        """
         super().__init__(port, clean)
-        self.subscribe(topics, qos)
+        self.subscribe(filters or topics, qos)
         self.qos = qos
         self.id_at = 4 + len(topics[0])
         self.size = len(publish_packet(qos, topic=topics[0]))
@@ -328,5 +342,21 @@ def throughput(
         return drive(writers, readers, seconds, window, behind)
     finally:
         for peer in (*writers, *readers):
+            peer.leave()
+        packets_of.cache_clear()
+
+
+def devices(port: int, qos: int, seconds: float, count: int) -> Throughput:
+    """As many devices as `count`, each with a topic of its own and one message in flight; one
+    subscriber to all of them. Sessions outlive their connections.
+    """
+    site = next(_numbers)
+    topics = [b"sensors/%06d/%06d/value" % (site, number) for number in range(count)]
+    reader = Subscriber(port, topics, qos, False, [b"sensors/%06d/#" % site])
+    writers = [Publisher(port, [topic], qos, False, ids=100) for topic in topics]
+    try:
+        return drive(writers, [reader], seconds, 1, count + 1000)
+    finally:
+        for peer in (*writers, reader):
             peer.leave()
         packets_of.cache_clear()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.benchmarks import (
     bench_delivery,
+    bench_devices,
     bench_fan,
     bench_filters,
     bench_idle,
@@ -27,6 +28,7 @@ from tests.benchmarks.report import Figure, report
 
 SMALL = {
     bench_delivery: {"one_way_s": 0.05, "messages": 1},
+    bench_devices: {"seconds": 0.1, "rounds": 1, "counts": {5: (0.6, 45.0)}, "messages": 20},
     bench_fan: {"seconds": 0.1, "rounds": 1, "many": 5},
     bench_filters: {"few": 10, "many": 100, "messages": 200, "rounds": 1},
     bench_idle: {"seconds": 0.5},

@@ -1,0 +1,91 @@
+"""What a site sends: many devices, each with a topic of its own and one message in flight, and one
+subscriber to all of them; beside the peer.
+
+Ours keeps all of it on disk, the peer keeps it in memory. 32-byte payloads. The first row says how
+fast this disk is at this time: no device sends its next message before the commit of the one before
+is through. A row says how much of its time the load generator was on a CPU: near 100 %, it is the
+load generator that was measured. The last rows are the time from a QoS 0 publish to its delivery,
+with nothing else going on.
+"""
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.brokers import BrokerProcess, side_by_side
+from tests.benchmarks.disk import fsync_s
+from tests.benchmarks.load import Peer, devices, new_topics, publish_packet
+from tests.benchmarks.report import Figure, main
+from tests.benchmarks.side import in_turns
+
+ROUNDS = 5
+SECONDS = 1.5
+MESSAGES = 3000
+GOALS = {10: (0.6, 45.0), 100: (1.0, 25.0), 1000: (1.0, 25.0)}
+"""By number of devices: the least rate as a multiple of the peer's; the most CPU time of a QoS 1
+message, in µs.
+"""
+
+
+def rate_and_costs(
+    broker: BrokerProcess, qos: int, seconds: float, count: int
+) -> tuple[float, float, float]:
+    """Messages per second, the broker's CPU time per message in µs, and the share of the time that
+    the load generator was on a CPU, in %.
+    """
+    before = broker.cpu_s
+    result = devices(broker.port, qos, seconds, count)
+    return result.rate, (broker.cpu_s - before) / result.messages * 1e6, result.busy * 100
+
+
+def latency(broker: BrokerProcess, messages: int) -> tuple[float]:
+    """Median time from a QoS 0 publish to its delivery, in µs."""
+    (topic,) = new_topics()
+    subscriber, publisher = Peer(broker.port), Peer(broker.port)
+    subscriber.subscribe([topic], 0)
+    packet = publish_packet(0, topic=topic)
+    times = []
+    for _ in range(messages):
+        began = time.perf_counter()
+        publisher.socket.sendall(packet)
+        subscriber.expect(0x30)
+        times.append(time.perf_counter() - began)
+    for peer in (subscriber, publisher):
+        peer.leave()
+    return (median(times) * 1e6,)
+
+
+def measure(
+    folder: Path,
+    seconds: float = SECONDS,
+    rounds: int = ROUNDS,
+    counts: Mapping[int, tuple[float, float]] = GOALS,
+    messages: int = MESSAGES,
+) -> list[Figure]:
+    figures = [Figure("fsync of this disk", fsync_s(folder) * 1000, "ms")]
+    with side_by_side(folder, spooled="up/#") as brokers:
+        for qos in (1, 2):
+            for count, (ratio, cpu) in counts.items():
+                run = partial(rate_and_costs, qos=qos, seconds=seconds, count=count)
+                rate, cost, busy = in_turns(brokers, rounds, run)
+                name = f"{count} devices, QoS {qos}"
+                figures += [
+                    Figure(name, rate[0], "msg/s", f"≥ {ratio} × peer", rate[1]),
+                    Figure(
+                        f"{name}: CPU",
+                        cost[0],
+                        "µs/msg",
+                        f"≤ {cpu:.0f}" if qos == 1 else None,
+                        cost[1],
+                    ),
+                    Figure(f"{name}: load generator busy", busy[0], "%", None, busy[1]),
+                ]
+        ((ours, theirs),) = in_turns(brokers, rounds, partial(latency, messages=messages))
+        figures.append(Figure("QoS 0 publish to delivery, p50", ours, "µs", "≤ 60", theirs))
+    return figures
+
+
+if __name__ == "__main__":
+    main(measure)
