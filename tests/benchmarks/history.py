@@ -23,7 +23,7 @@ from gateway.ingest.delta.tables import Layout, Place, Table, beside
 from gateway.ingest.delta.transaction import Addition, DeltaWriter
 from gateway.ingest.sink.data_files import add_action
 from gateway.ingest.sink.publications import PUBLICATIONS
-from gateway.ingest.sink.readings import READINGS
+from gateway.ingest.sink.readings import READINGS, application_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ def make(spark: "SparkSession", path: Path, rows: int, devices: Sequence[Device]
     readings_log, readings_version = _writer(spark, readings.place()), 0
     for addition in _files(Path(readings.name), READINGS, rows, devices):
         readings_version = readings_log.append(
-            addition, readings_version, {}, (f"onceway/{place.id}", version)
+            addition, readings_version, {}, (application_id(place.id), version)
         )
     seen = SeenRanges()
     seen.add(

@@ -1,7 +1,7 @@
 """Payloads as columns: what SenML says in them, and why not where it says nothing.
 
-In: Arrow columns of payloads and of times of receipt. Out: per payload a list of readings and a
-reason; exactly one of the two is null.
+In: Arrow columns of devices, payloads and times of receipt. Out: per payload a list of readings and
+a reason; exactly one of the two is null.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from gateway.ingest.payload import skeletons
+from gateway.ingest.payload.names import without_device
 from gateway.ingest.payload.senml import RELATIVE, NotSenml, Record, decode
 
 READING = pa.struct(
@@ -24,15 +25,22 @@ READING = pa.struct(
         ("data", pa.binary()),
         ("sum", pa.float64()),
         ("time", pa.timestamp("us", "UTC")),
+        ("time_certainty", pa.string()),
     ]
 )
+
+SYNCHRONISED, RECKONED, UNKNOWN = "synchronised", "reckoned", "unknown"
+"""The payload tells UTC; it tells how long ago, which counts from the time of receipt; or it tells
+no time (RFC 8428, section 4.5.3: the sensor does not know it), or counts from an unknown one.
+"""
+_CERTAINTIES = pa.array([SYNCHRONISED, RECKONED, UNKNOWN])
 
 _MICRO = 1_000_000
 
 
-def columns(payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
-    """payload: binary; received: timestamps in µs, nulls where unknown. Returns (readings: list of
-    READING, undecodable: string).
+def columns(device: Any, payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
+    """device: string; payload: binary; received: timestamps in µs, nulls where unknown. Returns
+    (readings: list of READING, undecodable: string).
     """
     payload, received = _whole(payload), _whole(received).cast(pa.int64())
     # of each payload's readings: how many, and where they begin in `parts`
@@ -52,7 +60,10 @@ def columns(payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
     undecodable = np.full(len(payload), None, object)
     undecodable[rest] = reasons
     why = pa.array(undecodable, pa.string())
-    readings = pa.concat_arrays(parts).take(pa.array(order))
+    readings = _named(
+        pa.concat_arrays(parts).take(pa.array(order)),
+        _whole(device).take(pa.array(np.repeat(np.arange(len(payload)), counts))),
+    )
     return pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()), readings, mask=why.is_valid()
     ), why
@@ -72,15 +83,24 @@ def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None
     return packs, reasons
 
 
+def _named(readings: pa.StructArray, device: pa.Array) -> pa.StructArray:
+    """The same with names that do not repeat the device."""
+    name, *others = readings.flatten()
+    return pa.StructArray.from_arrays([without_device(name, device), *others], fields=list(READING))
+
+
 def _readings(packs: list[list[Record]], received: list[int | None]) -> pa.StructArray:
     records = list(chain.from_iterable(packs))
     fields: list[Any] = list(zip(*records, strict=True)) if records else [()] * 9
     times = [
         _absolute(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
     ]
+    certainties = [
+        _certainty(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
+    ]
     arrays = [
         pa.array(values, field.type)
-        for values, field in zip([*fields[:7], times], READING, strict=True)
+        for values, field in zip([*fields[:7], times, certainties], READING, strict=True)
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(READING))
 
@@ -91,13 +111,14 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
     time = np.rint(plain.time * _MICRO).astype(np.int64)
     relative = plain.time < RELATIVE
     time += np.where(relative, at.fill_null(0).to_numpy(), 0)
+    no_receipt = at.is_null().to_numpy(zero_copy_only=False)
+    certainty = relative.astype(np.int8) + (relative & (no_receipt | (plain.time == 0)))
     known = {
         "name": plain.name,
         "unit": plain.unit,
         "value": pa.array(plain.value),
-        "time": pa.array(time, mask=relative & at.is_null().to_numpy(zero_copy_only=False)).cast(
-            READING.field("time").type
-        ),
+        "time": pa.array(time, mask=relative & no_receipt).cast(READING.field("time").type),
+        "time_certainty": _CERTAINTIES.take(pa.array(certainty)),
     }
     arrays = [
         pa.nulls(count, field.type) if known.get(field.name) is None else known[field.name]
@@ -107,12 +128,10 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
 
 
 def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: rows of (key, payload, received) → rows of (key, readings)."""
+    """For mapInArrow: publications → the same columns but the payload, and `readings`."""
     for batch in batches:
-        readings, _ = columns(batch["payload"], batch["received"])
-        yield pa.RecordBatch.from_arrays(
-            [*batch.columns[:3], readings], [*batch.schema.names[:3], "readings"]
-        )
+        readings, _ = columns(batch["device"], batch["payload"], batch["received"])
+        yield batch.drop_columns(["payload"]).append_column("readings", readings)
 
 
 def _absolute(record: Record, received: int | None) -> int | None:
@@ -120,6 +139,12 @@ def _absolute(record: Record, received: int | None) -> int | None:
     if not record.relative:
         return round(record.time * _MICRO)
     return None if received is None else received + round(record.time * _MICRO)
+
+
+def _certainty(record: Record, received: int | None) -> str:
+    if not record.relative:
+        return SYNCHRONISED
+    return UNKNOWN if received is None or record.time == 0 else RECKONED
 
 
 def _whole(column: Any) -> pa.Array:

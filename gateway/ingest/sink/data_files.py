@@ -39,6 +39,8 @@ PUBLICATION_COLUMNS = [
     *("gateway", "epoch", "batch", "spool_id", "undecodable", "landed", "ingested"),
 ]
 KEY = ["device", "incarnation", "sequence"]
+ORIGIN = ["gateway", "topic", "received"]
+"""Columns of a publication that each of its readings has, too."""
 
 _FILE = pa.struct([("name", pa.string()), ("rows", pa.int64()), ("action", pa.string())])
 _HEADER = CHUNK.field("header").type
@@ -112,6 +114,9 @@ def flatten(rows: pa.RecordBatch) -> pa.Table:
     table = table.append_column("position", position)
     for field in items.type:
         table = table.append_column(field.name, pc.struct_field(items, field.name))
+    origin = rows.select(ORIGIN).take(parent)
+    for name in ORIGIN:
+        table = table.append_column(name, origin[name])
     return table
 
 

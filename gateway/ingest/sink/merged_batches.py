@@ -84,7 +84,7 @@ def build(
     columns = {name: rows[name] for name in rows.column_names}
     columns["received"] = columns["received"].cast(CHUNK.field("received").type)
     columns["readings"], columns["undecodable"] = decoded.columns(
-        columns["payload"], columns["received"]
+        columns["device"], columns["payload"], columns["received"]
     )
     columns["chunk"] = pa.array(np.full(rows.num_rows, number), pa.int64())
     columns["header"] = _header(feeds, ranges, rows.num_rows)

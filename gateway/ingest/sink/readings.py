@@ -9,16 +9,24 @@ import logging
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
 from gateway.ingest.delta.tables import Layout, Table, first_line, is_file_gone
 from gateway.ingest.delta.transaction import Addition, Conflict, DeltaWriter
 from gateway.ingest.payload import decoded
+from gateway.ingest.sink.data_files import KEY, ORIGIN
 
 READINGS = Layout(
     "Each record of each publication once, by (device, incarnation, sequence, position); decoded"
@@ -28,7 +36,7 @@ READINGS = Layout(
         ("incarnation", "bigint", "Key, part 2, as in publications"),
         ("sequence", "bigint", "Key, part 3, as in publications"),
         ("position", "int", "Key, part 4: which record of the payload, from 0"),
-        ("name", "string", "Name with base name"),
+        ("name", "string", "What was measured: name with base name, without the device"),
         ("unit", "string", "Unit of the SenML registry, e.g. Cel"),
         (
             "value",
@@ -43,23 +51,41 @@ READINGS = Layout(
             "time",
             "timestamp",
             (
-                "UTC. A relative time counts from when the gateway received it; null when that is"
-                " not known"
+                "When it was measured, UTC. A relative time counts from when the gateway received"
+                " it; null when that is not known"
             ),
         ),
+        (
+            "time_certainty",
+            "string",
+            (
+                "synchronised: the payload says UTC; reckoned: it says how long ago; unknown: it"
+                " says neither, and time is that of receipt, or null"
+            ),
+        ),
+        ("gateway", "string", "As in publications"),
+        ("topic", "string", "As in publications"),
+        ("received", "timestamp", "As in publications"),
     ),
     (
         ("delta.checkpointInterval", "50"),
-        ("delta.dataSkippingStatsColumns", "device,sequence,time"),
+        ("delta.dataSkippingStatsColumns", "device,sequence,received,time"),
     ),
 )
 
-_KEY = ("device", "incarnation", "sequence")
+DECODING = 2
+"""Raised whenever the same publications have other readings than before: the table is then made
+anew from them.
+"""
+
 _WITH_LIST = StructType(
     [
         StructField("device", StringType()),
         StructField("incarnation", LongType()),
         StructField("sequence", LongType()),
+        StructField("gateway", StringType()),
+        StructField("topic", StringType()),
+        StructField("received", TimestampType()),
         StructField("readings", ArrayType(from_arrow_type(decoded.READING))),
     ]
 )
@@ -97,7 +123,7 @@ class Readings:
         self._table = table
         self._writer = writer
         self._publications = publications
-        self._application = f"onceway/{publications_id}"
+        self._application = application_id(publications_id)
         self._commits = commits
         self._version, self.covers = writer.progress(self._application)
 
@@ -133,9 +159,10 @@ class Readings:
         except (HistoryGone, PySparkException, Py4JJavaError) as error:
             if isinstance(error, Py4JJavaError) and not is_file_gone(error):
                 raise
-            log.warning("cannot follow publications (%s): making readings anew", first_line(error))
+            log.warning("cannot follow publications: %s", first_line(error))
             new = None
         if new is None:
+            log.info("making %s anew, from all publications", self._table.name)
             everything = exploded(self._decode(self._publications.read(versionAsOf=until)))
             self._table.overwrite(everything, self._application, until)
             self._table.settle()
@@ -155,7 +182,7 @@ class Readings:
         ]
         if not removing:
             return
-        gone = self._publications.removed(removing[0] - 1, removing[-1]).select(*_KEY).distinct()
+        gone = self._publications.removed(removing[0] - 1, removing[-1]).select(*KEY).distinct()
         merge = self._table.delta().alias("reading").merge(gone.alias("gone"), SAME_PUBLICATION)
         merge.whenMatchedDelete().execute()
         self._table.settle()
@@ -198,16 +225,20 @@ class Readings:
         )
 
     def _decode(self, publications: DataFrame) -> DataFrame:
-        return publications.select(*_KEY, "payload", "received").mapInArrow(
+        return publications.select(*KEY, *ORIGIN, "payload").mapInArrow(
             decoded.add_readings, _WITH_LIST
         )
 
 
+def application_id(publications: str) -> str:
+    """Under which the table stores how far it goes. publications: that table's id."""
+    return f"onceway/readings-{DECODING}/{publications}"
+
+
 def exploded(rows: DataFrame) -> DataFrame:
-    """Rows with a key and a list `readings` → one row per reading, in the table's columns."""
-    each = rows.select(*_KEY, F.posexplode("readings").alias("position", "reading"))
-    return each.select(*_KEY, "position", *(_field(name) for name, _, _ in READINGS.columns[4:]))
-
-
-def _field(name: str) -> Column:
-    return F.col(f"reading.{name}").alias(name)
+    """Rows with a key, an origin and a list `readings` → one row per reading, in the table's
+    columns.
+    """
+    each = rows.select(*KEY, *ORIGIN, F.posexplode("readings").alias("position", "reading"))
+    fields = (F.col(f"reading.{field.name}").alias(field.name) for field in decoded.READING)
+    return each.select(*KEY, "position", *fields, *ORIGIN)

@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.ingest.payload import decoded
+from gateway.ingest.payload.names import without_device
 from gateway.ingest.payload.senml import LABELS, PAYLOAD_LIMIT, NotSenml, Record, decode
+
+STAMP = pa.timestamp("us", "UTC")
+RECEIVED = 1_760_000_000_000_000
 
 
 def pack(*records: dict[str, Any]) -> bytes:
@@ -168,7 +172,7 @@ def test_what_is_no_senml_says_why(payload: bytes, reason: str) -> None:
 )
 def test_hostile_bytes_give_a_reason_and_nothing_else(payload: bytes) -> None:
     readings, reasons = decoded.columns(
-        pa.array([payload], pa.binary()), pa.array([None], pa.timestamp("us", "UTC"))
+        pa.array(["d"]), pa.array([payload], pa.binary()), pa.array([None], STAMP)
     )
     assert (readings[0].as_py() is None) == (reasons[0].as_py() is not None)
 
@@ -180,13 +184,61 @@ def test_columns_of_readings() -> None:
         pack(),
         pack({"n": "a", "v": 2}),
     ]
-    received = pa.array([1_760_000_000_000_000, 0, 0, None], pa.timestamp("us", "UTC"))
-    readings, reasons = decoded.columns(pa.array(payloads, pa.binary()), received)
+    received = pa.array([1_760_000_000_000_000, 0, 0, None], STAMP)
+    devices = pa.array(["d", "d", "d", "e"])
+    readings, reasons = decoded.columns(devices, pa.array(payloads, pa.binary()), received)
     assert reasons.to_pylist() == [None, "neither a JSON nor a CBOR array", None, None]
     first, second, third, fourth = readings.to_pylist()
     assert [(one["name"], one["value"], one["text"], one["time"].timestamp()) for one in first] == [
-        ("d:a", 1.0, None, 1_759_999_998),
-        ("d:b", None, "x", 1_700_000_000),
+        ("a", 1.0, None, 1_759_999_998),
+        ("b", None, "x", 1_700_000_000),
     ]
     assert (second, third) == (None, [])
     assert fourth[0]["time"] is None  # relative to a time that the gateway did not know
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("fields", "received", "certainty"),
+    [
+        ({"bt": 1.7e9}, RECEIVED, "synchronised"),
+        ({"bt": 1.7e9}, None, "synchronised"),
+        ({"bt": -90.0}, RECEIVED, "reckoned"),
+        ({"bt": -90.0}, None, "unknown"),
+        ({}, RECEIVED, "unknown"),
+        ({"bt": 0.0}, RECEIVED, "unknown"),
+        ({}, None, "unknown"),
+    ],
+)
+def test_each_time_says_how_certain_it_is(
+    fields: dict[str, float], received: int | None, certainty: str, at_once: bool
+) -> None:
+    payload = cbor2.dumps(
+        [{LABELS[key]: value for key, value in {"n": "a", "v": 1.5, **fields}.items()}]
+    )
+    many = 100 if at_once else 1
+    readings, _ = decoded.columns(
+        pa.array(["d"] * many), pa.array([payload] * many), pa.array([received] * many, STAMP)
+    )
+    assert {one["time_certainty"] for (one,) in readings.to_pylist()} == {certainty}
+    assert {one["time"] is None for (one,) in readings.to_pylist()} == {
+        received is None and certainty == "unknown"
+    }
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "short"),
+    [
+        ("roof-1", "roof-1:adc0", "adc0"),
+        ("roof-1", "roof-1/room/heat", "room/heat"),
+        ("roof-1", "roof-10:adc0", "roof-10:adc0"),
+        ("roof-1", "roof-1", "roof-1"),
+        ("roof-1", "roof-1:", "roof-1:"),
+        ("roof-1", "adc0", "adc0"),
+        ("@site", "adc0", "adc0"),
+        ("a\0b", "a:n", "a:n"),
+    ],
+)
+def test_a_name_does_not_repeat_its_device(device: str, name: str, short: str) -> None:
+    names = without_device(pa.array([name, "other"]), pa.array([device, "x"]))
+    assert names.to_pylist() == [short, "other"]

@@ -18,8 +18,10 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta.storage import LocalFolder
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.sink import readings as sink_readings
 from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.ingest.sink.publications import PUBLICATIONS
+from gateway.ingest.sink.readings import READINGS
 from gateway.uplink.batch import Row
 from tests.ingest.batches import row
 from tests.ingest.lake import Lake
@@ -340,6 +342,37 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
         == "The gateway's boot counter when it received it"
     )
     assert old.versions() == 4  # made, completed once, two appends
+
+
+def test_readings_of_an_older_version_are_made_anew_as_this_one_has_them(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had names with the device in them, and no origin."""
+    old = Lake(spark, tmp_path / "old readings")
+    newer = ("time_certainty", "gateway", "topic", "received")
+    lacking = Layout(
+        READINGS.comment,
+        tuple(one for one in READINGS.columns if one[0] not in newer),
+        (("delta.dataSkippingStatsColumns", "device,sequence,time"),),
+    )
+    Table(spark, f"{old.publications}_readings", lacking).create()
+    payload = b'[{"bn":"a:","n":"adc0","v":2}]'
+    with monkeypatch.context() as patch:
+        patch.setattr(sink_readings, "DECODING", 1)
+        old.open()(old.micro_batch([row("a", 1, payload=payload)]), 0)
+    spark.sql(
+        f"update delta.`{old.publications}_readings` set name = 'a:adc0', topic = null,"
+        " time_certainty = null, received = null"
+    )
+    old.open()(old.micro_batch([row("a", 2, payload=payload)]), 1)
+    found = old.table("_readings").orderBy("sequence").collect()
+    assert [(one["sequence"], one["name"], one["topic"]) for one in found] == [
+        (1, "adc0", "sensors/a"),
+        (2, "adc0", "sensors/a"),
+    ]
+    assert {(one["time_certainty"], one["received"] == one["time"]) for one in found} == {
+        ("unknown", True)
+    }
 
 
 def test_a_column_of_another_type_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
