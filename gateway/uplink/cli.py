@@ -165,6 +165,7 @@ def run(
     """
     from gateway.uplink.cutter import Cutter
     from gateway.uplink.runner import Uplink
+    from gateway.uplink.signing import load_or_make
 
     job = _job(config, data, landing, name)
     logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
@@ -180,6 +181,7 @@ def run(
             Cutter(spool, job.data, settings),
             settings,
             lambda: open_landing(settings.landing, settings.options),
+            load_or_make(job.data),
         )
         _introduce(spool, settings)
         notify("READY=1")
@@ -214,6 +216,29 @@ def claim(
         typer.echo(json.dumps({"gateway": origin.gateway, "epoch": origin.epoch, "landing": place}))
     else:
         typer.echo(f"{place}: {origin.gateway} is this gateway's name; epoch {origin.epoch}")
+
+
+@app.command()
+def key(config: ConfigOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """The public key of this gateway's signatures, as the centre takes it. The private one is in
+    DATA/uplink.key; it is made now if there is none.
+
+    Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
+    """
+    from gateway.uplink.signing import load_or_make
+
+    found = config if data else config_file(config)
+    if data is None and found is None:
+        raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
+    loaded = load_config(found) if found else None
+    folder = data or cast(Config, loaded).gateway.data
+    if loaded is not None:
+        name = loaded.gateway.name
+    else:
+        with Spool(folder, to_read=True) as spool:
+            name = spool.origin().gateway
+    public = load_or_make(folder).public
+    typer.echo(json.dumps({"gateway": name, "key": public}) if as_json else f"{public} {name}")
 
 
 @app.command()

@@ -22,7 +22,7 @@ from gateway.store import lives
 from gateway.uplink import owner
 from gateway.uplink.batch import NotABatch, decode
 from gateway.uplink.landing import Landing
-from gateway.uplink.manifest import Manifest, Origin, Row, sha256
+from gateway.uplink.manifest import Manifest, Origin, Row, sha256, without_signature
 from gateway.uplink.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -159,4 +159,4 @@ class Feed:
         except NotABatch:
             return []
         found = replace(manifest, rows=len(rows), size=len(data), sha256=sha256(data))
-        return rows if found.to_json() == published else []
+        return rows if found.to_json() == without_signature(published) else []

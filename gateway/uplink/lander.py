@@ -10,6 +10,7 @@ from gateway.errors import OncewayError
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Landing, Unreachable
 from gateway.uplink.manifest import Manifest, sha256
+from gateway.uplink.signing import Signer
 from gateway.uplink.spool import Cut, Spool
 
 
@@ -19,7 +20,14 @@ class NumberLost(OncewayError):
     """
 
 
-def land(cut: Cut, spool: Spool, cutter: Cutter, landing: Landing, read_back: bool = False) -> None:
+def land(
+    cut: Cut,
+    spool: Spool,
+    cutter: Cutter,
+    landing: Landing,
+    signer: Signer,
+    read_back: bool = False,
+) -> None:
     """Raises Unreachable (try again) and NumberLost.
 
     read_back: fetch the whole file again even where the landing place has a cheaper proof of what
@@ -28,10 +36,10 @@ def land(cut: Cut, spool: Spool, cutter: Cutter, landing: Landing, read_back: bo
     manifest = Manifest(spool.origin(), cut.number, cut.rows, cut.size, cut.sha256)
     data = cutter.load(cut)
     if data is None:
-        _must_have_landed(manifest, landing)
+        _must_have_landed(manifest, signer, landing)
     else:
         _put(landing, manifest.data_name, data, read_back)
-        _put(landing, manifest.name, manifest.to_json(), read_back=True)
+        _put(landing, manifest.name, signer.publish(manifest), read_back=True)
     spool.landed(cut)
     cutter.forget(cut)
 
@@ -46,10 +54,10 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     raise NumberLost(f"other bytes stand at {name} already", landing.url)
 
 
-def _must_have_landed(manifest: Manifest, landing: Landing) -> None:
+def _must_have_landed(manifest: Manifest, signer: Signer, landing: Landing) -> None:
     """The disk lost a batch's bytes here; perhaps they had arrived."""
     if (
-        landing.read(manifest.name) == manifest.to_json()
+        landing.read(manifest.name) == signer.publish(manifest)
         and sha256(landing.read(manifest.data_name) or b"") == manifest.sha256
     ):
         return

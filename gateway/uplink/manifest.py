@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 SCHEMA_VERSION = 1
 
+SIGNED_BY = ("key", "signature")
+"""What a signature adds to a manifest."""
+
 # One row: device, incarnation, sequence, client, topic, payload, received, boot, monotonic,
 # spool_id.
 Row = tuple[str, int, int, str | None, str, bytes, int | None, int, int, int]
@@ -27,6 +30,14 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """key: which key made it (`key_id`); value: Ed25519, 64 bytes in Base64."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What publishes a batch: it says how the Parquet file beside it must look. size: of that file
     in bytes; sha256: hex digits.
@@ -38,7 +49,7 @@ class Manifest:
     size: int
     sha256: str
 
-    def to_json(self) -> bytes:
+    def to_json(self, signature: Signature | None = None) -> bytes:
         fields = {
             "schema": SCHEMA_VERSION,
             "gateway": self.origin.gateway,
@@ -48,7 +59,15 @@ class Manifest:
             "bytes": self.size,
             "sha256": self.sha256,
         }
+        if signature is not None:
+            fields |= {"key": signature.key, "signature": signature.value}
         return json.dumps(fields, ensure_ascii=False).encode()
+
+    def signed_bytes(self) -> bytes:
+        """What a signature is of: the manifest without it, behind words that no other signature of
+        the same key begins with.
+        """
+        return b"onceway manifest\n" + self.to_json()
 
     @property
     def data_name(self) -> str:
@@ -57,6 +76,16 @@ class Manifest:
     @property
     def name(self) -> str:
         return f"{self.origin.folder}/{file_stem(self.number)}.json"
+
+
+def without_signature(text: bytes) -> bytes:
+    """A manifest as it landed → as `to_json` writes it unsigned; what is none stays as it is."""
+    try:
+        fields = json.loads(text)
+        kept = {name: value for name, value in fields.items() if name not in SIGNED_BY}
+        return json.dumps(kept, ensure_ascii=False).encode()
+    except (ValueError, AttributeError, RecursionError):
+        return text
 
 
 def cleaned_name(gateway: str) -> str:
@@ -92,3 +121,8 @@ def file_stem(number: int) -> str:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def key_id(public: bytes) -> str:
+    """What a public key is called in manifests and messages: 16 hex digits of its SHA-256."""
+    return sha256(public)[:16]

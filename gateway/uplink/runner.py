@@ -22,6 +22,7 @@ from gateway.uplink.cutter import Cutter
 from gateway.uplink.lander import NumberLost, land
 from gateway.uplink.landing import Landing, Unreachable
 from gateway.uplink.pace import Pace
+from gateway.uplink.signing import Signer
 from gateway.uplink.spool import OUTAGE, Spool
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ class Uplink:
     """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is
     empty.
 
-    connect: opens the landing place. first_retry_s: the wait after the first failure.
+    connect: opens the landing place. signer: of manifests. first_retry_s: the wait after the first
+    failure.
     """
 
     def __init__(
@@ -64,10 +66,12 @@ class Uplink:
         cutter: Cutter,
         settings: UplinkSection,
         connect: Callable[[], Landing],
+        signer: Signer,
         first_retry_s: float = 1.0,
     ) -> None:
         self._spool = spool
         self._cutter = cutter
+        self._signer = signer
         self._read_back = settings.read_back
         self._pace = Pace(settings)
         self._backoff = Backoff(settings.retry_s, first_retry_s)
@@ -136,7 +140,7 @@ class Uplink:
                 cut = self._cutter.cut()
             # also when it fails on the way: what was sent until then costs as much
             self._pace.sent(cut.size)
-            land(cut, self._spool, self._cutter, landing, self._read_back)
+            land(cut, self._spool, self._cutter, landing, self._signer, self._read_back)
         except NumberLost as error:
             self._renumber(landing, error)
             return True

@@ -29,6 +29,7 @@ from gateway.uplink.batch import Origin, encode
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
 from gateway.uplink.runner import Uplink
+from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
@@ -244,6 +245,7 @@ def wire() -> list[Figure]:
                     Cutter(spool, path / name, settings),
                     settings,
                     lambda url=url, options=options: open_landing(url, options),
+                    load_or_make(path / name),
                 )
                 marks: list[int] = []
                 landed = spool.landed

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from base64 import b64decode
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gateway.uplink.batch import decode, sha256
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
 from gateway.uplink.runner import Uplink
+from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 from tests.uplink.servers import s3_server, sftp_server
 
@@ -102,9 +104,13 @@ def drain():
         try:
             settings = UplinkSection(landing=str(landing), batch_count=count)
             connect = partial(open_landing, str(landing))
-            Uplink(spool, Cutter(spool, data.path, settings), settings, connect).run(
-                threading.Event(), once=True
-            )
+            Uplink(
+                spool,
+                Cutter(spool, data.path, settings),
+                settings,
+                connect,
+                load_or_make(data.path),
+            ).run(threading.Event(), once=True)
         finally:
             spool.close()
 
@@ -182,6 +188,9 @@ def landed():
             fields = json.loads(manifest.read_bytes())
             data = (folder / f"{number:012d}.parquet").read_bytes()
             batch, labels = decode(data)
+            signature = fields.pop("signature")
+            assert fields.pop("key")
+            assert len(b64decode(signature)) == 64
             assert fields == {
                 "schema": 1,
                 "gateway": gateway,

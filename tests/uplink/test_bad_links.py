@@ -15,6 +15,7 @@ from gateway.uplink.batch import decode, sha256
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import base, open_landing
 from gateway.uplink.runner import Uplink
+from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 from tests.uplink.servers import FaultProxy, wait_until
 
@@ -35,7 +36,12 @@ class Bench:
             settings = UplinkSection(landing="/x", batch_count=50, batch_age_s=0.05)
             cutter = Cutter(spool, self.data.path, settings)
             Uplink(
-                spool, cutter, settings, lambda: open_landing(*self.through), first_retry_s=0.05
+                spool,
+                cutter,
+                settings,
+                lambda: open_landing(*self.through),
+                load_or_make(self.data.path),
+                first_retry_s=0.05,
             ).run(self._stop)
         except BaseException as error:
             self.error = error

@@ -19,6 +19,7 @@ from gateway.uplink.batch import decode
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.runner import Uplink
+from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 
 
@@ -183,9 +184,10 @@ def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
     data.add(10)
     spool = Spool(data.path)
     settings = UplinkSection(landing=URL, batch_count=10)
-    Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL)).run(
-        Conductor()
-    )
+    signer = load_or_make(data.path)
+    Uplink(
+        spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL), signer
+    ).run(Conductor())
     spool.close()
     assert [tried for tried, _ in pauses] == [2, 3, 4, 5], "the new connection is tried at once"
     assert all(0.75 <= pause / 2**n <= 1.25 for n, (_, pause) in enumerate(pauses))
@@ -208,7 +210,10 @@ def test_an_outage_shows_in_the_status_until_it_is_over(data, drain, faults, onc
         raise OSError("cable pulled")
 
     faults(pulled)
-    uplink = Uplink(spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL))
+    signer = load_or_make(data.path)
+    uplink = Uplink(
+        spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(URL), signer
+    )
     uplink.run(stop)
     status = look(spool, data.path)
     assert "cable pulled" in status.outage["error"]
@@ -277,6 +282,7 @@ def test_read_back_fetches_the_whole_file_where_the_place_would_prove_it_cheaper
             Cutter(spool, data.path, settings),
             settings,
             lambda n=read_back: Cheap(f"{tmp_path}/landing-{n}"),
+            load_or_make(data.path),
         )
         if read_back:
             with pytest.raises(Unreachable, match="does not read back the same"):

@@ -18,6 +18,7 @@ from gateway.uplink.batch import sha256
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing
 from gateway.uplink.runner import Uplink
+from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 from tests.uplink.conftest import ROOT
 
@@ -42,7 +43,7 @@ STEPS = [
     (f"{LOCAL}:LocalLanding.holds", 2),
     (f"{LOCAL}:LocalLanding._hide", 5),
     (f"{LOCAL}:os.link", 5),
-    ("gateway.uplink.lander:Manifest.to_json", 2),
+    ("gateway.uplink.lander:Signer.publish", 2),
     (f"{LOCAL}:LocalLanding.create", 5),
     (f"{SPOOL}:Spool.landed", 2),
     (f"{CUTTER}:Cutter.forget", 2),
@@ -143,7 +144,11 @@ def test_killed_on_a_real_server_once_more_at_each_start(request, data, tmp_path
     with Spool(data.path) as spool:
         settings = UplinkSection(landing=url, batch_count=10)
         Uplink(
-            spool, Cutter(spool, data.path, settings), settings, lambda: open_landing(url, options)
+            spool,
+            Cutter(spool, data.path, settings),
+            settings,
+            lambda: open_landing(url, options),
+            load_or_make(data.path),
         ).run(threading.Event(), once=True)
     assert data.spool_ids() == []
     assert data.meta("epoch") == "00c0ffee"

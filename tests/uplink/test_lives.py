@@ -20,6 +20,7 @@ from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing.local import LocalLanding
 from gateway.uplink.owner import OwnedByAnother
 from gateway.uplink.runner import Uplink
+from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 from tests.uplink.conftest import GatewayData
 
@@ -78,7 +79,11 @@ class Lives(RuleBasedStateMachine):
         try:
             settings = UplinkSection(landing="/x", batch_count=5)
             uplink = Uplink(
-                spool, Cutter(spool, self.data.path, settings), settings, lambda: landing
+                spool,
+                Cutter(spool, self.data.path, settings),
+                settings,
+                lambda: landing,
+                load_or_make(self.data.path),
             )
             try:
                 uplink.run(threading.Event(), once=True)

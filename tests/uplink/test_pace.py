@@ -13,6 +13,7 @@ from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.landing.local import LocalLanding
 from gateway.uplink.pace import Pace
 from gateway.uplink.runner import Uplink
+from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 
 
@@ -92,6 +93,7 @@ def test_a_try_that_failed_on_its_way_has_used_the_link_too(data, monkeypatch):
             Cutter(spool, data.path, settings),
             settings,
             lambda: Dying(str(data.path / "landing")),
+            load_or_make(data.path),
         ).run(Conductor())
         assert now - 50.0 >= 4 * spool.unlanded().size / 10
 
@@ -113,7 +115,13 @@ def test_nothing_leaves_outside_the_window_and_once_ignores_it(
 
     stop = threading.Event()
     thread_spool = Spool(data.path)
-    uplink = Uplink(thread_spool, Cutter(thread_spool, data.path, settings), settings, connect)
+    uplink = Uplink(
+        thread_spool,
+        Cutter(thread_spool, data.path, settings),
+        settings,
+        connect,
+        load_or_make(data.path),
+    )
     thread = threading.Thread(target=uplink.run, args=(stop,))
     thread.start()
     assert not connected.wait(0.7)

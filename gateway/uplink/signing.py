@@ -1,0 +1,99 @@
+"""Manifests are signed, so that whoever can write at the landing place cannot write into the table.
+
+In: a gateway's data directory, and manifests. Out: their JSON with a signature (Ed25519, RFC 8032),
+by a key that stands in DATA/uplink.key alone. `onceway uplink key` prints the public half, which
+the centre is given once (`onceway ingest trust`). The same manifest has the same signature each
+time, so a batch that is landed again after a crash is the same bytes.
+"""
+
+import os
+import secrets
+from base64 import b64encode
+from contextlib import suppress
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from gateway.errors import OncewayError
+from gateway.sync import sync
+from gateway.uplink.manifest import Manifest, Signature, key_id
+
+FILE = "uplink.key"
+"""In the data directory: the private key, PKCS #8 in PEM, readable by the service's account."""
+
+
+class Signer:
+    """public: the public key, 32 bytes in Base64."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        raw = key.public_key().public_bytes_raw()
+        self.public = b64encode(raw).decode()
+        self._id = key_id(raw)
+
+    def publish(self, manifest: Manifest) -> bytes:
+        """The manifest as it lands."""
+        signature = self._key.sign(manifest.signed_bytes())
+        return manifest.to_json(Signature(self._id, b64encode(signature).decode()))
+
+
+def load_or_make(data: Path) -> Signer:
+    """The gateway's key; the first call makes it. Raises OncewayError when it cannot be read or
+    made.
+    """
+    path = data / FILE
+    try:
+        if not path.exists():
+            _make(path)
+        key = load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise OncewayError(
+            f"the key that signs batches cannot be read or made ({error.strerror})",
+            str(path),
+            "Run it as the service's account or as root.",
+        ) from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _damaged(path) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _damaged(path)
+    return Signer(key)
+
+
+def _damaged(path: Path) -> OncewayError:
+    return OncewayError(
+        "this is no key that signs batches",
+        str(path),
+        "Bring it back from a backup. Or delete it: then there will be a new one, which the centre"
+        " must be given (`onceway uplink key`).",
+    )
+
+
+def _make(path: Path) -> None:
+    """Whole and on the disk, or not at all. Of two who do so at once one makes it. It belongs to
+    whom the folder belongs to, so the service can read what root has made.
+    """
+    made = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if os.geteuid() == 0:
+                folder = path.parent.stat()
+                os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
+            file.write(made)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(hidden, path)
+    finally:
+        hidden.unlink()
+    sync(path.parent)
