@@ -114,7 +114,8 @@ class SimulatedBoard:
 
     firmware: an Intel HEX file put into the flash before the first start, as a programmer would;
     without it the flash keeps what it has. speed: `real`, `max` (as fast as it goes) or `step`
-    (time passes in `run` only). seed: of torn cells and RAM noise. off: start without power.
+    (time passes in `run` only, and there is no port: whoever opens one resets the board, so a run
+    would not be repeatable). seed: of torn cells and RAM noise. off: start without power.
     adc_from: A0 has another voltage for each conversion, beginning with this step of the ADC's
     1024. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
     `tx_log`).
@@ -145,6 +146,7 @@ class SimulatedBoard:
         self._messages = directory / "simboard.log"
         self._firmware = firmware
         self._options = ["--speed", speed, "--seed", str(seed)]
+        self._options += [] if speed == "step" else ["--pty-link", "tty"]
         loader = BUILD / "sim" / "optiboot.hex" if bootloader is True else bootloader
         self._options += ["--bootloader", str(loader)] if loader else []
         self._options += ["--off"] if off else []
@@ -191,7 +193,6 @@ class SimulatedBoard:
             str(program),
             "--with-parent",
             "--control=control",
-            "--pty-link=tty",
             *images,
             *self._options,
         ]

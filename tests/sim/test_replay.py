@@ -117,7 +117,7 @@ def test_what_is_no_recording_is_refused_by_line(tmp_path: Path, line: str, numb
 
 async def test_what_was_refused_is_not_in_the_recording(tmp_path: Path, monitor_hex: Path) -> None:
     async with SimulatedBoard(
-        tmp_path, firmware=monitor_hex, speed="step", bootloader=False, record=True
+        tmp_path, firmware=monitor_hex, bootloader=False, record=True
     ) as board:
         await board.power(False)
         for refused in ("reset", "cut tx 0", "adc 9 9"):
