@@ -193,7 +193,7 @@ def _judge(
             Outcome.OUT_OF_ORDER,
             first(hop for hop in hops[1:] if key in disordered[hop]),
         )
-    elif seen.reads and (found := readings.judge(claim, seen.decoded[key])):
+    elif seen.reads and (found := readings.judge(key.device, claim, seen.decoded[key])):
         outcome, why = found
         hop = READINGS
         if outcome is Outcome.LOST and seen.held("batch", key):

@@ -5,7 +5,7 @@ In: rows of both. Out: for a publication what is wrong, and how.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from hil.judge.publication import Outcome, Sighting
@@ -16,13 +16,17 @@ OTHERS = ("text", "flag", "data", "sum")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """index: which record of its payload. time: µs UTC."""
+    """index: which record of its payload. time, received: µs UTC."""
 
     index: int
     name: str | None
     unit: str | None
     value: float | None
     time: int | None
+    time_certainty: str | None
+    gateway: str | None
+    topic: str | None
+    received: int | None
 
     def __str__(self) -> str:
         return f"{self.name}={self.value} {self.unit or ''}".rstrip() + f" at {self.time}"
@@ -37,28 +41,34 @@ class Seen:
     """What stands in columns that must be empty."""
 
     def take(self, data: dict[str, Any]) -> None:
-        self.rows.append(Row(*(data[name] for name in ("index", "name", "unit", "value", "time"))))
+        self.rows.append(Row(**{column.name: data[column.name] for column in fields(Row)}))
         self.strange += [name for name in OTHERS if data.get(name) is not None]
 
 
-def wanted(published: Sighting) -> list[Row]:
-    """Of a row of the table of publications. A record without a time has that of its arrival."""
+def wanted(device: str, published: Sighting) -> list[Row]:
+    """Of a row of the table of publications. A record without a time has that of its arrival, and
+    the board did not know it.
+    """
     received = published.columns.get("received")
     return [
         Row(
             index,
-            record.name,
+            record.name.removeprefix(f"{device}:"),
             record.unit,
             record.value,
             received if record.time is None else round(record.time * 1_000_000),
+            "unknown" if record.time is None else "synchronised",
+            published.origin.partition("/")[0],
+            published.columns.get("topic"),
+            received,
         )
         for index, record in enumerate(published.records or ())
     ]
 
 
-def judge(published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:
+def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:
     """published: what stands in the table of publications, which was judged. None: all is well."""
-    due = wanted(next(iter(published)))
+    due = wanted(device, next(iter(published)))
     counts = Counter(row.index for row in seen.rows)
     found = {row.index: row for row in seen.rows}
     missing = [row for row in due if row.index not in counts]
@@ -71,7 +81,15 @@ def judge(published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | No
         return Outcome.PHANTOM, f"a row too many: {found[max(found)]}"
     for row in due:
         if row != found[row.index]:
-            return Outcome.ALTERED, f"{found[row.index]}, and the payload says {row}"
+            return Outcome.ALTERED, _difference(found[row.index], row)
     if seen.strange:
         return Outcome.ALTERED, f"there is something in the column {seen.strange[0]}"
     return None
+
+
+def _difference(found: Row, due: Row) -> str:
+    if str(found) != str(due):
+        return f"{found}, and the payload says {due}"
+    wanted = asdict(due)
+    name = next(name for name, value in asdict(found).items() if value != wanted[name])
+    return f"the {name} of {found} is {getattr(found, name)!r}, and not {wanted[name]!r}"

@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from hil.observe.history import READINGS, History
 from hil.observe.sighting import COLUMNS, KEY, sighting
 
+ORIGIN = ("gateway", "topic", "received")
 ROW = (
     *KEY,
     *COLUMNS,
@@ -31,7 +32,8 @@ ROW = (
     "ingested",
 )
 TAKEN = ("landed", "ingested")
-READING = (*KEY, "position", "name", "unit", "value", "text", "flag", "data", "sum", "time")
+VALUE = ("value", "text", "flag", "data", "sum")
+READING = (*KEY, "position", "name", "unit", *VALUE, "time", "time_certainty", *ORIGIN)
 QUARANTINE = ("gateway", "epoch", "batch", "reason")
 CONFLICTS = (*KEY, "payload", "gateway", "epoch", "batch")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,7 +62,8 @@ class TableHop:
             taken = {name: row[name] for name in ("undecodable", *TAKEN)}
             self._history.add("table", "publication", written, **seen, **taken)
         for row, written in _rows(self._readings, READING):
-            row["index"], row["time"] = row.pop("position"), _us(row["time"])
+            row["index"] = row.pop("position")
+            row["time"], row["received"] = _us(row["time"]), _us(row["received"])
             row["data"] = None if row["data"] is None else row["data"].hex()
             self._history.add(READINGS, "reading", written, **row)
         for row, written in _rows(self._beside("quarantine"), QUARANTINE):

@@ -231,7 +231,8 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
     tabled = []
     for index, (name, value) in enumerate((("boot", 4), ("cause", 1), ("bad", 17), ("again", 3))):
         tabled.append(reading("uno-1", 3, 0))
-        tabled[-1].data.update(index=index, name=f"uno-1:{name}", unit=None, value=value)
+        tabled[-1].data.update(index=index, name=name, unit=None, value=value)
+        tabled[-1].data.update(topic="sensors/uno-1/status")
     events = [*run_of(2), board, *tabled]
     rows = [row(hop, 4) for hop in HOPS[1:]]
     result = check([*events, *rows])

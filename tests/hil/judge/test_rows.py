@@ -42,10 +42,14 @@ OF_A_ROW: dict[str, Any] = {
 }
 OF_A_READING: dict[str, Any] = {
     "index": 1,
-    "name": "uno-1:adc1",
+    "name": "uno-1:adc0",
     "unit": "mV",
     "value": 0.5,
     "time": UTC * 1_000_000 + HOUR_US,
+    "time_certainty": "reckoned",
+    "gateway": "elsewhere",
+    "topic": "sensors/uno-2/adc0",
+    "received": UTC * 1_000_000 + HOUR_US,
     "text": "x",
     "flag": True,
     "data": "00",
@@ -147,7 +151,7 @@ def test_a_gateway_has_not_started_before_the_run() -> None:
 def test_readings_that_are_not_there_are_lost_there() -> None:
     gone = check(without(run_of(COUNT), (READINGS,), 2))
     assert wrong(gone) == [("uno-1", 2, Outcome.LOST, READINGS)]
-    assert gone.offenders[0].why.startswith("no row for uno-1:adc0=0.068359375 V at ")
+    assert gone.offenders[0].why.startswith("no row for adc0=0.068359375 V at ")
     empty = check([event for event in run_of(COUNT) if event.event != "reading"])
     assert (empty.verdict, empty.reasons) == (Verdict.FAILS, [f"{2 * COUNT} lost"])
 
@@ -172,7 +176,8 @@ def test_a_reading_without_a_time_has_that_of_its_arrival() -> None:
     ]
     events = [again, *changed(met, HOPS[1:], 1, payload=bare)]
     [row] = [e for e in events if is_of(e, 1) and e.hop == "table"]
-    timed = changed(events, (READINGS,), 1, time=row.data["received"])
+    told = {"time": row.data["received"], "time_certainty": "unknown"}
+    timed = changed(events, (READINGS,), 1, **told)
     offenders = {one.key.device for one in check(timed).offenders}
     assert offenders == {"uno-2"}  # which says a time that nobody had told it
     assert ("uno-1", 1, Outcome.ALTERED, READINGS) in wrong(check(events))

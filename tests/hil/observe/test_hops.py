@@ -288,18 +288,19 @@ def test_rows_of_the_readings_table_with_all_that_is_judged(
     tmp_path: Path, history: History
 ) -> None:
     key = {"device": "uno-1", "incarnation": 7, "sequence": 3}
-    told = {"name": "uno-1:adc0", "unit": "V", "value": 2.5}
+    told = {"name": "adc0", "unit": "V", "value": 2.5, "time_certainty": "synchronised"}
+    told |= {"gateway": "site", "topic": "sensors/uno-1/adc0"}
     empty = dict.fromkeys(("text", "flag", "data", "sum"), None)
     rows = [
-        {**key, "position": 0, **told, **empty, "time": RECEIVED},
-        {**key, "position": 1, **told, **empty, "time": None, "data": b"\1"},
+        {**key, "position": 0, **told, **empty, "time": RECEIVED, "received": RECEIVED},
+        {**key, "position": 1, **told, **empty, "time": None, "received": None, "data": b"\1"},
     ]
     kinds = {"text": pa.string(), "flag": pa.bool_(), "data": pa.binary(), "sum": pa.float64()}
     schema = pa.schema(
         [
             *((name, pa.infer_type([rows[0][name]])) for name in (*key, "position", *told)),
             *kinds.items(),
-            ("time", pa.timestamp("us", tz="UTC")),
+            *((name, pa.timestamp("us", tz="UTC")) for name in ("time", "received")),
         ]
     )
     write_deltalake(tmp_path / "readings", pa.Table.from_pylist(rows, schema))
@@ -312,5 +313,6 @@ def test_rows_of_the_readings_table_with_all_that_is_judged(
         **empty,
         "index": 0,
         "time": 1_795_348_800_123_457,
+        "received": 1_795_348_800_123_457,
     }
     assert (entered[1].data["time"], entered[1].data["data"]) == (None, "01")
