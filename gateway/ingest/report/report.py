@@ -8,13 +8,12 @@ snapshot, so they may be some micro-batches old; it says of which version they a
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.ingest.dedup import snapshot
-from gateway.ingest.dedup.ranges import Key, SeenRanges
+from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report import counters, tables
@@ -47,18 +46,6 @@ class FeedReport:
     @property
     def behind(self) -> int:
         return 0 if self.landed is None else self.landed - self.taken
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceGaps:
-    """gaps: (first, last) missing sequences between those that are in the table; missing: how many
-    that are.
-    """
-
-    device: str
-    incarnation: int
-    missing: int
-    gaps: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,18 +176,3 @@ def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
         held=str(hole) if hole else None,
         held_s=hole.age if hole else None,
     )
-
-
-def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
-    """The devices with gaps in their sequences, most missing first."""
-    found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
-    before: dict[Key, int] = {}
-    for key, first, last in seen.as_ranges():
-        if key in before:
-            found[key].append((before[key] + 1, first - 1))
-        before[key] = last
-    devices = (
-        DeviceGaps(*key, sum(last - first + 1 for first, last in holes), holes)
-        for key, holes in found.items()
-    )
-    return iter(sorted(devices, key=lambda one: (-one.missing, one.device, one.incarnation)))

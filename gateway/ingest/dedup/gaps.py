@@ -1,0 +1,34 @@
+"""Which sequences are missing. In: the ranges that were seen. Out: by device, what lies between."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.ingest.dedup.ranges import Key, SeenRanges
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGaps:
+    """gaps: (first, last) missing sequences between those that are in the table; missing: how many
+    that are.
+    """
+
+    device: str
+    incarnation: int
+    missing: int
+    gaps: list[tuple[int, int]]
+
+
+def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
+    """The devices with gaps in their sequences, most missing first."""
+    found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
+    before: dict[Key, int] = {}
+    for key, first, last in seen.as_ranges():
+        if key in before:
+            found[key].append((before[key] + 1, first - 1))
+        before[key] = last
+    devices = (
+        DeviceGaps(*key, sum(last - first + 1 for first, last in holes), holes)
+        for key, holes in found.items()
+    )
+    return iter(sorted(devices, key=lambda one: (-one.missing, one.device, one.incarnation)))
