@@ -23,14 +23,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gateway.ingest import command
+from gateway.ingest.delta.tables import Table
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing
+from gateway.ingest.sink.publications import PUBLICATIONS
+from gateway.ingest.sink.readings import READINGS
 from gateway.uplink.batch import Manifest, Origin, encode, file_stem, sha256
-from tests.benchmarks.history import Device, make
+from tests.benchmarks.history import BEGIN_US, Device, make
 from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
 
-PARTS = ["throughput", "fixed", "finding", "growth"]
+PARTS = ["throughput", "fixed", "finding", "skipping", "growth"]
 GATEWAYS, DEVICES = 10, 100
 EPOCH = "00c0ffee"
 SMALL = 1_000_000
@@ -217,6 +220,48 @@ def finding(folder: Path) -> list[Figure]:
     ]
 
 
+def skipping(spark: Any, folder: Path) -> list[Figure]:
+    """What a question about one device and one day reads of a table of 1,000 devices, after
+    `compact`. Days and files are small, so that there are as many files as after a year.
+    """
+    from gateway.ingest.jobs import compact
+
+    days, each = 60, 24
+    devices = [(f"device-{number:04d}", number) for number in range(1000)]
+    rows = len(devices) * each
+    path, step = folder / "skipping", 86_400_000_000 // rows
+    make(spark, path, days * rows, devices, file_rows=rows, step_us=step)
+    compact.LARGE_FILE, whole = 64 * 1024, compact.LARGE_FILE
+    begun = time.perf_counter()
+    tables = [
+        Table(spark, f"{path}{suffix}", layout)
+        for suffix, layout in (("", PUBLICATIONS), ("_readings", READINGS))
+    ]
+    compact.compact(spark, *tables)
+    took = time.perf_counter() - begun
+    compact.LARGE_FILE = whole
+    figures = [Figure(f"ingest: compact of {2 * days * rows:,} rows", took, "s")]
+    for table in tables:
+        shares = []
+        for number, day in ((3, 2), (500, 31), (999, 59)):
+            read, total = files_read(table.read(), devices[number][0], day, each)
+            shares.append(100 * read / total)
+        name = table.name.rpartition("/")[2].replace("skipping", "publications", 1)
+        what = f"ingest: files read for one device and one day, of {total} of {name}"
+        figures.append(Figure(what, max(shares), "%", "≤ 5"))
+    return figures
+
+
+def files_read(rows: Any, device: str, day: int, expected: int) -> tuple[int, int]:
+    """How many files Delta reads for a device and a day, and how many the table has."""
+    begin = f"timestamp_micros({BEGIN_US + day * 86_400_000_000})"
+    found = rows.where(
+        f"device = '{device}' and received >= {begin} and received < {begin} + interval 1 day"
+    )
+    assert found.count() == expected
+    return len(found.inputFiles()), len(rows.inputFiles())
+
+
 def inside(folder: Path, parts: list[str], history: int) -> None:
     """What runs under spark-submit."""
     from gateway.ingest.jobs.session import open_session
@@ -233,6 +278,8 @@ def inside(folder: Path, parts: list[str], history: int) -> None:
         figures += fixed_cost(spark, folder)
     if "finding" in parts:
         figures += finding(folder / "finding")
+    if "skipping" in parts:
+        figures += skipping(spark, folder)
     if "growth" in parts:
         figures += growth(spark, folder, history)
     spark.stop()

@@ -32,6 +32,12 @@ Device = tuple[str, int]
 """name, incarnation"""
 
 FILE_ROWS = 1_000_000
+BEGIN_US = 1_700_006_400_000_000
+"""When the first row was received: a midnight (UTC)."""
+
+STEP_US = 1000
+"""Between two rows."""
+
 KINDS = {
     "string": pa.string(),
     "bigint": pa.int64(),
@@ -43,7 +49,14 @@ KINDS = {
 }
 
 
-def make(spark: "SparkSession", path: Path, rows: int, devices: Sequence[Device]) -> None:
+def make(
+    spark: "SparkSession",
+    path: Path,
+    rows: int,
+    devices: Sequence[Device],
+    file_rows: int = FILE_ROWS,
+    step_us: int = STEP_US,
+) -> None:
     """Sequences of each device begin at 0; one reading a publication. rows: a multiple of the
     number of devices.
     """
@@ -51,10 +64,10 @@ def make(spark: "SparkSession", path: Path, rows: int, devices: Sequence[Device]
     readings = _table(spark, beside(str(path), "readings"), READINGS)
     place, version = publications.place(), 0
     log = _writer(spark, place)
-    for addition in _files(path, PUBLICATIONS, rows, devices):
+    for addition in _files(path, PUBLICATIONS, rows, devices, file_rows, step_us):
         version = log.append(addition, version, {})
     readings_log, readings_version = _writer(spark, readings.place()), 0
-    for addition in _files(Path(readings.name), READINGS, rows, devices):
+    for addition in _files(Path(readings.name), READINGS, rows, devices, file_rows, step_us):
         readings_version = readings_log.append(
             addition, readings_version, {}, (application_id(place.id), version)
         )
@@ -85,14 +98,19 @@ def _writer(spark: "SparkSession", place: Place) -> DeltaWriter:
 
 
 def _files(
-    folder: Path, layout: Layout, rows: int, devices: Sequence[Device]
+    folder: Path,
+    layout: Layout,
+    rows: int,
+    devices: Sequence[Device],
+    file_rows: int,
+    step_us: int,
 ) -> Iterator[Addition]:
-    """Files of a million rows, one device after the other, as they would have come."""
+    """One device after the other, as they would have come."""
     names, incarnations = (pa.array(column) for column in zip(*devices, strict=True))
-    for first in range(0, rows, FILE_ROWS):
-        numbers = np.arange(first, min(first + FILE_ROWS, rows))
+    for first in range(0, rows, file_rows):
+        numbers = np.arange(first, min(first + file_rows, rows))
         which = pa.array((numbers % len(devices)).astype(np.int32))
-        times = pa.array(1_700_000_000_000_000 + numbers * 1000).cast(KINDS["timestamp"])
+        times = pa.array(BEGIN_US + numbers * step_us).cast(KINDS["timestamp"])
         known = {
             "device": names.take(which),
             "incarnation": incarnations.take(which),

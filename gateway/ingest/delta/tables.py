@@ -34,13 +34,14 @@ generated and identity columns (Delta protocol, "Default Columns" and others).
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a table looks like. columns: (name, type, comment); properties: Delta table
-    properties.
+    """What a table looks like. columns: (name, type, comment); properties: Delta table properties;
+    clustering: columns by which `compact` brings rows together that are asked for together.
     """
 
     comment: str
     columns: tuple[tuple[str, str, str], ...]
     properties: tuple[tuple[str, str], ...] = ()
+    clustering: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class Table:
                     builder = builder.addColumn(column, kind, comment=comment)
                 for key, value in self._layout.properties:
                     builder = builder.property(key, value)
+                if self._layout.clustering and not self.exists():
+                    builder = builder.clusterBy(*self._layout.clustering)
                 builder.execute()
                 self._complete()
                 self.settle()

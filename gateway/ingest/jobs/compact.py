@@ -1,7 +1,7 @@
-"""Many small files of a table become few large ones.
+"""Many small files of a table become few large ones, in which rows of one device stand together.
 
-In: the tables. Out: the same rows in fewer files, and the files that no version of the last week
-needs deleted.
+In: the tables. Out: the same rows in fewer files, clustered if the table has clustering columns,
+and the files that no version of the last week needs deleted.
 """
 
 import logging
@@ -11,10 +11,20 @@ from pyspark.sql import SparkSession
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.tables import Table
 
-SMALL_FILE, LARGE_FILE = 64 * 1024 * 1024, 256 * 1024 * 1024
-"""Files below the first size, in bytes, are joined into files of about the second one; what is
-above stays as it is.
+SMALL_FILE, LARGE_FILE = 32 * 1024 * 1024, 64 * 1024 * 1024
+"""Bytes. Of a table without clustering, files below the first size are joined into files of about
+the second one. A question about one device and one day reads two or three files, so these are not
+larger.
 """
+
+FULL = 8
+"""So many large files of a table with clustering, whose rows were sorted among each other, stay as
+they are, and the rows of later days go into others. Else each day's work would be to write the
+whole table again.
+"""
+
+_OPTIMIZE = "spark.databricks.delta.optimize"
+_FULL = f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.threshold"
 
 LIST_TASKS = 8
 """Tasks that list a table's files; Spark's default of 10,000 is for 10,000 folders, and these
@@ -26,9 +36,16 @@ log = logging.getLogger("onceway.ingest")
 
 def compact(spark: SparkSession, publications: Table, *others: Table) -> None:
     """Join small files, and delete those that no version of the last week needs."""
-    spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALL_FILE))
-    spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(LARGE_FILE))
-    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", str(LIST_TASKS))
+    settings = {
+        f"{_OPTIMIZE}.minFileSize": SMALL_FILE,
+        f"{_OPTIMIZE}.maxFileSize": LARGE_FILE,
+        _FULL: FULL * LARGE_FILE,
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": LIST_TASKS,
+    }
+    given = spark.sparkContext.getConf()
+    for key, value in settings.items():
+        if not given.contains(key):
+            spark.conf.set(key, str(value))
     location = publications.place().location
     for table in (publications, *others):
         if not table.exists():

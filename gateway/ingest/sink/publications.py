@@ -72,6 +72,7 @@ PUBLICATIONS = Layout(
         ("delta.checkpointInterval", "50"),
         ("delta.dataSkippingStatsColumns", "device,sequence,received,landed"),
     ),
+    ("device", "received"),
 )
 
 TRIES = 20

@@ -71,6 +71,7 @@ READINGS = Layout(
         ("delta.checkpointInterval", "50"),
         ("delta.dataSkippingStatsColumns", "device,sequence,received,time"),
     ),
+    ("device", "received"),
 )
 
 DECODING = 2

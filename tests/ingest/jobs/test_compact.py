@@ -1,0 +1,58 @@
+"""What `compact` makes of small files: few, in which the days of one device stand together."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.jobs import compact
+from gateway.ingest.sink.publications import PUBLICATIONS
+from gateway.ingest.sink.readings import READINGS
+from tests.benchmarks.bench_ingest import files_read
+from tests.benchmarks.history import make
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+DEVICES, DAYS, EACH = 1000, 20, 8
+US_A_DAY = 86_400_000_000
+
+
+def test_one_device_and_one_day_are_in_few_files(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rows = tmp_path / "publications", DEVICES * EACH
+    devices = [(f"device-{number:04d}", number) for number in range(DEVICES)]
+    make(spark, path, DAYS * rows, devices, file_rows=rows, step_us=US_A_DAY // rows)
+    monkeypatch.setattr(compact, "LARGE_FILE", 24 * 1024)
+    tables = [
+        Table(spark, f"{path}{suffix}", layout)
+        for suffix, layout in (("", PUBLICATIONS), ("_readings", READINGS))
+    ]
+    compact.compact(spark, *tables)
+    for table in tables:
+        for number, day in ((3, 2), (999, 19)):
+            read, total = files_read(table.read(), devices[number][0], day, EACH)
+            assert total > DAYS
+            assert read <= 0.05 * total
+        of_device = table.read().where(f"device = '{devices[500][0]}'").inputFiles()
+        assert len(of_device) <= 0.35 * total  # as they arrived, each file has each device
+        assert table.read().count() == DAYS * rows
+
+
+def test_a_table_without_clustering_stays_without(spark: "SparkSession", tmp_path: Path) -> None:
+    """Who has one may cluster it by ALTER TABLE … CLUSTER BY; the ingest leaves it as it is."""
+    name = str(tmp_path / "old")
+    Table(spark, name, Layout(PUBLICATIONS.comment, PUBLICATIONS.columns)).create()
+    old = Table(spark, name, PUBLICATIONS)
+    old.create()
+    found = spark.sql(f"describe detail delta.`{name}`").collect()[0]
+    assert found["clusteringColumns"] == []
+    compact.compact(spark, old)
+    new = Table(spark, str(tmp_path / "new"), PUBLICATIONS)
+    new.create()
+    found = spark.sql(f"describe detail {new.sql}").collect()[0]
+    assert found["clusteringColumns"] == ["device", "received"]
