@@ -20,6 +20,10 @@ that was away is given what the boards have kept for it.
 """
 LATE_SHARE = 10
 """Or one in so many of the run's, if that is more."""
+LATE_S = 2.0
+"""Or what comes so soon behind the place, if that is more: clients that were kept waiting can fill a
+store with hundreds between two looks.
+"""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = "board swapped"
 """The fault of a board that keeps the faults of the site waiting."""
@@ -56,7 +60,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
             continue
         place = counts.at(counter, struck[fault].since)
         latest = max([at, *_waited(fault, counter, at, struck, counts)]) + counts.late
-        if not at <= place <= latest:
+        if not at <= place <= max(latest, counts.soon_behind(counter, at)):
             told.append(
                 f"{fault} ({kind}) was aimed at {counter} {at} and struck at {place}, by the rows"
                 " of the system"
@@ -116,6 +120,11 @@ class _Counts:
     @property
     def late(self) -> int:
         return max(LATE, self._planned // LATE_SHARE)
+
+    def soon_behind(self, counter: str, at: int) -> int:
+        """How far the count had come LATE_S after it had reached `at`."""
+        reached = next((t for t, count in self._seen.get(counter, []) if count >= at), None)
+        return 0 if reached is None else self.at(counter, reached + int(LATE_S * 1e9))
 
     def at(self, counter: str, t: int) -> int:
         seen = self._seen.get(counter, [])

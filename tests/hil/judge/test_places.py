@@ -6,6 +6,7 @@ from hil.judge.coverage import doubts
 from hil.judge.places import LATE
 from hil.observe.history import Event
 
+S = 1_000_000_000
 PAUSE, KILL = "gateway/gateway-pause-1", "gateway/gateway-kill-1"
 
 
@@ -15,13 +16,13 @@ def planned(fault: str, counter: str, at: int) -> Event:
 
 
 def happened(fault: str, since: int, until: int) -> Event:
-    data = {"fault": fault, "kind": "paused", "since": since}
-    return Event(until, fault.partition("/")[0], "happened", data)
+    data = {"fault": fault, "kind": "paused", "since": since * S}
+    return Event(until * S, fault.partition("/")[0], "happened", data)
 
 
 def rows(hop: str, count: int) -> list[Event]:
-    """The Nth at N."""
-    return [Event(n, hop, "publication", {"position": n}) for n in range(1, count + 1)]
+    """The Nth at N seconds."""
+    return [Event(n * S, hop, "publication", {"position": n}) for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,8 @@ def test_what_landed_before_anybody_saw_it_in_the_store_was_committed() -> None:
 def test_samples_of_a_board_are_counted_by_when_they_were_taken() -> None:
     data = {"device": "uno-1", "kind": "reading"}
     told = [
-        Event(999, "board", "publication", {**data, "sampled": t, "cycle": t}) for t in range(1, 61)
+        Event(999, "board", "publication", {**data, "sampled": t * S, "cycle": t})
+        for t in range(1, 61)
     ]
     fault = "uno-1/board-eeprom-worn-1"
     place = planned(fault, "sampled uno-1", 10)
@@ -80,3 +82,13 @@ def test_a_run_of_many_publications_is_given_its_share() -> None:
     fault = [planned(PAUSE, "spooled", 30), happened(PAUSE, 130, 135)]
     assert doubts([run, *rows("spool", 200), *fault]) == []
     assert len(doubts([*rows("spool", 200), *fault])) == 1
+
+
+@pytest.mark.parametrize(("at_s", "there"), [(31.9, True), (32.1, False)])
+def test_what_comes_at_once_behind_the_place_is_no_other_place(at_s: float, there: bool) -> None:
+    """Clients that were kept waiting fill the store with hundreds between two looks."""
+    t = int(at_s * S)
+    crowd = [Event(t, "spool", "publication", {"position": n}) for n in range(32, 600)]
+    struck = Event(t + 1, "gateway", "happened", {"fault": PAUSE, "kind": "paused", "since": t})
+    told = doubts([*rows("spool", 31), *crowd, planned(PAUSE, "spooled", 30), struck])
+    assert (told == []) is there
