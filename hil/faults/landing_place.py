@@ -12,9 +12,12 @@ from hil.formats.batches import first_of_epoch
 
 
 class LandingPlace:
-    """landing: where the ingest reads. mount: where the uplink writes, a symbolic link to it."""
+    """landing: where the ingest reads. mount: where the uplink writes, a symbolic link to it. key:
+    with which the uplink signs what lands.
+    """
 
-    def __init__(self, landing: Path, mount: Path) -> None:
+    def __init__(self, landing: Path, mount: Path, key: Path) -> None:
+        self._key = key
         self._landing = landing
         self._mount = mount
         mount.symlink_to(landing.name)
@@ -38,7 +41,7 @@ class LandingPlace:
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         said = source.with_suffix(".json").read_bytes()
-        data, manifest = first_of_epoch(source.read_bytes(), said, epoch)
+        data, manifest = first_of_epoch(source.read_bytes(), said, epoch, self._key.read_bytes())
         if damaged:
             middle = len(data) // 2
             data = data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]

@@ -28,6 +28,11 @@ class Folder:
         return self.data / "gateway.db"
 
     @property
+    def key(self) -> Path:
+        """With which the uplink signs what lands."""
+        return self.data / "uplink.key"
+
+    @property
     def registry(self) -> Path:
         return self.data / "registry.db"
 

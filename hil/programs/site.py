@@ -103,7 +103,7 @@ class Site:
         self.running: dict[str, Child] = {}
         self._readiness: dict[str, Readiness] = {}
         self._machines: dict[str, Machine] = {}
-        self.landing = LandingPlace(folder.landing, folder.mount)
+        self.landing = LandingPlace(folder.landing, folder.mount, folder.key)
 
     def machine(self, program: str) -> Machine:
         """The one that misbehaves under a program, and that below what it writes."""

@@ -7,21 +7,11 @@ from pathlib import Path
 import pytest
 
 from gateway.uplink.batch import Manifest, Origin, decode, encode
+from gateway.uplink.signing import load_or_make
 from hil.faults.landing_place import LandingPlace
 
 ROWS = [
-    (
-        "uno-1",
-        0xC0FFEE,
-        1,
-        "uno-1",
-        "sensors/uno-1/adc0",
-        b"\x81\xa0",
-        1_700_000_000_000_000,
-        1,
-        5,
-        7,
-    ),
+    ("uno-1", 0xC0FFEE, 1, "uno-1", "sensors/a", b"\x81\xa0", 1_700_000_000_000_000, 1, 5, 7),
     ("uno-2", 0xBEEF, 2, None, "sensors/uno-2/adc0", b"", None, 2, 6, 8),
 ]
 
@@ -35,18 +25,18 @@ def landing(tmp_path: Path) -> Path:
     folder = tmp_path / "landing"
     (folder / manifest.name).parent.mkdir(parents=True)
     (folder / manifest.data_name).write_bytes(data)
-    (folder / manifest.name).write_bytes(manifest.to_json())
+    (folder / manifest.name).write_bytes(load_or_make(tmp_path).publish(manifest))
     return folder
 
 
 def test_a_copy_has_the_same_rows_under_another_epoch(landing: Path, tmp_path: Path) -> None:
-    place = LandingPlace(landing, tmp_path / "mount")
+    place = LandingPlace(landing, tmp_path / "mount", tmp_path / "uplink.key")
     assert place.repeat("site/00000001", 3, "0000beef") == len(ROWS)
     copy = landing / "site/0000beef/000000000001.parquet"
     data = copy.read_bytes()
     sums = (len(ROWS), len(data), hashlib.sha256(data).hexdigest())
     expected = Manifest(Origin("site", "0000beef"), 1, *sums)
-    assert copy.with_suffix(".json").read_bytes() == expected.to_json()
+    assert copy.with_suffix(".json").read_bytes() == load_or_make(tmp_path).publish(expected)
     rows, labels = decode(data)
     assert rows == ROWS
     assert labels == {
@@ -58,7 +48,7 @@ def test_a_copy_has_the_same_rows_under_another_epoch(landing: Path, tmp_path: P
 
 
 def test_a_damaged_copy_differs_by_one_byte(landing: Path, tmp_path: Path) -> None:
-    place = LandingPlace(landing, tmp_path / "mount")
+    place = LandingPlace(landing, tmp_path / "mount", tmp_path / "uplink.key")
     place.repeat("site/00000001", 3, "0000beef")
     whole = (landing / "site/0000beef/000000000001.parquet").read_bytes()
     shutil.rmtree(landing / "site/0000beef")

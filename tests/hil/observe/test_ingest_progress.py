@@ -75,7 +75,7 @@ async def test_who_waits_for_a_count_wakes_when_it_is_reached() -> None:
 @pytest.fixture
 def landing(tmp_path: Path) -> LandingPlace:
     (tmp_path / "landing").mkdir()
-    return LandingPlace(tmp_path / "landing", tmp_path / "mount")
+    return LandingPlace(tmp_path / "landing", tmp_path / "mount", tmp_path / "uplink.key")
 
 
 def test_the_way_to_the_landing_place_goes_and_comes_back(
