@@ -21,8 +21,8 @@ that was away is given what the boards have kept for it.
 LATE_SHARE = 10
 """Or one in so many of the run's, if that is more."""
 LATE_S = 2.0
-"""Or what comes so soon behind the place, if that is more: clients that were kept waiting can fill a
-store with hundreds between two looks.
+"""Or what comes so soon behind the place, if that is more: clients that were kept waiting can put
+hundreds into the store between two looks.
 """
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = "board swapped"
