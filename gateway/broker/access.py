@@ -96,6 +96,11 @@ class Access(Protocol):
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | Question | None: ...
 
+    def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
+        """The client identifier of a caller that is known. wanted: what its CONNECT says, empty for
+        none; then empty, too, when any will do.
+        """
+
     def holds(self, caller: Caller) -> bool:
         """Whether a connection that was let in would be let in again."""
 
@@ -121,6 +126,9 @@ class ByAcl:
     """What clients may do, as the broker's ACL says; whom a listener lets in is for its own class
     to say.
     """
+
+    def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
+        return wanted
 
     def refuses_publish(self, caller: Caller, topic: Topic) -> ReasonCode | None:
         if caller.acl.may_write(caller.user, caller.client, topic.name):

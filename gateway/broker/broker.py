@@ -77,7 +77,8 @@ class Broker(Core):
         self.config = config
         self.limits = config.limits
         self.acl = Acl(config.acl)
-        self.spool.limit = config.spool_bytes
+        self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
+        self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():
             session.queueing = config.queueing(session.client)
         for connection in self.connections:
@@ -116,6 +117,7 @@ class Broker(Core):
         )
         self._next_session += 1
         self.sessions[client] = self.by_id[session.id] = session
+        self.give(session, user)
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
@@ -144,6 +146,8 @@ class Broker(Core):
         if session is None or session.connection is not connection:
             return
         session.connection = None
+        if session.account is not None:
+            session.account.connections -= 1
         session.left = self.now
         session.receive_flow.suspend()
         session.send_flow.suspend()
@@ -244,6 +248,8 @@ class Broker(Core):
         session.send_flow.drop()
         self.sessions.pop(session.client, None)
         self.by_id.pop(session.id, None)
+        if session.account is not None:
+            session.account.sessions -= 1
         if session.durable:
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
@@ -352,6 +358,7 @@ class Broker(Core):
         self.settle()
         self.system.advance()
         self.settle()
+        self.accounts.sweep(now)
         for topic in self.retained.expired(now):
             self.retained.remove(topic)
             self.changes.retained[topic] = None

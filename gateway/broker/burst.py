@@ -8,12 +8,13 @@ building of packets cost one step per burst instead of one per publication: that
 Python fast enough here.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.message_ids import HIGH, LOW, pack_u16, packet_id
 from gateway.mqtt.wire import encode_varint
 
 if TYPE_CHECKING:
+    from gateway.broker.accounts import Account
     from gateway.broker.topic import Topic
 
 PUBLISH = 0x30
@@ -25,6 +26,14 @@ MAXIMUM = 1024
 """Publications in one burst."""
 
 _KNOWN_SHAPES = 256
+
+
+class Publisher(Protocol):
+    """The session that a burst comes from."""
+
+    @property
+    def account(self) -> "Account | None":
+        """Whose it is; None for a board's."""
 
 
 class Burst:
@@ -67,7 +76,7 @@ class Burst:
         payload_at: int = 0,
         properties: bytes = b"",
         expires: float | None = None,
-        publisher: object = None,
+        publisher: Publisher | None = None,
     ) -> None:
         self.topic = topic
         self.raw = raw

@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import PUBLISH, QOS_BITS, Burst
+from gateway.broker.refusals import say
 from gateway.broker.state import NEXT, State
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import ProtocolError
@@ -22,11 +23,17 @@ from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
 if TYPE_CHECKING:
     from gateway.broker.access import Acl, Policy
+    from gateway.broker.accounts import Account
     from gateway.broker.broker import Broker
     from gateway.broker.peer import Peer
     from gateway.broker.session import Session
     from gateway.broker.topic import Topic
     from gateway.broker.will import StoredWill
+
+_TOO_FAST = (
+    "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
+    " slowly"
+)
 
 _SMALL = 4096
 """Bytes of an incomplete packet that cost nobody the connection."""
@@ -66,6 +73,7 @@ class Connection:
         "peer",
         "policy",
         "problem_information",
+        "rest_s",
         "seen",
         "sequence",
         "session",
@@ -113,6 +121,8 @@ class Connection:
         """When the client was last heard."""
         self.unheard = False
         """Nothing is read from it at present, and that is our doing."""
+        self.rest_s = 0.0
+        """For so long nothing is taken from it: its user publishes more than he may."""
         self._partial = bytearray()
         """A packet that has begun."""
         self.missing = 0
@@ -279,6 +289,17 @@ class Connection:
         """It is read from the client again."""
         self.unheard = False
         self.seen = self.broker.now
+
+    def meter(self, account: Account, messages: int, size: int) -> None:
+        """So many messages are published, and so many bytes of payload; there is a bound for how
+        many in a second.
+        """
+        broker = self.broker
+        rest_s = account.publishes(messages, size, broker.now)
+        if rest_s > 0:
+            self.rest_s = rest_s
+            broker.statistics.rests += 1
+            say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
     def keep(self, data: bytes) -> int:
         """Keep part of a packet until the rest of it comes. Returns how many bytes are kept.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.broker.access import Acl
+from gateway.broker.accounts import Accounts
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
 from gateway.broker.retained import RetainedMessages
@@ -35,6 +36,8 @@ class Core(Ledger):
         self.router = Router(config.spool.topics, config.limits.topic_levels, self.may_read)
         self.retained = RetainedMessages()
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
+        self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
+        self.accounts = Accounts(config.quota_of)
         self.throttle = Throttle(lambda: self.now)
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
@@ -60,6 +63,15 @@ class Core(Ledger):
     def may_read(self, session: Session, topic: str) -> bool:
         """Whether a session may get messages of a topic."""
         return self.acl.may_read(session.user, session.client, topic)
+
+    def give(self, session: Session, user: str | None) -> None:
+        """A session is a user's from now on."""
+        if session.account is not None:
+            session.account.sessions -= 1
+        session.user = user
+        if not session.incarnation:
+            session.account = self.accounts.of(user)
+            session.account.sessions += 1
 
     def lacks_room(self, size: int) -> bool:
         """Whether the disk has no room for so many bytes more."""

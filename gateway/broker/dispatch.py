@@ -126,7 +126,7 @@ def take(connection: Connection, data: bytes) -> int:
     at, end = 0, len(data)
     effects, overtime = connection.broker.effects, connection.broker.overtime
     while end - at >= 2 and ((state := connection.state) is _OPEN or state is _NEW):
-        if connection.full or overtime():
+        if connection.full or connection.rest_s or overtime():
             connection.missing = 0
             return at
         first, length = data[at], data[at + 1]
@@ -223,6 +223,9 @@ def _publish(
         payload_at=body - at,
         publisher=session,
     )
+    account = session.account
+    if account is not None and account.metered:
+        connection.meter(account, count, count * burst.size)
     publishing.receive(connection, session, burst, identifiers)
     return after
 

@@ -70,8 +70,11 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 def accept(connection: Connection, packet: Connect) -> None:
     """Give a client that is known its session; ProtocolError when it cannot have one."""
-    broker, device, client = connection.broker, connection.peer.device, connection.client
+    broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}
+    if device is None:
+        _check_user(connection, packet.client_id)
+    client = connection.client
     will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
     session, present = _session(connection, client, packet.clean_start, expiry)
@@ -81,6 +84,8 @@ def accept(connection: Connection, packet: Connect) -> None:
     connection.keep_alive = keep_alive * 1.5
     connection.attach(session)
     session.connection = connection
+    if session.account is not None:
+        session.account.connections += 1
     session.left = None
     session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
     connection.will = will
@@ -103,6 +108,24 @@ def accept(connection: Connection, packet: Connect) -> None:
     if present and connection.state is State.OPEN:
         _resume(connection, session)
         broker.feed(session)
+
+
+def _check_user(connection: Connection, wanted: str) -> None:
+    """Whether a user may have this client identifier (empty: one is chosen), and one more
+    connection or session.
+    """
+    broker = connection.broker
+    chosen = connection.policy.access.identifier(connection, wanted)
+    if isinstance(chosen, tuple):
+        raise refusal(connection, chosen[1], chosen[0])
+    connection.client = chosen or connection.client
+    session, account = broker.sessions.get(connection.client), broker.accounts.of(connection.user)
+    text = account.lacks(
+        session=session is None or session.account is not account,
+        connection=session is None or session.connection is None,
+    )
+    if text:
+        raise refusal(connection, text, ReasonCode.QUOTA_EXCEEDED)
 
 
 def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
@@ -162,7 +185,7 @@ def _session(
         return broker.new_session(client, expiry, incarnation, connection.user), False
     session.expiry = expiry
     if session.user != connection.user:
-        session.user = connection.user
+        broker.give(session, connection.user)
         broker.router.changed()
     return session, True
 

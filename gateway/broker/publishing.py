@@ -158,6 +158,9 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         expires=None if expiry is None else broker.now + expiry,
         publisher=session,
     )
+    account = session.account
+    if account is not None and account.metered:
+        connection.meter(account, 1, burst.size)
     receive(
         connection,
         session,

@@ -33,6 +33,7 @@ def restore(core: Core, state: Recovered) -> None:
             core, number, client, core.config.queueing(client), expiry, incarnation, user
         )
         session.durable = True
+        core.give(session, user)
         session.left = core.now if left is None else left / 1000
         if left is None:
             connected.add(number)

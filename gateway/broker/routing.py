@@ -24,6 +24,7 @@ from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
+    from gateway.broker.accounts import Account
     from gateway.broker.core import Core
     from gateway.broker.session import Session
     from gateway.broker.shared import Share
@@ -41,7 +42,7 @@ def refuses(core: Core, burst: Burst, durable: bool = False) -> ReasonCode | Non
     topic = core.router.routed(burst.topic)
     if topic.refused:
         return topic.refused
-    if topic.spooled and not core.spool.fits(burst):
+    if topic.spooled and not core.spool.fits(burst, _account(core, burst)):
         return ReasonCode.QUOTA_EXCEEDED
     full = core.disk_full or core.changes.bytes + burst.count * burst.size > core.disk_room
     if full and (
@@ -66,13 +67,20 @@ def refuses(core: Core, burst: Burst, durable: bool = False) -> ReasonCode | Non
     return None
 
 
+def _account(core: Core, burst: Burst) -> Account | None:
+    """Whose a publication is; None for a board's."""
+    if burst.publisher is None:  # a will whose session has ended
+        return core.accounts.of(None)
+    return burst.publisher.account
+
+
 def bound_of(core: Core, burst: Burst) -> str:
     """Which bound a burst that was refused is beyond, for the log."""
     topic, limits = core.router.routed(burst.topic), core.limits
     if topic.refused:
         return "limits.topic_levels"
-    if topic.spooled and not core.spool.fits(burst):
-        return "the spool is full: spool.max_bytes"
+    if topic.spooled and not core.spool.fits(burst, _account(core, burst)):
+        return "the spool is full: spool.max_bytes, or quota.spool_share"
     if core.lacks_room(burst.count * burst.size):
         return "the disk is full"
     if is_crowded(core, burst):
@@ -94,7 +102,9 @@ def publish(
     """
     topic = core.router.routed(burst.topic)
     if topic.spooled:
-        core.changes.spool += core.spool.rows(burst, client, identity, core.monotonic, core.utc)
+        core.changes.spool += core.spool.rows(
+            burst, client, identity, core.monotonic, core.utc, _account(core, burst)
+        )
         core.changes.bytes += burst.count * (burst.size + ROW_OVERHEAD)
         commit = core.promise()
     qos = burst.qos

@@ -19,6 +19,7 @@ from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.broker.access import Acl, Policy
+    from gateway.broker.accounts import Account
     from gateway.broker.commit import FlowRow, SessionRow, SubscriptionRow
     from gateway.broker.ledger import Ledger
     from gateway.broker.peer import Peer
@@ -103,6 +104,7 @@ class Session:
     """
 
     __slots__ = (
+        "account",
         "client",
         "connection",
         "durable",
@@ -137,6 +139,8 @@ class Session:
         self.ended = False
         self.incarnation = incarnation
         self.user = user
+        self.account: Account | None = None
+        """What its user has in all sessions; None for a board's."""
         self.left: float | None = None
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from gateway.broker.accounts import Account
     from gateway.broker.burst import Burst
     from gateway.broker.commit import SpoolRow
 
@@ -38,6 +39,18 @@ class Oldest(NamedTuple):
     received: int | None
 
 
+class _Part:
+    """Rows whose ids are alike but for the last digits (`PART`)."""
+
+    __slots__ = ("last", "shares", "size")
+
+    def __init__(self, last: int, size: int) -> None:
+        self.last = last
+        self.size = size
+        self.shares: dict[Account, int] = {}
+        """Bytes of those whose share has a bound."""
+
+
 class Spool:
     """next: id of the next row. size: bytes of the rows that are there. boot: of the gateway, for
     the rows. lowest, oldest: id and time of the oldest row when the disk was last looked at. full:
@@ -46,27 +59,44 @@ class Spool:
 
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
         """parts: (last id, bytes) of the rows that are there, in order."""
-        self.limit = limit
+        self.limit = self.limit_of_others = limit
+        """Bytes for boards, and for all others together with what boards have in it."""
         self.next = next_row
         self.boot = boot
         self.full = False
         self.lowest = parts[0][0] if parts else next_row
         self.oldest: Oldest | None = None
-        self._parts = deque(parts)
+        self._parts = deque(_Part(*part) for part in parts)
         self.size = sum(size for _, size in parts)
 
-    def fits(self, burst: Burst) -> bool:
-        """Whether there is room for a burst; it is refused if not."""
-        if self.size + _size(burst) <= self.limit:
-            return True
+    def limit_to(self, limit: int, devices_share: float) -> None:
+        """Other bounds count from now on."""
+        self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
+
+    def fits(self, burst: Burst, account: Account | None) -> bool:
+        """Whether there is room for a burst; it is refused if not. account: whose it is, None for a
+        board's.
+        """
+        size = _size(burst)
+        if account is None:
+            if self.size + size <= self.limit:
+                return True
+        elif self.size + size <= self.limit_of_others:
+            return account.spooled + size <= account.spool_share * self.limit
         self.full = True
         return False
 
     def rows(
-        self, burst: Burst, client: str, identity: Identity | None, monotonic: int, utc: int | None
+        self,
+        burst: Burst,
+        client: str,
+        identity: Identity | None,
+        monotonic: int,
+        utc: int | None,
+        account: Account | None,
     ) -> list[SpoolRow]:
-        """The rows of a burst. monotonic: µs since the gateway started; utc: µs since 1970, None
-        while the clock is not known.
+        """The rows of a burst. account: as for `fits`. monotonic: µs since the gateway started;
+        utc: µs since 1970, None while the clock is not known.
         """
         topic, boot = burst.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
@@ -74,9 +104,14 @@ class Spool:
         self.next = first + burst.count
         size = _size(burst)
         self.size += size
-        if self._parts and first // PART == self._parts[-1][0] // PART:
-            size += self._parts.pop()[1]
-        self._parts.append((self.next - 1, size))
+        if not self._parts or first // PART != self._parts[-1].last // PART:
+            self._parts.append(_Part(first, 0))
+        part = self._parts[-1]
+        part.last = self.next - 1
+        part.size += size
+        if account is not None and account.spool_share < 1:
+            account.spooled += size
+            part.shares[account] = part.shares.get(account, 0) + size
         return [
             (
                 first + index,
@@ -116,9 +151,12 @@ class Spool:
         came.
         """
         self.lowest, self.oldest = lowest, oldest
-        while self._parts and self._parts[0][0] < lowest:
+        while self._parts and self._parts[0].last < lowest:
             self.full = False
-            self.size -= self._parts.popleft()[1]
+            part = self._parts.popleft()
+            self.size -= part.size
+            for account, size in part.shares.items():
+                account.spooled -= size
 
 
 def _size(burst: Burst) -> int:

@@ -13,7 +13,8 @@ class Statistics:
     """received, sent: PUBLISH packets by QoS. dropped: QoS 0 messages that a slow or full receiver
     did not get. refusals: requests answered with a failure, by kind and reason. disconnects:
     connections that the broker ended, by reason. repeated: QoS 2 PUBLISH packets that were known
-    already. overflowed: messages given up in full queues.
+    already. overflowed: messages given up in full queues. rests: how often a client was not read
+    for a while because its user published too much.
     """
 
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -29,6 +30,7 @@ class Statistics:
     expired: int = 0
     too_large: int = 0
     overflowed: int = 0
+    rests: int = 0
     commits: int = 0
 
     def refuse(self, request: Request, reason: ReasonCode, count: int = 1) -> None:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from gateway.config.mistakes import explain
 from gateway.config.sections import (
+    AccessSection,
     AclSection,
     Config,
     GatewaySection,
@@ -24,6 +25,7 @@ from gateway.config.sections import (
     ListenerSection,
     LogSection,
     QueueSection,
+    QuotaSection,
     SerialSection,
     SpoolSection,
     UplinkSection,
@@ -32,6 +34,7 @@ from gateway.config.values import split_bind, split_window
 from gateway.errors import OncewayError
 
 __all__ = [
+    "AccessSection",
     "AclSection",
     "Config",
     "ConfigError",
@@ -40,6 +43,7 @@ __all__ = [
     "ListenerSection",
     "LogSection",
     "QueueSection",
+    "QuotaSection",
     "SerialSection",
     "SpoolSection",
     "UplinkSection",

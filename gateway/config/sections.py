@@ -146,6 +146,10 @@ class SpoolSection(Section):
     """A full spool refuses new messages with 0x97 and drops nothing."""
     max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """A second bound, as a share of the whole disk of the data directory (0.5: half of it)."""
+    devices_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The part of it that only boards may use (0.25: others are refused when three quarters are
+    full).
+    """
 
 
 class LimitsSection(Section):
@@ -235,12 +239,53 @@ class LogSection(Section):
 
 
 class AccessSection(Section):
-    """Who may connect."""
+    """Who may connect, and under which client identifiers. Names in the device registry are kept
+    for the boards, and for users of the same name.
+    """
 
     users: FilePath | None = None
     """The file of user names and password hashes (`onceway user add`); default: `users` in the data
     directory, if it is there.
     """
+    identifiers: Literal["any", "user name", "user name prefix"] = "any"
+    """Client identifiers of those who have a user name: any that is nobody else's; the user name
+    itself (who gives none gets it); or the user name, alone or with a colon and more behind it.
+    Other clients may then have none that begins so for a known user.
+    """
+    prefixes: list[Annotated[str, Field(min_length=1)]] = []
+    """When there are any, client identifiers must begin with one of them."""
+
+
+class QuotaSection(Section):
+    """What some users may have in all their sessions together; boards have no quota. A key that is
+    not given has no bound of its own.
+    """
+
+    users: Annotated[list[str], Field(min_length=1)] = ["*"]
+    """Shell patterns; "" is the user of all anonymous clients together. The first section that fits
+    counts.
+    """
+    sessions: Count | None = None
+    """Sessions; who wants another one gets 0x97."""
+    connections: Count | None = None
+    """Connections; who wants another one gets 0x97."""
+    messages_per_s: Count | None = None
+    """Messages published, in bursts of a second's worth; who sends more is read more slowly."""
+    bytes_per_s: Count | None = None
+    """Bytes of their payloads, in the same way."""
+    spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The part of the spool that their messages of this start of the gateway may fill; what goes
+    beyond gets 0x97.
+    """
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "QuotaSection":
+        if not self.model_fields_set - {"users"}:
+            raise ValueError(
+                "says no bound: give sessions, connections, messages_per_s, bytes_per_s or"
+                " spool_share"
+            )
+        return self
 
 
 class AclSection(Section):
@@ -296,6 +341,7 @@ class Config(Section):
     limits: LimitsSection = LimitsSection()
     queue: list[QueueSection] = []
     access: AccessSection = AccessSection()
+    quota: list[QuotaSection] = []
     acl: list[AclSection] = []
     uplink: UplinkSection | None = None
     web: WebSection | None = None
@@ -321,6 +367,17 @@ class Config(Section):
         return next(
             (section for section in self.queue if fnmatchcase(client, section.clients)),
             _DEFAULT_QUEUE,
+        )
+
+    def quota_of(self, user: str) -> QuotaSection | None:
+        """The section for a user; None when there is none."""
+        return next(
+            (
+                section
+                for section in self.quota
+                if any(fnmatchcase(user, pattern) for pattern in section.users)
+            ),
+            None,
         )
 
     @model_validator(mode="after")

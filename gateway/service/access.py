@@ -14,6 +14,7 @@ from gateway.broker.access import ByAcl, Caller, Question, Refusal
 from gateway.config import ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.identifiers import Identifiers
 from gateway.service.users import NOBODY, Users
 
 _REMEMBERED = 4096
@@ -35,6 +36,10 @@ class Passwords:
     def agrees(self, earlier: "Passwords", name: str) -> bool:
         """Whether a user has still the password of then."""
         return self._users.hashes.get(name) == earlier._users.hashes.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a user of this name."""
+        return name in self._users.hashes
 
     @property
     def asked_for(self) -> bool:
@@ -63,9 +68,15 @@ class ListenerAccess(ByAcl):
     user name that an anonymous client gives means nothing.
     """
 
-    def __init__(self, section: ListenerSection, passwords: Passwords) -> None:
+    def __init__(
+        self, section: ListenerSection, passwords: Passwords, identifiers: Identifiers
+    ) -> None:
         self.section = section
         self.passwords = passwords
+        self.identifiers = identifiers
+
+    def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
+        return self.identifiers.choose(caller.user, wanted)
 
     @property
     def takes_anonymous(self) -> bool:

@@ -4,7 +4,7 @@ Out: what must wait.
 
 from gateway.config import Config
 
-CHANGEABLE = ("listener", "serial", "spool", "limits", "queue", "access", "acl")
+CHANGEABLE = ("listener", "serial", "spool", "limits", "queue", "access", "quota", "acl")
 """Sections that count as soon as they are read."""
 
 

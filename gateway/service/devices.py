@@ -92,6 +92,10 @@ class Registry:
         """
         return self._statuses is None or name in self._statuses
 
+    def reserves(self, name: str) -> bool:
+        """Whether the name is registered, as far as that is known now."""
+        return self._statuses is not None and name in self._statuses
+
     def _look(self) -> bytes:
         """Differs after each change: the change counter in the file's header (SQLite's "Database
         File Format", section 1.3.7). Empty while there is no registry.

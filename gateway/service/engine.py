@@ -56,6 +56,7 @@ class _Link:
         "_held_back",
         "_paused",
         "_put_off",
+        "_rests",
         "stuck",
         "unsent",
     )
@@ -68,6 +69,8 @@ class _Link:
         """Nothing is read from it until a commit is through."""
         self._put_off = False
         """It has brought more than there was time for in a turn."""
+        self._rests = False
+        """Its user has published too much."""
         self._paused = False
         self.stuck = False
         """The peer has not taken what was sent to it."""
@@ -136,9 +139,16 @@ class _Link:
         self._connection.hear()
         self.throttle()
 
+    def wake(self) -> None:
+        """Its user may publish again."""
+        self._engine.begin()
+        self._connection.rest_s, self._rests = 0.0, False
+        self._connection.hear()
+        self.throttle()
+
     def throttle(self) -> None:
         """Read from the peer, or do not."""
-        paused = self._held_back or self._connection.full
+        paused = self._held_back or self._rests or self._connection.full
         if not paused and self._connection.interrupted:
             paused = True
             if not self._put_off:
@@ -154,7 +164,7 @@ class _Link:
     def go_on(self) -> None:
         """There is time again for what it has brought."""
         self._put_off = False
-        if self._held_back or self._connection.full:
+        if self._held_back or self._rests or self._connection.full:
             return
         self.receive(b"")
         self.throttle()
@@ -172,6 +182,10 @@ class _Link:
             )
             self._connection.lost("internal error")
             self._carrier.abort()
+        if self._connection.rest_s and not self._rests:
+            self._rests = self._connection.unheard = True
+            engine.call_later(self._connection.rest_s, self.wake)
+            self.throttle()
         if engine.has_backlog:
             engine.hold_back(self)
         elif self._connection.full:
@@ -268,6 +282,9 @@ class Engine:
             self._turn = True
             self._turn_ends = time.monotonic() + _TURN_S
             self._loop.call_soon(self._end_turn)
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, call)
 
     def _overtime(self) -> bool:
         return time.monotonic() > self._turn_ends

@@ -31,6 +31,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.service.access import ListenerAccess, Passwords
 from gateway.service.devices import DeviceAccess, Registry
 from gateway.service.engine import Engine
+from gateway.service.identifiers import Identifiers
 
 if TYPE_CHECKING:
     from gateway.links.websocket import WebSocketListener
@@ -78,9 +79,15 @@ class _Network(_Door):
 
     listener: NetworkListener
 
-    def __init__(self, engine: Engine, section: ListenerSection, passwords: Passwords) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        section: ListenerSection,
+        passwords: Passwords,
+        identifiers: Identifiers,
+    ) -> None:
         super().__init__(engine)
-        self.access = ListenerAccess(section, passwords)
+        self.access = ListenerAccess(section, passwords, identifiers)
         self.policy = Policy(self.access, section.receive_maximum)
 
     @property
@@ -89,10 +96,16 @@ class _Network(_Door):
         return _place(self.access.section)
 
     async def take(
-        self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords
+        self,
+        section: ListenerSection,
+        tls: Tls | None,
+        config: Config,
+        passwords: Passwords,
+        identifiers: Identifiers,
     ) -> None:
         """Go by this section from now on."""
         self.access.section, self.access.passwords = section, passwords
+        self.access.identifiers = identifiers
         self.policy = Policy(self.access, section.receive_maximum)
         if section.type == "websocket":
             websocket = cast("WebSocketListener", self.listener)
@@ -155,19 +168,20 @@ class Listeners:
 
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Listen as this configuration says. Raises OncewayError: then everything is as before."""
+        names = Identifiers(config.access, passwords.has, self._registry.reserves)
         read = [certificates(section) for section in config.listener]
         staying, coming = [], []
         going = list(self._network)
         for section, tls in zip(config.listener, read, strict=True):
             found = next((item for item in going if item.place == _place(section)), None)
             if found is None:
-                coming.append(self._new_network(section, tls, config, passwords))
+                coming.append(self._new_network(section, tls, config, passwords, names))
             else:
                 going.remove(found)
                 staying.append((found, section, tls))
         await self._replace(going, coming)
         for item, section, tls in staying:
-            await item.take(section, tls, config, passwords)
+            await item.take(section, tls, config, passwords, names)
         self._network = [item for item, _, _ in staying] + coming
         gone = [item.access for item in going]
         self._engine.dismiss(lambda connection: connection.policy.access in gone, *_GONE)
@@ -197,7 +211,12 @@ class Listeners:
             raise
 
     def _new_network(
-        self, section: ListenerSection, tls: Tls | None, config: Config, passwords: Passwords
+        self,
+        section: ListenerSection,
+        tls: Tls | None,
+        config: Config,
+        passwords: Passwords,
+        identifiers: Identifiers,
     ) -> _Network:
         """A listener that is not started yet. ConfigError when systemd has no socket of that
         name.
@@ -207,7 +226,7 @@ class Listeners:
             names = ", ".join(map(repr, self._given)) or "none"
             text = f"systemd hands over no socket named {section.systemd!r} (but {names})"
             raise ConfigError(text, hint="Set FileDescriptorName= in the socket unit")
-        item = _Network(self._engine, section, passwords)
+        item = _Network(self._engine, section, passwords, identifiers)
         if section.type == "tcp":
             item.listener = TcpListener(
                 item.accept, *section.address, name=section.name, sockets=given, tls=tls

@@ -131,6 +131,11 @@ def _traffic(source: Source) -> Iterator[Metric]:
         refused.add_metric([request, reason.name.lower()], count)
     yield refused
     yield _counter(
+        "rests",
+        "Times that a client was not read for a while because its user published too fast",
+        statistics.rests,
+    )
+    yield _counter(
         "repeated_publishes", "QoS 2 PUBLISH packets that were known already", statistics.repeated
     )
     yield _counter(

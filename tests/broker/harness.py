@@ -24,7 +24,14 @@ from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Load, Order
 from gateway.broker.peer import DeviceIdentity, Peer
-from gateway.config import AclSection, Config, LimitsSection, QueueSection, SpoolSection
+from gateway.config import (
+    AclSection,
+    Config,
+    LimitsSection,
+    QueueSection,
+    QuotaSection,
+    SpoolSection,
+)
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -373,13 +380,18 @@ class World:
         spool_bytes: int = 1 << 30,
         queue: list[QueueSection] | None = None,
         acl: list[AclSection] | None = None,
+        quota: list[QuotaSection] | None = None,
+        devices_share: float = 0.0,
         **limits: int,
     ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         prepare(self.database, "test")
         self.config = Config(
             limits=LimitsSection(**limits),
-            spool=SpoolSection(topics=["spool/#"], max_bytes=spool_bytes),
+            spool=SpoolSection(
+                topics=["spool/#"], max_bytes=spool_bytes, devices_share=devices_share
+            ),
+            quota=quota or [],
             queue=queue or [],
             acl=acl or [],
         )

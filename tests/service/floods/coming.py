@@ -99,7 +99,7 @@ async def before_the_answer(site: Site) -> None:
     await asyncio.gather(*(one(number) for number in range(100)))
 
 
-def _users(folder: Path) -> dict[str, str]:
+def users(folder: Path) -> dict[str, str]:
     Users(folder / "data" / "users").add("alice", "right")
     return {}
 
@@ -237,7 +237,7 @@ FLOODS = [
     Flood(
         "passwords that wait to be compared",
         passwords,
-        env=_users,
+        env=users,
         memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
         says="wrong passwords",
         lines=12,
@@ -246,7 +246,7 @@ FLOODS = [
     Flood(
         "what comes before a CONNECT is answered",
         before_the_answer,
-        env=_users,
+        env=users,
         memory=80 * MEGABYTE,
         says="bytes came before it was answered",
         lines=12,

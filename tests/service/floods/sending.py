@@ -13,6 +13,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
+from tests.service.floods.coming import users
 from tests.service.floods.site import (
     KEPT,
     MEGABYTE,
@@ -128,7 +129,34 @@ async def log_lines(site: Site) -> None:
     assert await site.count("refused_total", request="publish", reason="not_authorized") == 40_000
 
 
+async def quotas(site: Site) -> None:
+    """All clients of one user: sessions and connections, messages and the spool."""
+    reasons = []
+    for number in range(100):
+        _, connack = await site.ask(Connect(f"c{number}", V5, username="alice", password=b"right"))
+        reasons.append(connack.reason)
+    assert reasons == [0] * 50 + [R.QUOTA_EXCEEDED] * 50
+    client, _ = await site.ask(Connect("c0", V5, username="alice", password=b"right"))
+    packets = [Publish("spool/t", bytes(1000), 1, at % 1000 + 1) for at in range(5000)]
+    await pour(client, bytes_of(*packets))
+    reasons = await answers(client, Puback, 1500)
+    assert reasons.count(0) == 500_000 // (1000 + 7 + 64)
+    assert await site.count("rests_total") > 0
+
+
 FLOODS = [
+    Flood(
+        "what one user has in all his sessions",
+        quotas,
+        "max_bytes = 1_000_000\n[[quota]]\nusers = ['alice']\nconnections = 50\n"
+        "messages_per_s = 1000\nspool_share = 0.5\n",
+        env=users,
+        memory=50 * MEGABYTE,
+        disk=3 * MEGABYTE,
+        says="quota.",
+        lines=4,
+        counts="refused_total request=connect reason=quota_exceeded",
+    ),
     Flood(
         "QoS 1 and 2 messages in flight towards us",
         in_flight_to_us,

@@ -1,0 +1,107 @@
+"""What a user has in all sessions together, and what more he may have.
+
+In: sessions, connections and publications, each with its user. Out: a reason to refuse, or for how
+long the user's clients are not read. All anonymous clients are one user, ""; boards have no
+account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.config import QuotaSection
+
+_BURST_S = 1.0
+"""A rate may be passed by what it allows in this time."""
+
+
+class Account:
+    __slots__ = (
+        "_bytes_paid",
+        "_messages_paid",
+        "connections",
+        "metered",
+        "quota",
+        "sessions",
+        "spool_share",
+        "spooled",
+    )
+
+    def __init__(self, quota: QuotaSection | None) -> None:
+        self.go_by(quota)
+        self.sessions = 0
+        self.connections = 0
+        self.spooled = 0
+        """Bytes of this user's rows in the spool, of this start."""
+        self._messages_paid = self._bytes_paid = float("-inf")
+        """When what was published would have been published at the rate that is allowed."""
+
+    def lacks(self, *, session: bool, connection: bool) -> str | None:
+        """Which bound one more session or connection is beyond, in words; None when it is not."""
+        quota = self.quota
+        if quota is None:
+            return None
+        if session and quota.sessions is not None and self.sessions >= quota.sessions:
+            return "too many sessions of this user (quota.sessions)"
+        if connection and quota.connections is not None and self.connections >= quota.connections:
+            return "too many connections of this user (quota.connections)"
+        return None
+
+    def go_by(self, quota: QuotaSection | None) -> None:
+        """Another section counts from now on."""
+        self.quota = quota
+        self.metered = quota is not None and (
+            quota.messages_per_s is not None or quota.bytes_per_s is not None
+        )
+        """Whether publications have a rate."""
+        self.spool_share = 1.0 if quota is None else quota.spool_share
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nothing would be lost with it."""
+        paid = max(self._messages_paid, self._bytes_paid)
+        return not (self.sessions or self.connections or self.spooled or paid > now)
+
+    def publishes(self, messages: int, size: int, now: float) -> float:
+        """So many messages, and bytes of payload in all, are published. Returns for how many
+        seconds this user's clients should rest.
+        """
+        quota = self.quota
+        if quota is None:
+            return 0.0
+        if quota.messages_per_s is not None:
+            self._messages_paid = max(self._messages_paid, now) + messages / quota.messages_per_s
+        if quota.bytes_per_s is not None:
+            self._bytes_paid = max(self._bytes_paid, now) + size / quota.bytes_per_s
+        return max(0.0, max(self._messages_paid, self._bytes_paid) - now - _BURST_S)
+
+
+class Accounts:
+    """By user name. quota: the section for a user."""
+
+    def __init__(self, quota: Callable[[str], QuotaSection | None]) -> None:
+        self._quota = quota
+        self._all: dict[str, Account] = {}
+
+    def of(self, user: str | None) -> Account:
+        """The account of a user; kept as long as there is something in it, or somebody has it."""
+        name = user or ""
+        account = self._all.get(name)
+        if account is None:
+            account = self._all[name] = Account(self._quota(name))
+        return account
+
+    def reconfigure(self, quota: Callable[[str], QuotaSection | None]) -> None:
+        """Go by other sections from now on."""
+        self._quota = quota
+        for name, account in self._all.items():
+            account.go_by(quota(name))
+
+    def sweep(self, now: float) -> None:
+        """Forget users that have nothing."""
+        for name in [name for name, account in self._all.items() if account.is_idle(now)]:
+            del self._all[name]
+
+    def __len__(self) -> int:
+        return len(self._all)

@@ -1,0 +1,69 @@
+"""Which client identifier who may have.
+
+In: a user name, and the identifier that a CONNECT gives. Out: the identifier that counts, or a
+reason to refuse. What stands in `[access]` is the rule; a name in the device registry is a board's,
+or that of a user who is called so.
+"""
+
+import secrets
+from collections.abc import Callable
+
+from gateway.broker.access import Refusal
+from gateway.config import AccessSection
+from gateway.mqtt.errors import quote
+from gateway.mqtt.reason import ReasonCode
+
+_BEHIND = ":"
+"""Stands between a user name and more; no user name has it in it."""
+
+
+class Identifiers:
+    """is_user: whether there is a user of this name. is_board: whether a board has it."""
+
+    def __init__(
+        self,
+        section: AccessSection,
+        is_user: Callable[[str], bool],
+        is_board: Callable[[str], bool],
+    ) -> None:
+        self._section = section
+        self._is_user = is_user
+        self._is_board = is_board
+
+    def choose(self, user: str | None, wanted: str) -> str | Refusal:
+        """The identifier of a client that was let in. user: None for anonymous ones. wanted: what
+        its CONNECT says; empty when it leaves that to us.
+        """
+        client = wanted or self._free(user)
+        problem = self._problem(user, client)
+        if problem is None:
+            return client
+        return (
+            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+            f"client identifier {quote(client)} {problem}",
+        )
+
+    def _free(self, user: str | None) -> str:
+        way, prefixes = self._section.identifiers, self._section.prefixes
+        if user is not None and way == "user name":
+            return user
+        mark = secrets.token_hex(8)
+        if user is not None and way == "user name prefix":
+            return f"{user}{_BEHIND}{mark}"
+        return f"{prefixes[0] if prefixes else 'onceway-'}{mark}"
+
+    def _problem(self, user: str | None, client: str) -> str | None:
+        way, prefixes = self._section.identifiers, self._section.prefixes
+        if self._is_board(client) and client != user:
+            return "is the name of a board in the device registry"
+        if prefixes and not client.startswith(tuple(prefixes)):
+            return "begins with none of the prefixes that are allowed (access.prefixes)"
+        if way == "any":
+            return None
+        first, colon, _ = client.partition(_BEHIND)
+        if user is None:
+            return "is kept for a user (access.identifiers)" if self._is_user(first) else None
+        if first == user and (not colon or way == "user name prefix"):
+            return None
+        more = ", nor does it begin with it and a colon" if way == "user name prefix" else ""
+        return f"is not the user name{more} (access.identifiers)"

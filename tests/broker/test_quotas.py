@@ -1,0 +1,168 @@
+"""Quotas of users: what they have in all their sessions has a bound, and costs nobody else."""
+
+import pytest
+
+from gateway.broker.access import Policy
+from gateway.broker.peer import DeviceIdentity
+from gateway.config import ConfigError, QuotaSection, parse
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connack, Puback, Publish, Version, Will
+from gateway.mqtt.properties import PropertyId as P
+from gateway.mqtt.reason import ReasonCode as R
+from tests.broker.harness import FOREVER, Client, World
+from tests.broker.test_access import Named
+
+NAMED = Policy(Named())
+ROW = 64 + len("spool/t")
+
+
+def reason(world: World, client_id: str, user: str | None = "alice", **more: object) -> int:
+    client = world.connect(client_id, policy=NAMED, username=user, **more)
+    return client.take(Connack).reason
+
+
+def stored(world: World, client: Client, size: int) -> int:
+    client.publish("spool/t", bytes(size), qos=1)
+    return client.take(Puback).reason
+
+
+def test_the_sessions_of_a_user_have_a_bound() -> None:
+    world = World(quota=[QuotaSection(users=["al*"], sessions=2)])
+    kept = {"clean": False, "properties": FOREVER}
+    assert [reason(world, name, **kept) for name in "abc"] == [0, 0, R.QUOTA_EXCEEDED]
+    assert reason(world, "d", "bob") == reason(world, "a", **kept) == 0
+    world.power_cut()
+    assert reason(world, "c") == R.QUOTA_EXCEEDED
+    assert reason(world, "b", clean=True) == 0
+    world.sleep(1)
+    next(reversed(world.clients.values())).drop()
+    assert reason(world, "c") == 0
+    assert world.broker.statistics.refusals == {("connect", R.QUOTA_EXCEEDED): 1}
+
+
+def test_a_session_that_goes_from_anonymous_to_a_user_counts_for_the_user() -> None:
+    world = World(quota=[QuotaSection(users=["alice"], sessions=1)])
+    assert reason(world, "a", None, clean=False, properties=FOREVER) == 0
+    assert reason(world, "a", clean=False, properties=FOREVER) == 0
+    assert reason(world, "b") == R.QUOTA_EXCEEDED
+    world.end_session("a")
+    assert reason(world, "b") == 0
+
+
+def test_the_connections_of_a_user_have_a_bound() -> None:
+    world = World(quota=[QuotaSection(users=[""], connections=2)])
+    assert [reason(world, name, None) for name in "abc"] == [0, 0, R.QUOTA_EXCEEDED]
+    assert reason(world, "a", None) == 0, "who takes over its own session is one connection"
+    world.accepted("pump-3", device=DeviceIdentity("pump-3", 1, 1))
+    next(iter(world.clients.values())).drop()
+    assert reason(world, "c", None) == 0
+
+
+@pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
+def test_who_publishes_too_fast_is_read_more_slowly_and_loses_nothing(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(quota=[QuotaSection(users=["alice"], **{key: 10})])
+    watching = world.accepted(answers=True)
+    watching.subscribe("t")
+    fast = world.accepted("fast", policy=NAMED, username="alice", keep_alive=10)
+    other = world.accepted("other", policy=NAMED, username="bob")
+    packets = [Publish("t", b"x", 1, number) for number in range(1, 41)]
+    for packet in packets:
+        fast.bring(encode(packet, Version.V5))
+    world.turn()
+    assert fast.paused
+    assert 10 <= len(watching.payloads) <= 12
+    other.publish("t", "x", qos=1)
+    other.take(Puback)
+    for _ in range(40):
+        if len(watching.payloads) == 41:
+            break
+        world.sleep(1)
+        assert not fast.closed
+    assert len(fast.take_all(Puback)) == 40
+    assert len(watching.payloads) == 41
+    assert world.broker.statistics.rests >= 3
+    assert caplog.text.count("it is read more slowly") == 1
+
+
+def test_a_run_of_messages_is_taken_whole_before_its_client_rests() -> None:
+    world = World(quota=[QuotaSection(messages_per_s=10)])
+    client = world.accepted("c")
+    run = b"".join(encode(Publish("t", b"x", 1, number), Version.V5) for number in range(1, 101))
+    client.send_bytes(run)
+    client.send_bytes(run)
+    first = len(client.take_all(Puback))
+    assert 10 <= first <= 110
+    for _ in range(30):
+        world.sleep(1)
+    assert first + len(client.take_all(Puback)) == 200
+
+
+def test_a_user_s_share_of_the_spool_has_a_bound_and_comes_back_when_rows_have_landed() -> None:
+    world = World(spool_bytes=1000, quota=[QuotaSection(users=["alice"], spool_share=0.4)])
+    mine = world.accepted("a", policy=NAMED, username="alice")
+    other = world.accepted("b", policy=NAMED, username="bob")
+    assert [stored(world, mine, 100), stored(world, mine, 100)] == [0, 0]
+    assert stored(world, mine, 100) == R.QUOTA_EXCEEDED
+    assert [stored(world, other, 100), stored(world, other, 100)] == [0, 0]
+    world.broker.spool.landed(10)
+    assert stored(world, mine, 100) == 0
+    gone = world.connect("c", policy=NAMED, username="alice", will=Will("spool/t", bytes(300)))
+    gone.drop()
+    assert "c" in world.broker.wills, "a will counts for its user"
+
+
+def test_the_last_part_of_the_spool_is_for_boards() -> None:
+    world = World(spool_bytes=1000, devices_share=0.5)
+    client = world.accepted("c")
+    board = world.accepted("pump-3", device=DeviceIdentity("pump-3", 1, 1))
+    assert [stored(world, client, 500 - ROW), stored(world, client, 0)] == [0, R.QUOTA_EXCEEDED]
+    assert [stored(world, board, 500 - ROW), stored(world, board, 0)] == [0, R.QUOTA_EXCEEDED]
+
+
+def test_other_quotas_count_at_once() -> None:
+    world = World()
+    client = world.accepted("c", policy=NAMED, username="alice")
+    quota = [QuotaSection(sessions=1, messages_per_s=1)]
+    world.broker.reconfigure(world.config.model_copy(update={"quota": quota}))
+    assert reason(world, "d") == R.QUOTA_EXCEEDED
+    for number in range(1, 4):
+        client.bring(encode(Publish("t", b"", 1, number), Version.V5))
+    assert client.paused
+
+
+def test_accounts_of_users_that_have_nothing_are_forgotten() -> None:
+    world = World()
+    for number in range(10):
+        world.accepted("c", policy=NAMED, username=f"u{number}").drop()
+    world.sleep(1)
+    assert len(world.broker.accounts) == 0
+
+
+@pytest.mark.parametrize(
+    ("section", "text"),
+    [
+        ({"users": ["a"]}, "quota[1] = {'users': ['a']}: says no bound: give sessions"),
+        ({"sessions": 0}, "quota[1].sessions = 0: input should be greater than or equal to 1"),
+        ({"spool_share": 2.0}, "quota[1].spool_share = 2.0: input should be less than or equal"),
+        ({"session": 1}, "quota[1].session: there is no such key, 'sessions' was meant?"),
+    ],
+)
+def test_a_quota_that_cannot_be_is_explained(section: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse({"quota": [section]}, "here")
+    assert text in str(raised.value)
+
+
+def test_a_part_for_boards_cannot_be_all_of_the_spool() -> None:
+    with pytest.raises(ConfigError, match=r"devices_share = 1\.0: input should be less than 1"):
+        parse({"spool": {"devices_share": 1.0}}, "here")
+
+
+def test_a_will_s_publication_does_not_count_as_the_rate_of_its_user() -> None:
+    world = World(quota=[QuotaSection(messages_per_s=1)])
+    will = Will("t", b"", properties={P.WILL_DELAY_INTERVAL: 0})
+    for _ in range(5):
+        world.accepted("c", will=will).drop()
+    assert world.broker.statistics.rests == 0
