@@ -5,14 +5,15 @@ refuse, or None.
 one for the whole broker, since messages for a session that is away must be judged, too.
 
 Rules of an ACL: without any section everybody who is let in may do everything. With sections, a
-client may do what any section that names its user and client identifier allows. `%u` and `%c` in a
+client may do what any section that names its user and client identifier allows, and no section that
+names them denies; where sections do nothing but deny, the rest is allowed. `%u` and `%c` in a
 filter stand for the user name and the client identifier. Nobody but the broker publishes to `$SYS…`
 (MQTT 5, section 4.7.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
@@ -158,6 +159,12 @@ class Acl:
 
     def __init__(self, sections: list[AclSection]) -> None:
         self._sections = sections
+        self._open = all(
+            (section.deny_write or section.deny_read)
+            and not (section.write or section.read or section.subscribe)
+            for section in sections
+        )
+        """What is not denied is allowed."""
         self._known: dict[tuple[str, str | None, str, str], bool] = {}
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:
@@ -184,7 +191,12 @@ class Acl:
         key = (what, user, client, wanted)
         known = self._known.get(key)
         if known is None:
-            known = any(fits(item, wanted) for item in self._filters(what, user or "", client))
+            known = self._open or any(
+                fits(item, wanted) for item in self._filters(what, user or "", client)
+            )
+            known = known and not any(
+                fits(item, wanted) for item in self._denied(what, user or "", client)
+            )
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             if len(wanted) <= _KNOWN_LENGTH:  # a client could fill the memory with long names
@@ -196,18 +208,29 @@ class Acl:
         slash in it would widen a filter: it gets none of those that mention it.
         """
         found = []
+        for section in self._about(user, client):
+            for item in (
+                getattr(section, what) if what != "subscribe" else section.subscribe or section.read
+            ):
+                if ("%u" in item and not _plain(user)) or ("%c" in item and not _plain(client)):
+                    continue
+                found.append(item.replace("%u", user).replace("%c", client))
+        return found
+
+    def _denied(self, what: str, user: str, client: str) -> list[str]:
+        """The same for what is denied; there a name may widen a filter."""
+        return [
+            item.replace("%u", user).replace("%c", client)
+            for section in self._about(user, client)
+            for item in (section.deny_write if what == "write" else section.deny_read)
+        ]
+
+    def _about(self, user: str, client: str) -> Iterator[AclSection]:
+        """The sections that name a client."""
         for section in self._sections:
             named = any(fnmatchcase(user, pattern) for pattern in section.users)
             if named and any(fnmatchcase(client, pattern) for pattern in section.clients):
-                for item in (
-                    getattr(section, what)
-                    if what != "subscribe"
-                    else section.subscribe or section.read
-                ):
-                    if ("%u" in item and not _plain(user)) or ("%c" in item and not _plain(client)):
-                        continue
-                    found.append(item.replace("%u", user).replace("%c", client))
-        return found
+                yield section
 
 
 def _plain(name: str) -> bool:

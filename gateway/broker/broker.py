@@ -83,7 +83,11 @@ class Broker(Core):
             session.queueing = config.queueing(session.client)
         for connection in self.connections:
             connection.topics.clear()
-        self.router.reconfigure(config.spool.topics, config.limits.topic_levels)
+        self.router.reconfigure(
+            config.spool.topics,
+            config.limits.topic_levels,
+            copies=config.delivery.overlapping == "each",
+        )
 
     # -- connections and sessions
 

@@ -58,6 +58,7 @@ class Connection:
         "alias_bytes",
         "aliases",
         "aliases_limit",
+        "bridge",
         "broker",
         "client",
         "closing",
@@ -105,6 +106,8 @@ class Connection:
         self.client = ""
         self.user: str | None = None
         self.will: StoredWill | None = None
+        self.bridge = False
+        """Its subscriptions are those of a bridge: no local, RETAIN as published."""
         self.keep_alive = 0.0
         """Seconds of silence after which it ends, 0 for none."""
         self.packet_limit = MAX_PACKET

@@ -33,7 +33,12 @@ class Core(Ledger):
         self.utc_start: int | None = None
         """µs UTC when this boot began, None while the clock is not known."""
         self.acl = Acl(config.acl)
-        self.router = Router(config.spool.topics, config.limits.topic_levels, self.may_read)
+        self.router = Router(
+            config.spool.topics,
+            config.limits.topic_levels,
+            self.may_read,
+            copies=config.delivery.overlapping == "each",
+        )
         self.retained = RetainedMessages()
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)

@@ -36,7 +36,7 @@ _P = PropertyId
 def connect(connection: Connection, packet: Connect) -> None:
     """Accept a CONNECT, or raise ProtocolError with the reason for CONNACK."""
     broker, device = connection.broker, connection.peer.device
-    connection.version = packet.version
+    connection.version, connection.bridge = packet.version, packet.bridge
     properties = packet.properties or {}
     connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
     connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, MAX_PACKET)

@@ -89,7 +89,11 @@ def _grant(
     if reason:
         return reason, False
     subscription = Subscription(
-        wanted.topic_filter, wanted.qos, wanted.no_local, wanted.retain_as_published, identifier
+        wanted.topic_filter,
+        wanted.qos,
+        wanted.no_local or connection.bridge,
+        wanted.retain_as_published or connection.bridge,
+        identifier,
     )
     new = broker.router.subscribe(session, subscription)
     if session.durable:

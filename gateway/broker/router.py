@@ -9,8 +9,10 @@ level of the name has at most two that fit, and what is deeper than _FREE_LEVELS
 counted and has a bound.
 
 Rules: a session gets a message once however many of its filters match [MQTT-3.3.4-2], at their
-highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3]; each shared subscription gets
-it once [MQTT-4.8.2-4]; a wildcard in first place does not match `$…` [MQTT-4.7.2-1].
+highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3], or a copy for each of them,
+with its QoS and its identifier [MQTT-3.3.4-5]; each shared subscription gets it once
+[MQTT-4.8.2-4]; a wildcard in first place does not match `$…` [MQTT-4.7.2-1]. `$share/…` stands for
+shared subscriptions (section 4.8.2) and is no topic.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ from gateway.broker.topic import Topic
 from gateway.broker.topic_tree import Node, TopicIndex
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches, topic_name_problem
+from gateway.mqtt.topics import (
+    SHARE_PREFIX,
+    SYSTEM_PREFIX,
+    split_shared,
+    topic_matches,
+    topic_name_problem,
+)
 from gateway.mqtt.wire import encode_string
 
 if TYPE_CHECKING:
@@ -116,16 +124,23 @@ def deep_levels(topic_filter: str) -> int:
 
 class Router:
     """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most
-    levels a topic may have. may_read: whether a session may get messages of a topic. count, size:
+    levels a topic may have. may_read: whether a session may get messages of a topic. copies: a
+    session gets a message for each of its filters that match. count, size:
     of the subscriptions; bytes. deep: levels of them that a match may have to look at, beyond those
     that cost little.
     """
 
     def __init__(
-        self, spool: list[str], levels: int, may_read: Callable[[Session, str], bool]
+        self,
+        spool: list[str],
+        levels: int,
+        may_read: Callable[[Session, str], bool],
+        *,
+        copies: bool = False,
     ) -> None:
         self._spool = spool
         self._levels = levels
+        self._copies = copies
         self._may_read = may_read
         self._root = _Node()
         self._topics: dict[bytes, RoutedTopic] = {}
@@ -136,9 +151,9 @@ class Router:
         self.size = 0
         self.deep = 0
 
-    def reconfigure(self, spool: list[str], levels: int) -> None:
+    def reconfigure(self, spool: list[str], levels: int, *, copies: bool = False) -> None:
         """Go by other rules from now on."""
-        self._spool, self._levels = spool, levels
+        self._spool, self._levels, self._copies = spool, levels, copies
         self._topics.clear()
         self.changed()
 
@@ -245,21 +260,27 @@ class Router:
     def match(self, topic: RoutedTopic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
         found: dict[Session, Route] = {}
+        copies: list[Route] = []
         too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(
             SYSTEM_PREFIX
         )
-        topic.refused = ReasonCode.TOPIC_NAME_INVALID if too_deep else None
+        bad = too_deep or topic.name.startswith(SHARE_PREFIX)
+        topic.refused = ReasonCode.TOPIC_NAME_INVALID if bad else None
         topic.spooled = any(topic_matches(item, topic.name) for item in self._spool)
         topic.shares = []
         for node in self._root.matching(topic.name):
             for session, route in node.members.items():
                 if self._may_read(session, topic.name):
                     known = found.get(session)
-                    if known is not None:
-                        route = Route(session, known.subscriptions + route.subscriptions)
-                    found[session] = route
+                    if known is None:
+                        found[session] = route
+                    elif self._copies:
+                        copies.append(route)
+                    else:
+                        merged = known.subscriptions + route.subscriptions
+                        found[session] = Route(session, merged)
             topic.shares += node.shares.values()
-        topic.routes = list(found.values())
+        topic.routes = [*found.values(), *copies]
         topic.durable = max(
             [route.qos for route in topic.routes if route.session.durable]
             + [share.qos for share in topic.shares],

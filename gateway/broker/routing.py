@@ -22,6 +22,7 @@ from gateway.broker.spool import ROW_OVERHEAD
 from gateway.logs import about
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import SHARE_PREFIX
 
 if TYPE_CHECKING:
     from gateway.broker.accounts import Account
@@ -78,7 +79,8 @@ def bound_of(core: Core, burst: Burst) -> str:
     """Which bound a burst that was refused is beyond, for the log."""
     topic, limits = core.router.routed(burst.topic), core.limits
     if topic.refused:
-        return "limits.topic_levels"
+        shared = topic.name.startswith(SHARE_PREFIX)
+        return "it stands for shared subscriptions" if shared else "limits.topic_levels"
     if topic.spooled and not core.spool.fits(burst, _account(core, burst)):
         return "the spool is full: spool.max_bytes, or quota.spool_share"
     if core.lacks_room(burst.count * burst.size):

@@ -218,6 +218,15 @@ class QueueSection(Section):
     """Keep QoS 0 messages, too, while the client is away; in memory, not on disk."""
 
 
+class DeliverySection(Section):
+    """How messages go out."""
+
+    overlapping: Literal["once", "each"] = "once"
+    """To a client with several subscriptions that match: one copy, at the highest QoS and with all
+    Subscription Identifiers, or a copy for each subscription (MQTT 5, section 3.3.4).
+    """
+
+
 class WebSection(Section):
     """`/metrics` for Prometheus and `/healthz`, over HTTP and for everybody who reaches the
     address. Without the section there is none.
@@ -289,8 +298,8 @@ class QuotaSection(Section):
 
 
 class AclSection(Section):
-    """What some clients may do. Without any such section, who is let in may do everything. `%u` and
-    `%c` stand for the user name and the client identifier.
+    """What some clients may do. Without any such section, or with sections that only deny, who is
+    let in may do everything else. `%u` and `%c` stand for the user name and the client identifier.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
@@ -303,6 +312,12 @@ class AclSection(Section):
     """Of the topics that they may receive."""
     subscribe: list[TopicFilter] = []
     """Filters that cover those that they may ask for; without it, read holds."""
+    deny_write: list[TopicFilter] = []
+    """Filters of the topics that they may not publish to, whatever this section or another
+    allows.
+    """
+    deny_read: list[TopicFilter] = []
+    """The same for topics that they may receive; a filter within one of these is refused."""
 
 
 class UplinkSection(Section):
@@ -340,6 +355,7 @@ class Config(Section):
     spool: SpoolSection = SpoolSection()
     limits: LimitsSection = LimitsSection()
     queue: list[QueueSection] = []
+    delivery: DeliverySection = DeliverySection()
     access: AccessSection = AccessSection()
     quota: list[QuotaSection] = []
     acl: list[AclSection] = []

@@ -19,7 +19,8 @@ from gateway.mqtt.topics import topic_name_problem
 from gateway.mqtt.wire import Reader
 
 _VERSIONS = {("MQTT", 5): Version.V5, ("MQTT", 4): Version.V3_1_1, ("MQIsdp", 3): Version.V3_1}
-_LONGEST_CLIENT_ID_3_1 = 23
+_BRIDGE = 0x80
+"""In the protocol level of a bridge before MQTT 5: mosquitto's convention, which others share."""
 
 # Connect Flags, MQTT 5.0 figure 3-4.
 _RESERVED, _CLEAN_START, _WILL, _WILL_RETAIN, _PASSWORD, _USERNAME = (
@@ -34,18 +35,22 @@ _RESERVED, _CLEAN_START, _WILL, _WILL_RETAIN, _PASSWORD, _USERNAME = (
 
 def decode_connect(reader: Reader) -> Connect:
     """The CONNECT whose body `reader` stands in front of."""
-    version = _version(reader)
+    version, bridge = _version(reader)
     try:
-        return _body(reader, version)
+        return _body(reader, version, bridge)
     except MqttError as error:
         error.version = version
         raise
 
 
-def _version(reader: Reader) -> Version:
+def _version(reader: Reader) -> tuple[Version, bool]:
+    """And whether it is a bridge that speaks."""
     name = reader.string("protocol name")
     level = reader.u8("protocol level")
-    version = _VERSIONS.get((name, level))
+    version, bridge = _VERSIONS.get((name, level)), False
+    if version is None and level & _BRIDGE:
+        version = _VERSIONS.get((name, level & ~_BRIDGE))
+        version, bridge = (None, False) if version == Version.V5 else (version, True)
     if version is None:
         text = f"CONNECT: protocol {quote(name)} level {level} is not spoken here"
         known = {
@@ -53,10 +58,10 @@ def _version(reader: Reader) -> Version:
             "MQIsdp": Version.V3_1,
         }
         raise ProtocolError(text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, known.get(name))
-    return version
+    return version, bridge
 
 
-def _body(reader: Reader, version: Version) -> Connect:
+def _body(reader: Reader, version: Version, bridge: bool) -> Connect:
     flags = reader.u8("connect flags")
     _check_flags(flags, version)
     keep_alive = reader.u16("keep alive")
@@ -82,7 +87,7 @@ def _body(reader: Reader, version: Version) -> Connect:
     )
     reader.finish()
     return Connect(
-        client_id, version, clean_start, keep_alive, will, username, password, properties
+        client_id, version, clean_start, keep_alive, will, username, password, properties, bridge
     )
 
 
@@ -100,12 +105,11 @@ def _check_flags(flags: int, version: Version) -> None:
 
 
 def _check_client_id(client_id: str, clean_start: bool, version: Version) -> None:
-    if version == Version.V3_1 and not 1 <= len(client_id) <= _LONGEST_CLIENT_ID_3_1:
-        text = (
-            f"CONNECT: a client identifier of MQTT 3.1 has 1 to {_LONGEST_CLIENT_ID_3_1}"
-            f" characters, this one {len(client_id)}"
+    if version == Version.V3_1 and not client_id:
+        raise ProtocolError(
+            "CONNECT: a client identifier of MQTT 3.1 has at least one character",
+            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
         )
-        raise ProtocolError(text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     if version == Version.V3_1_1 and not client_id and not clean_start:
         raise ProtocolError(
             "CONNECT: an empty client identifier needs clean session",

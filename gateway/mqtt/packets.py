@@ -72,6 +72,9 @@ class Connect:
     username: str | None = None
     password: bytes | None = field(default=None, repr=False)
     properties: Properties | None = field(default=None, repr=False)
+    bridge: bool = False
+    """Before MQTT 5: the client is a bridge of another broker. It gets none of its own messages
+    back, and RETAIN as it was published, which MQTT 5 lets each subscription ask for."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,17 @@ Out: what must wait.
 
 from gateway.config import Config
 
-CHANGEABLE = ("listener", "serial", "spool", "limits", "queue", "access", "quota", "acl")
+CHANGEABLE = (
+    "listener",
+    "serial",
+    "spool",
+    "limits",
+    "queue",
+    "delivery",
+    "access",
+    "quota",
+    "acl",
+)
 """Sections that count as soon as they are read."""
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from gateway.broker.access import ByAcl, Policy, Question, Refusal
 from gateway.broker.broker import Broker
@@ -27,6 +27,7 @@ from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.config import (
     AclSection,
     Config,
+    DeliverySection,
     LimitsSection,
     QueueSection,
     QuotaSection,
@@ -382,6 +383,7 @@ class World:
         acl: list[AclSection] | None = None,
         quota: list[QuotaSection] | None = None,
         devices_share: float = 0.0,
+        overlapping: Literal["once", "each"] = "once",
         **limits: int,
     ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
@@ -392,6 +394,7 @@ class World:
                 topics=["spool/#"], max_bytes=spool_bytes, devices_share=devices_share
             ),
             quota=quota or [],
+            delivery=DeliverySection(overlapping=overlapping),
             queue=queue or [],
             acl=acl or [],
         )

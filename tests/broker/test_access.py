@@ -315,3 +315,50 @@ def test_connects_per_second_from_one_address_have_a_bound() -> None:
     reasons = [world.connect().take(Connack).reason for _ in range(10)]
     assert reasons == [R.SUCCESS] * 5 + [R.CONNECTION_RATE_EXCEEDED] * 5
     assert world.broker.statistics.refused("connect") == 15
+
+
+# -- what is denied
+
+
+def test_what_a_section_denies_no_other_allows() -> None:
+    world = World(
+        acl=[
+            AclSection(write=["#"], read=["#"]),
+            AclSection(users=["alice"], deny_write=["admin/#"], deny_read=["private/+/secret"]),
+            AclSection(users=["root"], deny_write=["logs/%u"], deny_read=["%c/#"]),
+        ]
+    )
+    client, root = user(world, "alice", answers=True), user(world, "root", "me", answers=True)
+    assert client.subscribe("private/+/secret", "private/a/secret", "private/#").reasons == [
+        R.NOT_AUTHORIZED,
+        R.NOT_AUTHORIZED,
+        R.GRANTED_QOS_2,
+    ]
+    assert root.subscribe("me/#", "#").reasons == [R.NOT_AUTHORIZED, R.GRANTED_QOS_2]
+    for topic in ("private/a/secret", "private/a/open", "logs/root", "me/x"):
+        root.publish(topic, topic, qos=1)
+    assert [packet.reason for packet in root.take_all(Puback)] == [0, 0, R.NOT_AUTHORIZED, 0]
+    assert client.payloads == [b"private/a/open"]
+    assert root.payloads == [b"private/a/secret", b"private/a/open"]
+    client.publish("admin/x", "x", qos=1)
+    assert client.take_all(Puback)[0].reason == R.NOT_AUTHORIZED
+
+
+def test_sections_that_only_deny_allow_the_rest_and_empty_ones_allow_nothing() -> None:
+    world = World(acl=[AclSection(deny_write=["admin/#"])])
+    client = user(world, "alice")
+    for topic in ("admin/x", "other"):
+        client.publish(topic, "x", qos=1)
+    assert [packet.reason for packet in client.take_all(Puback)] == [R.NOT_AUTHORIZED, 0]
+    assert client.subscribe("#").reasons == [R.GRANTED_QOS_2]
+    world = World(acl=[AclSection(deny_write=["admin/#"]), AclSection(users=["bob"])])
+    client = user(world, "alice")
+    client.publish("other", "x", qos=1)
+    assert client.take(Puback).reason == R.NOT_AUTHORIZED
+
+
+def test_a_name_with_a_wildcard_in_it_does_not_slip_through_what_is_denied() -> None:
+    world = World(acl=[AclSection(deny_write=["of/%c/x"])])
+    client = user(world, "alice", "+")
+    client.publish("of/+/x".replace("+", "bob"), "x", qos=1)
+    assert client.take(Puback).reason == R.NOT_AUTHORIZED

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config import DeliverySection
 from gateway.mqtt.packets import (
+    Connack,
     Puback,
     Publish,
     Pubrec,
@@ -15,13 +17,14 @@ from gateway.mqtt.packets import (
     Unsuback,
     Unsubscribe,
     Version,
+    Will,
 )
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.topics import topic_filter_problem, topic_matches
 from tests.broker.harness import World
 
-V4, V5 = Version.V3_1_1, Version.V5
+V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 VERSIONS = pytest.mark.parametrize("version", [V4, V5])
 
 
@@ -331,3 +334,58 @@ def test_a_shared_message_that_was_refused_goes_to_nobody_else() -> None:
     assert other.payloads == [b"y"]
     other.send(Puback(1, R.QUOTA_EXCEEDED))
     assert [member.take_all(Publish) for member in members].count([]) == 1
+
+
+@pytest.mark.mqtt("MQTT-3.3.4-2", "MQTT-3.3.4-5")
+def test_overlapping_subscriptions_may_give_a_copy_each_with_its_own_qos_and_identifier() -> None:
+    world = World(overlapping="each")
+    client = world.accepted("c", answers=True)
+    client.subscribe("a/#", qos=0, subscription_identifier=[7])
+    client.subscribe("a/+", qos=2, subscription_identifier=[200_000])
+    client.subscribe(Subscription("a/b", 1, no_local=True))
+    world.accepted(answers=True).publish("a/b", "x", qos=2)
+    packets = client.take_all(Publish)
+    assert {
+        item.qos: (item.properties or {}).get(P.SUBSCRIPTION_IDENTIFIER) for item in packets
+    } == {
+        0: [7],
+        1: None,
+        2: [200_000],
+    }
+    client.publish("a/b", "mine")
+    assert len(client.take_all(Publish)) == 2
+    once = world.config.model_copy(update={"delivery": DeliverySection()})
+    world.broker.reconfigure(once)
+    world.accepted(answers=True).publish("a/b", "y", qos=2)
+    assert len(client.take_all(Publish)) == 1
+
+
+@pytest.mark.parametrize("version", [V3, V4])
+def test_a_bridge_gets_nothing_back_and_retain_as_it_was_published(version: Version) -> None:
+    world = World()
+    bridge = world.accepted("b", version=version, bridge=True, answers=True)
+    plain = world.accepted("p", version=version, answers=True)
+    for client in (bridge, plain):
+        client.send(Subscribe(1, [Subscription("t/#", 1)]))
+        client.take_all(Suback)
+    bridge.publish("t/mine", "x")
+    plain.publish("t/kept", "x", retain=True)
+    plain.publish("t/other", "x")
+    came = [(item.topic, item.retain) for item in bridge.take_all(Publish)]
+    assert came == [("t/kept", True), ("t/other", False)]
+    assert [item.retain for item in plain.take_all(Publish)] == [False] * 3
+
+
+@pytest.mark.parametrize("version", [V3, V4, V5])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_nobody_publishes_to_a_shared_subscription(version: Version, qos: int) -> None:
+    """`$share/…` is how a filter says that it is shared (section 4.8.2), and no topic."""
+    world = World()
+    watching = world.accepted("w")
+    watching.subscribe("$share/g/t", qos=0)
+    client = world.accepted("c", version=version)
+    client.publish("$share/g/t", "x", qos)
+    assert watching.payloads == []
+    assert world.broker.statistics.refusals == {("publish", R.TOPIC_NAME_INVALID): 1}
+    assert client.closed == (qos > 0 and version < V5)
+    assert world.connect("d", will=Will("$share/g/t")).take(Connack).reason == R.TOPIC_NAME_INVALID

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from gateway.mqtt.packets import Connect, Side, Version
 from gateway.mqtt.reason import ReasonCode as R
@@ -236,7 +237,9 @@ def test_values_that_are_not_allowed(body: str, words: str) -> None:
         pytest.param("00 04 'MQTT' 06", V5, marks=pytest.mark.mqtt("MQTT-3.1.2-2")),
         pytest.param("00 04 'MQTT' 00", V4, marks=pytest.mark.mqtt("311:MQTT-3.1.2-2")),
         pytest.param("00 04 'MQTT' 03", V4, marks=pytest.mark.mqtt("311:MQTT-3.1.2-2")),
-        ("00 04 'MQTT' 84", V5),
+        ("00 04 'MQTT' 85", V5),
+        ("00 04 'MQTT' 83", V5),
+        ("00 06 'MQIsdp' 84", V3),
         ("00 06 'MQIsdp' 04", V3),
         pytest.param(
             "00 04 'mqtt' 05", None, marks=pytest.mark.mqtt("MQTT-3.1.2-1", "311:MQTT-3.1.2-1")
@@ -263,7 +266,6 @@ def test_a_protocol_that_is_not_spoken(name_and_level: str, answer_in: Version |
             marks=pytest.mark.mqtt("311:MQTT-3.1.3-8", "311:MQTT-3.1.3-7"),
         ),
         (f"{MQTT3} 02 00 00 00 00", V3),
-        (f"{MQTT3} 02 00 00 00 18 '123456789012345678901234'", V3),
     ],
 )
 def test_client_identifiers_that_are_not_allowed(body: str, version: Version) -> None:
@@ -287,6 +289,7 @@ def test_client_identifiers_that_are_not_allowed(body: str, version: Version) ->
             marks=pytest.mark.mqtt("MQTT-3.1.3-5"),
         ),
         (f"{MQTT3} 00 00 00 00 17 'KLMNOPQRSTUVWXYZ0123456'", "KLMNOPQRSTUVWXYZ0123456"),
+        (f"{MQTT3} 02 00 00 00 18 '123456789012345678901234'", "123456789012345678901234"),
         (
             f"{MQTT4} 00 00 00 00 20 '01234567890123456789012345678901'",
             "01234567890123456789012345678901",
@@ -340,3 +343,15 @@ def test_secrets_stay_out_of_texts() -> None:
 def test_a_stream_of_server_packets_needs_the_version() -> None:
     with pytest.raises(ValueError, match="without the version"):
         PacketStream(100, None, Side.SERVER)
+
+
+@pytest.mark.parametrize(
+    ("body", "version"),
+    [("00 06 'MQIsdp' 83 02 00 00 00 01 'b'", V3), ("00 04 'MQTT' 84 02 00 00 00 01 'b'", V4)],
+)
+def test_a_bridge_says_so_in_its_protocol_level(body: str, version: Version) -> None:
+    (packet,) = stream_with(body)
+    assert packet == Connect("b", version, bridge=True)
+    assert encode(packet, version)[2:] == from_hex(body)
+    with pytest.raises(ValueError, match="bridge"):
+        encode(Connect("b", V5, bridge=True), V5)

@@ -397,7 +397,6 @@ CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
     "a client identifier that is not UTF-8": (OK_4, 0x02, raw(b"\xff"), None),
     "an empty client identifier without clean session": (OK_4, 0x00, text(""), 2),
     "an empty client identifier, 3.1": (OK_3, 0x02, text(""), 2),
-    "a client identifier of 24 characters, 3.1": (OK_3, 0x02, text("x" * 24), 2),
     "receive maximum 0": (OK_5, 0x02, properties(b"\x21\0\0") + text("c"), PROTOCOL),
     "maximum packet size 0": (OK_5, 0x02, properties(b"\x27\0\0\0\0") + text("c"), PROTOCOL),
     "receive maximum twice": (OK_5, 0x02, properties(b"\x21\0\1\x21\0\1") + text("c"), PROTOCOL),
