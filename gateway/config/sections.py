@@ -16,6 +16,7 @@ from gateway.config.values import (
     Count,
     FilePath,
     GatewayName,
+    HookUrl,
     Landing,
     SpoolFilter,
     TopicFilter,
@@ -269,6 +270,28 @@ class QuotaSection(Section):
     """What some users may have in all their sessions together; boards have no quota. A key that is
     not given has no bound of its own.
     """
+    command: list[Annotated[str, Field(min_length=1)]] = []
+    """A program and its arguments that is asked about users who are not in the file: one JSON
+    object on its standard input (user, password, client, address, listener); it exits with 0 for
+    yes and with 1 for no.
+    """
+    url: HookUrl | None = None
+    """In place of it, where to POST that object: status 200 or 204 for yes, 401 or 403 for no."""
+    hook_timeout_s: Annotated[float, Field(gt=0, le=60, strict=False)] = 5.0
+    """How long the command or the URL may take; who gets no answer is refused with 0x88."""
+    hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
+    """How long a yes holds for further CONNECTs with the same password."""
+
+    @model_validator(mode="after")
+    def _one_hook(self) -> "AccessSection":
+        if self.command and self.url is not None:
+            raise ValueError("asks either a command or a url, not both")
+        return self
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether others are asked about users."""
+        return bool(self.command) or self.url is not None
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns; "" is the user of all anonymous clients together. The first section that fits

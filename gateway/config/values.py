@@ -6,6 +6,7 @@ from datetime import time
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -39,6 +40,15 @@ def _check_name(value: str) -> str:
         raise ValueError(
             "must be usable as a folder name anywhere: printable, without '/', '\\' and '?'"
         )
+    return value
+
+
+def _check_hook(value: str) -> str:
+    url = urlsplit(value)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError("must be a URL, such as https://auth.example/mqtt")
+    if url.username is not None or url.password is not None:
+        raise ValueError("a password has no place in this file")
     return value
 
 
@@ -100,6 +110,7 @@ def split_bind(value: str) -> tuple[str, int]:
 
 Bind = Annotated[str, AfterValidator(_check_bind)]
 GatewayName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)]
+HookUrl = Annotated[str, AfterValidator(_check_hook)]
 Landing = Annotated[str, AfterValidator(_check_landing)]
 Window = Annotated[str, AfterValidator(_check_window)]
 TopicFilter = Annotated[str, AfterValidator(_check_filter)]

@@ -8,28 +8,37 @@ a thousand clients coming back at once do not wait for each other.
 import hashlib
 import hmac
 import secrets
+import threading
+import time
 from functools import partial
+from math import inf
 
 from gateway.broker.access import ByAcl, Caller, Question, Refusal
-from gateway.config import ListenerSection
+from gateway.config import AccessSection, ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.auth_hook import WRONG, AuthHook
 from gateway.service.identifiers import Identifiers
 from gateway.service.users import NOBODY, Users
 
 _REMEMBERED = 4096
+_ONE_AT_A_TIME = threading.Lock()
+"""A comparison takes 32 MiB."""
 
 
 class Passwords:
     """Right passwords, quickly and slowly. Replaced as a whole when the file of users changes."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, section: AccessSection) -> None:
         self._users = users
         self._key = secrets.token_bytes(32)
-        self._right: dict[str, bytes] = {}
+        self._right: dict[str, tuple[bytes, float]] = {}
+        """By user: the mark of the password, and until when it is remembered."""
+        self._hook = AuthHook(section) if section.has_hook else None
+        self._hook_remember_s = section.hook_remember_s
 
     def changed(self, later: "Passwords") -> set[str]:
-        """Names that are gone later, or have another password."""
+        """Names that are gone later, or have another password; of those in the file."""
         others = later._users.hashes
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
 
@@ -44,19 +53,33 @@ class Passwords:
     @property
     def asked_for(self) -> bool:
         """Whether there is any user."""
-        return bool(self._users.hashes)
+        return bool(self._users.hashes) or self._hook is not None
 
     def known(self, name: str, password: bytes) -> bool:
         """Whether this password was right before. Quick."""
-        return hmac.compare_digest(self._right.get(name, b""), self._mark(password))
+        mark, until = self._right.get(name, (b"", inf))
+        return hmac.compare_digest(mark, self._mark(password)) and time.monotonic() < until
 
-    def wrong(self, name: str, password: bytes) -> Refusal | None:
-        """Compare with the hash. Slow on purpose; on any thread."""
-        if not self._users.hashes.get(name, NOBODY).fits(password):
-            return ReasonCode.BAD_USER_NAME_OR_PASSWORD, "user name or password is wrong"
+    def wrong(
+        self, name: str, password: bytes, client: str, address: str, listener: str
+    ) -> Refusal | None:
+        """Compare with the hash, or ask the hook about a user who has none. Slow on purpose; on
+        any thread. client, address, listener: for the hook.
+        """
+        until = inf
+        if name not in self._users.hashes and self._hook is not None:
+            until = time.monotonic() + self._hook_remember_s
+            refusal = self._hook.refuses(name, password, client, address, listener)
+            if refusal is not None:
+                return refusal
+        else:
+            with _ONE_AT_A_TIME:
+                fits = self._users.hashes.get(name, NOBODY).fits(password)
+            if not fits:
+                return WRONG
         if len(self._right) >= _REMEMBERED:
             self._right.clear()
-        self._right[name] = self._mark(password)
+        self._right[name] = self._mark(password), until
         return None
 
     def _mark(self, password: bytes) -> bytes:
@@ -122,7 +145,9 @@ class ListenerAccess(ByAcl):
         asked = self.passwords
         return Question(
             name,
-            partial(asked.wrong, name, password),
+            partial(
+                asked.wrong, name, password, caller.client, caller.peer.address, self.section.name
+            ),
             lambda: self.passwords.agrees(asked, name),
         )
 

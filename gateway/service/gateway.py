@@ -57,7 +57,7 @@ class Gateway:
         self._stop = asyncio.Event()
         self._reloading = asyncio.Lock()
         self._registry = Registry(config.gateway.data)
-        self._passwords = Passwords(Users(config.users_file))
+        self._passwords = Passwords(Users(config.users_file), config.access)
         self._engine: Engine | None = None
         self._listeners: Listeners | None = None
 
@@ -88,7 +88,7 @@ class Gateway:
                 config = self.config.model_copy(
                     update={name: getattr(found, name) for name in CHANGEABLE}
                 )
-                passwords = Passwords(Users(config.users_file))
+                passwords = Passwords(Users(config.users_file), config.access)
                 await listeners.change(config, passwords)
             except OncewayError as error:
                 log.error("not reloaded, the old configuration stays in force: %s", error)

@@ -1,5 +1,7 @@
 """Who a client is, found out beside the event loop: one password after the other, fairly.
 
+Where others are asked (`auth_hook.py`) there are MOST_AT_ONCE at a time.
+
 In: orders of the broker, each a CONNECT with a question. Out: the answer to each, given to
 `answered` on the event loop. A comparison takes a fifth of a second of a small machine and 32 MiB,
 so there is one at a time, and:
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 
 MOST_WAITING = 200
 MOST_OF_ONE = 32
+MOST_AT_ONCE = 8
+"""Where others are asked, who may take their time."""
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
 _GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
@@ -61,7 +65,7 @@ class BackOff:
 
 class Logins:
     """answered: called with each order and why it is refused, None when it is not. thread: where
-    passwords are compared, one by default.
+    passwords are compared. at_once: how many.
     """
 
     def __init__(
@@ -69,22 +73,25 @@ class Logins:
         loop: AbstractEventLoop,
         answered: Callable[[Ask, Refusal | None], None],
         thread: Executor | None = None,
+        at_once: Callable[[], int] = lambda: 1,
     ) -> None:
         self._loop = loop
         self._answered = answered
-        self._thread = thread or ThreadPoolExecutor(1, "passwords")
+        self._thread = thread or ThreadPoolExecutor(MOST_AT_ONCE, "passwords")
+        self._at_once = at_once
         self._waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
-        self._comparing = False
+        self._comparing = 0
+        """How many are under way, or about to be."""
 
     def ask(self, order: Ask) -> None:
         """Find out who this is."""
         gone = self._waiting.add(order.connection.peer.address, order)
         if gone is not None:
             self._loop.call_soon(self._answered, gone, _BUSY)
-        if not self._comparing:
-            self._comparing = True
+        if self._comparing < self._at_once():
+            self._comparing += 1
             self._loop.call_soon(self._next)
 
     def stop(self) -> None:
@@ -92,11 +99,11 @@ class Logins:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _next(self) -> None:
-        self._comparing = False
+        self._comparing -= 1
         while (order := self._waiting.pop()) is not None:
             refusal = self._refuses(order)
             if refusal is None and order.connection.closing is None:
-                self._comparing = True
+                self._comparing += 1
                 self._thread.submit(self._compare, order)
                 return
             self._answered(order, refusal)
