@@ -259,3 +259,7 @@ class Policy:
     access: Access
     receive_maximum: int = 1024
     """Ours, announced to its clients."""
+    connections: int | None = None
+    """Clients at a time; this and the following: None for as many as `[limits]` says."""
+    packet_bytes: int | None = None
+    keep_alive_s: int | None = None

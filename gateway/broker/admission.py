@@ -1,8 +1,8 @@
 """How many may come, and how fast. In: a CONNECT's address. Out: a reason to refuse, or None.
 
-Rules: at most so many clients at a time, and sessions (0x97); and so many CONNECTs per second from
-one address, in bursts of ten seconds' worth (0x9F). Who takes over its own session is one client. A
-device on a serial line is never refused here: it has no other way in.
+Rules: at most so many clients at a time, in all and on a listener, and sessions (0x97); and so many
+CONNECTs per second from one address, in bursts of ten seconds' worth (0x9F). Who takes over its own
+session is one client. A device on a serial line is never refused here: it has no other way in.
 """
 
 from __future__ import annotations
@@ -45,6 +45,13 @@ class Admission:
             core.nameless
         ) >= core.limits.connections:
             return ReasonCode.QUOTA_EXCEEDED, "too many connections (limits.connections)"
+        most = connection.policy.connections
+        former = known.connection if known is not None else None
+        if former is not None and former.peer.listener == peer.listener:
+            most = None  # it takes the place of its former connection
+        if most is not None and core.listeners[peer.listener] >= most:
+            text = "too many connections on this listener (listener.connections)"
+            return ReasonCode.QUOTA_EXCEEDED, text
         address = origin(peer.address)
         full = self._empty_at.pop(address, 0.0)
         empty_at = max(full, core.now) + 1 / core.limits.connects_per_s

@@ -150,6 +150,7 @@ class Broker(Core):
         if session is None or session.connection is not connection:
             return
         session.connection = None
+        self.listeners[connection.peer.listener] -= 1
         if session.account is not None:
             session.account.connections -= 1
         session.left = self.now

@@ -118,7 +118,7 @@ class Connection:
         """Whether it wants to be told reasons in words."""
 
         # bytes in
-        self.our_limit = min(limits.packet_bytes, limits.connect_bytes)
+        self.our_limit = min(policy.packet_bytes or limits.packet_bytes, limits.connect_bytes)
         """The largest packet that we take."""
         self.seen = broker.now
         """When the client was last heard."""
@@ -268,9 +268,10 @@ class Connection:
         broker = self.broker
         broker.partial_nameless -= len(self._partial)
         broker.nameless.pop(self, None)
+        broker.listeners[self.peer.listener] += 1
         self.session = session
         self.become(State.OPEN)
-        self.our_limit = broker.limits.packet_bytes
+        self.our_limit = self.policy.packet_bytes or broker.limits.packet_bytes
         self.seen = broker.now
 
     def become(self, state: State) -> None:

@@ -5,6 +5,7 @@ spool. It holds them; what is done with them is in the files above this one.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class Core(Ledger):
         self.connections: dict[Attached, None] = {}
         self.nameless: dict[Attached, None] = {}
         """Those without an accepted CONNECT, the oldest first."""
+        self.listeners: Counter[str] = Counter()
+        """Clients that were let in, by listener."""
         self.wills: dict[str, StoredWill] = {}
         """Of clients that are gone."""
         self.will_bytes = 0

@@ -146,7 +146,9 @@ def _keep_alive(connection: Connection, packet: Connect) -> int:
     """Keep Alive in seconds, 0 = none. Before MQTT 5 a client cannot be told another one than its
     own.
     """
-    limit = connection.broker.limits.keep_alive_s
+    limit = connection.policy.keep_alive_s
+    if limit is None:
+        limit = connection.broker.limits.keep_alive_s
     if not limit or packet.version < Version.V5 or 0 < packet.keep_alive <= limit:
         return packet.keep_alive
     return limit

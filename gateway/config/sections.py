@@ -88,6 +88,12 @@ class ListenerSection(Section):
     """
     receive_maximum: U16 = 1024
     """QoS 1 and 2 messages that a client may have in flight to us (MQTT 5, section 3.2.2.3.3)."""
+    connections: Count | None = None
+    """Clients at a time on this listener, within limits.connections."""
+    packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] | None = None
+    """The longest packet that is taken here, in place of limits.packet_bytes."""
+    keep_alive_s: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """In place of limits.keep_alive_s."""
     tls: TlsSection | None = None
     """Without it, nothing is encrypted."""
     origins: list[str] = []
@@ -264,12 +270,6 @@ class AccessSection(Section):
     """
     prefixes: list[Annotated[str, Field(min_length=1)]] = []
     """When there are any, client identifiers must begin with one of them."""
-
-
-class QuotaSection(Section):
-    """What some users may have in all their sessions together; boards have no quota. A key that is
-    not given has no bound of its own.
-    """
     command: list[Annotated[str, Field(min_length=1)]] = []
     """A program and its arguments that is asked about users who are not in the file: one JSON
     object on its standard input (user, password, client, address, listener); it exits with 0 for
@@ -292,6 +292,12 @@ class QuotaSection(Section):
     def has_hook(self) -> bool:
         """Whether others are asked about users."""
         return bool(self.command) or self.url is not None
+
+
+class QuotaSection(Section):
+    """What some users may have in all their sessions together; boards have no quota. A key that is
+    not given has no bound of its own.
+    """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns; "" is the user of all anonymous clients together. The first section that fits

@@ -88,7 +88,7 @@ class _Network(_Door):
     ) -> None:
         super().__init__(engine)
         self.access = ListenerAccess(section, passwords, identifiers)
-        self.policy = Policy(self.access, section.receive_maximum)
+        self.policy = _policy(self.access)
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -106,12 +106,26 @@ class _Network(_Door):
         """Go by this section from now on."""
         self.access.section, self.access.passwords = section, passwords
         self.access.identifiers = identifiers
-        self.policy = Policy(self.access, section.receive_maximum)
+        self.policy = _policy(self.access)
         if section.type == "websocket":
             websocket = cast("WebSocketListener", self.listener)
-            websocket.origins, websocket.max_message = section.origins, _longest_message(config)
+            websocket.origins, websocket.max_message = (
+                section.origins,
+                _longest_message(section, config),
+            )
         if tls is not None:
             await self.listener.change_tls(tls)
+
+
+def _policy(access: ListenerAccess) -> Policy:
+    section = access.section
+    return Policy(
+        access,
+        section.receive_maximum,
+        section.connections,
+        section.packet_bytes,
+        section.keep_alive_s,
+    )
 
 
 class _Serial(_Door):
@@ -244,7 +258,7 @@ class Listeners:
             sockets=given,
             tls=tls,
             origins=section.origins,
-            max_message=_longest_message(config),
+            max_message=_longest_message(section, config),
         )
         return item
 
@@ -299,6 +313,6 @@ def certificates(section: ListenerSection) -> Tls | None:
     )
 
 
-def _longest_message(config: Config) -> int:
+def _longest_message(section: ListenerSection, config: Config) -> int:
     """The longest WebSocket message: a packet, however its client cuts them."""
-    return config.limits.packet_bytes + 5
+    return (section.packet_bytes or config.limits.packet_bytes) + 5

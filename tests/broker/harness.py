@@ -478,9 +478,10 @@ class World:
         answers: bool = False,
         device: DeviceIdentity | None = None,
         policy: Policy | None = None,
+        listener: str = "test",
     ) -> Client:
         """A connection without a CONNECT."""
-        peer = Peer("test", "memory", device)
+        peer = Peer(listener, "memory", device)
         client = Client(self, peer, policy or self.policy, version, answers)
         self.clients[client.connection] = client
         return client

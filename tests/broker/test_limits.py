@@ -26,9 +26,10 @@ from gateway.mqtt.packets import (
     Version,
     Will,
 )
+from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service.logins import MOST_OF_ONE
-from tests.broker.harness import FOREVER, Anonymous, World
+from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 
@@ -386,3 +387,36 @@ def test_a_session_that_ends_with_qos_0_behind_its_tail_leaves_nothing() -> None
         == world.rows("SELECT count(*) FROM message")
         == [(0,)]
     )
+
+
+# -- of one listener
+
+
+def test_a_listener_may_have_bounds_of_its_own() -> None:
+    world = World(connections=5, packet_bytes=10_000, keep_alive_s=100)
+    narrow = Policy(Anonymous(), connections=2, packet_bytes=500, keep_alive_s=20)
+
+    def come(name: str, listener: str) -> Client:
+        client = world.open(policy=narrow if listener == "narrow" else None, listener=listener)
+        client.send(Connect(name, keep_alive=1000))
+        return client
+
+    first = come("a", "narrow")
+    told = first.take(Connack).properties or {}
+    assert (told[P.MAXIMUM_PACKET_SIZE], told[P.SERVER_KEEP_ALIVE]) == (500, 20)
+    assert come("b", "narrow").take(Connack).reason == 0
+    assert come("c", "narrow").take(Connack).reason == R.QUOTA_EXCEEDED
+    assert come("a", "narrow").take(Connack).reason == 0, "who takes over its place"
+    wide = come("d", "wide")
+    told = wide.take(Connack).properties or {}
+    assert (told[P.MAXIMUM_PACKET_SIZE], told[P.SERVER_KEEP_ALIVE]) == (10_000, 100)
+    assert come("d", "narrow").take(Connack).reason == R.QUOTA_EXCEEDED
+    world.clients[next(iter(world.clients))].drop()
+    assert come("d", "narrow").take(Connack).reason == 0
+    assert wide.closed
+    wide = come("e", "wide")
+    wide.publish("t", bytes(1000))
+    assert not wide.closed
+    small = next(client for client in world.clients.values() if client.connection.client == "d")
+    small.publish("t", bytes(1000))
+    assert small.take(Disconnect).reason == R.PACKET_TOO_LARGE
