@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -51,6 +52,14 @@ Damaged = Annotated[
         )
     ),
 ]
+Trusted = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="File of the gateways' keys (`onceway ingest trust`).",
+        show_default="beside the table, TABLE_trusted.json",
+    ),
+]
 Rows = Annotated[int, typer.Option(metavar="N", help="Most rows of a micro-batch.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master, e.g. spark://host:7077.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")]
@@ -71,6 +80,7 @@ def _ingest(
     master: str,
     memory: str,
     conf: list[str],
+    trusted: str | None,
     downloaded: bool = False,
 ) -> Command:
     _check_time(every, "--every")
@@ -87,6 +97,7 @@ def _ingest(
         damaged,
     ]
     options += ["--available-now"] if available_now else ["--every", every]
+    options += ["--trusted", trusted] if trusted else []
     return build("jobs/stream.py", options, master, memory, conf, downloaded)
 
 
@@ -102,6 +113,7 @@ def command(
     master: Master = "local[*]",
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
+    trusted: Trusted = None,
 ) -> None:
     """Print the spark-submit command of this installation.
 
@@ -110,7 +122,17 @@ def command(
     """
     print(
         _ingest(
-            landing, table, checkpoint, available_now, every, damaged, rows, master, memory, conf
+            landing,
+            table,
+            checkpoint,
+            available_now,
+            every,
+            damaged,
+            rows,
+            master,
+            memory,
+            conf,
+            trusted,
         )
     )
 
@@ -127,6 +149,7 @@ def run(
     master: Master = "local[*]",
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
+    trusted: Trusted = None,
 ) -> None:
     """Run that command in place of this process.
 
@@ -146,6 +169,7 @@ def run(
             master,
             memory,
             conf,
+            trusted,
             True,
         )
     )
@@ -158,6 +182,7 @@ def release(
     master: Master = "local[*]",
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
+    trusted: Trusted = None,
 ) -> None:
     """Take batches that are in quarantine into the table, as far as they were repaired at the
     landing place. May run beside the ingest.
@@ -168,7 +193,14 @@ def release(
     _execute(
         build(
             "jobs/upkeep.py",
-            ["--table", table, "release", "--landing", landing],
+            [
+                "--table",
+                table,
+                "release",
+                "--landing",
+                landing,
+                *(["--trusted", trusted] if trusted else []),
+            ],
             master,
             memory,
             conf,
@@ -263,19 +295,87 @@ def clean(
                 print(f"{one.feed}: {one.batches} batches deleted, up to {one.until}")
 
 
+@app.command("trust")
+def trust_command(
+    table: TableName,
+    keys: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help=(
+                "Keys to trust from now on, one in a line, as `onceway uplink key` prints them; `-`"
+                " for standard input. Without it: what is trusted now."
+            ),
+        ),
+    ] = None,
+    distrust: Annotated[
+        list[str],
+        typer.Option(
+            metavar="GATEWAY", help="Forget the keys of a gateway; may be given several times."
+        ),
+    ] = [],  # noqa: B006
+    unsigned_until: Annotated[
+        list[str],
+        typer.Option(
+            metavar="GATEWAY/EPOCH:NUMBER",
+            help="Take these batches of a gateway that signs without a signature: it was older.",
+        ),
+    ] = [],  # noqa: B006
+    unsigned: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unsigned/--refuse-unsigned",
+            help="Whether gateways without a key here are taken.",
+            show_default="refused, but for a table that is older than signatures",
+        ),
+    ] = None,
+    trusted: Trusted = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Which gateways may write into the table: those whose public key is given here. A running
+    ingest goes by it at its next look. Needs no Spark; before the first start, too.
+
+    Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
+    """
+    with _needs_extra("trust"):
+        from gateway.ingest.landing import keys as trusted_keys
+    if trusted is None and "/" not in table:
+        raise OncewayError(
+            "the place of a table that is called by its catalog name is not known here",
+            table,
+            "Give its path or URL, or name the file of keys with --trusted, here and for `run`",
+        )
+    url = trusted or trusted_keys.beside(table)
+    try:
+        known = trusted_keys.load(url)
+        if trusted_keys.change(known, _lines(keys), distrust, unsigned_until, unsigned):
+            trusted_keys.save(url, known)
+    except OSError as error:
+        raise OncewayError(f"the file of keys cannot be reached: {error}", url) from error
+    print(known.to_json().decode() if as_json else known.text())
+
+
+def _lines(file: str | None) -> list[str]:
+    if file is None:
+        return []
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OncewayError(f"cannot read the keys ({error})", file) from error
+    return text.splitlines()
+
+
 @app.command("report")
 def report_command(
     landing: Landing,
     table: Annotated[
         str, typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL.")
     ],
+    trusted: Trusted = None,
     as_json: JsonOption = False,
 ) -> None:
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
     and which sequences are missing.
-
-    Exit code 5: somebody should look: a gateway is held or gone from the landing place, a batch is
-    in quarantine, or a key has two payloads. Missing sequences alone are none of it.
 
     Exit code 5: somebody should look. A gateway is held or gone from the landing place, a batch is
     in quarantine, or a key has two payloads. Missing sequences alone are none of it.
@@ -286,7 +386,7 @@ def report_command(
         from gateway.ingest.landing import place as place
         from gateway.ingest.report import report
     with _reaches(landing):
-        made = report.make(place.Landing(landing), table)
+        made = report.make(place.Landing(landing), table, trusted)
     print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
     if made.ill:
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)

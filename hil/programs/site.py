@@ -104,6 +104,7 @@ class Site:
         self._readiness: dict[str, Readiness] = {}
         self._machines: dict[str, Machine] = {}
         self.landing = LandingPlace(folder.landing, folder.mount, folder.key)
+        self._trusted = False
 
     def machine(self, program: str) -> Machine:
         """The one that misbehaves under a program, and that below what it writes."""
@@ -138,6 +139,8 @@ class Site:
         """By the very line that `onceway ingest command` prints for the user, as a stream.
         checkpoint: not the site's own.
         """
+        if not self._trusted:
+            await self._trust()
         place = ["--landing", str(self.folder.landing), "--table", str(self.folder.table)]
         place += ["--checkpoint", str(checkpoint or self.folder.checkpoint)]
         pace = ["--every", "1s", "--rows", str(max(2, self._bench.readings // 3)), "--memory", "1g"]
@@ -148,6 +151,19 @@ class Site:
         self.running[name] = await self._children.start(
             name, ["/bin/sh", "-c", f"exec env {line}"], env=env
         )
+
+    async def _trust(self) -> None:
+        """Give the centre the gateway's key, by the commands that a user types once."""
+        config, table = str(self.folder.config), str(self.folder.table)
+        key = self.folder.root / "uplink.pub"
+        key.write_text(
+            await self._children.run(
+                "uplink-key", [onceway(), "uplink", "key", "--config", config], COMMAND_WITHIN
+            )
+        )
+        line = [onceway(), "ingest", "trust", "--table", table, str(key)]
+        await self._children.run("ingest-trust", line, COMMAND_WITHIN)
+        self._trusted = True
 
     def check(self) -> None:
         """Raise EndedError if one of them has ended and nobody here ended it."""

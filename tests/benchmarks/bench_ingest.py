@@ -24,11 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gateway.ingest import command
 from gateway.ingest.delta.tables import Table
+from gateway.ingest.landing.keys import Keys, beside, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.readings import READINGS
 from gateway.uplink.batch import Manifest, Origin, encode, file_stem, sha256
+from gateway.uplink.signing import load_or_make
 from tests.benchmarks.history import BEGIN_US, Device, make
 from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
@@ -49,6 +51,7 @@ def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DE
 
     Each device counts on by one, from batch to batch.
     """
+    signer = load_or_make(landing)
     template = sensor_rows(max(rows, devices), devices)
     parts = max(1, devices // rows)
     for index in range(count):
@@ -63,7 +66,7 @@ def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DE
         manifest = Manifest(origin, number, rows, len(data), sha256(data))
         (landing / origin.folder).mkdir(parents=True, exist_ok=True)
         (landing / manifest.data_name).write_bytes(data)
-        (landing / manifest.name).write_bytes(manifest.to_json())
+        (landing / manifest.name).write_bytes(signer.publish(manifest))
 
 
 def senders(devices: int) -> list[Device]:
@@ -87,6 +90,8 @@ class Place:
             folder / "checkpoint",
         )
         self.landing.mkdir(parents=True, exist_ok=True)
+        key = load_or_make(self.landing).public
+        save(beside(str(self.table)), Keys({f"site-{n}": [key] for n in range(GATEWAYS)}))
 
     @property
     def options(self) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.uplink.batch import Manifest, Origin, Row, encode, sha256
+from gateway.uplink.signing import Signer
 
 EPOCH = "0a1b2c3d"
 
@@ -30,13 +31,20 @@ def row(
 
 
 def land(
-    landing: Path, gateway: str, number: int, rows: Iterable[Row], epoch: str = EPOCH
+    landing: Path,
+    gateway: str,
+    number: int,
+    rows: Iterable[Row],
+    epoch: str = EPOCH,
+    signer: Signer | None = None,
 ) -> Manifest:
-    """Put one batch there as the uplink does."""
+    """Put one batch there as the uplink does; without a signer, as an older one did."""
     origin, held = Origin(gateway, epoch), list(rows)
     data = encode(held, origin, number)
     manifest = Manifest(origin, number, len(held), len(data), sha256(data))
     (landing / origin.folder).mkdir(parents=True, exist_ok=True)
     (landing / manifest.data_name).write_bytes(data)
-    (landing / manifest.name).write_bytes(manifest.to_json())
+    (landing / manifest.name).write_bytes(
+        signer.publish(manifest) if signer else manifest.to_json()
+    )
     return manifest

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from gateway.ingest.jobs import stream
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.landing.batch import SCHEMA
+from gateway.ingest.landing.keys import Keys, beside, save
 from gateway.ingest.landing.place import Announced
+from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
 from gateway.ingest.sink.foreach_batch import Sink
@@ -30,7 +32,12 @@ class Lake:
         self.spark = spark
         self.publications = folder / "lake" / "publications"
         self._landing = str(folder / "landing")
+        self.allow_unsigned()
         self._batches = 0
+
+    def allow_unsigned(self) -> None:
+        """What lands here is not signed, but where a test says so."""
+        save(beside(str(self.publications)), Keys(unsigned=True))
 
     def open(self) -> Sink:
         """A sink as a new process has it."""
@@ -115,6 +122,9 @@ class Job(Lake):
         finally:
             query.stop()
             stream.finish(query, sink)
+
+    def trust(self) -> Trust:
+        return Trust(beside(str(self.publications)), True)
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.checkpoint)

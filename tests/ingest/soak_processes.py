@@ -16,6 +16,8 @@ import pytest
 from deltalake import DeltaTable
 
 from gateway.ingest import command
+from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.uplink.signing import load_or_make
 from tests.ingest.batches import EPOCH, land, row
 from tests.uplink.servers import free_ports, listens, running, wait_until
 
@@ -55,6 +57,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.landing, self.table = folder / "landing", folder / "publications"
+        signer = load_or_make(folder)
+        save(beside(str(self.table)), Keys({"site": [signer.public]}))
         for number in range(1, 7):
             # each overlaps the next
             land(
@@ -62,6 +66,7 @@ class Site:
                 "site",
                 number,
                 [row("dev", number * 10 + position) for position in range(12)],
+                signer=signer,
             )
         damaged = self.landing / "site" / EPOCH / "000000000003.parquet"
         damaged.write_bytes(damaged.read_bytes()[:-1])

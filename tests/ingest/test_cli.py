@@ -1,14 +1,17 @@
 """`onceway ingest run` says what is wrong before it starts Spark."""
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from gateway.ingest import command
 from gateway.ingest.cli import app
 from gateway.ingest.durations import seconds
+from gateway.uplink.signing import load_or_make
 
 
 def _run(landing: Path, *more: str) -> OncewayError:
@@ -94,3 +97,31 @@ def test_jars_that_were_downloaded_once_are_named_as_files(
     assert "--packages" not in arguments
     jars = arguments[arguments.index("--jars") + 1].split(",")
     assert sorted(Path(jar).name for jar in jars) == sorted(command.JARS)
+
+
+def test_keys_are_given_by_the_line_that_the_gateway_prints(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    key = load_or_make(tmp_path).public
+    table = str(tmp_path / "lake" / "publications")
+
+    def trust(*arguments: str, lines: str = "") -> Result:
+        return CliRunner().invoke(app, ["trust", "--table", table, *arguments], input=lines)
+
+    assert trust("-", lines=f"{key} roof west\n").exit_code == 0
+    assert trust("--unsigned-until", "roof west/0a1b2c3d:12", "--allow-unsigned").exit_code == 0
+    told = json.loads(trust("--json").stdout)
+    assert told == {
+        "schema": 1,
+        "unsigned": True,
+        "until": {"roof west/0a1b2c3d": 12},
+        "keys": {"roof west": [key]},
+    }
+    assert "roof west: " in trust().stdout
+    assert trust("--distrust", "roof west", "--refuse-unsigned").exit_code == 0
+    assert json.loads(trust("--json").stdout)["keys"] == {}
+
+
+def test_the_keys_of_a_catalog_table_need_a_place() -> None:
+    found = CliRunner().invoke(app, ["trust", "--table", "lake.publications"])
+    assert isinstance(found.exception, OncewayError)
+    assert "--trusted" in str(found.exception)

@@ -26,6 +26,9 @@ from gateway.ingest.delta.lease import lease
 
 CREATE_TRIES = 5
 
+SIGNED = "onceway.signatures"
+"""A property of the table that a table has which is not older than signed batches."""
+
 FILLED_IN = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}
 """Keys in the metadata of a column that Spark fills in when a row has no value for it: defaults,
 generated and identity columns (Delta protocol, "Default Columns" and others).
@@ -46,10 +49,13 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """location: the table's folder, as a URL; id: its own, drawn when it was made."""
+    """location: the table's folder, as a URL; id: its own, drawn when it was made; signed: whether
+    batches must be signed as long as nobody has said otherwise.
+    """
 
     location: str
     id: str
+    signed: bool = False
 
 
 class Table:
@@ -128,7 +134,9 @@ class Table:
         """
         log, metadata = self._newest()
         refuse_unfit(self._spark, metadata, self.name)
-        return Place(str(log.dataPath()), str(metadata.id()))
+        return Place(
+            str(log.dataPath()), str(metadata.id()), metadata.configuration().contains(SIGNED)
+        )
 
     def _newest(self) -> tuple[Any, Any]:
         """Delta's log of the table and its metadata now."""

@@ -68,6 +68,7 @@ def open_sink(spark: SparkSession, landing: str, name: str) -> Sink:
         Quarantine(spark, quarantine, landing),
         counted,
         own,
+        place.signed,
     )
 
 

@@ -14,17 +14,19 @@ from pyspark.sql import SparkSession
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.jobs.source import CHUNK_ROWS, BatchList, read_batches
 from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
 from gateway.ingest.sink.foreach_batch import Sink
 
 log = logging.getLogger("onceway.ingest")
 
 
-def release(spark: SparkSession, sink: Sink, landing: Landing) -> int:
-    """Returns how many batches are still damaged."""
+def release(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> int:
+    """Returns how many batches are still damaged, or not to be trusted."""
+    trust.refresh()
     still_damaged = 0
     files = DataFiles(sink.locations["publications"], sink.locations["readings"])
-    for batches in _portions(landing, sink.quarantine.open()):
+    for batches in _portions(landing, trust, sink.quarantine.open()):
         chunks = list(map(files.put, read_batches(landing, BatchList(0, batches))))
         sink.take_repaired(spark.createDataFrame(pa.Table.from_batches(chunks, WRITTEN)), 0)
         damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
@@ -38,14 +40,14 @@ def release(spark: SparkSession, sink: Sink, landing: Landing) -> int:
     return still_damaged
 
 
-def _portions(landing: Landing, batches: list[tuple[str, int]]) -> Iterator[list[Announced]]:
+def _portions(
+    landing: Landing, trust: Trust, batches: list[tuple[str, int]]
+) -> Iterator[list[Announced]]:
     """What the manifests say now, in lists of about as many rows as the driver may hold."""
     portion: list[Announced] = []
     for feed, number in batches:
-        portion.append(
-            landing.manifest(feed, number)
-            or Announced(feed, number, flaw="the manifest is missing")
-        )
+        missing = Announced(feed, number, flaw="the manifest is missing")
+        portion.append(trust.check(landing.manifest(feed, number) or missing))
         if sum(announced.rows for announced in portion) >= CHUNK_ROWS:
             yield portion
             portion = []

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.offsets import Feeds, Offset
 from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
 
@@ -43,8 +44,9 @@ log = logging.getLogger("onceway.ingest")
 
 class LandingSource(DataSource):
     """Options: landing (URL), taken (how far each feed is in the table, JSON), rows (most rows of a
-    micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`),
-    publications, readings (folders of the tables).
+    micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`), trusted (the
+    file of keys), signed (`true` or `false`: whether the table wants signatures), publications,
+    readings (folders of the tables).
     """
 
     @classmethod
@@ -62,6 +64,7 @@ class LandingSource(DataSource):
             int(self.options["rows"]),
             int(self.options["tasks"]),
             self.options["damaged"] == "wait",
+            Trust(self.options["trusted"], self.options["signed"] == "true"),
             files,
         )
 
@@ -84,6 +87,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows: int,
         tasks: int,
         wait: bool,
+        trust: Trust,
         tables: tuple[str, str],
     ) -> None:
         self._url = landing
@@ -91,6 +95,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = rows
         self._tasks = tasks
         self._wait = wait
+        self._trust = trust
         self._tables = tables
         self._feeds_opened: Feeds | None = None
         self._one_pass = False
@@ -100,7 +105,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _feeds(self) -> Feeds:
         if self._feeds_opened is None:
             logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
-            self._feeds_opened = Feeds(Landing(self._url), self._wait, self._taken)
+            self._feeds_opened = Feeds(Landing(self._url), self._wait, self._taken, self._trust)
         return self._feeds_opened
 
     def initialOffset(self) -> Offset:

@@ -24,6 +24,7 @@ from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import make_fit
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session
+from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report.progress import ProgressListener, note
 from gateway.ingest.sink.foreach_batch import Sink
@@ -35,6 +36,8 @@ DAMAGED_HELP = (
     "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is"
     " repaired (default skip)"
 )
+
+TRUSTED_HELP = "file of the gateways' keys (default: beside the table, TABLE_trusted.json)"
 
 log = logging.getLogger("onceway.ingest")
 
@@ -71,6 +74,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="N",
         help=f"most rows of a micro-batch (default {ROWS})",
     )
+    parser.add_argument("--trusted", metavar="URL", help=TRUSTED_HELP)
     parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what is there and stop")
@@ -97,6 +101,8 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     refuse_emptied(Landing(options.landing), sink)
     checkpoint = absolute(options.checkpoint)
     make_fit(spark, checkpoint, sink.taken.feeds)
+    trusted = options.trusted or keys.beside(sink.locations["publications"])
+    trust.say_how(trusted, sink.signed)
     sink.say_all()
     spark.streams.addListener(ProgressListener(sink.counters))
     tasks = spark.sparkContext.defaultParallelism * 2
@@ -107,6 +113,8 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         .option("rows", options.rows)
         .option("tasks", tasks)
         .option("damaged", options.damaged)
+        .option("trusted", trusted)
+        .option("signed", str(sink.signed).lower())
         .option("publications", sink.locations["publications"])
         .option("readings", sink.locations["readings"])
         .load()

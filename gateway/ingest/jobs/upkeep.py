@@ -20,7 +20,9 @@ from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session
+from gateway.ingest.landing import keys
 from gateway.ingest.landing.place import Landing
+from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.conflicts import CONFLICTS
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.quarantine import QUARANTINE
@@ -40,6 +42,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     released.add_argument(
         "--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches"
+    )
+    released.add_argument(
+        "--trusted", metavar="URL", help="file of the gateways' keys (default: beside the table)"
     )
     commands.add_parser("compact", help="join small files")
     expired = commands.add_parser("expire", help="delete old rows")
@@ -65,7 +70,9 @@ def run(options: argparse.Namespace) -> None:
             raise OncewayError("there is no such table", publications.name)
         if options.command == "release":
             url = absolute(options.landing)
-            damaged = release(spark, open_sink(spark, url, publications.name), Landing(url))
+            sink = open_sink(spark, url, publications.name)
+            trusted = options.trusted or keys.beside(sink.locations["publications"])
+            damaged = release(spark, sink, Landing(url), Trust(trusted, sink.signed))
             if damaged:
                 raise OncewayError(
                     f"{damaged} batches are still damaged", f"{publications.name}_quarantine"

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.landing.trust import Trust
 
 Offset = dict[str, int]
 T = TypeVar("T")
@@ -64,12 +65,19 @@ class Hole:
 class Feeds:
     """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked
     at before the offset moves on. taken: what the table has; no batch up to there is read again,
-    whatever offset it is asked for.
+    whatever offset it is asked for. trust: whose batches are taken; without it, everybody's.
     """
 
-    def __init__(self, landing: Landing, wait: bool = False, taken: Offset | None = None) -> None:
+    def __init__(
+        self,
+        landing: Landing,
+        wait: bool = False,
+        taken: Offset | None = None,
+        trust: Trust | None = None,
+    ) -> None:
         self._landing = landing
         self._wait = wait
+        self._trust = trust
         self._taken = dict(taken or {})
         self._looked_for_cleaned = False
         self._pool = None if landing.local else ThreadPoolExecutor(LOOK_UPS_AT_ONCE)
@@ -87,8 +95,10 @@ class Feeds:
         Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises what
         the landing place raises.
         """
+        if self._trust is not None:
+            self._trust.refresh()
         offset = self._from(start, self.names() if ceiling is None else ceiling)
-        feeds = sorted(offset)
+        feeds = self._trusted(sorted(offset))
         turn = self._first_turn % max(1, len(feeds))
         active, waiting = feeds[turn:] + feeds[:turn], []
         taken, step = 0, 1
@@ -122,6 +132,14 @@ class Feeds:
         self._look_for_holes(waiting, offset)
         return _started(offset)
 
+    def _trusted(self, feeds: list[str]) -> list[str]:
+        """Those whose gateway need not wait until it is trusted."""
+        trust = self._trust
+        if trust is None:
+            return feeds
+        trust.say({feed.partition("/")[0] for feed in feeds})
+        return [feed for feed in feeds if not trust.waits(feed.partition("/")[0])]
+
     def names(self) -> list[str]:
         """All feeds at the landing place, sorted."""
         return [
@@ -145,6 +163,8 @@ class Feeds:
         """The manifests after `start` up to `end`. One that is gone by now comes with that flaw,
         unless it was deleted on purpose.
         """
+        if self._trust is not None:
+            self._trust.refresh()
         wanted = [
             (feed, number)
             for feed in sorted(end)
@@ -221,7 +241,8 @@ class Feeds:
             unknown, self._map(lambda item: self._landing.manifest(*item), unknown), strict=True
         ):
             if manifest is not None:
-                self._manifests[item] = manifest
+                checked = self._trust.check(manifest) if self._trust else manifest
+                self._manifests[item] = checked
         if whole:
             found = [item for item in unknown if item in self._manifests]
             for item, flaw in zip(
@@ -269,6 +290,10 @@ class Feeds:
             there = self._map(lambda feed: self._landing.has(feed, offset[feed]), feeds)
             found |= {feed for feed, has in zip(feeds, there, strict=True) if not has}
         return found
+
+    def not_trusted(self, feed: str) -> str | None:
+        """Why nothing of a feed is taken, whatever has landed of it; None when it is."""
+        return self._trust.waits(feed.partition("/")[0]) if self._trust is not None else None
 
     def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
         """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it.

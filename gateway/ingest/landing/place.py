@@ -24,7 +24,13 @@ from typing import Any, TypeVar
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.uplink.manifest import SCHEMA_VERSION, cleaned_name, file_stem, parse_cleaned
+from gateway.uplink.manifest import (
+    SCHEMA_VERSION,
+    Signature,
+    cleaned_name,
+    file_stem,
+    parse_cleaned,
+)
 
 MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
@@ -53,7 +59,8 @@ _NUMBER = re.compile(r"[0-9]{12}")
 @dataclass(frozen=True, slots=True)
 class Announced:
     """What a manifest says about batch `number` of `feed`. flaw: why nothing can be read by it,
-    else None. landed: when it was written there, where that was asked and is known.
+    else None. landed: when it was written there, where that was asked and is known. signature: as
+    it stands there, not checked.
     """
 
     feed: str
@@ -63,11 +70,16 @@ class Announced:
     sha256: str = ""
     flaw: str | None = None
     landed: datetime | None = None
+    signature: Signature | None = None
 
     @property
     def name(self) -> str:
         """The Parquet file, relative to the landing URL."""
         return f"{self.feed}/{file_stem(self.number)}.parquet"
+
+    @property
+    def gateway(self) -> str:
+        return self.feed.partition("/")[0]
 
 
 class Landing:
@@ -346,4 +358,6 @@ def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
             return Announced(feed, number, flaw="the manifest has impossible values")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return Announced(feed, number, flaw=f"unreadable manifest: {type(error).__name__}")
-    return Announced(feed, number, rows, size, digest)
+    key, value = fields.get("key"), fields.get("signature")
+    signature = Signature(key, value) if isinstance(key, str) and isinstance(value, str) else None
+    return Announced(feed, number, rows, size, digest, signature=signature)

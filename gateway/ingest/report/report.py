@@ -14,8 +14,10 @@ from typing import Any
 
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
+from gateway.ingest.landing import keys
 from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds
 from gateway.ingest.landing.place import Landing
+from gateway.ingest.landing.trust import Trust
 from gateway.ingest.report import counters, tables
 from gateway.ingest.report.counters import FeedTotal
 
@@ -71,9 +73,9 @@ class Report:
         )
 
 
-def make(landing: Landing, table: str) -> Report:
-    """Raises OncewayError when there is no such table, and what the landing place raises when it
-    cannot be reached.
+def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
+    """trusted: the file of keys, if it does not stand beside the table. Raises OncewayError when
+    there is no such table, and what the landing place raises when it cannot be reached.
     """
     landing.any_feed()
     rows, _ = tables.rows_by_feed(table)
@@ -85,7 +87,9 @@ def make(landing: Landing, table: str) -> Report:
     counted = counters.load(files)
     totals = counted.feeds if counted else {}
     seen = snapshot.load(files, counted.table) if counted else None
-    source = Feeds(landing)
+    trust = Trust(trusted or keys.beside(table), tables.wants_signatures(table))
+    trust.refresh()
+    source = Feeds(landing, trust=trust)
 
     def one(feed: str) -> FeedReport:
         total, damaged = totals.get(feed, FeedTotal()), quarantine[feed]
@@ -169,10 +173,11 @@ def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     hole = source.hole(report.feed, landed, surely=cleaned)
     since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
     lag = None if since is None else max(0.0, time.time() - since)
+    not_trusted = source.not_trusted(report.feed)
     return replace(
         report,
         landed=landed,
         lag_s=lag,
-        held=str(hole) if hole else None,
+        held=f"{report.feed}: {not_trusted}" if not_trusted else str(hole) if hole else None,
         held_s=hole.age if hole else None,
     )

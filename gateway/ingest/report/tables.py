@@ -7,13 +7,14 @@ the folder `_onceway`.
 from collections import Counter
 
 import fsspec
+from deltalake import DeltaTable
 
 from gateway.delta_reader import location, query
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.commits import CommitLog
-from gateway.ingest.delta.tables import beside
+from gateway.ingest.delta.tables import SIGNED, beside
 
 CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
 
@@ -79,6 +80,11 @@ def conflicts(table: str) -> int:
     """How many publications came whose key stands in the table with another payload."""
     found = query(beside(table, "conflicts"), "SELECT count(*) AS rows FROM it")
     return int(found[0]["rows"]) if found else 0
+
+
+def wants_signatures(table: str) -> bool:
+    """Whether the table is not older than signed batches."""
+    return SIGNED in DeltaTable(location(table)).metadata().configuration
 
 
 def taken(table: str) -> Feeds:

@@ -31,7 +31,8 @@ log = logging.getLogger("onceway.ingest")
 
 class Sink:
     """locations: of the tables; the lease of `publications` is held while anything is committed.
-    taken: how far each feed is in the table. counters: kept in `files`.
+    taken: how far each feed is in the table. counters: kept in `files`. signed: whether the table
+    wants signed batches.
 
     micro_batches: how many there were.
     """
@@ -46,6 +47,7 @@ class Sink:
         quarantine: Quarantine,
         counters: Counters,
         files: Folder,
+        signed: bool,
     ) -> None:
         self.locations = locations
         self._seen = seen
@@ -56,6 +58,7 @@ class Sink:
         self.counters = counters
         self.micro_batches = 0
         self._files = files
+        self.signed = signed
         self._rows = 0
         self._appends = 0
 

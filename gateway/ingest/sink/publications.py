@@ -16,7 +16,7 @@ from gateway.ingest.dedup.claim import ChunkRange, claim
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import Seen
 from gateway.ingest.dedup.taken import Feeds, Taken
-from gateway.ingest.delta.tables import Layout
+from gateway.ingest.delta.tables import SIGNED, Layout
 from gateway.ingest.delta.transaction import Addition, Conflict, DeltaWriter
 from gateway.ingest.sink.microbatch import MicroBatch
 
@@ -71,6 +71,7 @@ PUBLICATIONS = Layout(
         ("delta.enableChangeDataFeed", "true"),
         ("delta.checkpointInterval", "50"),
         ("delta.dataSkippingStatsColumns", "device,sequence,received,landed"),
+        (SIGNED, "demanded"),
     ),
     ("device", "received"),
 )

@@ -113,6 +113,7 @@ def test_a_new_table_beside_an_old_checkpoint_gets_everything(job: Job) -> None:
     put(job, 1, 2)
     job.run()
     job.publications = job.publications.with_name("other")
+    job.allow_unsigned()
     put(job, 3)
     job.run()
     assert job.keys() == keys(1, 2, 3)

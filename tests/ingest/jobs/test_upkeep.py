@@ -98,11 +98,11 @@ def test_a_batch_in_quarantine_is_released_once_it_is_repaired(
     damaged.write_bytes(whole)
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     place = Landing(str(job.landing))
-    assert release(spark, job.open(), place) == 1
+    assert release(spark, job.open(), place, job.trust()) == 1
     assert job.keys() == keys(1, 2, 3, 4, 5)
     kept.rename(missing)
-    assert release(spark, job.open(), place) == 0
-    assert release(spark, job.open(), place) == 0  # nothing is left to do
+    assert release(spark, job.open(), place, job.trust()) == 0
+    assert release(spark, job.open(), place, job.trust()) == 0  # nothing is left to do
     assert job.keys() == keys(1, 2, 3, 4, 5)
     assert job.readings("dev") == [(*key, 0, key[2]) for key in keys(1, 2, 3, 4, 5)]
     assert all(one["released"] for one in job.table("_quarantine").collect())

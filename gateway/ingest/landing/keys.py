@@ -1,0 +1,182 @@
+"""The public keys of the gateways whose batches are taken, in a file beside the table.
+
+In: TABLE_trusted.json, and what `onceway ingest trust` says. Out: `Keys`. The file is not at the
+landing place, since whoever can write there is the one who is not trusted.
+
+    {"schema": 1, "unsigned": false, "until": {"GATEWAY/EPOCH": 4711}, "keys": {"GATEWAY": ["…"]}}
+
+unsigned: whether gateways without a key here are taken; as long as nobody has said that, the table
+knows whether it is older than signatures. until: batches up to there came before the gateway
+signed. keys: public keys in Base64; a gateway that has one here must sign.
+"""
+
+import json
+import re
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import fsspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta import local_disk
+from gateway.uplink.manifest import key_id
+
+SCHEMA = 1
+KEY_BYTES = 32  # of a public key (RFC 8032, section 5.1.5)
+_UNTIL = re.compile(r"(.+/[0-9a-f]{8}):([0-9]{1,12})")
+
+
+@dataclass(slots=True)
+class Keys:
+    """What the file holds (see above)."""
+
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    until: dict[str, int] = field(default_factory=dict)
+    unsigned: bool | None = None
+
+    def add(self, gateway: str, key: str) -> None:
+        """Raises ValueError when it is no public key."""
+        public_key(key)
+        if not gateway or "/" in gateway:
+            raise ValueError(f"no gateway's name: {gateway[:60]!r}")
+        known = self.keys.setdefault(gateway, [])
+        if key not in known:
+            known.append(key)
+
+    def text(self) -> str:
+        """For people."""
+        how = {
+            None: "refused, but by a table that is older than signatures",
+            True: "taken",
+            False: "refused",
+        }[self.unsigned]
+        keys = [
+            f"{gateway}: {key} (called {key_id(public_key(key))} in messages)"
+            for gateway, texts in sorted(self.keys.items())
+            for key in texts
+        ]
+        until = [
+            f"{feed}: taken without a signature up to batch {number}"
+            for feed, number in sorted(self.until.items())
+        ]
+        return "\n".join([*keys, *until, f"gateways without a key here: {how}"])
+
+    def to_json(self) -> bytes:
+        fields = {
+            "schema": SCHEMA,
+            "unsigned": self.unsigned,
+            "until": self.until,
+            "keys": self.keys,
+        }
+        return json.dumps(fields, indent=1, ensure_ascii=False).encode()
+
+
+def parse(text: bytes) -> Keys:
+    """Raises ValueError when it is not what `Keys.to_json` writes."""
+    try:
+        fields: Any = json.loads(text)
+        if fields["schema"] != SCHEMA or fields["unsigned"] not in (True, False, None):
+            raise ValueError(f"unknown schema {str(fields['schema'])[:20]}")
+        found = Keys(unsigned=fields["unsigned"])
+        for feed, number in fields["until"].items():
+            found.until[str(feed)] = int(number)
+        for gateway, keys in fields["keys"].items():
+            for key in keys:
+                found.add(gateway, key)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return found
+
+
+def public_key(text: str) -> bytes:
+    """Raises ValueError when it is none in Base64."""
+    try:
+        raw = b64decode(text, validate=True)
+        Ed25519PublicKey.from_public_bytes(raw)
+    except (NotBase64, ValueError) as error:
+        raise ValueError(f"no public key of {KEY_BYTES} bytes in Base64: {text[:60]}") from error
+    return raw
+
+
+def beside(table: str) -> str:
+    """Where the keys of a table stand. table: its folder or URL."""
+    return f"{table.rstrip('/')}_trusted.json"
+
+
+def load(url: str) -> Keys:
+    """The keys in a file; none when there is no file. Raises OncewayError when it holds something
+    else, OSError when it cannot be reached.
+    """
+    try:
+        fs, path = _open(url)
+        text = fs.cat_file(path)
+    except FileNotFoundError:
+        return Keys()
+    except OSError:
+        raise
+    except Exception as error:  # each file system has its own
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise OncewayError(
+            f"this is no file of trusted keys ({error})",
+            url,
+            "Bring it back from a backup, or give the keys again: onceway ingest trust",
+        ) from error
+
+
+def save(url: str, keys: Keys) -> None:
+    """In place of what is there, whole or not at all. Raises OSError."""
+    local = local_disk.local_path(url)
+    if local is not None:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        local_disk.write(local, keys.to_json())
+        return
+    fs, path = _open(url)
+    fs.pipe_file(path, keys.to_json())
+
+
+def _open(url: str) -> tuple[Any, str]:
+    fs, path = fsspec.core.url_to_fs(str(local_disk.local_path(url) or url))
+    return fs, str(path)
+
+
+def change(
+    keys: Keys,
+    lines: Iterable[str],
+    distrust: Iterable[str] = (),
+    until: Iterable[str] = (),
+    unsigned: bool | None = None,
+) -> bool:
+    """Do what `onceway ingest trust` was asked for; whether that was anything. lines: as `onceway
+    uplink key` prints them. Raises OncewayError and changes nothing that is kept then.
+    """
+    asked = False
+    for gateway in distrust:
+        if keys.keys.pop(gateway, None) is None:
+            raise OncewayError("no key of this gateway is trusted", gateway)
+        asked = True
+    for line in filter(str.strip, lines):
+        key, _, gateway = line.strip().partition(" ")
+        try:
+            keys.add(gateway, key)
+        except ValueError as error:
+            raise OncewayError(
+                str(error), hint="A line is KEY GATEWAY, as `onceway uplink key` prints it"
+            ) from error
+        asked = True
+    for text in until:
+        found = _UNTIL.fullmatch(text)
+        if found is None:
+            raise OncewayError("this is not GATEWAY/EPOCH:NUMBER", text)
+        keys.until[found[1]] = int(found[2])
+        asked = True
+    if unsigned is not None:
+        keys.unsigned = unsigned
+        asked = True
+    return asked

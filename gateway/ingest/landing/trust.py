@@ -1,0 +1,140 @@
+"""Whose batches are taken: those whose manifest is signed with a key that the centre was given.
+
+In: the file of keys (`keys.py`), and manifests. Out: why a gateway has to wait, why a batch is
+refused, or nothing.
+"""
+
+import logging
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from gateway.errors import OncewayError
+from gateway.ingest.landing.keys import Keys, load, public_key
+from gateway.ingest.landing.place import Announced
+from gateway.uplink.manifest import Manifest, Origin, key_id
+
+SHOWN = 5
+"""Gateways that a message names."""
+
+log = logging.getLogger("onceway.ingest")
+
+
+def say_how(url: str, demanded: bool) -> None:
+    """At a start: a line when not every batch has to be signed. Raises as `load`."""
+    keys = load(url)
+    if keys.unsigned or (keys.unsigned is None and not demanded):
+        log.warning(
+            "gateways may land batches without a signature: %s. After `onceway ingest trust` one"
+            " has to sign; `--refuse-unsigned` says that of all",
+            "that was allowed in " + url
+            if keys.unsigned
+            else "this table is older than signatures",
+        )
+
+
+class Trust:
+    """url: of the file of keys. demanded: whether the table wants signatures as long as nobody has
+    said otherwise.
+    """
+
+    def __init__(self, url: str, demanded: bool) -> None:
+        self._url = url
+        self._demanded = demanded
+        self._keys = Keys(unsigned=False)  # until the file has been read
+        self._owners: dict[str, list[str]] = {}  # the gateways that have a key, by its id
+        self._usable: dict[str, Ed25519PublicKey] = {}
+        self._complaint: str | None = None
+        self._waiting: set[str] = set()
+
+    def refresh(self) -> None:
+        """Read the file again. One that is damaged changes nothing, and a line says so. Raises
+        OSError.
+        """
+        complaint = None
+        try:
+            self.use(load(self._url))
+        except OncewayError as error:
+            complaint = str(error)
+        if complaint and complaint != self._complaint:
+            log.error("%s. Until then the keys stay as they were", complaint)
+        self._complaint = complaint
+
+    def use(self, keys: Keys) -> None:
+        self._keys, self._owners, self._usable = keys, {}, {}
+        for gateway, texts in keys.keys.items():
+            for raw in map(public_key, texts):
+                name = key_id(raw)
+                self._owners.setdefault(name, []).append(gateway)
+                self._usable[name] = Ed25519PublicKey.from_public_bytes(raw)
+
+    @property
+    def strict(self) -> bool:
+        """Whether a gateway whose key is not known has to wait."""
+        return self._demanded if self._keys.unsigned is None else not self._keys.unsigned
+
+    def waits(self, gateway: str) -> str | None:
+        """Why nothing of a gateway is taken; None when it is."""
+        if self._keys.keys.get(gateway) or not self.strict:
+            return None
+        return (
+            "its key is not trusted. If it is a gateway of yours: `onceway uplink key` there, and"
+            " `onceway ingest trust` here"
+        )
+
+    def say(self, gateways: Iterable[str]) -> None:
+        """A line in the log about those that wait, when they are others than before."""
+        waiting = {gateway for gateway in gateways if self.waits(gateway)}
+        if waiting - self._waiting:
+            shown = sorted(waiting)[:SHOWN]
+            more = f" and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
+            log.warning(
+                "held: %d gateways are not trusted: %s%s. Nothing of them is taken until `onceway"
+                " ingest trust` was given their keys (`onceway uplink key`)",
+                len(waiting),
+                ", ".join(shown),
+                more,
+            )
+        self._waiting = waiting
+
+    def check(self, announced: Announced) -> Announced:
+        """The same, with a flaw when its signature does not show that its gateway made it."""
+        gateway = announced.gateway
+        if announced.flaw is not None:
+            return announced
+        if not self._keys.keys.get(gateway):
+            why = self.waits(gateway)
+        elif announced.signature is None:
+            old = announced.number <= self._keys.until.get(announced.feed, 0)
+            why = None if old else "its manifest is not signed, and this gateway signs"
+        else:
+            why = self._wrong(announced)
+        return announced if why is None else replace(announced, flaw=f"not to be trusted: {why}")
+
+    def _wrong(self, announced: Announced) -> str | None:
+        """What is wrong with a signature; None when it is right."""
+        assert announced.signature is not None  # noqa: S101 - the caller has looked
+        name = announced.signature.key[:16]
+        owners = self._owners.get(name)
+        if owners is None:
+            return f"it is signed with the key {name}, which is not known here"
+        if announced.gateway not in owners:
+            return f"it is signed with the key {name}, which is that of the gateway {owners[0]}"
+        try:
+            self._usable[name].verify(
+                b64decode(announced.signature.value, validate=True), _signed(announced)
+            )
+        except (InvalidSignature, NotBase64, ValueError):
+            return "its signature is wrong: somebody has changed the manifest"
+        return None
+
+
+def _signed(announced: Announced) -> bytes:
+    """What a signature of this manifest is of."""
+    origin = Origin(*announced.feed.split("/"))
+    manifest = Manifest(origin, announced.number, announced.rows, announced.bytes, announced.sha256)
+    return manifest.signed_bytes()

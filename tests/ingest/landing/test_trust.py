@@ -1,0 +1,230 @@
+"""Only what a trusted gateway has signed gets into the table; whatever else is refused by name."""
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.ingest.landing.keys import Keys, beside, change, load, parse, save
+from gateway.ingest.landing.offsets import Feeds
+from gateway.ingest.landing.place import Announced, Landing, parse_manifest
+from gateway.ingest.landing.trust import Trust, say_how
+from gateway.uplink.manifest import Manifest, Origin
+from gateway.uplink.signing import Signer, load_or_make
+from tests.ingest.batches import EPOCH, land, row
+
+A, B = (f"{gateway}/{EPOCH}" for gateway in "ab")
+ALL = 10**9
+MANIFEST = Manifest(Origin("a", EPOCH), 7, 500, 10_211, "ab" * 32)
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    return made(tmp_path, "a")
+
+
+def made(tmp_path: Path, gateway: str) -> Signer:
+    folder = tmp_path / "data" / gateway
+    folder.mkdir(parents=True, exist_ok=True)
+    return load_or_make(folder)
+
+
+def trust(keys: Keys, demanded: bool = True) -> Trust:
+    found = Trust("unused", demanded)
+    found.use(keys)
+    return found
+
+
+def refused(keys: Keys, text: bytes, gateway: str = "a", demanded: bool = True) -> str | None:
+    """Why a manifest is refused that stands as batch 7 of a gateway."""
+    announced = parse_manifest(text, f"{gateway}/{EPOCH}", 7)
+    return trust(keys, demanded).check(announced).flaw
+
+
+def test_a_signed_manifest_is_taken_and_says_all_that_an_unsigned_one_says(signer: Signer) -> None:
+    keys = Keys({"a": [signer.public]})
+    assert refused(keys, signer.publish(MANIFEST)) is None
+    announced = parse_manifest(signer.publish(MANIFEST), A, 7)
+    assert replace(announced, signature=None) == parse_manifest(MANIFEST.to_json(), A, 7)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"rows": 500', b'"rows": 501'),
+        (b'"bytes": 10211', b'"bytes": 10212'),
+        (b'"sha256": "ab', b'"sha256": "ac'),
+    ],
+)
+def test_a_changed_manifest_is_refused(signer: Signer, old: bytes, new: bytes) -> None:
+    text = signer.publish(MANIFEST)
+    assert old in text
+    why = refused(Keys({"a": [signer.public]}), text.replace(old, new))
+    assert why == ("not to be trusted: its signature is wrong: somebody has changed the manifest")
+
+
+def test_one_that_is_moved_to_another_number_or_epoch_is_refused(signer: Signer) -> None:
+    keys = Keys({"a": [signer.public]})
+    for changed in (replace(MANIFEST, number=8), replace(MANIFEST, origin=Origin("a", "0" * 8))):
+        # its own labels changed to where it stands now, its signature kept
+        text = signer.publish(changed)
+        text = text.replace(b'"number": 8', b'"number": 7').replace(b"0" * 8, EPOCH.encode())
+        assert "signature is wrong" in str(refused(keys, text))
+
+
+def test_a_signature_of_another_gateway_is_refused_by_its_name(
+    tmp_path: Path, signer: Signer
+) -> None:
+    other = made(tmp_path, "b")
+    keys = Keys({"a": [signer.public], "b": [other.public]})
+    assert "which is that of the gateway b" in str(refused(keys, other.publish(MANIFEST)))
+    stranger = made(tmp_path, "stranger")
+    assert "which is not known here" in str(refused(keys, stranger.publish(MANIFEST)))
+
+
+def test_two_names_may_have_one_key_after_a_gateway_was_renamed(signer: Signer) -> None:
+    keys = Keys({"a": [signer.public], "b": [signer.public]})
+    assert refused(keys, signer.publish(MANIFEST)) is None
+    renamed = replace(MANIFEST, origin=Origin("b", EPOCH))
+    assert refused(keys, signer.publish(renamed), "b") is None
+    assert "names another batch" in str(refused(keys, signer.publish(MANIFEST), "b"))
+
+
+@pytest.mark.parametrize("signature", [None, "", "AAAA", "no base64!", "é", 7, "A" * 4000])
+def test_what_is_no_signature_is_refused_whatever_the_table_is(
+    signer: Signer, signature: object
+) -> None:
+    announced = parse_manifest(MANIFEST.to_json(), A, 7)
+    text = signer.publish(MANIFEST)
+    if signature is not None:
+        fields = json.loads(text) | {"signature": signature}
+        announced = parse_manifest(json.dumps(fields).encode(), A, 7)
+    for demanded in (True, False):
+        checked = trust(Keys({"a": [signer.public]}), demanded).check(announced)
+        assert "not to be trusted" in str(checked.flaw)
+
+
+def test_batches_from_before_a_gateway_signed_are_taken_up_to_a_number(signer: Signer) -> None:
+    keys = Keys({"a": [signer.public]}, until={A: 7})
+    assert refused(keys, MANIFEST.to_json()) is None
+    keys.until[A] = 6
+    assert "is not signed" in str(refused(keys, MANIFEST.to_json()))
+
+
+def test_a_gateway_without_a_key_waits_and_another_one_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, signer: Signer
+) -> None:
+    landing = tmp_path / "landing"
+    land(landing, "a", 1, [row("dev", 1)], signer=signer)
+    land(landing, "b", 1, [row("dev", 2)])
+    url = str(tmp_path / "keys.json")
+    save(url, Keys({"a": [signer.public]}))
+    feeds = Feeds(Landing(str(landing)), trust=Trust(url, True))
+    with caplog.at_level(logging.WARNING):
+        assert feeds.advance({}, ALL) == {A: 1}
+        assert feeds.advance({}, ALL) == {A: 1}
+    (line,) = [one.getMessage() for one in caplog.records if "held" in one.getMessage()]
+    assert "1 gateways are not trusted: b." in line
+    assert "onceway ingest trust" in line
+    save(url, Keys({"a": [signer.public]}, unsigned=True))  # while it runs
+    assert feeds.advance({}, ALL) == {A: 1, B: 1}
+
+
+def test_a_batch_that_was_planned_and_is_not_trusted_any_more_is_refused(
+    tmp_path: Path, signer: Signer
+) -> None:
+    """After a crash Spark asks for it without asking how far it can go."""
+    land(tmp_path / "landing", "a", 1, [row("dev", 1)], signer=signer)
+    url = str(tmp_path / "keys.json")
+    save(url, Keys({"a": [signer.public]}))
+    landing = Landing(str(tmp_path / "landing"))
+    (one,) = Feeds(landing, trust=Trust(url, True)).between({}, {A: 1})
+    assert one.flaw is None
+    save(url, Keys())
+    (one,) = Feeds(landing, trust=Trust(url, True)).between({}, {A: 1})
+    assert "its key is not trusted" in str(one.flaw)
+
+
+def test_a_table_older_than_signatures_goes_on_and_a_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = str(tmp_path / "keys.json")
+    say_how(url, demanded=True)
+    assert not caplog.records
+    say_how(url, demanded=False)
+    assert "this table is older than signatures" in caplog.text
+    assert refused(Keys(), MANIFEST.to_json(), demanded=False) is None
+    assert refused(Keys(unsigned=False), MANIFEST.to_json(), demanded=False) is not None
+
+
+def test_a_damaged_file_of_keys_opens_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, signer: Signer
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(b"{")
+    fresh = Trust(str(path), demanded=False)
+    fresh.refresh()
+    assert fresh.waits("a")
+    save(str(path), Keys({"a": [signer.public]}))
+    fresh.refresh()
+    assert not fresh.waits("a")
+    path.write_bytes(b'{"schema": 2}')
+    fresh.refresh()
+    fresh.refresh()
+    assert not fresh.waits("a")
+    assert len([one for one in caplog.records if "no file of trusted keys" in one.message]) == 2
+    with pytest.raises(OncewayError, match="onceway ingest trust"):
+        load(str(path))
+
+
+def test_the_command_adds_forgets_and_allows(tmp_path: Path, signer: Signer) -> None:
+    keys = Keys()
+    assert not change(keys, [])
+    assert change(keys, [f"{signer.public} roof west\n", "\n"], until=[f"a/{EPOCH}:12"])
+    assert change(keys, [f"{signer.public} roof west"], unsigned=True)
+    assert keys == Keys({"roof west": [signer.public]}, {f"a/{EPOCH}": 12}, True)
+    assert parse(keys.to_json()) == keys
+    assert signer.public in keys.text()
+    assert change(keys, [], distrust=["roof west"])
+    assert keys.keys == {}
+
+
+@pytest.mark.parametrize(
+    ("lines", "more", "says"),
+    [
+        (["c2hvcnQ= a"], {}, "no public key"),
+        (["a"], {}, "no public key"),
+        ([], {"distrust": ["a"]}, "no key of this gateway"),
+        ([], {"until": ["a:7"]}, "not GATEWAY/EPOCH:NUMBER"),
+    ],
+)
+def test_what_the_command_cannot_mean_is_said(
+    lines: list[str], more: dict[str, list[str]], says: str
+) -> None:
+    with pytest.raises(OncewayError, match=says):
+        change(Keys(), lines, **more)
+
+
+def test_a_key_without_a_gateway_is_no_key(signer: Signer) -> None:
+    with pytest.raises(OncewayError, match="no gateway's name"):
+        change(Keys(), [signer.public])
+
+
+def test_the_file_stands_beside_the_table() -> None:
+    assert beside("/srv/lake/publications/") == "/srv/lake/publications_trusted.json"
+    assert beside("s3a://lake/publications") == "s3a://lake/publications_trusted.json"
+
+
+def test_keys_are_kept_where_the_table_is(signer: Signer) -> None:
+    url = beside("memory://lake/publications")
+    assert load(url) == Keys()
+    save(url, Keys({"a": [signer.public]}))
+    assert load(url) == Keys({"a": [signer.public]})
+
+
+def test_an_announced_batch_keeps_its_flaw(signer: Signer) -> None:
+    flawed = Announced(A, 7, flaw="the manifest is gone")
+    assert trust(Keys({"a": [signer.public]})).check(flawed) == flawed
