@@ -34,6 +34,7 @@ def clean(landing: Landing, table: str, older_than: float) -> list[Cleaned]:
     """
     if not landing.any_feed():
         return []
+    landing.tidy_markers()
     before = time.time() - older_than
     found = []
     for feed, number in sorted(taken(table).items()):

@@ -4,6 +4,7 @@ publishes it. Needs no pyarrow.
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 
 SCHEMA_VERSION = 1
@@ -86,6 +87,25 @@ def without_signature(text: bytes) -> bytes:
         return json.dumps(kept, ensure_ascii=False).encode()
     except (ValueError, AttributeError, RecursionError):
         return text
+
+
+MARKERS = "_newest"
+"""The folder of markers below the landing URL. Readers take no name with `_` for a gateway's."""
+
+_MARKER = re.compile(r"(.+)\.([0-9a-f]{8})\.([0-9]{12})")
+
+
+def marker_name(origin: Origin, number: int) -> str:
+    """An empty file whose name says which batch is the newest of an epoch, so one listing of
+    MARKERS says it of all gateways.
+    """
+    return f"{MARKERS}/{origin.gateway}.{origin.epoch}.{file_stem(number)}"
+
+
+def parse_marker(name: str) -> tuple[Origin, int] | None:
+    """The last part of such a name → whose it is, and which batch; None when it is none."""
+    found = _MARKER.fullmatch(name)
+    return None if found is None else (Origin(found[1], found[2]), int(found[3]))
 
 
 def cleaned_name(gateway: str) -> str:

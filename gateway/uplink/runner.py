@@ -21,6 +21,7 @@ from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.lander import NumberLost, land
 from gateway.uplink.landing import Landing, Unreachable
+from gateway.uplink.newest import Newest
 from gateway.uplink.pace import Pace
 from gateway.uplink.signing import Signer
 from gateway.uplink.spool import OUTAGE, Spool
@@ -73,6 +74,7 @@ class Uplink:
         self._cutter = cutter
         self._signer = signer
         self._read_back = settings.read_back
+        self._newest = Newest(spool)
         self._pace = Pace(settings)
         self._backoff = Backoff(settings.retry_s, first_retry_s)
         self._connect = connect
@@ -124,6 +126,8 @@ class Uplink:
         cut = self._spool.unlanded()
         due = cut is not None or self._cutter.due(once)
         if self._introduced and not due:
+            if self._landing is not None:
+                self._newest.tell(self._landing)
             self._close_when_idle()
             return False
         landing = self._landing = self._landing or self._connect()
@@ -131,6 +135,7 @@ class Uplink:
             self._check_owner(landing)
             self._introduced = True
             if not due:
+                self._newest.tell(landing)
                 self._succeeded()
                 return False
             if cut is None:
@@ -141,6 +146,7 @@ class Uplink:
             # also when it fails on the way: what was sent until then costs as much
             self._pace.sent(cut.size)
             land(cut, self._spool, self._cutter, landing, self._signer, self._read_back)
+            self._newest.tell(landing, more_comes=self._cutter.due(once))
         except NumberLost as error:
             self._renumber(landing, error)
             return True

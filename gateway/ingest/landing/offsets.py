@@ -5,8 +5,8 @@ between two offsets, and what holds a feed. An offset moves over one manifest af
 missing number holds its feed, and no other, until it comes. On request a damaged batch does the
 same until it is repaired.
 
-A pass costs one look-up per feed without news, whatever lies before its offset, and one per new
-batch.
+A pass costs a look-up for each new batch, and one for each feed whose gateway tells its news by no
+marker, whatever lies before its offset.
 """
 
 import logging
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.ingest.landing import batch
+from gateway.ingest.landing.directory import AS_FAR_AS_IT_GOES, Directory
 from gateway.ingest.landing.place import Announced, Landing
 from gateway.ingest.landing.trust import Trust
 
@@ -81,6 +82,7 @@ class Feeds:
         self._taken = dict(taken or {})
         self._looked_for_cleaned = False
         self._pool = None if landing.local else ThreadPoolExecutor(LOOK_UPS_AT_ONCE)
+        self._directory = Directory(landing, self._map)
         self._manifests: dict[tuple[str, int], Announced] = {}
         self._first_turn = 0
         self._hole_check_due = 0.0
@@ -97,7 +99,8 @@ class Feeds:
         """
         if self._trust is not None:
             self._trust.refresh()
-        offset = self._from(start, self.names() if ceiling is None else ceiling)
+        limits = self._limits(ceiling)
+        offset = self._from(start, limits)
         feeds = self._trusted(sorted(offset))
         turn = self._first_turn % max(1, len(feeds))
         active, waiting = feeds[turn:] + feeds[:turn], []
@@ -106,7 +109,7 @@ class Feeds:
             wanted = {
                 feed: range(
                     offset[feed] + 1,
-                    min(offset[feed] + step, ceiling[feed] if ceiling else offset[feed] + step) + 1,
+                    min(offset[feed] + step, limits.get(feed, AS_FAR_AS_IT_GOES)) + 1,
                 )
                 for feed in active
             }
@@ -129,8 +132,15 @@ class Feeds:
                     if wanted[feed]:
                         more.append(feed)
             active, step = more, max(1, min(2 * step, AHEAD // max(1, len(more))))
-        self._look_for_holes(waiting, offset)
+        self._look_for_holes([feed for feed in waiting if not self._quiet(feed, offset)], offset)
         return _started(offset)
+
+    def _limits(self, ceiling: Offset | None) -> Offset:
+        """Up to which batch each feed is looked at in this pass."""
+        if ceiling is not None:
+            return ceiling
+        limits = self._directory.look()
+        return limits | dict.fromkeys(self.holes, AS_FAR_AS_IT_GOES)
 
     def _trusted(self, feeds: list[str]) -> list[str]:
         """Those whose gateway need not wait until it is trusted."""
@@ -279,12 +289,22 @@ class Feeds:
             log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
         self.holes = holes
 
+    def _quiet(self, feed: str, offset: Offset) -> bool:
+        """Whether a feed would tell by a marker if there were more of it than was found."""
+        return (
+            feed not in self.holes
+            and feed in self._directory.marked
+            and self._directory.told.get(feed, 0) <= offset[feed]
+        )
+
     def _to_list(self, now: float, waiting: list[str], offset: Offset) -> set[str]:
         """The feeds whose folder is to be listed at this check: a listing may be long."""
         feeds = sorted(waiting)
         first = self._next_listed % max(1, len(feeds))
         self._next_listed = first + HOLE_LISTS
         found = set((feeds[first:] + feeds[:first])[:HOLE_LISTS])
+        told = self._directory.told
+        found |= {feed for feed in feeds if told.get(feed, 0) > offset[feed] + 1}
         if now >= self._hole_list_due:
             self._hole_list_due = now + HOLE_LIST_SECONDS
             there = self._map(lambda feed: self._landing.has(feed, offset[feed]), feeds)

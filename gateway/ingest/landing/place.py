@@ -25,11 +25,15 @@ import fsspec
 
 from gateway.errors import OncewayError
 from gateway.uplink.manifest import (
+    MARKERS,
     SCHEMA_VERSION,
+    Origin,
     Signature,
     cleaned_name,
     file_stem,
+    marker_name,
     parse_cleaned,
+    parse_marker,
 )
 
 MANIFEST_LIMIT = 4096
@@ -143,6 +147,24 @@ class Landing:
         """
         return self._folders(self._root)
 
+    def markers(self) -> dict[str, int]:
+        """The newest batch of each feed, as far as uplinks have said it (`gateway.uplink.newest`).
+        None in a folder of this machine, where a look costs nothing.
+        """
+        if self.local:
+            return {}
+        try:
+            paths = self._ask(lambda fs: fs.ls(f"{self._root}/{MARKERS}", detail=False))
+        except FileNotFoundError:
+            return {}
+        found: dict[str, int] = {}
+        for path in paths:
+            parsed = parse_marker(str(path).rpartition("/")[2])
+            if parsed is not None and _is_text(parsed[0].gateway):
+                origin, number = parsed
+                found[origin.folder] = max(number, found.get(origin.folder, 0))
+        return found
+
     def any_feed(self) -> bool:
         """Whether a gateway has landed anything here. Raises OncewayError when there is no such
         place.
@@ -249,6 +271,23 @@ class Landing:
             for number in numbers:
                 self._ask(partial(_delete, f"{self._root}/{feed}/{file_stem(number)}{ending}"))
         return len(numbers)
+
+    def tidy_markers(self) -> int:
+        """Delete markers that a newer one of their feed has outlived, as after a crash of its
+        uplink; returns how many.
+        """
+        newest = {
+            marker_name(Origin(*feed.split("/")), number) for feed, number in self.markers().items()
+        }
+        if not newest:
+            return 0
+        folder = f"{self._root}/{MARKERS}"
+        paths = self._ask(lambda fs: fs.ls(folder, detail=False))
+        names = [str(path).rpartition("/")[2] for path in paths]
+        old = [name for name in names if parse_marker(name) and f"{MARKERS}/{name}" not in newest]
+        for name in old:
+            self._ask(partial(_delete, f"{folder}/{name}"))
+        return len(old)
 
     def _stems(self, feed: str, ending: str) -> list[int]:
         """The numbers of which a feed has a file with this ending, sorted."""

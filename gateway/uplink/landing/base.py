@@ -57,6 +57,12 @@ class Landing(ABC):
     def epochs(self, gateway: str) -> list[str]:
         """The epochs that stand below a gateway's folder: names of eight hex digits."""
 
+    def move_marker(self, old: str | None, new: str) -> bool:
+        """An empty file stands under the name `new`, and not under `old` any more, if that is
+        given. False where nobody needs it: looking into a folder costs nothing.
+        """
+        return False
+
     def tidy(self, folder: str) -> None:  # noqa: B027 - nothing to do where nothing is written under a hidden name
         """Remove what earlier connections left half written in a folder. Only the owner of the
         folder may do so.

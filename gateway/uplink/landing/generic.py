@@ -57,6 +57,14 @@ class GenericLanding(Landing):
             self._fs.pipe_file(hidden, data)
             self._fs.mv(hidden, f"{folder}/{stem}")
 
+    def move_marker(self, old: str | None, new: str) -> bool:
+        with self.attempt(f"write {new}"):
+            self._fs.makedirs(f"{self._root}/{new}".rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(f"{self._root}/{new}", b"")
+            if old is not None and self._fs.exists(f"{self._root}/{old}"):
+                self._fs.rm_file(f"{self._root}/{old}")
+        return True
+
     def epochs(self, gateway: str) -> list[str]:
         with self.attempt(f"list {gateway}"):
             folder = f"{self._root}/{gateway}"

@@ -87,6 +87,13 @@ class S3Landing(Landing):
             )
         return self.read(name) == data
 
+    def move_marker(self, old: str | None, new: str) -> bool:
+        with self.attempt(f"write {new}"):
+            self._put(new, b"")
+            if old is not None:
+                self._call("delete_object", old)
+        return True
+
     def epochs(self, gateway: str) -> list[str]:
         with self.attempt(f"list {gateway}"):
             try:

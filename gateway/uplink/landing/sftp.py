@@ -95,6 +95,26 @@ class SftpLanding(Landing):
         with self.attempt(f"look at {name}"):
             return self._wait(has_size)
 
+    def move_marker(self, old: str | None, new: str) -> bool:
+        """One round trip, but for the first one of a connection."""
+
+        async def move() -> None:
+            if old is not None:
+                with suppress(asyncssh.SFTPNoSuchFile):
+                    await self._sftp.rename(self._path(old), self._path(new))
+                    return
+            try:
+                file = await self._sftp.open(self._path(new), "wb")
+            except asyncssh.SFTPNoSuchFile:
+                folder = self._path(new).rpartition("/")[0]
+                await self._sftp.makedirs(folder, exist_ok=True)
+                file = await self._sftp.open(self._path(new), "wb")
+            await file.close()
+
+        with self.attempt(f"write {new}"):
+            self._wait(move)
+        return True
+
     def epochs(self, gateway: str) -> list[str]:
         async def names() -> list[str]:
             with suppress(asyncssh.SFTPNoSuchFile):
