@@ -31,11 +31,12 @@ from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.readings import READINGS
 from gateway.uplink.batch import Manifest, Origin, encode, file_stem, sha256
 from gateway.uplink.signing import load_or_make
+from tests.benchmarks import ingest_scale
 from tests.benchmarks.history import BEGIN_US, Device, make
 from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
 
-PARTS = ["throughput", "fixed", "finding", "skipping", "growth"]
+PARTS = ["throughput", "fixed", "finding", "skipping", "growth", "scale"]
 GATEWAYS, DEVICES = 10, 100
 EPOCH = "00c0ffee"
 SMALL = 1_000_000
@@ -347,7 +348,14 @@ def main() -> int:
         line = command.build(str(Path(__file__).resolve()), options)
         subprocess.run(line.arguments, env={**os.environ, **line.environment}, check=True)
         met = (folder / "met").read_text() == "True"
-        return not ((restart(folder) if "growth" in arguments.parts else True) and met)
+        if "growth" in arguments.parts:
+            met = restart(folder) and met
+        if "scale" in arguments.parts:
+            met = (
+                report([*ingest_scale.requests(folder / "requests"), *ingest_scale.memory()])
+                and met
+            )
+        return not met
     finally:
         shutil.rmtree(folder)
 

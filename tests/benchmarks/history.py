@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateway.ingest.dedup import snapshot
-from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Layout, Place, Table, beside
@@ -24,6 +24,7 @@ from gateway.ingest.delta.transaction import Addition, DeltaWriter
 from gateway.ingest.sink.data_files import add_action
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.readings import READINGS, application_id
+from tests.ingest.files import ranges_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +74,7 @@ def make(
         )
     seen = SeenRanges()
     seen.add(
-        Ranges(
+        ranges_of(
             list(devices),
             np.zeros(len(devices), np.int64),
             np.full(len(devices), rows // len(devices) - 1),

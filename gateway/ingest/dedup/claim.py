@@ -41,7 +41,7 @@ def claim(held: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
         for index, parts in sorted(overlaps.items()):
             for first, last in _joined(parts):
                 result.seen += last - first + 1
-                result.drop.append((chunk, *ranges.keys[index], first, last))
+                result.drop.append((chunk, *ranges.key(index), first, last))
         result.pending.add(ranges)
     return result
 

@@ -21,6 +21,9 @@ from gateway.ingest.delta.storage import Folder, Readable
 FOLDER = "_onceway"
 KEPT = 2
 
+AT_ONCE = 50_000
+"""Ranges that are unpacked at once: each takes some hundred bytes while it is."""
+
 log = logging.getLogger("onceway.ingest")
 
 
@@ -48,7 +51,8 @@ def decode(data: bytes) -> Snapshot:
     table = pq.read_table(pa.BufferReader(data))
     labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     ranges = SeenRanges()
-    ranges.add(Ranges.of(table))
+    for some in table.to_batches(max_chunksize=AT_ONCE):
+        ranges.add(Ranges.of(some))
     return Snapshot(ranges, int(labels["covers"]), labels["table"])
 
 

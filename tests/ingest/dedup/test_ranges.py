@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.ingest.dedup.claim import claim
 from gateway.ingest.dedup.ranges import Key, Ranges, SeenRanges, Span
+from tests.ingest.files import ranges_of
 
 KEY, OTHER = ("dev", 7), ("other", -1)
 spans = st.tuples(st.integers(0, 60), st.integers(0, 11)).map(
@@ -17,7 +18,7 @@ keyed = st.tuples(st.sampled_from([KEY, OTHER, ("dev", 8)]), spans)
 def columns(*ranges: tuple[Key, Span]) -> Ranges:
     keys, ends = zip(*ranges, strict=True) if ranges else ((), ())
     first, last = np.array(ends, np.int64).reshape(-1, 2).T
-    return Ranges(list(keys), first, last)
+    return ranges_of(list(keys), first, last)
 
 
 def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[Key, int]]]:

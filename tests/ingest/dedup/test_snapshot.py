@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from gateway.ingest.dedup import snapshot
-from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.snapshot import Snapshot
-from tests.ingest.files import Files
+from tests.ingest.files import Files, ranges_of
 
 
 def some_ranges() -> SeenRanges:
     ranges = SeenRanges()
     keys = [("dev", 7), ("dev", 7), ("größe", -1)]
-    ranges.add(Ranges(keys, np.array([1, 9, 2**63 - 2]), np.array([4, 9, 2**63 - 1])))
+    ranges.add(ranges_of(keys, np.array([1, 9, 2**63 - 2]), np.array([4, 9, 2**63 - 1])))
     return ranges
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
-from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.delta import durability
 from gateway.ingest.delta.storage import LocalFolder
 from gateway.ingest.delta.tables import Table
@@ -23,6 +23,7 @@ from gateway.ingest.jobs.compact import compact
 from gateway.ingest.sink.publications import PUBLICATIONS
 from tests.durability.disk import SmallDisk
 from tests.ingest.batches import EPOCH, land, row
+from tests.ingest.files import ranges_of
 from tests.ingest.lake import Job, Lake
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def test_keys_of_deleted_rows_are_on_the_disk_and_whole_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, disk, ranges = LocalFolder(tmp_path / snapshot.FOLDER), Disk(monkeypatch), SeenRanges()
-    ranges.add(Ranges([("dev", 7)], np.array([1]), np.array([4])))
+    ranges.add(ranges_of([("dev", 7)], np.array([1]), np.array([4])))
     snapshot.keep_gone(folder, ranges, 3, "id")
     hidden = tmp_path / snapshot.FOLDER / f".gone-{3:020d}.parquet.new"
     assert disk.synced == [tmp_path, hidden, tmp_path / snapshot.FOLDER]

@@ -29,6 +29,7 @@ from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.microbatch import FeedCount
 from gateway.ingest.sink.publications import Appender
 from tests.ingest.batches import EPOCH, row
+from tests.ingest.files import ranges_of
 
 FEED = f"site/{EPOCH}"
 Key = tuple[str, int, int]
@@ -113,7 +114,7 @@ class Seen:
 
     def _add(self, keys: list[Key]) -> None:
         sequences = np.array([key[2] for key in keys], np.int64)
-        self.ranges.add(Ranges([key[:2] for key in keys], sequences, sequences))
+        self.ranges.add(ranges_of([key[:2] for key in keys], sequences, sequences))
 
     def landed(self, added: SeenRanges, version: int) -> None:
         self.ranges.add(added.as_ranges())
