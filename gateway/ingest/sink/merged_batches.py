@@ -5,9 +5,9 @@ columns of `CHUNK`.
 
 The driver decides which rows are new from the ranges alone, so it never looks at single rows. Every
 row carries its chunk's number, and the first row of a chunk carries the header: its ranges (one
-value of bytes, which Spark passes on as it is), and for each batch how many rows were taken from it
-and how many are left after those that come twice in the chunk. A damaged batch is a row of its own,
-with the reason under `flaw` and chunk -1.
+value of bytes, which Spark passes on as it is), for each batch how many rows were taken from it and
+how many are left after those that come twice in the chunk, and of which devices these are. A
+damaged batch is a row of its own, with the reason under `flaw` and chunk -1.
 """
 
 from datetime import UTC, datetime
@@ -33,6 +33,16 @@ _FEED = pa.struct(
     ]
 )
 
+_DOUBLES = pa.struct([("device", pa.string()), ("incarnation", pa.int64()), ("rows", pa.int64())])
+
+_HEADER = pa.struct(
+    [
+        ("feeds", pa.list_(_FEED)),
+        ("ranges", pa.binary()),
+        ("doubles", pa.list_(_DOUBLES)),
+    ]
+)
+
 SPARK_CHUNK: StructType = from_arrow_schema(
     pa.schema(
         [
@@ -54,7 +64,7 @@ SPARK_CHUNK: StructType = from_arrow_schema(
             ("epoch", pa.string()),
             ("batch", pa.int64()),
             ("chunk", pa.int64()),
-            ("header", pa.struct([("feeds", pa.list_(_FEED)), ("ranges", pa.binary())])),
+            ("header", _HEADER),
             ("flaw", pa.string()),
         ]
     )
@@ -77,8 +87,10 @@ def build(
     ).combine_chunks()
     first_ones, ranges = find_ranges(rows)
     feeds = _feeds(batches, first_ones)
+    doubles = _doubles(rows, first_ones)
     if counted:
         feeds = [{**feed, "taken": 0} for feed in feeds]
+        doubles = _counted_already(rows)
     if len(first_ones) < rows.num_rows:
         rows = rows.take(pa.array(first_ones))
     columns = {name: rows[name] for name in rows.column_names}
@@ -87,7 +99,7 @@ def build(
         columns["device"], columns["payload"], columns["received"]
     )
     columns["chunk"] = pa.array(np.full(rows.num_rows, number), pa.int64())
-    columns["header"] = _header(feeds, ranges, rows.num_rows)
+    columns["header"] = _header(feeds, ranges, doubles, rows.num_rows)
     return _record_batch(columns, rows.num_rows)
 
 
@@ -199,6 +211,29 @@ def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[d
     return found
 
 
+def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
+    """Of which devices the rows are that come twice, and how many. first_ones: the others."""
+    if len(first_ones) == rows.num_rows:
+        return []
+    chosen = np.ones(rows.num_rows, bool)
+    chosen[first_ones] = False
+    return _by_device(rows.filter(pa.array(chosen)))
+
+
+def _counted_already(rows: pa.Table) -> list[dict[str, Any]]:
+    """All of them will be left out, and the chunk that they were taken from has counted them."""
+    return [{**one, "rows": -one["rows"]} for one in _by_device(rows)]
+
+
+def _by_device(rows: pa.Table) -> list[dict[str, Any]]:
+    keys = ["device", "incarnation"]
+    counted = rows.select(keys).group_by(keys).aggregate([([], "count_all")])
+    found: list[dict[str, Any]] = counted.rename_columns(
+        [field.name for field in _DOUBLES]
+    ).to_pylist()
+    return found
+
+
 def _about(announced: Announced, reason: str | None) -> pa.RecordBatch:
     gateway, epoch = announced.feed.split("/")
     values = {
@@ -213,9 +248,14 @@ def _about(announced: Announced, reason: str | None) -> pa.RecordBatch:
     )
 
 
-def _header(feeds: list[dict[str, Any]], ranges: pa.RecordBatch, rows: int) -> pa.Array:
+def _header(
+    feeds: list[dict[str, Any]],
+    ranges: pa.RecordBatch,
+    doubles: list[dict[str, Any]],
+    rows: int,
+) -> pa.Array:
     kind = CHUNK.field("header").type
-    first = {"feeds": feeds, "ranges": ranges.serialize().to_pybytes()}
+    first = {"feeds": feeds, "ranges": ranges.serialize().to_pybytes(), "doubles": doubles}
     return pa.concat_arrays([pa.array([first], kind), pa.nulls(rows - 1, kind)])
 
 

@@ -5,7 +5,7 @@ which feed, which batches are damaged, and for each table what a commit is to ad
 """
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.ingest.dedup.claim import ChunkRange
-from gateway.ingest.dedup.ranges import Ranges
+from gateway.ingest.dedup.ranges import Key, Ranges
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import first_line
 from gateway.ingest.delta.transaction import Addition
@@ -73,6 +73,7 @@ class MicroBatch:
             "readings": {},
         }
         self._feeds: dict[int, list[dict[str, Any]]] = {}
+        self._doubles: Counter[Key] = Counter()
         self.feeds: defaultdict[str, FeedCount] = defaultdict(FeedCount)
         self.held: list[tuple[int, Ranges]] = []
         self.damaged: list[DamagedBatch] = []
@@ -95,6 +96,8 @@ class MicroBatch:
             if row[table] is not None:
                 files[chunk] = row[table]
         self._feeds[chunk] = row["header"]["feeds"]
+        for one in row["header"]["doubles"]:
+            self._doubles[one["device"], one["incarnation"]] += one["rows"]
         for one in self._feeds[chunk]:
             self.feeds[f"{one['gateway']}/{one['epoch']}"].add(
                 one["batch"], one["taken"], one["rows"]
@@ -105,6 +108,15 @@ class MicroBatch:
     def taken(self) -> int:
         """Rows of all whole batches."""
         return sum(feed.taken for feed in self.feeds.values())
+
+    def doubles(self, drop: list[ChunkRange]) -> Counter[Key]:
+        """How many rows of each device are left out: those in `drop`, and those that came twice in
+        one chunk.
+        """
+        found = self._doubles.copy()
+        for _, device, incarnation, first, last in drop:
+            found[device, incarnation] += last - first + 1
+        return +found
 
     def new_by_feed(self, drop: list[ChunkRange]) -> dict[str, int]:
         """How many rows of each feed are not in `drop`."""

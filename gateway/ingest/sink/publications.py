@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import OncewayError
+from gateway.ingest.dedup import doubles
 from gateway.ingest.dedup.claim import ChunkRange, claim
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import Seen
@@ -141,6 +142,7 @@ class Appender:
                 return Outcome(micro_batch.taken, 0, None, based_on, claimed.drop)
             self._on_doubles(micro_batch, claimed.drop)
             whole_note = {**note, **(self._taken.note(moved) if moves_feeds else {})}
+            whole_note |= doubles.note(micro_batch.doubles(claimed.drop))
             try:
                 version = self._writer.append(
                     micro_batch.addition("publications", claimed.drop),

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +48,11 @@ def test_each_key_once_and_ranges_that_hold_exactly_these_keys(
         (number, len(held), list(expected.values()).count(number))
         for number, held in enumerate(batches, 1)
     ]
+    of_devices = Counter(key[:2] for held in batches for key in held)
+    of_devices.subtract(key[:2] for key in expected)
+    assert {(one["device"], one["incarnation"]): one["rows"] for one in header["doubles"]} == dict(
+        +of_devices
+    )
     ranges = [(*key, first, last) for key, first, last in merged_batches.ranges_of(header)]
     assert sorted(
         (device, incarnation, sequence)
@@ -95,6 +102,7 @@ def test_what_contradicts_a_row_of_the_same_task_is_a_chunk_of_its_own() -> None
     assert (one["device"], one["sequence"], one["payload"], one["batch"]) == ("a", 2, b"y", 2)
     (feed,) = one["header"]["feeds"]
     assert (feed["batch"], feed["taken"], feed["rows"]) == (2, 0, 1)
+    assert one["header"]["doubles"] == [{"device": "a", "incarnation": 7, "rows": -1}]
     assert merged_batches.contradicting(batches[:1] + batches[2:], 9) is None
 
 

@@ -147,6 +147,9 @@ class MicroBatch:
             self._rows += rows
             self.held.append((number, merged_batches.ranges_of(rows[0]["header"])))
 
+    def doubles(self, drop: list[ChunkRange]) -> Counter[tuple[str, int]]:
+        return Counter()
+
     def addition(self, table: str, drop: list[ChunkRange]) -> list[Key]:
         left_out = {
             (number, d, i, s) for number, d, i, first, last in drop for s in range(first, last + 1)

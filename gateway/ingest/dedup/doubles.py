@@ -1,0 +1,34 @@
+"""How many publications of each device came twice: it stands in the commit that left them out.
+
+In: counts by device. Out: a part of the commit's note, and the counts again from the notes of
+commits. The table `…_quality` is made of them (`summary/quality.py`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+from gateway.ingest.dedup.ranges import Key
+from gateway.ingest.delta.commits import Commit
+
+MOST = 10_000
+"""Devices that one commit names, those with most doubles: its note is read by everybody."""
+
+DOUBLES = "doubles"
+"""The key in the note: {"day": UTC, "of": [[device, incarnation, rows], …]}."""
+
+
+def note(counts: Counter[Key]) -> dict[str, Any]:
+    if not counts:
+        return {}
+    found = [[*key, rows] for key, rows in counts.most_common(MOST)]
+    return {DOUBLES: {"day": datetime.now(UTC).date().isoformat(), "of": found}}
+
+
+def counted(commits: Iterable[Commit]) -> Iterator[tuple[str, int, date, int]]:
+    """(device, incarnation, day, rows), as each commit says it."""
+    for commit in commits:
+        told = commit.note.get(DOUBLES, {})
+        for device, incarnation, rows in told.get("of", ()):
+            yield device, incarnation, date.fromisoformat(told["day"]), rows
