@@ -225,6 +225,21 @@ def compact(
 
 
 @app.command()
+def summarise(
+    table: TableName,
+    master: Master = "local[*]",
+    memory: Memory = "2g",
+    conf: Conf = [],  # noqa: B006
+) -> None:
+    """Bring the tables about devices up to date: which there are (…_devices), and what came of each
+    of them day by day (…_quality). May run beside the ingest.
+
+    Example: onceway ingest summarise --table /srv/lake/publications
+    """
+    _execute(build("jobs/upkeep.py", ["--table", table, "summarise"], master, memory, conf, True))
+
+
+@app.command()
 def expire(
     table: TableName,
     older_than: Annotated[

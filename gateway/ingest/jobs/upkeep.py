@@ -1,9 +1,9 @@
 """Jobs beside the stream, started with spark-submit: `release` takes repaired batches in, `compact`
-joins small files, `expire` deletes old rows.
+joins small files, `expire` deletes old rows, `summarise` keeps the tables about devices.
 
 In: the table, and for `release` the landing URL. Out: changed tables; one line per step on standard
-error. All of them may run while the stream does. `onceway ingest release`, `compact` and `expire`
-start them.
+error. All of them may run while the stream does. `onceway ingest release`, `compact`, `expire` and
+`summarise` start them.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session
+from gateway.ingest.jobs.summarise import summarise
 from gateway.ingest.landing import keys
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.landing.trust import Trust
@@ -27,6 +28,8 @@ from gateway.ingest.sink.conflicts import CONFLICTS
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.quarantine import QUARANTINE
 from gateway.ingest.sink.readings import READINGS
+from gateway.ingest.summary.devices import DEVICES
+from gateway.ingest.summary.quality import QUALITY
 
 log = logging.getLogger("onceway.ingest")
 
@@ -47,6 +50,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "--trusted", metavar="URL", help="file of the gateways' keys (default: beside the table)"
     )
     commands.add_parser("compact", help="join small files")
+    commands.add_parser("summarise", help="bring the tables about devices up to date")
     expired = commands.add_parser("expire", help="delete old rows")
     expired.add_argument(
         "--older-than",
@@ -64,8 +68,12 @@ def run(options: argparse.Namespace) -> None:
     publications = Table(spark, options.table, PUBLICATIONS)
     readings = Table(spark, beside(publications.name, "readings"), READINGS)
     quarantine = Table(spark, beside(publications.name, "quarantine"), QUARANTINE)
+    conflicts = Table(spark, beside(publications.name, "conflicts"), CONFLICTS)
+    devices = Table(spark, beside(publications.name, "devices"), DEVICES)
+    quality = Table(spark, beside(publications.name, "quality"), QUALITY)
+    others = (readings, quarantine, conflicts, devices, quality)
     try:
-        mend(publications, readings, quarantine)
+        mend(publications, *others)
         if not publications.exists():
             raise OncewayError("there is no such table", publications.name)
         if options.command == "release":
@@ -78,8 +86,9 @@ def run(options: argparse.Namespace) -> None:
                     f"{damaged} batches are still damaged", f"{publications.name}_quarantine"
                 )
         elif options.command == "compact":
-            conflicts = Table(spark, beside(publications.name, "conflicts"), CONFLICTS)
-            compact(spark, publications, readings, quarantine, conflicts)
+            compact(spark, publications, *others)
+        elif options.command == "summarise":
+            summarise(spark, publications)
         else:
             before = datetime.now(UTC) - timedelta(seconds=options.older_than)
             log.info(

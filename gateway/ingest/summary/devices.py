@@ -1,0 +1,166 @@
+"""The table `devices`: which device was where, on which board, with which firmware, from when to
+when; and what it told of itself last.
+
+In: changes of `publications`. Out: a row for each thing that a device was, a slowly changing
+dimension: when its firmware, its board or its gateway becomes another, there is another row.
+
+Board, firmware and link come from the lists of `onceway device list --json` that a gateway's site
+publishes on the topic `onceway/devices`: rows of `publications` like any other. A gateway's rows
+come in their order, so each counts with the list that was received before it.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, MapType, StringType, StructField, StructType
+from pyspark.sql.window import Window
+
+from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.payload import decoded
+from gateway.ingest.summary.changes import Changes, moment
+from gateway.ingest.summary.progress import Follower
+
+LISTS = "onceway/devices"
+STATUS_END = "/status"
+
+DEVICES = Layout(
+    "Each device by its incarnation, gateway, board, firmware and link, with first and last seen",
+    (
+        ("device", "string", "Name of the device"),
+        (
+            "incarnation",
+            "bigint",
+            "Number given to it when its memory was empty; null for one that is listed, not seen",
+        ),
+        ("site", "string", "Gateway that received it"),
+        ("board", "string", "Kind of board, as the registry of the site says"),
+        ("firmware", "string", "SHA-256 of its firmware's HEX file, as the registry says"),
+        ("link", "string", "Where it is attached, as the registry says"),
+        ("first_seen", "timestamp", "When its first publication with all of that was received"),
+        ("last_seen", "timestamp", "And the last one"),
+        ("listed", "timestamp", "When the registry said so last"),
+        ("status", "map<string,double>", "What it told of itself last: boot, life, worn, …"),
+        ("status_time", "timestamp", "When that was received"),
+        ("current", "boolean", "Whether it is the newest row of the device"),
+    ),
+)
+MADE = 1
+"""Raised whenever the same publications make other rows than before."""
+
+_WHAT = ["device", "incarnation", "site", "board", "firmware", "link"]
+_LISTED = "array<struct<name:string,board:string,firmware:string,port:string>>"
+_LISTED_AS = ["device", "site", "board", "firmware", "link"]
+_SEEN = ["first_seen", "last_seen", "status", "status_time"]
+
+
+class Devices:
+    def __init__(self, spark: SparkSession, table: Table, publications: Table) -> None:
+        self._table = table
+        self._follower = Follower(spark, table, publications, "devices", MADE)
+
+    def follow(self, until: int) -> None:
+        """Bring the table up to version `until` of `publications`."""
+        self._follower.follow(until, lambda changes: _rows(changes, self._table.read()))
+
+
+def _rows(changes: Changes, before: DataFrame) -> DataFrame:
+    """Whatever was seen stays seen, so what was known before counts in any case."""
+    came = changes.came.withColumn("at", moment()).where("at is not null")
+    told = before.where("listed is not null").select(*_LISTED_AS, "listed")
+    known = _intervals(told.unionByName(_lists(came)))
+    seen = (
+        before.where("first_seen is not null")
+        .select(*_WHAT, *_SEEN)
+        .unionByName(_with_status(_seen(came, known)))
+        .groupBy(*_WHAT)
+        .agg(
+            F.min("first_seen").alias("first_seen"),
+            F.max("last_seen").alias("last_seen"),
+            F.max_by("status", "status_time").alias("status"),
+            F.max("status_time").alias("status_time"),
+        )
+    )
+    # what is listed and was not seen is a row as well, without an incarnation
+    names = {name: f"listed_{name}" for name in _LISTED_AS}
+    listed = known.groupBy(*_LISTED_AS).agg(F.max("since").alias("listed"))
+    listed = listed.withColumnsRenamed(names)
+    same = [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()]
+    either = [F.coalesce(name, other).alias(name) for name, other in names.items()]
+    rows = seen.join(listed, same, "full").select(*either, "incarnation", *_SEEN, "listed")
+    newest = Window.partitionBy("device").orderBy(
+        F.desc_nulls_last("last_seen"), F.desc("first_seen"), F.desc("incarnation"), "site"
+    )
+    rows = rows.withColumn("current", F.row_number().over(newest) == 1)
+    return rows.select([name for name, _, _ in DEVICES.columns])
+
+
+def _seen(came: DataFrame, known: DataFrame) -> DataFrame:
+    """Publications of devices, each as what its device was said to be at that time."""
+    of_devices = came.where(~F.col("device").startswith("@")).withColumnRenamed("gateway", "site")
+    listed = F.broadcast(known.withColumnsRenamed({"site": "of_site", "device": "of_device"}))
+    same = (F.col("site") == F.col("of_site")) & (F.col("device") == F.col("of_device"))
+    over = F.col("until") <= F.col("at")
+    then = (F.col("since") <= F.col("at")) & ~F.coalesce(over, F.lit(False))
+    status = F.col("topic").endswith(STATUS_END)
+    told, when = F.when(status, F.col("payload")), F.when(status, F.col("at"))
+    return (
+        of_devices.join(listed, same & then, "left")
+        .groupBy(*_WHAT)
+        .agg(
+            F.min("at").alias("first_seen"),
+            F.max("at").alias("last_seen"),
+            F.max_by(told, when).alias("payload"),
+            F.max(when).alias("status_time"),
+        )
+    )
+
+
+def _lists(came: DataFrame) -> DataFrame:
+    """What the registries say, and when. A payload that is no list says nothing."""
+    lists = came.where(F.col("topic") == LISTS).select(
+        F.col("gateway").alias("site"),
+        F.col("at").alias("listed"),
+        F.explode(F.from_json(F.col("payload").cast("string"), _LISTED)).alias("one"),
+    )
+    return lists.select(
+        "site",
+        F.col("one.name").alias("device"),
+        F.col("one.board").alias("board"),
+        F.col("one.firmware").alias("firmware"),
+        F.col("one.port").alias("link"),
+        "listed",
+    )
+
+
+def _intervals(listed: DataFrame) -> DataFrame:
+    """From when until when a registry said the same of a device."""
+    order = Window.partitionBy("site", "device").orderBy("listed")
+    what = F.struct("board", "firmware", "link")
+    changed = (
+        listed.withColumn("new", ~what.eqNullSafe(F.lag(what).over(order)))
+        .where("new")
+        .withColumn("until", F.lead("listed").over(order))
+    )
+    return changed.drop("new").withColumnRenamed("listed", "since")
+
+
+def _with_status(seen: DataFrame) -> DataFrame:
+    others = [field for field in seen.schema if field.name != "payload"]
+    schema = StructType([*others, StructField("status", MapType(StringType(), DoubleType()))])
+    return seen.mapInArrow(_decode, schema)
+
+
+def _decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: the column `payload` becomes `status`."""
+    kind = pa.map_(pa.string(), pa.float64())
+    for batch in batches:
+        payload = batch["payload"].fill_null(b"")
+        unknown = pa.nulls(len(payload), pa.timestamp("us", "UTC"))
+        readings, _ = decoded.columns(batch["device"], payload.cast(pa.binary()), unknown)
+        told = [
+            found and [(one["name"], one["value"]) for one in found if one["value"] is not None]
+            for found in readings.to_pylist()
+        ]
+        yield batch.drop_columns(["payload"]).append_column("status", pa.array(told, kind))

@@ -1,0 +1,65 @@
+"""A table that follows `publications`, and how far it has come.
+
+In: a table, and what to do with changes. Out: the table brought up to a version of `publications`,
+with that version stored in the same commit. Whoever was first wins: Delta refuses a second commit
+that stores the same version, or an older one.
+"""
+
+import logging
+from collections.abc import Callable
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from gateway.ingest.delta.commits import CommitLog
+from gateway.ingest.delta.lease import lease
+from gateway.ingest.delta.storage import open_folder
+from gateway.ingest.delta.tables import Table, first_line, is_file_gone
+from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.summary.changes import Changes, since
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Follower:
+    """publications: the table that is followed, whose lease is held while `table` is written."""
+
+    def __init__(
+        self, spark: SparkSession, table: Table, publications: Table, what: str, version: int
+    ) -> None:
+        """what, version: of the table's contents; another version is made anew."""
+        self.table = table
+        self._publications = publications
+        self._place = publications.place()
+        self._log = CommitLog(open_folder(spark, self._place.location, "_delta_log"))
+        self._application = f"onceway/{what}-{version}/{self._place.id}"
+        table.create()
+        location = table.place().location
+        own_log = CommitLog(open_folder(spark, location, "_delta_log"))
+        self._writer = DeltaWriter(spark, location, own_log)
+
+    def follow(self, until: int, make: Callable[[Changes], DataFrame]) -> None:
+        """make: of the changes, all rows that the table is to have. Raises what Spark raises."""
+        _, covers = self._writer.progress(self._application)
+        if covers is not None and covers >= until:
+            return
+        try:
+            self._write(make(since(self._publications, self._log, covers, until)), until)
+        except (PySparkException, Py4JJavaError) as error:
+            if covers is None or (isinstance(error, Py4JJavaError) and not is_file_gone(error)):
+                raise
+            log.warning("cannot read what changed in publications: %s", first_line(error))
+            whole = since(self._publications, self._log, covers, until, whole=True)
+            self._write(make(whole), until)
+
+    def _write(self, rows: DataFrame, until: int) -> None:
+        rows = rows.persist()
+        try:
+            count = rows.count()  # the lease is for the commit, not for the work before it
+            with lease(self._place.location):
+                self.table.overwrite(rows, self._application, until)
+                self.table.settle()
+        finally:
+            rows.unpersist()
+        log.info("%s: %d rows, up to version %d", self.table.name, count, until)

@@ -1,0 +1,156 @@
+"""The table `quality`: of each device and day, what came, what came late, what is missing, and what
+came twice.
+
+In: changes of `publications`, and the ranges of sequences that it holds. Out: a row per device,
+incarnation and day. A missing sequence counts on the day when the next one was received.
+"""
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gateway.ingest.dedup.doubles import counted
+from gateway.ingest.dedup.gaps import gaps
+from gateway.ingest.dedup.ranges import RANGES, SeenRanges
+from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.summary.changes import Changes, moment
+from gateway.ingest.summary.progress import Follower
+
+LATE_S = 3600
+
+QUALITY = Layout(
+    "What came of each device on each day (UTC, by when the gateway received it)",
+    (
+        ("device", "string", "Name of the device; @GATEWAY for clients without an identity"),
+        ("incarnation", "bigint", "As in publications"),
+        ("day", "date", "When the gateway received it, or when it landed if that is not known"),
+        ("expected", "bigint", "Publications that the sequences tell of: arrived and missing"),
+        ("arrived", "bigint", "Publications in the table"),
+        ("late", "bigint", "Those that landed more than an hour after they were received"),
+        ("missing", "bigint", "Sequences that the table lacks, before those that arrived"),
+        ("gaps", "array<struct<first:bigint,last:bigint>>", "Which they are"),
+        ("duplicates", "bigint", "Publications that came again and were left out on this day"),
+    ),
+)
+MADE = 1
+"""Raised whenever the same publications make other rows than before."""
+
+_KEY = ["device", "incarnation", "day"]
+_COUNTS = ["arrived", "late", "duplicates"]
+
+
+class Quality:
+    def __init__(self, spark: SparkSession, table: Table, publications: Table) -> None:
+        self._spark = spark
+        self._table = table
+        self._publications = publications
+        self._follower = Follower(spark, table, publications, "quality", MADE)
+
+    def follow(self, until: int, seen: SeenRanges) -> None:
+        """Bring the table up to version `until` of `publications`, which holds `seen`."""
+        lacking = _frame(self._spark, seen)
+        all_rows = self._publications.read(versionAsOf=until)
+
+        def rows(changes: Changes) -> DataFrame:
+            return _rows(changes, self._table.read(), lacking, all_rows)
+
+        self._follower.follow(until, rows)
+
+
+def _rows(
+    changes: Changes, before: DataFrame, lacking: DataFrame, all_rows: DataFrame
+) -> DataFrame:
+    """before: the table as it is; lacking: the gaps of all devices, in the columns of `RANGES`."""
+    came, went = (
+        rows.withColumn("day", F.to_date(moment())) for rows in (changes.came, changes.went)
+    )
+    if changes.whole:  # days that `expire` took out of publications stay as they were
+        first = came.agg(F.min("day").alias("first_day"))
+        kept = before.join(first, F.col("day") < F.col("first_day"))
+        known = kept.select(*_KEY, "arrived", "late", *_zeros("duplicates")).unionByName(
+            before.select(*_KEY, *_zeros("arrived", "late"), "duplicates")
+        )
+    else:
+        known = before.select(*_KEY, *_COUNTS)
+    counts = (
+        known.unionByName(_count(came, 1))
+        .unionByName(_count(went, -1))
+        .unionByName(_doubles(changes, before.sparkSession))
+        .where("day is not null")
+        .groupBy(*_KEY)
+        .agg(*(F.sum(name).alias(name) for name in _COUNTS))
+    )
+    told = before.select("device", "incarnation", "day", F.explode("gaps").alias("gap"))
+    told = told.select("device", "incarnation", F.col("gap.last").alias("last"), "day")
+    missing = (
+        _with_day(lacking, told, came, _dated(all_rows))
+        .groupBy(*_KEY)
+        .agg(
+            F.sum(F.col("last") - F.col("first") + 1).alias("missing"),
+            F.sort_array(F.collect_list(F.struct("first", "last"))).alias("gaps"),
+        )
+    )
+    rows = counts.join(missing, _KEY, "full").na.fill(0, [*_COUNTS, "missing"])
+    rows = rows.where("arrived > 0 or missing > 0 or duplicates > 0")
+    rows = rows.withColumn("expected", F.col("arrived") + F.col("missing"))
+    return rows.select([name for name, _, _ in QUALITY.columns])
+
+
+def _dated(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("day", F.to_date(moment()))
+
+
+def _with_day(
+    lacking: DataFrame, told: DataFrame, came: DataFrame, all_rows: DataFrame
+) -> DataFrame:
+    """Each gap with the day of the row behind it: as it was told before, or of a row that came; or,
+    when a user has deleted rows, of a row that was there long ago.
+    """
+    by = ["device", "incarnation", "last"]
+    fresh = _behind(came, lacking).join(told, by, "left_anti")
+    found = lacking.join(told.unionByName(fresh).dropDuplicates(by), by)
+    rest = lacking.join(found, by, "left_anti").persist()
+    try:
+        if rest.isEmpty():
+            return found
+        return found.unionByName(rest.join(_behind(all_rows, rest), by))
+    finally:
+        rest.unpersist()
+
+
+def _behind(rows: DataFrame, lacking: DataFrame) -> DataFrame:
+    """Days of those rows that follow upon a gap."""
+    each = rows.select("device", "incarnation", (F.col("sequence") - 1).alias("last"), "day")
+    ends = F.broadcast(lacking.select("device", "incarnation", "last"))
+    return each.join(ends, ["device", "incarnation", "last"])
+
+
+def _count(rows: DataFrame, sign: int) -> DataFrame:
+    late = F.unix_timestamp("landed") - F.unix_timestamp("received") > LATE_S
+    return rows.groupBy(*_KEY).agg(
+        (sign * F.count("*")).alias("arrived"),
+        (sign * F.count_if(late)).alias("late"),
+        F.lit(0).cast("bigint").alias("duplicates"),
+    )
+
+
+def _doubles(changes: Changes, spark: SparkSession) -> DataFrame:
+    rows = [(*key, 0, 0, count) for *key, count in counted(changes.commits)]
+    return spark.createDataFrame(
+        rows,
+        "device string, incarnation bigint, day date, arrived bigint, late bigint,"
+        " duplicates bigint",
+    )
+
+
+def _zeros(*names: str) -> list[Column]:
+    return [F.lit(0).cast("bigint").alias(name) for name in names]
+
+
+def _frame(spark: SparkSession, seen: SeenRanges) -> DataFrame:
+    rows = [
+        (one.device, one.incarnation, first, last) for one in gaps(seen) for first, last in one.gaps
+    ]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(RANGES)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, RANGES, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=RANGES))
