@@ -388,22 +388,41 @@ def report_command(
     ],
     trusted: Trusted = None,
     as_json: JsonOption = False,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write it as Prometheus metrics, too, e.g. for node_exporter; - prints only them.",
+        ),
+    ] = None,
+    max_lag: Annotated[
+        str, typer.Option(metavar="TIME", help="How long a batch may wait for the ingest.")
+    ] = "1h",
+    max_missing: Annotated[
+        int | None, typer.Option(metavar="N", help="How many sequences may be missing.")
+    ] = None,
 ) -> None:
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
     and which sequences are missing.
 
-    Exit code 5: somebody should look. A gateway is held or gone from the landing place, a batch is
-    in quarantine, or a key has two payloads. Missing sequences alone are none of it.
+    Exit code 5: somebody should look. A gateway is held, gone from the landing place or behind by
+    more than --max-lag, a batch is in quarantine, a key has two payloads, or more sequences are
+    missing than --max-missing.
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
+    _check_time(max_lag, "--max-lag")
     with _needs_extra("report"):
         from gateway.ingest.landing import place as place
+        from gateway.ingest.report import metrics as prometheus
         from gateway.ingest.report import report
     with _reaches(landing):
         made = report.make(place.Landing(landing), table, trusted)
-    print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
-    if made.ill:
+    if metrics is not None:
+        prometheus.put(made, metrics)
+    if str(metrics) != "-":
+        print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
+    if made.ill(seconds(max_lag), max_missing):
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)
 
 

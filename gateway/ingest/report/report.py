@@ -64,12 +64,21 @@ class Report:
     conflicts: int = 0
 
     @property
-    def ill(self) -> bool:
-        """Whether somebody should look: a feed is held or not at the landing place any more, a
-        batch is in quarantine, or a key has two payloads.
+    def missing(self) -> int:
+        """Sequences of all devices."""
+        return sum(one.missing for one in self.devices)
+
+    def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
+        """Whether somebody should look: a feed is held, lags, or is not at the landing place any
+        more, a batch is in quarantine, a key has two payloads, or too much is missing.
         """
-        return bool(self.conflicts) or any(
-            one.held or one.quarantine or one.landed is None for one in self.feeds
+        return (
+            bool(self.conflicts)
+            or (max_missing is not None and self.missing > max_missing)
+            or any(
+                one.held or one.quarantine or one.landed is None or (one.lag_s or 0.0) > max_lag_s
+                for one in self.feeds
+            )
         )
 
 

@@ -1,0 +1,133 @@
+"""The report as Prometheus metrics (text format 0.0.4).
+
+In: a `Report`. Out: text, for the textfile collector of Prometheus's node_exporter. The rules that
+alarm stand in `gateway/ingest/alerts.yml`.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from gateway.ingest.report.report import FeedReport, Report
+
+Sample = tuple[dict[str, str], float | None]
+
+
+def put(report: Report, file: Path) -> None:
+    """Write the metrics; nobody ever reads half of them. `-`: standard output. Raises OncewayError
+    when the file cannot be written.
+    """
+    written = text(report, time.time())
+    if str(file) == "-":
+        print(written, end="")
+        return
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
+    try:
+        new.write_text(written)
+        os.replace(new, file)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise OncewayError(f"cannot write the metrics ({error.strerror})", str(file)) from error
+
+
+def text(report: Report, now: float) -> str:
+    """now: seconds since 1970."""
+    lines: list[str] = []
+    for name, (explanation, samples) in _metrics(report, now).items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [
+            f"# HELP onceway_ingest_{name} {explanation}",
+            f"# TYPE onceway_ingest_{name} {kind}",
+        ]
+        lines += [
+            f"onceway_ingest_{name}{_labels(labels)} {value:.15g}"
+            for labels, value in samples
+            if value is not None
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample]]]:
+    feeds = [(_name(one), one) for one in report.feeds]
+    last = report.spark.get("ms", {}).get("triggerExecution")
+    return {
+        "feed_taken_batch": (
+            "Number of the newest batch that the table has.",
+            [(name, one.taken) for name, one in feeds],
+        ),
+        "feed_landed_batch": (
+            "Number of the newest batch that landed without a gap before it.",
+            [(name, one.landed) for name, one in feeds],
+        ),
+        "feed_gone": (
+            "1: the landing place has nothing of this feed any more.",
+            [(name, one.landed is None) for name, one in feeds],
+        ),
+        "feed_lag_seconds": (
+            "Since when the oldest batch that the table lacks has been there.",
+            [(name, one.lag_s or 0.0) for name, one in feeds],
+        ),
+        "feed_held": (
+            "1: the feed waits for a batch that is missing or damaged.",
+            [(name, one.held is not None) for name, one in feeds],
+        ),
+        "feed_held_seconds": (
+            "Since when it waits.",
+            [(name, one.held_s) for name, one in feeds],
+        ),
+        "feed_rows": (
+            "Publications in the table.",
+            [(name, one.rows) for name, one in feeds],
+        ),
+        "feed_duplicates_total": (
+            "Publications that came again and were left out.",
+            [(name, one.doubles) for name, one in feeds],
+        ),
+        "feed_quarantined_batches": (
+            "Damaged batches that were not released yet.",
+            [(name, one.quarantine) for name, one in feeds],
+        ),
+        "feed_last_rows_timestamp_seconds": (
+            "When the last rows came.",
+            [(name, _seconds(one.at)) for name, one in feeds],
+        ),
+        "missing_sequences": (
+            "Sequences that the table lacks between those that it has.",
+            [({}, report.missing)],
+        ),
+        "devices_with_gaps": (
+            "Devices of which the table lacks sequences.",
+            [({}, len(report.devices))],
+        ),
+        "conflicts": (
+            "Publications that came with the key of another one and another payload.",
+            [({}, report.conflicts)],
+        ),
+        "micro_batch_seconds": (
+            "How long the last micro-batch took.",
+            [({}, None if last is None else last / 1000)],
+        ),
+        "report_timestamp_seconds": ("When this was written.", [({}, now)]),
+    }
+
+
+def _name(feed: FeedReport) -> dict[str, str]:
+    gateway, _, epoch = feed.feed.partition("/")
+    return {"gateway": gateway, "epoch": epoch}
+
+
+def _labels(labels: dict[str, str]) -> str:
+    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{inside}}}" if inside else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _seconds(moment: str) -> float | None:
+    """ISO 8601, or nothing."""
+    return datetime.fromisoformat(moment).timestamp() if moment else None
