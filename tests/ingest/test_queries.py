@@ -1,0 +1,148 @@
+"""Each block of gateway/ingest/QUERIES.md runs, and says what is true of a small lake."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+import pytest
+
+from gateway.ingest.delta.tables import Table
+from gateway.ingest.jobs.compact import compact
+from gateway.ingest.jobs.summarise import summarise
+from gateway.ingest.sink.publications import PUBLICATIONS
+from gateway.ingest.sink.readings import READINGS
+from gateway.uplink.batch import Row
+from tests.ingest.batches import land, row
+from tests.ingest.lake import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PAGE = Path(__file__).parents[2] / "gateway" / "ingest" / "QUERIES.md"
+BLOCKS = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+QUESTIONS = [text for language, _, text in BLOCKS if language == "sql"]
+BEGIN_S, HOUR_S = 1_772_323_200, 3600
+"""The first of March 2026."""
+
+TWO_DAYS = 48
+
+
+def reading(device: str, sequence: int, hour: int, value: float, told: bool = True) -> Row:
+    time = BEGIN_S + hour * HOUR_S
+    record: dict[int, object] = {-2: f"{device}:", 0: "adc0", 1: "V", 2: value}
+    payload = cbor2.dumps([record | ({-3: time} if told else {})])
+    return row(device, sequence, payload=payload, received=(time + 2) * 1_000_000)
+
+
+def on_topic(one: Row, topic: str) -> Row:
+    return (*one[:4], topic, *one[5:])
+
+
+@pytest.fixture(scope="module")
+def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """roof-1 has a gap and one value that is far off; roof-2 has no clock, and is silent on the
+    second day.
+    """
+    job = Job(spark, tmp_path_factory.mktemp("questions"))
+    listed = [
+        {"name": f"roof-{n}", "board": "uno", "firmware": "f" * 64, "port": "/dev/x"}
+        for n in (1, 2)
+    ]
+    registry = row("@site", 1, payload=json.dumps(listed).encode(), received=BEGIN_S * 1_000_000)
+    rows = [on_topic(registry, "onceway/devices")]
+    for hour in range(TWO_DAYS):
+        if hour not in (30, 31):
+            rows.append(reading("roof-1", hour + 1, hour, 99.0 if hour == 40 else hour % 24))
+        if hour < 20:
+            rows.append(reading("roof-2", hour + 1, hour, 1.5, told=False))
+    rows.append(on_topic(row("roof-2", 21, payload=b"hello", received=rows[40][6]), "sensors/text"))
+    land(job.landing, "site", 1, rows)
+    job.run()
+    publications = Table(spark, str(job.publications), PUBLICATIONS)
+    summarise(spark, publications)
+    compact(spark, publications, Table(spark, f"{job.publications}_readings", READINGS))
+    return job
+
+
+def blocks(lake: Job, way: str) -> str:
+    """The Python of this page for one way, with the tables where they are here."""
+    (found,) = (text for language, name, text in BLOCKS if (language, name) == ("python", way))
+    return found.replace("/srv/lake", str(lake.publications.parent))
+
+
+def run(lake: Job, *ways: str, **names: Any) -> dict[str, Any]:
+    for way in ways:
+        exec(blocks(lake, way), names)
+    return names
+
+
+def test_there_are_ten_questions_and_three_ways() -> None:
+    assert len(QUESTIONS) == 10
+    assert [name for language, name, _ in BLOCKS if language == "python"] == [
+        "spark",
+        "duckdb",
+        "pandas",
+        "plot",
+    ]
+
+
+@pytest.fixture(scope="module")
+def answers(lake: Job) -> list[list[dict[str, Any]]]:
+    run(lake, "spark", spark=lake.spark)
+    return [[one.asDict(True) for one in lake.spark.sql(text).collect()] for text in QUESTIONS]
+
+
+def test_spark_answers_what_is_true(answers: list[list[dict[str, Any]]]) -> None:
+    last, hourly, silent, complete, lacking, late, firmware, odd, clocks, strange = answers
+    assert [(one["device"], one["value"], one["unit"]) for one in last] == [
+        ("roof-1", 23.0, "V"),
+        ("roof-2", 1.5, "V"),
+    ]
+    assert [(one["hour"].hour, one["volts"]) for one in hourly][:3] == [(0, 0), (1, 1), (2, 2)]
+    assert len(hourly) == 22  # two hours are missing
+    assert [one["device"] for one in silent] == ["roof-2"]
+    told = [(one["arrived"], one["expected"], one["percent"]) for one in complete]
+    assert [(a, e, float(p)) for a, e, p in told] == [(46, 46, 100), (22, 24, 91.67)]
+    assert [(one["device"], one["missing"]) for one in lacking] == [("roof-1", 2)]
+    assert lacking[0]["gaps"] == [{"first": 31, "last": 32}]
+    assert [(one["site"], one["late"], one["arrived"]) for one in late] == [("site", 67, 67)]
+    assert [(one["devices"], one["missing"], one["expected"]) for one in firmware] == [(2, 2, 69)]
+    assert [(one["device"], one["value"]) for one in odd] == [("roof-1", 99.0)]
+    assert [tuple(one.values()) for one in clocks] == [("roof-2", 0, 0, 20), ("roof-1", 46, 0, 0)]
+    assert [(one["topic"], one["undecodable"]) for one in strange][-1] == (
+        "sensors/text",
+        "neither a JSON nor a CBOR array",
+    )
+
+
+def test_duckdb_says_the_same(lake: Job, answers: list[list[dict[str, Any]]]) -> None:
+    duckdb = run(lake, "duckdb")["lake"]
+    for text, answer in zip(QUESTIONS, answers, strict=True):
+        found = duckdb.sql(text)
+        rows = [dict(zip(found.columns, one, strict=True)) for one in found.fetchall()]
+        assert [plain(one) for one in rows] == [plain(one) for one in answer], text
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Times without a zone (Spark gives them so), and numbers as numbers."""
+    found = {}
+    for name, value in row.items():
+        if hasattr(value, "tzinfo"):
+            value = value.replace(tzinfo=None)
+        elif type(value).__name__ == "Decimal":
+            value = float(value)
+        found[name] = value
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:The locs attribute")  # pandas 2 beside a newer matplotlib
+def test_pandas_and_a_plot(lake: Job) -> None:
+    hourly = run(lake, "pandas", "plot")["hourly"]
+    assert list(hourly)[:3] == [0, 1, 2]
+    assert math.isnan(hourly.iloc[30])
+    assert (lake.publications.parent / "roof-1.svg").read_text().rstrip().endswith("</svg>")
