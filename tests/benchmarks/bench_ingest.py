@@ -232,7 +232,7 @@ def skipping(spark: Any, folder: Path) -> list[Figure]:
     """
     from gateway.ingest.jobs import compact
 
-    days, each = 60, 24
+    days, each = 30, 24
     devices = [(f"device-{number:04d}", number) for number in range(1000)]
     rows = len(devices) * each
     path, step = folder / "skipping", 86_400_000_000 // rows
@@ -249,7 +249,7 @@ def skipping(spark: Any, folder: Path) -> list[Figure]:
     figures = [Figure(f"ingest: compact of {2 * days * rows:,} rows", took, "s")]
     for table in tables:
         shares = []
-        for number, day in ((3, 2), (500, 31), (999, 59)):
+        for number, day in ((3, 2), (500, 16), (999, 29)):
             read, total = files_read(table.read(), devices[number][0], day, each)
             shares.append(100 * read / total)
         name = table.name.rpartition("/")[2].replace("skipping", "publications", 1)

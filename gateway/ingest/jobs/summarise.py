@@ -12,8 +12,7 @@ from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Table, beside
 from gateway.ingest.delta.transaction import DeltaWriter
-from gateway.ingest.summary.devices import DEVICES, Devices
-from gateway.ingest.summary.quality import QUALITY, Quality
+from gateway.ingest.summary import devices, quality
 
 
 def summarise(spark: SparkSession, publications: Table) -> None:
@@ -24,7 +23,7 @@ def summarise(spark: SparkSession, publications: Table) -> None:
     writer = DeltaWriter(spark, place.location, commits)
     seen = Seen(publications, place.id, writer, commits, own)
     seen.load()
-    devices = Table(spark, beside(publications.name, "devices"), DEVICES)
-    Devices(spark, devices, publications).follow(seen.covers)
-    quality = Table(spark, beside(publications.name, "quality"), QUALITY)
-    Quality(spark, quality, publications).follow(seen.covers, seen.ranges)
+    of_devices = Table(spark, beside(publications.name, "devices"), devices.DEVICES)
+    devices.follow(spark, of_devices, publications, seen.covers)
+    of_days = Table(spark, beside(publications.name, "quality"), quality.QUALITY)
+    quality.follow(spark, of_days, publications, seen.covers, seen.ranges)

@@ -55,14 +55,9 @@ _LISTED_AS = ["device", "site", "board", "firmware", "link"]
 _SEEN = ["first_seen", "last_seen", "status", "status_time"]
 
 
-class Devices:
-    def __init__(self, spark: SparkSession, table: Table, publications: Table) -> None:
-        self._table = table
-        self._follower = Follower(spark, table, publications, "devices", MADE)
-
-    def follow(self, until: int) -> None:
-        """Bring the table up to version `until` of `publications`."""
-        self._follower.follow(until, lambda changes: _rows(changes, self._table.read()))
+def follow(spark: SparkSession, table: Table, publications: Table, until: int) -> None:
+    """Bring the table up to version `until` of `publications`."""
+    Follower(spark, table, publications, "devices", MADE).follow(until, _rows)
 
 
 def _rows(changes: Changes, before: DataFrame) -> DataFrame:

@@ -39,19 +39,23 @@ class Follower:
         own_log = CommitLog(open_folder(spark, location, "_delta_log"))
         self._writer = DeltaWriter(spark, location, own_log)
 
-    def follow(self, until: int, make: Callable[[Changes], DataFrame]) -> None:
-        """make: of the changes, all rows that the table is to have. Raises what Spark raises."""
-        _, covers = self._writer.progress(self._application)
+    def follow(self, until: int, make: Callable[[Changes, DataFrame], DataFrame]) -> None:
+        """make: of the changes and of the rows that the table has, those that it is to have. Raises
+        what Spark raises.
+        """
+        version, covers = self._writer.progress(self._application)
         if covers is not None and covers >= until:
             return
+        before = self.table.read(versionAsOf=version)  # another job may go on meanwhile
         try:
-            self._write(make(since(self._publications, self._log, covers, until)), until)
+            changes = since(self._publications, self._log, covers, until)
+            self._write(make(changes, before), until)
         except (PySparkException, Py4JJavaError) as error:
             if covers is None or (isinstance(error, Py4JJavaError) and not is_file_gone(error)):
                 raise
             log.warning("cannot read what changed in publications: %s", first_line(error))
-            whole = since(self._publications, self._log, covers, until, whole=True)
-            self._write(make(whole), until)
+            changes = since(self._publications, self._log, covers, until, whole=True)
+            self._write(make(changes, before), until)
 
     def _write(self, rows: DataFrame, until: int) -> None:
         rows = rows.persist()

@@ -39,22 +39,17 @@ _KEY = ["device", "incarnation", "day"]
 _COUNTS = ["arrived", "late", "duplicates"]
 
 
-class Quality:
-    def __init__(self, spark: SparkSession, table: Table, publications: Table) -> None:
-        self._spark = spark
-        self._table = table
-        self._publications = publications
-        self._follower = Follower(spark, table, publications, "quality", MADE)
+def follow(
+    spark: SparkSession, table: Table, publications: Table, until: int, seen: SeenRanges
+) -> None:
+    """Bring the table up to version `until` of `publications`, which holds `seen`."""
+    lacking = _frame(spark, seen)
+    all_rows = publications.read(versionAsOf=until)
 
-    def follow(self, until: int, seen: SeenRanges) -> None:
-        """Bring the table up to version `until` of `publications`, which holds `seen`."""
-        lacking = _frame(self._spark, seen)
-        all_rows = self._publications.read(versionAsOf=until)
+    def rows(changes: Changes, before: DataFrame) -> DataFrame:
+        return _rows(changes, before, lacking, all_rows)
 
-        def rows(changes: Changes) -> DataFrame:
-            return _rows(changes, self._table.read(), lacking, all_rows)
-
-        self._follower.follow(until, rows)
+    Follower(spark, table, publications, "quality", MADE).follow(until, rows)
 
 
 def _rows(
@@ -65,7 +60,8 @@ def _rows(
         rows.withColumn("day", F.to_date(moment())) for rows in (changes.came, changes.went)
     )
     if changes.whole:  # days that `expire` took out of publications stay as they were
-        first = came.agg(F.min("day").alias("first_day"))
+        never = F.lit("9999-12-31").cast("date")
+        first = came.agg(F.coalesce(F.min("day"), never).alias("first_day"))
         kept = before.join(first, F.col("day") < F.col("first_day"))
         known = kept.select(*_KEY, "arrived", "late", *_zeros("duplicates")).unionByName(
             before.select(*_KEY, *_zeros("arrived", "late"), "duplicates")
