@@ -248,7 +248,8 @@ static bool read_slot(uint8_t slot, struct ow_entry *entry, bool *done)
     memcpy(entry->source, record + SOURCE_AT, OW_JOURNAL_SOURCE);
     entry->released = record[RELEASED_AT] == (low ^ RELEASED_MASK);
     *done = record[DONE_AT] == (low ^ DONE_MASK);
-    return (uint16_t)entry->sequence != 0;
+    /* A new slot whose CRC was written before the power went may fit its erased rest by chance. */
+    return (uint16_t)entry->sequence != 0 && entry->sequence != UINT32_MAX;
 }
 
 static void open_slots(struct ow_journal *journal)

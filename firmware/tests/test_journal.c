@@ -3,6 +3,7 @@
 #include "board.h"
 #include "check.h"
 #include "ow_bytes.h"
+#include "ow_crc.h"
 #include "ow_journal.h"
 
 enum { MODEL_MAX = 4096 };
@@ -387,6 +388,18 @@ static void the_marks_of_a_doubtful_session_are_spread(void)
     CHECK_EQUAL(most_written(0x006, 0x010), 200);
 }
 
+/* The CRC leaves first: here the one of twelve erased bytes, and then the power goes. */
+static void an_erased_slot_is_empty_whatever_its_crc(void)
+{
+    enum { FIRST_SLOT = 0x040, CONTENT = 12 };
+    board_new("s1");
+    uint8_t *slot = board.eeprom + FIRST_SLOT;
+    ow_put_u16(slot + CONTENT, ow_crc(OW_CRC_INITIAL, slot, CONTENT));
+    open();
+    CHECK_EQUAL(journal.next, 1);
+    CHECK_EQUAL(journal.pending, 0);
+}
+
 static void wear(void)
 {
     enum { READINGS = 6000 };
@@ -420,6 +433,7 @@ int main(void)
     RUN(a_loop_of_resets_spares_the_boot_cells);
     RUN(no_start_has_the_number_of_another);
     RUN(the_marks_of_a_doubtful_session_are_spread);
+    RUN(an_erased_slot_is_empty_whatever_its_crc);
     RUN(wear);
     return 0;
 }
