@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "ow_bytes.h"
+#include "ow_clock.h"
 #include "ow_hal.h"
 #include "ow_mqtt.h"
 #include "ow_senml.h"

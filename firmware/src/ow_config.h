@@ -64,6 +64,12 @@
 #define OW_KEEP_ALIVE_S 60
 #endif
 
+#ifndef OW_CLOCK_PARTS
+/* the board's clock is wrong by one part of so many at most: 200 for a resonator, as Uno and Nano
+ * have, and what temperature and age do to it; 10000 for a crystal */
+#define OW_CLOCK_PARTS 200
+#endif
+
 #ifndef OW_SESSION_EXPIRY_S
 #define OW_SESSION_EXPIRY_S 0xFFFFFFFFul /* never */
 #endif

@@ -17,8 +17,14 @@ _Static_assert(OW_LINK_WINDOW == 1 || OW_LINK_WINDOW == 2 || OW_LINK_WINDOW == 4
     "frame numbers are mapped to slots by a mask");
 _Static_assert(OW_LINK_RX_MTU <= OW_FRAME_PAYLOAD_MAX, "the wire format ends there");
 
-enum { TYPE_DATA = 0, TYPE_ACK = 1, TYPE_HANDSHAKE = 2 };
-enum { CONTROL_ACK = 0x40, CONTROL_HELLO = 0x80, CONTROL_WELCOME = 0x81, CONTROL_WHO = 0x82 };
+enum { TYPE_DATA = 0, TYPE_ACK = 1, TYPE_HANDSHAKE = 2, TYPE_TIME = 3 };
+enum {
+    CONTROL_ACK = 0x40,
+    CONTROL_HELLO = 0x80,
+    CONTROL_WELCOME = 0x81,
+    CONTROL_WHO = 0x82,
+    CONTROL_TIME = 0xC0
+};
 enum { HELLO_FIXED = 15, WELCOME_SIZE = 19, WHO_SIZE = 3, SEED_SIZE = 7 };
 enum { HELLO_POWER_ON = 0x01, WELCOME_REFUSED = 0x01 };
 
@@ -241,6 +247,9 @@ static void acknowledged(struct ow_link *link, uint8_t next, bool alone, uint16_
 static enum ow_link_event session_frame(struct ow_link *link, uint8_t control, uint16_t now)
 {
     uint8_t type = control >> 6;
+    if (type == TYPE_TIME && link->payload_length == OW_LINK_TIME_SIZE) {
+        return OW_LINK_TIME;
+    }
     if ((type == TYPE_DATA) != (link->payload_length > 0) || type > TYPE_ACK) {
         link->counts.broken++;
         return OW_LINK_NOTHING;
@@ -344,6 +353,11 @@ static bool next_frame(struct ow_link *link, uint16_t now)
     if (link->state != OW_LINK_OPEN) {
         return false;
     }
+    if (link->hello_due) {
+        link->hello_due = false;
+        ow_frame_begin(&link->encoder, link->seed, CONTROL_TIME, 0, 0, false);
+        return true;
+    }
     if (link->sent < link->flight || (link->flight < link->peer_window && link->used > link->cut)) {
         send_data(link, now);
         return true;
@@ -362,6 +376,11 @@ int16_t ow_link_transmit(struct ow_link *link, uint16_t now)
         return -1;
     }
     return ow_frame_encode(&link->encoder);
+}
+
+void ow_link_ask_time(struct ow_link *link)
+{
+    link->hello_due = true;
 }
 
 ow_size ow_link_room(const struct ow_link *link)

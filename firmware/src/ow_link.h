@@ -27,7 +27,7 @@
 #define OW_LINK_HELLO_MAX_MS 2000
 
 enum ow_link_state { OW_LINK_IDLE, OW_LINK_GREETING, OW_LINK_OPEN };
-enum ow_link_event { OW_LINK_NOTHING, OW_LINK_UP, OW_LINK_DATA, OW_LINK_DOWN };
+enum ow_link_event { OW_LINK_NOTHING, OW_LINK_UP, OW_LINK_DATA, OW_LINK_DOWN, OW_LINK_TIME };
 enum ow_link_cause { OW_LINK_CLOSED, OW_LINK_REFUSED, OW_LINK_GATEWAY_GONE, OW_LINK_NO_ANSWER };
 
 /* What the device says of itself in HELLO. */
@@ -53,7 +53,7 @@ struct ow_link {
     uint32_t incarnation; /* of the greeting; once OPEN, the one that holds */
 
     /* from WELCOME */
-    uint32_t utc; /* seconds, 0: not known */
+    uint32_t utc; /* seconds, 0: not known; the owner takes newer ones from TIME */
     uint16_t seed;
     uint8_t peer_mtu;
     uint8_t peer_window;
@@ -69,7 +69,7 @@ struct ow_link {
     uint8_t flight;                  /* frames in flight */
     uint8_t sent;                    /* of them, sent since the last step back */
     bool repeated;                   /* a repeated acknowledgement of `base` was answered */
-    bool hello_due;
+    bool hello_due;                  /* in a session: TIME is due */
 
     /* receiving */
     uint8_t payload_length;
@@ -109,6 +109,12 @@ void ow_link_close(struct ow_link *link);
  * until the next call. */
 enum ow_link_event ow_link_receive(struct ow_link *link, uint8_t byte, uint16_t now);
 const uint8_t *ow_link_payload(const struct ow_link *link, uint8_t *length);
+
+/* Asks the gateway for the time; nobody repeats it. Only while OPEN. At OW_LINK_TIME,
+ * ow_link_payload gives OW_LINK_TIME_SIZE bytes: UTC seconds, and how many 1/256 of the next one
+ * have passed. */
+#define OW_LINK_TIME_SIZE 5
+void ow_link_ask_time(struct ow_link *link);
 
 /* Looks at the timers. */
 enum ow_link_event ow_link_tick(struct ow_link *link, uint16_t now);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "ow_bytes.h"
 #include "ow_flow.h"
 #include "ow_hal.h"
 
@@ -48,6 +49,18 @@ static void enter(struct ow_mqtt *client, enum ow_state state)
 static uint16_t elapsed(const struct ow_mqtt *client)
 {
     return (uint16_t)((uint16_t)client->uptime - client->since);
+}
+
+/* An answer that waited is an old one. */
+static bool take_answer(struct ow_mqtt *client)
+{
+    const uint8_t *answer = client->link.decoder.body + 1;
+    if (elapsed(client)) {
+        return false;
+    }
+    client->link.utc = ow_get_u32(answer);
+    client->second = (uint16_t)(ow_hal_millis() - (answer[4] * 125u >> 5));
+    return true;
 }
 
 static void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
@@ -163,6 +176,7 @@ static uint8_t take_connack(struct ow_mqtt *client)
     client->ping_open = false;
     ow_flow_connect(client);
     enter(client, OW_CONNECTED);
+    ow_link_ask_time(&client->link); /* it may be better than WELCOME's: that may have waited */
     client->application->connected(client->user, client->session_present);
     return OW_SUCCESS;
 }
@@ -177,6 +191,7 @@ static void keep_alive(struct ow_mqtt *client)
     } else if (ow_send_pingreq(&client->link)) {
         client->ping_open = true;
         enter(client, OW_CONNECTED); /* since: now */
+        ow_link_ask_time(&client->link);
     }
 }
 
@@ -351,11 +366,12 @@ static void take_stream(struct ow_mqtt *client)
 
 static void take_event(struct ow_mqtt *client, enum ow_link_event event)
 {
+    if ((event == OW_LINK_UP || (event == OW_LINK_TIME && take_answer(client))) &&
+        client->link.utc) {
+        client->utc_at_start = client->link.utc - client->uptime;
+    }
     switch (event) {
     case OW_LINK_UP:
-        if (client->link.utc) {
-            client->utc_at_start = client->link.utc - client->uptime;
-        }
         enter(client, OW_OPENING);
         break;
     case OW_LINK_DATA:

@@ -118,7 +118,7 @@ struct ow_mqtt {
 
     /* time */
     uint32_t uptime;       /* seconds */
-    uint32_t utc_at_start; /* 0: not known */
+    uint32_t utc_at_start; /* UTC minus uptime, by the last time told; 0: not known */
     uint16_t second;       /* milliseconds when uptime last moved */
     /* low bits of uptime when the state was entered, or of the last PINGREQ */
     uint16_t since;

@@ -175,6 +175,12 @@ uint8_t *ow_senml_record(uint8_t *at, const uint8_t *end, const struct ow_senml_
         put_head(&writer, CBOR_UNSIGNED, record->offset);
         members++;
     }
+    if (record->time_error) {
+        static const uint8_t label[] = {CBOR_TEXT + 2, 't', 'u'};
+        put_bytes(&writer, label, sizeof label);
+        put_head(&writer, CBOR_UNSIGNED, record->time_error);
+        members++;
+    }
     put_value(&writer, record->value);
     if (writer.at) {
         *at += members;

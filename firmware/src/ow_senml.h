@@ -19,6 +19,9 @@ struct ow_senml_record {
     const char *channel; /* ending of the base name, or NULL */
     uint32_t base_time;  /* UTC seconds; 0: no base time */
     uint16_t offset;     /* seconds from the base time; 0: none is written */
+    /* seconds by which the time may be wrong, either way, written as "tu", which is no label of the
+     * RFC: who does not know it passes over it (section 4.4). 0: none is written */
+    uint16_t time_error;
     const char *name;    /* e.g. "adc0", or NULL */
     const char *unit;    /* of the SenML registry, e.g. "V", or NULL */
     struct ow_senml_value value;

@@ -32,6 +32,11 @@ void gateway_new(void)
     gateway.refuse_reason = 0x97;
 }
 
+uint64_t gateway_utc_ms(void)
+{
+    return 1767225600000u + gateway.now + (int64_t)gateway.now * gateway.drift / 1000000;
+}
+
 /* --- link --- */
 
 static void send_frame(uint16_t seed, uint8_t control, const uint8_t *payload, uint8_t length)
@@ -126,7 +131,7 @@ static void take_hello(const uint8_t *payload, uint8_t length)
         w[12] = MTU;
         w[13] = WINDOW;
         w[14] = gateway.refuse_device;
-        ow_put_u32(w + 15, 1767225600u + gateway.now / 1000);
+        ow_put_u32(w + 15, (uint32_t)(gateway_utc_ms() / 1000));
         gateway.seed = ow_crc(0xFFFF, w + 1, 7);
         gateway.next_sequence = ow_get_u32(payload + 8);
         gateway.expected = gateway.sending = 0;
@@ -389,6 +394,17 @@ static void take_stream(const uint8_t *bytes, unsigned length)
 
 /* --- frames that come in --- */
 
+static void take_question(void)
+{
+    uint64_t utc = gateway_utc_ms();
+    gateway.asked_time++;
+    if (!gateway.tells_no_time) {
+        ow_put_u32(gateway.time, (uint32_t)(utc / 1000));
+        gateway.time[4] = (uint8_t)(utc % 1000 * 256 / 1000);
+        gateway.time_at = gateway.now + gateway.answers_late;
+    }
+}
+
 static void take_session_frame(uint8_t control, const uint8_t *payload, uint8_t length)
 {
     uint8_t ack = control & 7;
@@ -424,6 +440,8 @@ static void take_body(void)
     }
     if (handshake) {
         take_hello(gateway.body + 1, length);
+    } else if (control >> 6 == 3) {
+        take_question();
     } else {
         take_session_frame(control, gateway.body + 1, length);
     }
@@ -459,6 +477,10 @@ void gateway_receive(uint8_t byte)
 void gateway_tick(uint32_t now)
 {
     gateway.now = now;
+    if (gateway.running && gateway.linked && gateway.time_at && now >= gateway.time_at) {
+        gateway.time_at = 0;
+        send_frame(gateway.seed, 0xC0, gateway.time, sizeof gateway.time);
+    }
     if (gateway.running && gateway.linked) {
         send_stream(gateway.out_frame && now - gateway.out_at >= REPEAT_MS);
     }

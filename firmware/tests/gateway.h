@@ -37,6 +37,8 @@ struct gateway {
     uint32_t out_at; /* when the frame in flight was sent */
     uint8_t body[256], body_length, run, bad, started;
     uint32_t who_at;
+    uint8_t time[5]; /* an answer that waits until `time_at` */
+    uint32_t time_at; /* 0: none */
 
     /* the connection */
     bool connected, clean_start;
@@ -68,12 +70,16 @@ struct gateway {
     uint8_t maximum_qos;
     uint8_t maximum_packet;
     bool refuse_device;     /* in WELCOME */
+    int32_t drift;          /* its clock goes so many millionths faster than the board's */
+    bool tells_no_time;     /* no answer to TIME, as older gateways */
+    uint32_t answers_late;  /* milliseconds that an answer to TIME waits */
     /* instead of the usual one, once; its length is its second byte plus 2 */
     const uint8_t *connack;
 
     /* what happened */
     uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes,
         unsubscribes, pubacks;
+    uint32_t asked_time; /* questions for the time */
     uint32_t qos0; /* publications at QoS 0 */
     uint32_t retained; /* publications with RETAIN */
     uint16_t pubcomps[2]; /* by success and 0x92 */
@@ -82,6 +88,9 @@ struct gateway {
 };
 
 extern struct gateway gateway;
+
+/* Its clock: milliseconds since 1970. */
+uint64_t gateway_utc_ms(void);
 
 void gateway_new(void);
 void gateway_start(void);

@@ -3,12 +3,13 @@
 #include "board.h"
 #include "check.h"
 #include "command.h"
+#include "ow_bytes.h"
 #include "ow_mqtt.h"
 #include "reading.h"
 
 static const struct ow_link_counts counts = {.broken = 300, .repeats = 2};
 
-static uint32_t utc_at_start;
+static const struct ow_clock *timepiece;
 static uint16_t denied = READING_NOT_DENIED;
 static uint8_t room = OW_SCRATCH;
 
@@ -16,7 +17,7 @@ static uint8_t encode(uint8_t *out, const uint8_t *source, const char *device)
 {
     return reading_encode(out, room, source,
         &(struct reading_context){.device = device,
-            .utc_at_start = utc_at_start,
+            .clock = timepiece,
             .denied = denied,
             .worn = 1,
             .life = 114,
@@ -57,10 +58,30 @@ static void a_reading_from_before_the_time_was_known(void)
 {
     uint8_t source[8];
     reading_put(source, 3 | 0x80000000u, 512, 0, 0);
-    utc_at_start = 1767225597;
-    EXPECT(source, "s1", 0x81, 0xA5, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00,
-        0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x02, 0xFA, 0x40, 0x20, 0x00, 0x00);
-    utc_at_start = 0;
+    /* the time came 997 s later: 3 s, and 0.5 % of these */
+    timepiece = &(struct ow_clock){.utc_at_start = 1767225597, .learnt = 1000};
+    EXPECT(source, "s1", 0x81, 0xA6, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00,
+        0x00, 0x64, 'a', 'd', 'c', '0', 0x01, 0x61, 'V', 0x62, 't', 'u', 8, 0x02, 0xFA, 0x40, 0x20,
+        0x00, 0x00);
+    timepiece = NULL;
+}
+
+/* Whatever the error is, it is said, and not by more than a half too large. */
+static void how_far_a_time_may_be_wrong(void)
+{
+    uint8_t source[8], out[OW_SCRATCH];
+    reading_put(source, 1767225600, 512, reading_make_kind(5, 7), 0);
+    EXPECT(source, "s1", 0x81, 0xA6, 0x21, 0x63, 's', '1', ':', 0x22, 0x1A, 0x69, 0x55, 0xB9, 0x00,
+        0x00, 0x64, 'a', 'd', 'c', '5', 0x01, 0x61, 'V', 0x62, 't', 'u', 8, 0x02, 0xFA, 0x40, 0x20,
+        0x00, 0x00);
+    for (uint32_t error = 2; error < 49152; error += error / 97 + 1) {
+        reading_put(source, 1767225600, 512, reading_make_kind(7, error), 0);
+        CHECK(reading_kind(source) != READING_STATUS, "%u s", error);
+        CHECK(encode(out, source, "s1") > 30, "%u s", error);
+        const uint8_t *at = out + 25;
+        uint32_t said = at[0] < 24 ? at[0] : at[0] == 24 ? at[1] : ow_get_u16(at + 1);
+        CHECK(error <= said && said <= error + error / 2 + 1, "%u s for %u s", said, error);
+    }
 }
 
 static void a_status(void)
@@ -153,6 +174,7 @@ int main(void)
 {
     RUN(one_reading);
     RUN(a_reading_from_before_the_time_was_known);
+    RUN(how_far_a_time_may_be_wrong);
     RUN(a_status);
     RUN(the_years_after_2037);
     RUN(three_readings);

@@ -1,6 +1,7 @@
 /* The link against tests/vectors/link.txt, whose values come from another program. Built with the
  * largest sizes of the wire format. */
 #include "check.h"
+#include "ow_bytes.h"
 #include "ow_crc.h"
 #include "ow_frame.h"
 #include "ow_link.h"
@@ -100,6 +101,24 @@ static void check_data(bool ack)
     sends(&link, frame, frame_length);
 }
 
+static void check_time(bool told)
+{
+    static struct ow_link link;
+    uint8_t frame[64], length;
+    unsigned frame_length = bytes("frame", frame);
+    in_session(&link, (uint16_t)number("seed"));
+    if (told) {
+        feed(&link, frame, frame_length, OW_LINK_TIME);
+        const uint8_t *answer = ow_link_payload(&link, &length);
+        CHECK_EQUAL(length, OW_LINK_TIME_SIZE);
+        CHECK_EQUAL(ow_get_u32(answer), number("utc"));
+        CHECK_EQUAL(answer[4], number("part"));
+    } else {
+        ow_link_ask_time(&link);
+        sends(&link, frame, frame_length);
+    }
+}
+
 static void check_hello(void)
 {
     static struct ow_link link;
@@ -189,6 +208,8 @@ int main(int argc, char **argv)
             check_seed();
         } else if (is("data") || is("ack")) {
             check_data(is("ack"));
+        } else if (is("time")) {
+            check_time(strstr(line, "utc="));
         } else if (is("hello")) {
             check_hello();
         } else if (is("welcome")) {

@@ -1,4 +1,4 @@
-"""Frames of the reliable link: DATA, ACK and the envelope of the handshake (format: README.md).
+"""Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: README.md).
 
 In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose
 CRC fits the session. `FrameDecoder` cuts the stream, `open_body` checks a body, `to_bytes` of a
@@ -33,6 +33,7 @@ _RESIDUE = crc_hqx(b"\xff\xff", 0)
 _SHORTEST_BODY = 3
 _LONGEST_BODY = _SHORTEST_BODY + MTU
 _LONGEST_ENCODED = _LONGEST_BODY + 1
+_TIME_SIZE = 5
 _TYPE_SHIFT = 6
 _LOW_SIX = 0x3F
 _LOW_THREE = 0x07
@@ -56,8 +57,8 @@ def fits(body: bytes, seed: int) -> bool:
 
 
 def frame_type(body: bytes) -> int:
-    """Return the two type bits of a body: `Data.TYPE`, `Ack.TYPE`, `HANDSHAKE_TYPE`, or the
-    reserved 3.
+    """Return the two type bits of a body: `Data.TYPE`, `Ack.TYPE`, `HANDSHAKE_TYPE` or
+    `Time.TYPE`.
     """
     return body[0] >> _TYPE_SHIFT
 
@@ -105,6 +106,27 @@ class Ack:
         if len(body) != _SHORTEST_BODY or body[0] >> 3 & _LOW_THREE:
             raise FrameError("ACK with payload or sequence")
         return cls(body[0] & _LOW_THREE)
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The gateway's clock: UTC in seconds, told to 1/256 s. None: the device asks for it."""
+
+    TYPE: ClassVar[int] = 3
+
+    utc: float | None = None
+
+    def to_bytes(self, seed: int) -> bytes:
+        told = b"" if self.utc is None else int(self.utc * 256).to_bytes(_TIME_SIZE)
+        return seal(self.TYPE << _TYPE_SHIFT, told, seed)
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Self:
+        """Read a body whose CRC has been checked. Raises FrameError."""
+        told = body[1:-2]
+        if len(told) not in (0, _TIME_SIZE) or body[0] & _LOW_SIX:
+            raise FrameError("TIME of a wrong length, or with numbers")
+        return cls(int.from_bytes(told) / 256 if told else None)
 
 
 def handshake_to_bytes(kind: int, payload: bytes) -> bytes:

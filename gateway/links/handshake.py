@@ -197,7 +197,7 @@ class Greeter:
         self,
         gateway_boot: int,
         *,
-        utc: Callable[[], int] = lambda: 0,
+        utc: Callable[[], float] = lambda: 0,
         admit: Callable[[str], bool] = lambda name: True,
         incarnation: Callable[[], int] = draw_incarnation,
         handshakes: Iterator[int] | None = None,
@@ -220,6 +220,6 @@ class Greeter:
             incarnation,
             MTU,
             MAX_IN_FLIGHT,
-            self.utc(),
+            int(self.utc()),
             refused,
         )

@@ -18,6 +18,7 @@ from gateway.links.frames import (
     Data,
     FrameDecoder,
     FrameError,
+    Time,
     fits,
     frame_type,
     handshake_from_body,
@@ -188,7 +189,7 @@ class ReliableLink(ABC):
         elif kind == Ack.TYPE:
             self._on_acknowledgement(session, Ack.from_body(body).acknowledgement, now, bare=True)
         else:
-            raise FrameError("a reserved type")
+            self._on_time(session, Time.from_body(body), now)
 
     def _intact(self, body: bytes, seed: int) -> bool:
         if fits(body, seed):
@@ -267,6 +268,10 @@ class ReliableLink(ABC):
     @abstractmethod
     def _on_handshake(self, kind: int, payload: bytes, now: float) -> None:
         """A handshake frame has come."""
+
+    @abstractmethod
+    def _on_time(self, session: Session, frame: Time, now: float) -> None:
+        """A device asks for the time, or a gateway tells it."""
 
     @abstractmethod
     def _on_stray(self, now: float) -> None:

@@ -8,9 +8,9 @@ The device's end in Python is the peer in tests and in the rig; the one that run
 from dataclasses import replace
 from random import Random, SystemRandom
 
-from gateway.links.frames import MAX_IN_FLIGHT, MTU, FrameDecoder, FrameError
+from gateway.links.frames import MAX_IN_FLIGHT, MTU, FrameDecoder, FrameError, Time
 from gateway.links.handshake import Greeter, Hello, Welcome, Who
-from gateway.links.reliable import Event, Refused, ReliableLink
+from gateway.links.reliable import Event, Refused, ReliableLink, Session
 
 WHO_INTERVAL = 0.2
 HELLO_WAIT_MIN = 0.25
@@ -47,7 +47,7 @@ class GatewayLink(ReliableLink):
         hello = Hello.from_payload(payload)
         if self.session is not None and self._answered is not None and self._answered[0] == hello:
             self._put(
-                replace(self._answered[1], utc=self._greeter.utc()).to_bytes(), now, lead=True
+                replace(self._answered[1], utc=int(self._greeter.utc())).to_bytes(), now, lead=True
             )
             return
         rebooted = self._boot not in (None, hello.boot)
@@ -61,6 +61,12 @@ class GatewayLink(ReliableLink):
             return
         self._answered = hello, welcome
         self._start(welcome.seed, hello.mtu, hello.window, hello, welcome)
+
+    def _on_time(self, session: Session, frame: Time, now: float) -> None:
+        if frame.utc is not None:
+            raise FrameError("a gateway asks nobody for the time")
+        if utc := self._greeter.utc():
+            self._put(Time(utc).to_bytes(session.seed), now)
 
     def _on_stray(self, now: float) -> None:
         if now - self._who_at >= WHO_INTERVAL:
@@ -182,6 +188,9 @@ class DeviceLink(ReliableLink):
         ):
             self._drop("the gateway has a newer session")
             self._greet(now)
+
+    def _on_time(self, session: Session, frame: Time, now: float) -> None:
+        """This device does not ask."""
 
     def _on_stray(self, now: float) -> None:
         """A device that greets hears the end of the session before: nothing to do."""

@@ -128,7 +128,7 @@ class Gateway:
                 )
             clock.start(broker.now, loop.time())
             self._engine = engine = Engine(broker, clock, config.gateway.data)
-            handshakes, utc = count(1), lambda: (clock.utc() or 0) // 1_000_000
+            handshakes, utc = count(1), lambda: (clock.utc() or 0) / 1_000_000
             greeter = partial(Greeter, broker.spool.boot, utc=utc, handshakes=handshakes)
             self._listeners = listeners = Listeners(
                 engine, self._registry, lambda admit: greeter(admit=admit)

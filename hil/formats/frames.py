@@ -25,6 +25,7 @@ _LONGEST_NAME = 23
 _HELLO = struct.Struct(">BHBIIBBB")
 _WELCOME = struct.Struct(">BHBHHIBBBI")
 _WHO = struct.Struct(">BH")
+_TIME = struct.Struct(">IB")
 
 
 class FrameError(ValueError):
@@ -37,7 +38,7 @@ class Kind(IntEnum):
     DATA = 0
     ACK = 1
     HANDSHAKE = 2
-    RESERVED = 3
+    TIME = 3
 
 
 def crc16(data: bytes, initial: int) -> int:
@@ -125,6 +126,13 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
+class Time:
+    """utc: what the gateway tells, in seconds since 1970; None in the device's question."""
+
+    utc: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """A device greets. mtu, window: what it takes at most."""
 
@@ -164,14 +172,20 @@ class Who:
     gateway_boot: int
 
 
-def read_session(body: bytes) -> Data | Ack:
+def read_session(body: bytes) -> Data | Ack | Time:
     """A body of a session, whose CRC was looked at. Raises FrameError."""
     sequence, acknowledgement, payload = body[0] >> 3 & 7, body[0] & 7, body[1:-2]
     if kind_of(body) is Kind.DATA and payload:
         return Data(sequence, acknowledgement, payload)
     if kind_of(body) is Kind.ACK and not payload and not sequence:
         return Ack(acknowledgement)
-    raise FrameError("neither DATA nor ACK")
+    if kind_of(body) is Kind.TIME and not sequence and not acknowledgement:
+        if not payload:
+            return Time(None)
+        if len(payload) == _TIME.size:
+            seconds, part = _TIME.unpack(payload)
+            return Time(seconds + part / 256)
+    raise FrameError("neither DATA nor ACK nor TIME")
 
 
 def read_handshake(body: bytes) -> Hello | Welcome | Who:

@@ -15,6 +15,8 @@ BASE_NAME, BASE_TIME, BASE_UNIT, NAME, UNIT, VALUE, TIME = -2, -3, -4, 0, 1, 2, 
 FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
 CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
+ERA = 0x6000_0000  # a journalled time below this is one from 2038 on
+TIME_ERROR = "tu"  # by how many seconds the time may be wrong
 STATUS = 0xFF  # kind of a source; others are ADC channels
 BOOT = "boot"  # the first record of a status
 # records of a status that tell how link and board are when it is sent, not when it was journalled
@@ -30,6 +32,8 @@ class Record(NamedTuple):
     value: float
     time: int | None
     unit: str | None = None
+    error: int | None = None
+    """By how many seconds the time may be wrong; None: not said."""
 
 
 def decode(payload: bytes) -> tuple[Record, ...] | None:
@@ -46,6 +50,7 @@ def decode(payload: bytes) -> tuple[Record, ...] | None:
                     float(fields[VALUE]),
                     at if time is None else time + at,
                     fields.get(UNIT, unit),
+                    fields.get(TIME_ERROR),
                 )
             )
         return tuple(records)
@@ -72,11 +77,19 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
         source[6],
         source[7],
     )
-    time = None if seconds & CLOCK_UNKNOWN else seconds
+    time = None if seconds & CLOCK_UNKNOWN else seconds | (seconds < ERA) << 31
     if is_status(source):
         return (Record(f"{device}:{BOOT}", value, time), Record(f"{device}:cause", detail, time))
-    reading = Record(f"{device}:adc{kind}", value * FULL_SCALE / ADC_STEPS, time, "V")
+    error = None if time is None else error_of(kind)
+    volts = value * FULL_SCALE / ADC_STEPS
+    reading = Record(f"{device}:adc{kind & 7}", volts, time, "V", error)
     return (reading, Record(f"{device}:missed", detail, time)) if detail else (reading,)
+
+
+def error_of(kind: int) -> int | None:
+    """By how many seconds the time of a channel's reading may be wrong; None: not said."""
+    code = kind >> 3
+    return (2 + (code - 1) % 2) << (code - 1) // 2 if code else None
 
 
 def of_link(record: Record) -> bool:
@@ -94,7 +107,7 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
     if not _fits([record for record in found if of_link(record)], told):
         return False
     return len(told) == len(wanted) and all(
-        one == other or (other.time is None and one._replace(time=None) == other)
+        one == other or (other.time is None and one._replace(time=None, error=None) == other)
         for one, other in zip(told, wanted, strict=True)
     )
 

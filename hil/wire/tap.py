@@ -23,6 +23,7 @@ from hil.formats.frames import (
     FrameError,
     Hello,
     Kind,
+    Time,
     Welcome,
     belongs,
     kind_of,
@@ -91,7 +92,7 @@ class Tap:
                 if kind_of(body) is Kind.HANDSHAKE:
                     if belongs(body, HANDSHAKE_SEED):
                         self._handshake(direction, read_handshake(body))
-                elif kind_of(body) is not Kind.RESERVED and self._sessions:
+                elif self._sessions:
                     self._session_frame(direction, body)
 
     def close(self) -> None:
@@ -130,8 +131,11 @@ class Tap:
         for session in self._sessions:
             if belongs(body, session.welcome.seed):
                 session.ways[direction].fitting += 1
-                if isinstance(frame := read_session(body), Data):
-                    self._data(direction, session, frame)
+                match read_session(body):
+                    case Data() as frame:
+                        self._data(direction, session, frame)
+                    case Time(utc=float()):
+                        self._say("time", {})
                 return
         self._sessions[0].ways[direction].strange += 1
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+import cbor2
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -37,6 +38,7 @@ class Record(ctypes.Structure):
         ("channel", ctypes.c_char_p),
         ("base_time", ctypes.c_uint32),
         ("offset", ctypes.c_uint16),
+        ("time_error", ctypes.c_uint16),
         ("name", ctypes.c_char_p),
         ("unit", ctypes.c_char_p),
         ("value", Value),
@@ -139,6 +141,23 @@ def test_names_and_times_and_too_little_room(
         assert (found.name, found.unit, found.value) == (f"{device}:x{name}", "Cel", -5.3125)
         assert found.time == time + offset or found.relative
     assert encode(library, record, room) == (whole if room >= len(whole) else None)
+
+
+@given(st.integers(1, 2**16 - 1))
+@example(49_152)
+def test_how_far_a_time_may_be_wrong_is_said_to_whoever_looks_for_it(
+    library: ctypes.CDLL, error: int
+) -> None:
+    """A decoder that does not know the label passes over it (RFC 8428, section 4.4)."""
+    known = Record(device=b"d", name=b"n", base_time=1_767_225_600, value=Value(7, 0, 0))
+    unsure = Record(
+        device=b"d", name=b"n", base_time=1_767_225_600, time_error=error, value=Value(7, 0, 0)
+    )
+    with_error, without = encode(library, unsure), encode(library, known)
+    assert with_error is not None
+    assert without is not None
+    assert cbor2.loads(with_error)[0]["tu"] == error
+    assert decode(with_error) == decode(without)
 
 
 def test_texts_beyond_their_bound_and_packs_of_too_many_are_refused(

@@ -12,6 +12,7 @@ from gateway.links.frames import (
     Data,
     FrameDecoder,
     FrameError,
+    Time,
     fits,
     frame_type,
     handshake_from_body,
@@ -76,6 +77,17 @@ def test_session_frames_both_ways(kind: str, fields: Fields) -> None:
     assert frame_type(body) == expected.TYPE
     assert type(expected).from_body(body) == expected
     assert expected.to_bytes(seed) == frame
+
+
+@pytest.mark.parametrize(("kind", "fields"), vectors("time"))
+def test_time_both_ways(kind: str, fields: Fields) -> None:
+    frame, seed = bytes.fromhex(fields["frame"]), number(fields, "seed")
+    told = number(fields, "utc") + number(fields, "part") / 256 if "utc" in fields else None
+    body = body_of(frame)
+    assert fits(body, seed)
+    assert frame_type(body) == Time.TYPE
+    assert Time.from_body(body) == Time(told)
+    assert Time(told).to_bytes(seed) == frame
 
 
 @pytest.mark.parametrize(("kind", "fields"), vectors("hello", "welcome", "who"))

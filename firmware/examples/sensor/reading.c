@@ -12,6 +12,22 @@ enum { TIME_AT = 0, VALUE_AT = 4, KIND_AT = 6, DETAIL_AT = 7 };
 enum { REFERENCE_VOLTS = 5, ADC_BITS = 10, ADC_MASK = 0x3FF };
 #define THREE 0xC0000000ul
 
+enum { CHANNEL_MASK = 7, ERROR_SHIFT = 3, ERROR_CODES = 30 };
+
+static uint32_t error_seconds(uint8_t code)
+{
+    return code ? (2ul + ((code - 1) & 1)) << ((code - 1) >> 1) : 0;
+}
+
+uint8_t reading_make_kind(uint8_t channel, uint32_t time_error)
+{
+    uint8_t code = 0;
+    while (code < ERROR_CODES && error_seconds(code) < time_error) {
+        code++;
+    }
+    return (uint8_t)(code << ERROR_SHIFT | channel);
+}
+
 void reading_put(uint8_t *source, uint32_t time, uint16_t value, uint8_t kind, uint8_t detail)
 {
     ow_put_u32(source + TIME_AT, time);
@@ -79,20 +95,33 @@ static uint8_t *encode_status(uint8_t *out, const uint8_t *end, struct ow_senml_
     return status.at;
 }
 
-static uint8_t *encode_one(
-    uint8_t *at, const uint8_t *end, struct ow_senml_record *record, const uint8_t *source)
+static uint16_t time_error(const uint8_t *source, const struct ow_clock *clock)
+{
+    uint32_t time = ow_get_u32(source + TIME_AT);
+    uint8_t kind = source[KIND_AT];
+    if (time & OW_UPTIME_BIT) {
+        kind = reading_make_kind(0, ow_clock_error_before(clock, time));
+    }
+    return (uint16_t)error_seconds(kind >> ERROR_SHIFT);
+}
+
+static uint8_t *encode_one(uint8_t *at, const uint8_t *end, struct ow_senml_record *record,
+    const uint8_t *source, const struct ow_clock *clock)
 {
     char name[] = "adc0";
-    name[3] = (char)('0' + source[KIND_AT]);
+    name[3] = (char)('0' + (source[KIND_AT] & CHANNEL_MASK));
+    if (record->base_time) {
+        record->time_error = time_error(source, clock);
+    }
     record->name = name;
     record->unit = "V";
     record->value = volts(ow_get_u16(source + VALUE_AT));
     if (source[DETAIL_AT] == 0) {
         return ow_senml_record(ow_senml_pack(at, end, 1), end, record);
     }
-    struct ow_senml_record missed = {.name = "missed", .value = {.number = source[DETAIL_AT]}};
-    return ow_senml_record(
-        ow_senml_record(ow_senml_pack(at, end, 2), end, record), end, &missed);
+    at = ow_senml_record(ow_senml_pack(at, end, 2), end, record);
+    *record = (struct ow_senml_record){.name = "missed", .value = {.number = source[DETAIL_AT]}};
+    return ow_senml_record(at, end, record);
 }
 
 static uint8_t *encode_three(
@@ -118,14 +147,15 @@ uint8_t reading_encode(uint8_t *out, uint8_t size, const uint8_t *source,
 {
     const uint8_t *limit = out + size;
     struct ow_senml_record record = {.device = context->device,
-        .base_time = ow_mqtt_utc(ow_get_u32(source + TIME_AT), context->utc_at_start)};
+        .base_time = ow_mqtt_utc(ow_get_u32(source + TIME_AT),
+            context->clock ? context->clock->utc_at_start : 0)};
     uint8_t *end;
     if (is_three(source)) {
         end = encode_three(out, limit, &record, source);
     } else if (source[KIND_AT] == READING_STATUS) {
         end = encode_status(out, limit, &record, source, context);
     } else {
-        end = encode_one(out, limit, &record, source);
+        end = encode_one(out, limit, &record, source, context->clock);
     }
     return end ? (uint8_t)(end - out) : 0;
 }

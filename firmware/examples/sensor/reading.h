@@ -2,14 +2,16 @@
  * Readings: their 8 bytes in the journal, and their payload.
  *
  *     source = time:u32 value:u16 kind:u8 detail:u8       time: see ow_mqtt_time
- *     kind 0…7: an ADC channel, value 0…1023, detail = samples not taken before this one because
- *     the journal was full (255: or more)
+ *     kind & 7: an ADC channel, value 0…1023, detail = samples not taken before this one because
+ *     the journal was full (255: or more); kind >> 3: how far the time may be wrong, 0: not said,
+ *     n: (2 + (n - 1) % 2) * 2^((n - 1) / 2) seconds, so 2, 3, 4, 6, 8, 12 … 49152 (or more)
  *     kind 0xFF: status, value = number of the start modulo 2^14, detail = reset cause
  *
  * Three readings in one, when SENSOR_READINGS is 3: time:u32, then 11 and three values of 10 bits
  * each; time is that of the first, the others follow SENSOR_INTERVAL_MS apart.
  *
- * Payload: SenML-CBOR. A reading has a time unless UTC was unknown when it was taken and the board
+ * Payload: SenML-CBOR. "tu" of a reading that stands alone is by how many seconds its time may be
+ * wrong. A reading has a time unless UTC was unknown when it was taken and the board
  * has started again since.
  */
 #ifndef READING_H
@@ -17,7 +19,7 @@
 
 #include <stdint.h>
 
-#include "ow_link.h"
+#include "ow_clock.h"
 
 #ifndef SENSOR_INTERVAL_MS
 #define SENSOR_INTERVAL_MS 60000 /* the EEPROM lives 11.4 years */
@@ -37,12 +39,15 @@ enum { READING_STATUS = 0xFF, READING_BOOT_MASK = 0x3FFF };
 void reading_put(uint8_t *source, uint32_t time, uint16_t value, uint8_t kind, uint8_t detail);
 void reading_put_three(uint8_t *source, uint32_t time, const uint16_t *values);
 
+/* Of a channel's reading, whose time may be wrong by so many seconds. */
+uint8_t reading_make_kind(uint8_t channel, uint32_t time_error);
+
 uint8_t reading_kind(const uint8_t *source);
 
 /* What a reading is told about that is not in its source. */
 struct reading_context {
     const char *device;
-    uint32_t utc_at_start; /* of the life in which it was taken; 0: not known */
+    const struct ow_clock *clock; /* NULL: the reading was taken in an earlier life */
 
     /* what a status tells, as it is now: */
     uint16_t denied; /* tenths of years that a refused interval would have left */

@@ -28,6 +28,7 @@ enum { PUBLISH_OVERHEAD = 10 }; /* bytes beside topic and payload */
 enum { ALIAS_ADC = 1, ALIAS_STATUS = 2 };
 
 static struct ow_mqtt client;
+static struct ow_clock timepiece;
 static char topic[sizeof "sensors//status" + OW_NAME_MAX];
 static uint32_t first_sequence; /* of this life */
 static uint8_t stored[4]; /* the interval as it stands in the EEPROM */
@@ -71,7 +72,7 @@ static void recall_packet(
     message->payload = scratch;
     struct reading_context context = {
         .device = client.name,
-        .utc_at_start = entry->sequence >= first_sequence ? client.utc_at_start : 0,
+        .clock = entry->sequence >= first_sequence ? &timepiece : NULL,
         .denied = denied,
         .worn = client.journal.worn,
         .life = life(interval),
@@ -169,7 +170,8 @@ static bool take_sample(uint8_t *source)
     uint16_t value = ow_hal_adc_read(CHANNEL);
     uint32_t now = ow_mqtt_time(&client);
     if (SENSOR_READINGS == 1) {
-        reading_put(source, now, value, CHANNEL, missed);
+        reading_put(source, now, value,
+            reading_make_kind(CHANNEL, ow_clock_error(&timepiece, &client)), missed);
         return true;
     }
     static uint16_t values[SENSOR_READINGS];
@@ -235,6 +237,7 @@ void setup(void)
 void loop(void)
 {
     ow_mqtt_poll(&client);
+    ow_clock_poll(&timepiece, &client);
     sample();
     blink();
     if (reboot && ow_mqtt_settled(&client)) {

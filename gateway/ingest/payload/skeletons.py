@@ -118,6 +118,10 @@ def scan(payload: bytes) -> Skeleton | None:
             return None
         position = 2
         for _ in range(payload[1] & 0x1F):
+            if (foreign := _foreign(payload, position)) is not None:
+                found.fixed[foreign] = False
+                position = foreign.stop
+                continue
             label, head = _LABELS.get(payload[position]), payload[position + 1]
             begin = position + 2
             if label is None or label in found.texts or label in found.numbers:
@@ -134,6 +138,23 @@ def scan(payload: bytes) -> Skeleton | None:
     except IndexError:
         return None
     return found if position == len(payload) and VALUE in found.numbers else None
+
+
+def _foreign(payload: bytes, position: int) -> slice | None:
+    """Where the number of a label stands that is not of the standard, as a board's "tu": it is
+    passed over. None: there is no such label, or one that must be understood.
+    """
+    if not 0x61 <= payload[position] <= 0x77:
+        return None
+    end = position + 1 + (payload[position] & 0x1F)
+    label, head = payload[position + 1 : end], payload[end]
+    if not label.isascii() or label.endswith(b"_"):
+        return None
+    if head < min(_NUMBER_TYPES):
+        return slice(end + 1, end + 1)
+    if head not in _NUMBER_TYPES:
+        return None
+    return slice(end + 1, end + 1 + np.dtype(_NUMBER_TYPES[head]).itemsize)
 
 
 def _read(table: Any, skeleton: Skeleton, positions: Any) -> Plain:

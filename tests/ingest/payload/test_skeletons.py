@@ -19,7 +19,8 @@ numbers = st.sampled_from(
 others = st.sampled_from([True, None, b"x", "1", 2**70])
 labels = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, -1, -2, -3, -4, -5, -6, "x", "x_"])
 plain = st.fixed_dictionaries(
-    {0: texts, 2: numbers}, optional={-2: texts, 1: texts, 6: numbers, -3: numbers}
+    {0: texts, 2: numbers},
+    optional={-2: texts, 1: texts, 6: numbers, -3: numbers, "tu": numbers, "x_": numbers},
 )
 packs = st.lists(plain, min_size=1, max_size=1) | st.lists(
     st.dictionaries(labels, texts | numbers | others, max_size=4), max_size=2
@@ -86,6 +87,15 @@ def test_odd_ones_among_plain_ones(odd: bytes, first: bool) -> None:
     readings, reasons = columns([odd, PLAIN] * 20 if first else [PLAIN, odd] * 20, [False] * 40)
     assert (readings[not first :: 2], reasons[not first :: 2]) == ([alone] * 20, [reason] * 20)
     assert (readings[first::2], reasons[first::2]) == ([plain] * 20, [None] * 20)
+
+
+def test_a_label_that_is_not_of_the_standard_costs_nothing() -> None:
+    """A board says "tu", by how many seconds its time may be wrong."""
+    payloads = [cbor2.dumps([{0: "a", "tu": 3 + 9 * (n % 3), 2: n + 300}]) for n in range(300)]
+    found = list(skeletons.find(pa.array(payloads, pa.binary())))
+    assert sum(len(one.positions) for one in found) == 300
+    readings, _ = columns(payloads, [False] * 300)
+    assert [one["value"] for (one,) in readings] == [n + 300 for n in range(300)]
 
 
 def test_no_payloads() -> None:
