@@ -24,6 +24,7 @@
 #define SLICE_IDLE (CHIP_HZ / 1000 * 4)  /* else */
 #define SLICE_MAX (CHIP_HZ / 200)        /* at --speed max: between two looks at port and socket */
 #define MOST_BEHIND (CHIP_HZ / 4)        /* further behind real time than this, the board slips */
+#define MOST_DRIFT 100000                /* millionths: no oscillator is worse than a tenth */
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
 
 struct options {
@@ -31,6 +32,7 @@ struct options {
         *record, *replay;
     uint64_t seed;
     int adc_from; /* -1: no schedule */
+    long drift;
     enum speed speed;
     bool off;
 };
@@ -47,6 +49,7 @@ static const char usage[] =
     "  --adc-log FILE      one line per conversion: CYCLE NS CHANNEL MICROVOLTS, and per start\n"
     "  --adc-from STEP     another voltage at A0 for each conversion, from this step of 1024 on\n"
     "  --speed SPEED       real (default), max, or step: time passes only by the command `run`\n"
+    "  --drift PPM         at speed real, its clock goes faster by so many millionths (or slower)\n"
     "  --seed N            seed of what is random on a real board: torn cells, RAM after\n"
     "                      power-on (default 1)\n"
     "  --off               start switched off\n"
@@ -75,6 +78,7 @@ static bool parse(int argc, char **argv, struct options *options)
         {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
         {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},
         {"adc-log", 1, 0, 'a'}, {"adc-from", 1, 0, 'v'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
+        {"drift", 1, 0, 'd'},
         {"record", 1, 0, 'r'}, {"replay", 1, 0, 'y'}, {"off", 0, 0, 'o'},
         {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
     char *end;
@@ -92,6 +96,10 @@ static bool parse(int argc, char **argv, struct options *options)
             options->adc_from = (int)strtol(optarg, &end, 10);
             if (end == optarg || *end || options->adc_from < 0 || options->adc_from >= ADC_STEPS)
                 return false;
+            break;
+        case 'd':
+            options->drift = strtol(optarg, &end, 10);
+            if (end == optarg || *end || labs(options->drift) > MOST_DRIFT) return false;
             break;
         case 'r': options->record = optarg; break;
         case 'y': options->replay = optarg; break;
@@ -160,7 +168,8 @@ void simulator_set_speed(struct simulator *simulator, enum speed speed)
 
 static uint64_t cycle_of(const struct simulator *simulator, uint64_t ns)
 {
-    return simulator->base_cycle + (ns - simulator->base_ns) * (CHIP_HZ / 1000000) / 1000;
+    uint64_t cycles = (ns - simulator->base_ns) * (CHIP_HZ / 1000000) / 1000;
+    return simulator->base_cycle + cycles + (uint64_t)((int64_t)cycles * simulator->drift / 1000000);
 }
 
 static void follow_real_time(struct simulator *simulator)
@@ -336,6 +345,7 @@ int main(int argc, char **argv)
     simulator.board.context = &simulator;
     if (!options.off) board_power(&simulator.board, true);
     if (!control_listen(&simulator.control)) return EXIT_FAILURE;
+    simulator.drift = options.drift;
     simulator_set_speed(&simulator, options.speed);
     live(&simulator);
     simulator_record(&simulator, chip_now(&simulator.board.chip), "end");

@@ -21,6 +21,7 @@ struct simulator {
     enum speed speed;
     /* real speed: board time base_cycle was at monotonic time base_ns */
     uint64_t base_cycle, base_ns;
+    long drift; /* millionths by which board time is faster */
     /* cycles by which the board fell behind real time for good: this machine was too busy */
     uint64_t slipped;
     bool quit;

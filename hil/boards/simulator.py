@@ -119,6 +119,7 @@ class SimulatedBoard:
     adc_from: A0 has another voltage for each conversion, beginning with this step of the ADC's
     1024. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
     `tx_log`).
+    drift: by so many millionths its clock is faster than this machine's, at speed `real`.
     bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
 
@@ -132,6 +133,7 @@ class SimulatedBoard:
         off: bool = False,
         adc_from: int | None = None,
         record: bool = False,
+        drift: int = 0,
         bootloader: bool | Path = True,
     ) -> None:
         self.directory = directory
@@ -151,6 +153,7 @@ class SimulatedBoard:
         self._options += ["--bootloader", str(loader)] if loader else []
         self._options += ["--off"] if off else []
         self._options += [] if adc_from is None else ["--adc-from", str(adc_from)]
+        self._options += ["--drift", str(drift)] if drift else []
         self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
