@@ -145,28 +145,39 @@ static void the_longest_fit(void)
     room = OW_SCRATCH;
 }
 
-static enum command command(const char *text, uint16_t *number)
+static enum command command(const char *text, struct interval *interval)
 {
-    return command_read((const uint8_t *)text, (uint8_t)strlen(text), number);
+    return command_read((const uint8_t *)text, (uint8_t)strlen(text), interval);
 }
 
 static void commands(void)
 {
-    uint16_t number = 0;
-    CHECK_EQUAL(command("interval 1", &number), COMMAND_INTERVAL);
-    CHECK_EQUAL(number, 1);
-    CHECK_EQUAL(command("interval 65535", &number), COMMAND_INTERVAL);
-    CHECK_EQUAL(number, 65535);
-    CHECK_EQUAL(command("interval 200 force", &number), COMMAND_INTERVAL_FORCED);
-    CHECK_EQUAL(number, 200);
-    CHECK_EQUAL(command("identify", &number), COMMAND_IDENTIFY);
-    CHECK_EQUAL(command("reboot", &number), COMMAND_REBOOT);
+    static const struct {
+        const char *text;
+        enum command command;
+        struct interval interval;
+    } right[] = {{"interval 1", COMMAND_INTERVAL, {1, MILLISECONDS}},
+        {"interval 65535", COMMAND_INTERVAL, {65535, MILLISECONDS}},
+        {"interval 90 s", COMMAND_INTERVAL, {90, SECONDS}},
+        {"interval 1440 min", COMMAND_INTERVAL, {1440, MINUTES}},
+        {"interval 200 force", COMMAND_INTERVAL_FORCED, {200, MILLISECONDS}},
+        {"interval 1 s force", COMMAND_INTERVAL_FORCED, {1, SECONDS}},
+        {"interval 65535 min force", COMMAND_INTERVAL_FORCED, {65535, MINUTES}}};
+    struct interval interval;
+    for (unsigned i = 0; i < sizeof right / sizeof right[0]; i++) {
+        CHECK(command(right[i].text, &interval) == right[i].command, "'%s'", right[i].text);
+        CHECK_EQUAL(interval.number, right[i].interval.number);
+        CHECK_EQUAL(interval.unit, right[i].interval.unit);
+    }
+    CHECK_EQUAL(command("identify", &interval), COMMAND_IDENTIFY);
+    CHECK_EQUAL(command("reboot", &interval), COMMAND_REBOOT);
     const char *wrong[] = {"", "interval", "interval ", "interval 0", "interval 65536",
-        "interval 100000", "interval 5s", "interval -1", "interval force", "interval  force",
-        "interval 5  force", "interval 5 forced", "identif", "identify ", "Reboot",
-        "reboots"};
+        "interval 100000", "interval 5s", "interval 5min", "interval 5 h", "interval 5 s min",
+        "interval 5 force s", "interval 0 min", "interval s", "interval  s", "interval -1",
+        "interval force", "interval  force", "interval 5  force", "interval 5 forced", "identif",
+        "identify ", "Reboot", "reboots"};
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        CHECK(command(wrong[i], &number) == COMMAND_UNKNOWN, "'%s'", wrong[i]);
+        CHECK(command(wrong[i], &interval) == COMMAND_UNKNOWN, "'%s'", wrong[i]);
     }
 }
 

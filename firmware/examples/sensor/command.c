@@ -26,14 +26,29 @@ static bool is(const uint8_t *text, uint8_t length, const char *word)
     return length == strlen(word) && memcmp(text, word, length) == 0;
 }
 
-enum command command_read(const uint8_t *text, uint8_t length, uint16_t *number)
+/* Takes `tail` off the end of a text; false if it does not end so. */
+static bool take_off(const uint8_t *text, uint8_t *length, const char *tail)
 {
-    static const char interval[] = "interval ", force[] = " force";
-    enum { HEAD = sizeof interval - 1, TAIL = sizeof force - 1 };
-    if (length > HEAD && memcmp(text, interval, HEAD) == 0) {
-        bool forced =
-            length > HEAD + TAIL && memcmp(text + length - TAIL, force, TAIL) == 0;
-        if (!read_number(text + HEAD, (uint8_t)(length - HEAD - (forced ? TAIL : 0)), number)) {
+    uint8_t size = (uint8_t)strlen(tail);
+    if (*length < size || memcmp(text + *length - size, tail, size) != 0) {
+        return false;
+    }
+    *length = (uint8_t)(*length - size);
+    return true;
+}
+
+enum command command_read(const uint8_t *text, uint8_t length, struct interval *interval)
+{
+    static const char word[] = "interval ";
+    enum { HEAD = sizeof word - 1 };
+    if (length > HEAD && memcmp(text, word, HEAD) == 0) {
+        text += HEAD;
+        length = (uint8_t)(length - HEAD);
+        bool forced = take_off(text, &length, " force");
+        interval->unit = take_off(text, &length, " s")     ? SECONDS
+                         : take_off(text, &length, " min") ? MINUTES
+                                                           : MILLISECONDS;
+        if (!read_number(text, length, &interval->number)) {
             return COMMAND_UNKNOWN;
         }
         return forced ? COMMAND_INTERVAL_FORCED : COMMAND_INTERVAL;

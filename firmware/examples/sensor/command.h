@@ -2,7 +2,9 @@
  * Commands, as text, one per message:
  *
  *     interval N         milliseconds between samples, 1…65535; 65535: none
- *     interval N force   the same, also if the EEPROM lives less than a year then
+ *     interval N s       seconds, 1…65535
+ *     interval N min     minutes, 1…65535
+ *     interval … force   the same, also if the EEPROM lives less than a year then
  *     identify           blink the LED for ten seconds
  *     reboot
  */
@@ -19,7 +21,14 @@ enum command {
     COMMAND_REBOOT
 };
 
-/* Reads a command; `*number` is set for COMMAND_INTERVAL and COMMAND_INTERVAL_FORCED. */
-enum command command_read(const uint8_t *text, uint8_t length, uint16_t *number);
+enum unit { MILLISECONDS, SECONDS, MINUTES, UNITS };
+
+struct interval {
+    uint16_t number;
+    enum unit unit;
+};
+
+/* Reads a command; `*interval` is set for COMMAND_INTERVAL and COMMAND_INTERVAL_FORCED. */
+enum command command_read(const uint8_t *text, uint8_t length, struct interval *interval);
 
 #endif

@@ -5,7 +5,8 @@
  *
  * A reading goes into the journal first (reading.h); the journal is also the queue while the
  * gateway is away. When it is full, no sample is taken, and the next reading tells how many. The
- * interval is kept in the application's EEPROM area: interval:u16 crc:u16 at 0x020.
+ * interval is kept in the application's EEPROM area: number:u16 crc:u16 at 0x020. The CRC is over
+ * the number, and over the unit as one byte if that is not milliseconds.
  */
 #include <string.h>
 
@@ -24,6 +25,9 @@ enum { PUBLISH_OVERHEAD = 10 }; /* bytes beside topic and payload */
 #endif
 #define TENTH_OF_A_YEAR_MS 3155760000ul
 #define A_YEAR 10
+/* In tenths of years. Longer than 100 years an EEPROM keeps nothing (ATmega328P data sheet,
+ * features). */
+#define LONGEST_LIFE 1000
 #define ERASED 0xFFFFFFFFul
 enum { ALIAS_ADC = 1, ALIAS_STATUS = 2 };
 
@@ -32,9 +36,10 @@ static struct ow_clock timepiece;
 static char topic[sizeof "sensors//status" + OW_NAME_MAX];
 static uint32_t first_sequence; /* of this life */
 static uint8_t stored[4]; /* the interval as it stands in the EEPROM */
-static uint16_t interval;
+static uint32_t interval; /* milliseconds; 0: no samples */
 static bool torn; /* the power was cut while it was written: its command comes again */
-static uint16_t last; /* when a sample was due, milliseconds */
+static uint32_t waited; /* milliseconds since a sample was due */
+static uint16_t looked; /* the clock when `waited` was brought up to date */
 static uint8_t identify_until; /* low bits of uptime, when `identifying` */
 static bool identifying;
 static bool reboot;
@@ -52,10 +57,14 @@ static uint8_t make_topic(const char *head, const char *tail)
 }
 
 /* Tenths of years that the EEPROM lives at this interval. */
-static uint16_t life(uint16_t milliseconds)
+static uint16_t life(uint32_t milliseconds)
 {
-    uint32_t each = TENTH_OF_A_YEAR_MS / SENSOR_READINGS / milliseconds;
-    return (uint16_t)(ow_journal_left(&client.journal) / each);
+    uint32_t each = TENTH_OF_A_YEAR_MS / 1000 / SENSOR_STATUS_EVERY_S;
+    if (milliseconds) {
+        each += TENTH_OF_A_YEAR_MS / SENSOR_READINGS / milliseconds;
+    }
+    uint32_t left = ow_journal_left(&client.journal) / (each + 1);
+    return left < LONGEST_LIFE ? (uint16_t)left : LONGEST_LIFE;
 }
 
 /* --- what the client asks for --- */
@@ -96,17 +105,35 @@ static void connected(void *user, bool session_present)
 
 /* An EEPROM that would be worn out within a year is not what most want: they must say so. To one
  * that was told already, a longer interval is no harm. */
-static bool wears_out(uint16_t number)
+static bool wears_out(uint32_t milliseconds)
 {
-    return !torn && number < interval && life(number) < A_YEAR;
+    return !torn && milliseconds && (interval == 0 || milliseconds < interval) &&
+           life(milliseconds) < A_YEAR;
 }
 
-static void set_interval(uint16_t number)
+static uint32_t to_milliseconds(const struct interval *one)
 {
-    interval = number;
+    if (one->unit == MILLISECONDS) {
+        return one->number == SAMPLING_OFF ? 0 : one->number;
+    }
+    return one->number * (one->unit == SECONDS ? 1000ul : 60000ul);
+}
+
+static uint16_t crc_of(const uint8_t *number, enum unit unit)
+{
+    uint16_t crc = ow_crc(OW_CRC_INITIAL, number, 2);
+    return unit == MILLISECONDS ? crc : ow_crc_byte(crc, unit);
+}
+
+static void set_interval(const struct interval *one)
+{
+    interval = to_milliseconds(one);
+    if (waited > interval) {
+        waited = interval; /* what was not sampled before is not made up for */
+    }
     torn = false;
-    ow_put_u16(stored, number);
-    ow_put_u16(stored + 2, ow_crc(OW_CRC_INITIAL, stored, 2));
+    ow_put_u16(stored, one->number);
+    ow_put_u16(stored + 2, crc_of(stored, one->unit));
     ow_journal_application(stored, sizeof stored);
 }
 
@@ -115,8 +142,8 @@ static void set_interval(uint16_t number)
 static void message_received(void *user, const struct ow_message *message)
 {
     (void)user;
-    uint16_t number;
-    enum command command = command_read(message->payload, (uint8_t)message->size, &number);
+    struct interval wanted;
+    enum command command = command_read(message->payload, (uint8_t)message->size, &wanted);
     switch (command) {
     case COMMAND_INTERVAL:
     case COMMAND_INTERVAL_FORCED:
@@ -124,10 +151,10 @@ static void message_received(void *user, const struct ow_message *message)
             break;
         }
         denied = READING_NOT_DENIED;
-        if (command == COMMAND_INTERVAL && wears_out(number)) {
-            denied = life(number);
+        if (command == COMMAND_INTERVAL && wears_out(to_milliseconds(&wanted))) {
+            denied = life(to_milliseconds(&wanted));
         } else {
-            set_interval(number);
+            set_interval(&wanted);
         }
         status_due = true;
         break;
@@ -151,14 +178,16 @@ static const struct ow_application application = {
 
 /* --- sampling --- */
 
-static uint16_t stored_interval(void)
+static uint32_t stored_interval(void)
 {
     for (uint8_t i = 0; i < sizeof stored; i++) {
         stored[i] = ow_hal_eeprom_read(OW_JOURNAL_APPLICATION + i);
     }
-    uint16_t value = ow_get_u16(stored);
-    if (SENSOR_READINGS == 1 && ow_crc(OW_CRC_INITIAL, stored, sizeof stored) == 0 && value) {
-        return value;
+    struct interval one = {.number = ow_get_u16(stored)};
+    for (; SENSOR_READINGS == 1 && one.number && one.unit < UNITS; one.unit++) {
+        if (ow_get_u16(stored + 2) == crc_of(stored, one.unit)) {
+            return to_milliseconds(&one);
+        }
     }
     torn = ow_get_u32(stored) != ERASED;
     return SENSOR_INTERVAL_MS;
@@ -192,6 +221,9 @@ static bool take_sample(uint8_t *source)
 static void sample(void)
 {
     uint8_t source[OW_JOURNAL_SOURCE];
+    uint16_t now = ow_hal_millis();
+    waited += (uint16_t)(now - looked);
+    looked = now;
     if (!client.started || !ow_journal_idle(&client.journal)) {
         return;
     }
@@ -204,10 +236,10 @@ static void sample(void)
             return;
         }
     }
-    if (interval == SAMPLING_OFF || (uint16_t)(ow_hal_millis() - last) < interval) {
+    if (interval == 0 || waited < interval) {
         return;
     }
-    last = (uint16_t)(last + interval);
+    waited -= interval;
     if (!take_sample(source)) {
         return;
     }
@@ -231,7 +263,8 @@ void setup(void)
     interval = stored_interval();
     ow_mqtt_begin(&client, &application, NULL);
     first_sequence = client.journal.next;
-    last = (uint16_t)(ow_hal_millis() - interval); /* the first one at once */
+    looked = ow_hal_millis();
+    waited = interval; /* the first one at once */
 }
 
 void loop(void)
