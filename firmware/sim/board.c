@@ -20,7 +20,7 @@ const char *board_cause_name(uint8_t cause)
 
 const char *board_cut_name(enum cut kind)
 {
-    static const char *const names[CUT_KINDS] = {"none", "cycles", "tx", "eeprom"};
+    static const char *const names[CUT_KINDS] = {"none", "cycles", "tx", "eeprom", "memory"};
     return names[kind];
 }
 
@@ -73,12 +73,22 @@ void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn
 
 /* --- what the peripherals report --- */
 
-static void on_write_begun(void *context, uint64_t ends)
+static void tear(struct board *board, enum cut kind, uint64_t ends)
 {
-    struct board *board = context;
-    if (board->cut.kind != CUT_EEPROM || !board->cut.torn || board->cut.left != 1) return;
+    if (board->cut.kind != kind || !board->cut.torn || board->cut.left != 1) return;
     uint64_t start = chip_now(&board->chip);
     chip_alarm(&board->chip, ALARM_CUT, start + 1 + chip_noise(&board->chip) % (ends - start - 1));
+}
+
+static void on_write_begun(void *context, uint64_t ends) { tear(context, CUT_EEPROM, ends); }
+
+static void on_memory_begun(void *context, uint64_t ends) { tear(context, CUT_MEMORY, ends); }
+
+static void on_memory_written(void *context, bool torn)
+{
+    struct board *board = context;
+    board->memory_writes++;
+    if (!torn) count_down(board, CUT_MEMORY);
 }
 
 static void on_written(void *context, const struct eeprom_write *write)
@@ -132,6 +142,7 @@ static void start(struct board *board, uint8_t cause)
     chip_reset(&board->chip);
     uart_reset(&board->uart);
     eeprom_reset(&board->eeprom);
+    twi_reset(&board->twi);
     flash_reset(&board->flash);
     watchdog_reset(&board->watchdog, false);
     chip_wait(&board->chip, START_UP);
@@ -164,6 +175,8 @@ void board_power(struct board *board, bool on)
     if (!on) {
         eeprom_power_fails(&board->eeprom);
         flash_power_fails(&board->flash);
+        twi_reset(&board->twi);
+        if (board->twi.memory) memory_power_fails(&board->memory);
         chip_alarm(&board->chip, ALARM_WATCHDOG, NEVER);
         chip_alarm(&board->chip, ALARM_CUT, NEVER);
     }
@@ -217,6 +230,15 @@ void board_run(struct board *board, uint64_t until)
     }
 }
 
+void board_add_memory(struct board *board, uint8_t *bytes, bool fram)
+{
+    memory_init(&board->memory, &board->chip, bytes, fram);
+    board->memory.begun = on_memory_begun;
+    board->memory.written = on_memory_written;
+    board->memory.context = board;
+    board->twi.memory = &board->memory;
+}
+
 unsigned board_stack(const struct board *board)
 {
     unsigned run = 0, longest = 0, above = board->chip.avr->ramend + 1u;
@@ -252,6 +274,7 @@ bool board_init(
     board->eeprom.written = on_written;
     board->eeprom.context = board;
     watchdog_init(&board->watchdog, &board->chip, on_watchdog, board);
+    twi_init(&board->twi, &board->chip);
     flash_init(&board->flash, &board->chip, boot_start ? boot_start : CHIP_FLASH);
     return true;
 }

@@ -12,10 +12,11 @@
 #include "eeprom.h"
 #include "flash.h"
 #include "line.h"
+#include "twi.h"
 #include "uart.h"
 #include "watchdog.h"
 
-enum cut { CUT_NONE, CUT_CYCLES, CUT_TX, CUT_EEPROM, CUT_KINDS };
+enum cut { CUT_NONE, CUT_CYCLES, CUT_TX, CUT_EEPROM, CUT_MEMORY, CUT_KINDS };
 enum { FRAME = 32 };
 
 struct board {
@@ -26,6 +27,8 @@ struct board {
     struct eeprom eeprom;
     struct watchdog watchdog;
     struct flash flash;
+    struct twi twi;
+    struct memory memory;
 
     int eeprom_log, tx_log; /* file descriptors, -1 for none */
     void (*event)(void *context, const char *json);
@@ -49,7 +52,7 @@ struct board {
     uint8_t cause; /* of the last start */
     uint8_t frame[FRAME]; /* sent since the last zero byte, as far as it fits */
     unsigned frame_count;
-    uint64_t boots, writes, torn_writes, cuts[CUT_KINDS];
+    uint64_t boots, writes, torn_writes, memory_writes, cuts[CUT_KINDS];
     uint32_t wear[CHIP_EEPROM]; /* writes of each cell since the process started */
 };
 
@@ -57,6 +60,9 @@ struct board {
  * starts and the lock begins, or 0. */
 bool board_init(
     struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed);
+
+/* Put a memory of MEMORY_SIZE bytes on its I2C bus. */
+void board_add_memory(struct board *board, uint8_t *bytes, bool fram);
 
 /* Let the board live until board time `until` (in cycles), through resets and cuts. */
 void board_run(struct board *board, uint64_t until);
@@ -67,7 +73,7 @@ void board_reset(struct board *board, enum reset_cause cause);
 /* The crystal stops until the next reset: nothing moves but the watchdog, whose oscillator is its
  * own. Nothing happens without power. */
 void board_hang(struct board *board);
-/* Cut the power `count` cycles, TX bytes or EEPROM writes from now (from the next power-on if it is
+/* Cut the power `count` cycles, TX bytes, writes to the EEPROM or to the memory from now (from the next power-on if it is
  * off). torn: in the middle of the last write. Replaces a cut armed before. */
 void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn);
 

@@ -226,3 +226,11 @@ uint64_t chip_noise(struct chip *chip)
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     return z ^ z >> 31;
 }
+
+uint8_t chip_some_bits(struct chip *chip, uint64_t part, uint64_t whole)
+{
+    uint8_t bits = 0;
+    for (int i = 0; i < 8; i++)
+        if (chip_noise(chip) % whole < part) bits |= (uint8_t)(1u << i);
+    return bits;
+}

@@ -33,6 +33,10 @@ enum {
     REG_MCUSR = 0x54,
     REG_SPMCSR = 0x57,
     REG_WDTCSR = 0x60,
+    REG_TWBR = 0xB8,
+    REG_TWSR = 0xB9,
+    REG_TWDR = 0xBB,
+    REG_TWCR = 0xBC,
     REG_UCSR0A = 0xC0,
     REG_UCSR0B = 0xC1,
     REG_UCSR0C = 0xC2,
@@ -66,6 +70,8 @@ enum alarm {
     ALARM_WATCHDOG,
     ALARM_EEPROM,
     ALARM_FLASH,
+    ALARM_TWI,
+    ALARM_MEMORY,
     ALARM_COUNT
 };
 
@@ -122,6 +128,9 @@ avr_int_vector_t *chip_vector(struct chip *chip, int number);
 void chip_interrupt_level(struct chip *chip, avr_int_vector_t *vector, bool on);
 
 uint64_t chip_noise(struct chip *chip);
+
+/* A bit pattern in which each bit is 1 with probability part / whole. */
+uint8_t chip_some_bits(struct chip *chip, uint64_t part, uint64_t whole);
 
 static inline uint8_t chip_get(const struct chip *chip, uint16_t address)
 {

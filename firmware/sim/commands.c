@@ -101,8 +101,8 @@ static void do_cut(struct call *call)
     bool torn = is(call, 3, "torn");
     uint64_t count;
     if (kind == CUT_NONE || call->count < 3 || !number(call->words[2], MAX_COUNT, &count) ||
-        count == 0 || (call->count == 4 && !(torn && kind == CUT_EEPROM)))
-        refuse(call, "cut cycles|tx|eeprom N, N at least 1; cut eeprom N torn");
+        count == 0 || (call->count == 4 && !(torn && kind >= CUT_EEPROM)))
+        refuse(call, "cut cycles|tx|eeprom|memory N, N at least 1; cut eeprom|memory N torn");
     else
         board_arm_cut(call->board, kind, count, torn);
 }
@@ -252,10 +252,13 @@ static void do_stats(struct call *call)
     put(call, ",\"writes\":%" PRIu64 ",\"torn_writes\":%" PRIu64, board->writes,
         board->torn_writes);
     put(call, ",\"stuck_writes\":%" PRIu64, board->eeprom.stuck_writes);
+    put(call, ",\"memory_writes\":%" PRIu64, board->memory_writes);
     put(call, ",\"armed\":\"%s\",\"left\":%" PRIu64, board_cut_name(board->cut.kind),
         board->cut.left);
-    put(call, ",\"cuts\":{\"cycles\":%" PRIu64 ",\"tx\":%" PRIu64 ",\"eeprom\":%" PRIu64 "}",
-        board->cuts[CUT_CYCLES], board->cuts[CUT_TX], board->cuts[CUT_EEPROM]);
+    put(call, ",\"cuts\":{\"cycles\":%" PRIu64 ",\"tx\":%" PRIu64 ",\"eeprom\":%" PRIu64
+        ",\"memory\":%" PRIu64 "}",
+        board->cuts[CUT_CYCLES], board->cuts[CUT_TX], board->cuts[CUT_EEPROM],
+        board->cuts[CUT_MEMORY]);
     put(call, ",\"stack\":%u,\"open\":%s,\"slipped\":%" PRIu64, board_stack(board),
         call->simulator->port.open ? "true" : "false", call->simulator->slipped);
 }

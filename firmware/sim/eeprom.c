@@ -39,15 +39,6 @@ static void on_programmed(void *context)
     show(eeprom);
 }
 
-/* A bit pattern in which each bit is 1 with probability part / whole. */
-static uint8_t some_bits(struct chip *chip, uint64_t part, uint64_t whole)
-{
-    uint8_t bits = 0;
-    for (int i = 0; i < 8; i++)
-        if (chip_noise(chip) % whole < part) bits |= (uint8_t)(1u << i);
-    return bits;
-}
-
 void eeprom_power_fails(struct eeprom *eeprom)
 {
     if (!eeprom->busy) return;
@@ -57,11 +48,11 @@ void eeprom_power_fails(struct eeprom *eeprom)
                                                   : whole / 2;
     uint8_t old = eeprom->cells[eeprom->address], value;
     if (past < erase)
-        value = old | some_bits(eeprom->chip, past, erase); /* some bits are erased already */
+        value = old | chip_some_bits(eeprom->chip, past, erase); /* some bits are erased already */
     else {
         uint8_t erased = eeprom->mode == WRITE_ONLY ? old : 0xFF, zeros = (uint8_t)~eeprom->value;
         /* some zeros are programmed already */
-        value = erased & (uint8_t)~(zeros & some_bits(eeprom->chip, past - erase, whole - erase));
+        value = erased & (uint8_t)~(zeros & chip_some_bits(eeprom->chip, past - erase, whole - erase));
     }
     chip_alarm(eeprom->chip, ALARM_EEPROM, NEVER);
     program(eeprom, value, true);

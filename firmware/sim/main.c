@@ -28,7 +28,7 @@
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
 
 struct options {
-    const char *eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *adc_log,
+    const char *eeprom, *fram, *i2c_eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *adc_log,
         *record, *replay;
     uint64_t seed;
     int adc_from; /* -1: no schedule */
@@ -44,6 +44,8 @@ static const char usage[] =
     "  --bootloader HEX    boot loader; without it the chip starts at address 0\n"
     "  --flash FILE        image of the flash, 32 KiB, made if missing\n"
     "  --eeprom FILE       image of the EEPROM, 1 KiB, made if missing\n"
+    "  --fram FILE         image of a FRAM on the I2C bus (MB85RC256), 32 KiB\n"
+    "  --i2c-eeprom FILE   image of an EEPROM on the I2C bus (24LC256), 32 KiB\n"
     "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
     "  --adc-log FILE      one line per conversion: CYCLE NS CHANNEL MICROVOLTS, and per start\n"
@@ -76,6 +78,7 @@ static bool parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {{"control", 1, 0, 'c'}, {"pty-link", 1, 0, 'p'},
         {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
+        {"fram", 1, 0, 'm'}, {"i2c-eeprom", 1, 0, 'i'},
         {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},
         {"adc-log", 1, 0, 'a'}, {"adc-from", 1, 0, 'v'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
         {"drift", 1, 0, 'd'},
@@ -89,6 +92,8 @@ static bool parse(int argc, char **argv, struct options *options)
         case 'b': options->bootloader = optarg; break;
         case 'f': options->flash = optarg; break;
         case 'e': options->eeprom = optarg; break;
+        case 'm': options->fram = optarg; break;
+        case 'i': options->i2c_eeprom = optarg; break;
         case 'l': options->eeprom_log = optarg; break;
         case 't': options->tx_log = optarg; break;
         case 'a': options->adc_log = optarg; break;
@@ -321,6 +326,12 @@ int main(int argc, char **argv)
     simulator.strikes.board = &simulator.board;
     simulator.strikes.obey = on_due;
     simulator.strikes.context = &simulator;
+    const char *memory = options.fram ? options.fram : options.i2c_eeprom;
+    if (memory) {
+        uint8_t *bytes = image_map(memory, MEMORY_SIZE, 0);
+        if (!bytes) return EXIT_FAILURE;
+        board_add_memory(&simulator.board, bytes, options.fram);
+    }
     simulator.board.eeprom_log = open_log(options.eeprom_log);
     simulator.board.tx_log = open_log(options.tx_log);
     simulator.board.adc.log = open_log(options.adc_log);

@@ -88,9 +88,20 @@
 #define OW_SUBSCRIPTIONS 1 /* messages from the gateway */
 #endif
 
+#ifndef OW_JOURNAL_MEMORY
+#define OW_JOURNAL_MEMORY 0 /* 1: publications wait in a memory on the I2C bus, see ow_memory.h */
+#endif
+
 #ifndef OW_JOURNAL_SLOTS
 /* publications that can wait; 60 fill the EEPROM of an ATmega328P */
-#define OW_JOURNAL_SLOTS (OW_PERSISTENCE ? 60 : 4)
+#define OW_JOURNAL_SLOTS (!OW_PERSISTENCE ? 4 : OW_JOURNAL_MEMORY ? 2000 : 60)
+#endif
+
+/* Counts slots of the journal. */
+#if OW_JOURNAL_MEMORY
+typedef uint16_t ow_slot;
+#else
+typedef uint8_t ow_slot;
 #endif
 
 /* Counts bytes of packets: 8 bits are enough while no packet is longer than the ring. */

@@ -19,13 +19,13 @@ enum {
 
 enum { ROUND_BITS = 12 }; /* 4,096 s */
 
-#define SENT_ONCE 0xFF /* `slot` of a publication that is in no slot */
+#define SENT_ONCE ((ow_slot)-1) /* `slot` of a publication that is in no slot */
 
 /* The incoming identifier: the answer that is due, and what is known of the id. */
 enum { ANSWER = 0x07, HELD = 0x40, UNSAVED = 0x80 };
 enum { NO_ANSWER, PUBACK, PUBREC, PUBCOMP, PUBCOMP_UNKNOWN };
 
-_Static_assert(OW_FLIGHTS != 1 || sizeof(struct ow_ids) == 12, "the budget for the id state");
+_Static_assert(OW_FLIGHTS != 1 || OW_JOURNAL_MEMORY || sizeof(struct ow_ids) == 12, "the budget for the id state");
 
 void ow_flow_begin(struct ow_mqtt *client)
 {
@@ -106,7 +106,7 @@ static void begin_anew(struct ow_ids *ids, uint16_t id)
     }
 }
 
-static bool in_flight(const struct ow_ids *ids, uint8_t slot)
+static bool in_flight(const struct ow_ids *ids, ow_slot slot)
 {
     for (uint8_t i = 0; i < OW_FLIGHTS; i++) {
         if (ids->out[i].step != FREE && ids->out[i].slot == slot) {
@@ -313,6 +313,10 @@ static void take(struct ow_mqtt *client, struct ow_flight *flight)
     flight->slot = entry.slot;
     flight->id = (uint16_t)entry.sequence;
     flight->step = PUBLISH;
+    if (!entry.released && ow_journal_too_old(&client->journal, flight->id)) {
+        flight->step = DROP;
+        count_dropped(client);
+    }
     if (entry.released) {
         flight->step = !client->session_present ? RETRACT : client->doubt ? PUBREL : PUBREL_AGAIN;
     }

@@ -5,6 +5,7 @@
 #include "ow_bytes.h"
 #include "ow_crc.h"
 #include "ow_hal.h"
+#include "ow_memory.h"
 
 enum {
     INCARNATION_A = 0x000,
@@ -18,16 +19,60 @@ enum {
 enum { CELL_SIZE = 4, CELLS = 4, INCARNATION_SIZE = 6, HELD_SIZE = 5 };
 enum { SEQUENCE_AT = 0, SOURCE_AT = 4, CRC_AT = 12, RELEASED_AT = 14, DONE_AT = 15 };
 enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA, ASKED = 0x5A, ERASED = 0xFF };
+#if OW_JOURNAL_MEMORY
+/* publications in a slot until the memory is worn out: an EEPROM takes 1,000,000 writes of a page
+ * (24LC256 data sheet, endurance), of four slots, and each publication writes 18 bytes one by one.
+ * A FRAM outlives that by far. */
+#define CELL_LIFE (1000000ul / 4 / 18)
+#else
 #define CELL_LIFE 100000ul /* writes of an EEPROM cell (ATmega328P data sheet, features) */
+#endif
 enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER };
 
-#if OW_PERSISTENCE
+#if OW_JOURNAL_MEMORY
+_Static_assert(OW_PERSISTENCE && OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_MEMORY_SIZE,
+    "the memory on the bus has 2,048 slots, and without persistence it has no use");
+
+static void fetch(uint8_t *to, uint16_t address, uint8_t length)
+{
+    if (address >= SLOTS) {
+        ow_memory_read(to, address - SLOTS, length);
+        return;
+    }
+    while (length--) {
+        *to++ = ow_hal_eeprom_read(address++);
+    }
+}
+
+static uint8_t load(uint16_t address)
+{
+    uint8_t byte;
+    fetch(&byte, address, 1);
+    return byte;
+}
+
+static void store(uint16_t address, uint8_t byte)
+{
+    if (address < SLOTS) {
+        ow_hal_eeprom_write(address, byte);
+    } else {
+        ow_memory_write(address - SLOTS, byte);
+    }
+}
+
+static bool busy(void)
+{
+    return ow_hal_eeprom_busy() || ow_memory_busy();
+}
+#elif OW_PERSISTENCE
 _Static_assert(
     SLOTS + OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_EEPROM_SIZE,
     "this chip's EEPROM is too small: build with a smaller OW_JOURNAL_SLOTS, 28 for 512 bytes");
 #define load ow_hal_eeprom_read
 #define store ow_hal_eeprom_write
+#define busy ow_hal_eeprom_busy
 #else
+#define busy ow_hal_eeprom_busy
 static uint8_t slots[OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE];
 
 static uint8_t load(uint16_t address)
@@ -45,12 +90,14 @@ static void store(uint16_t address, uint8_t byte)
 }
 #endif
 
+#if !OW_JOURNAL_MEMORY
 static void fetch(uint8_t *to, uint16_t address, uint8_t length)
 {
     while (length--) {
         *to++ = load(address++);
     }
 }
+#endif
 
 /* Reads `length` bytes whose last two are their CRC. */
 static bool read_checked(uint8_t *to, uint16_t address, uint8_t length)
@@ -69,7 +116,7 @@ static uint16_t asked_address(uint8_t count)
     return (uint16_t)(ASKED_CELLS + (count & 1) + ((count & 2) << 2));
 }
 
-static uint16_t slot_address(uint8_t slot)
+static uint16_t slot_address(ow_slot slot)
 {
     return (uint16_t)(SLOTS + (uint16_t)slot * OW_JOURNAL_SLOT_SIZE);
 }
@@ -80,9 +127,9 @@ static uint32_t after(uint32_t sequence)
     return (uint16_t)sequence == 0 ? sequence + 1 : sequence; /* a packet identifier is never 0 */
 }
 
-uint8_t ow_journal_following(uint8_t slot)
+ow_slot ow_journal_following(ow_slot slot)
 {
-    return slot + 1 == OW_JOURNAL_SLOTS ? 0 : (uint8_t)(slot + 1);
+    return slot + 1 == OW_JOURNAL_SLOTS ? 0 : (ow_slot)(slot + 1);
 }
 
 /* --- jobs --- */
@@ -119,7 +166,7 @@ static void failed(struct ow_journal *journal)
         start(journal, JOB_BOOT,
             BOOT_CELLS + ((journal->address + CELL_SIZE) & (CELL_SIZE * CELLS - 1)), CELL_SIZE);
     } else if (journal->job == JOB_SLOT) {
-        uint8_t slot = ow_journal_following(journal->head);
+        ow_slot slot = ow_journal_following(journal->head);
         if (journal->pending && slot == journal->tail) {
             journal->job = JOB_NONE; /* nowhere else: this publication is not taken, `next` stays */
             return;
@@ -134,7 +181,7 @@ static void failed(struct ow_journal *journal)
 /* The last byte first, so that a slot's CRC cannot match before its marks are right. */
 void ow_journal_poll(struct ow_journal *journal)
 {
-    if (journal->job == JOB_NONE || ow_hal_eeprom_busy()) {
+    if (journal->job == JOB_NONE || busy()) {
         return;
     }
     while (journal->left) {
@@ -235,7 +282,7 @@ static void open_incarnation(struct ow_journal *journal)
 }
 
 /* Reads a slot into `entry`; false if it holds no publication. */
-static bool read_slot(uint8_t slot, struct ow_entry *entry, bool *done)
+static bool read_slot(ow_slot slot, struct ow_entry *entry, bool *done)
 {
     uint8_t record[OW_JOURNAL_SLOT_SIZE];
     fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
@@ -252,11 +299,22 @@ static bool read_slot(uint8_t slot, struct ow_entry *entry, bool *done)
     return (uint16_t)entry->sequence != 0 && entry->sequence != UINT32_MAX;
 }
 
+static void note_done(struct ow_journal *journal, uint16_t id)
+{
+#if OW_JOURNAL_MEMORY
+    if (journal->newest_done == 0 || (int16_t)(id - journal->newest_done) > 0) {
+        journal->newest_done = id;
+    }
+#else
+    (void)journal, (void)id;
+#endif
+}
+
 static void open_slots(struct ow_journal *journal)
 {
     struct ow_entry entry;
     bool done;
-    for (uint8_t slot = 0; slot < OW_JOURNAL_SLOTS; slot++) {
+    for (ow_slot slot = 0; slot < OW_JOURNAL_SLOTS; slot++) {
         if (!read_slot(slot, &entry, &done)) {
             continue;
         }
@@ -267,6 +325,8 @@ static void open_slots(struct ow_journal *journal)
         if (!done) {
             journal->pending++;
             journal->released += entry.released;
+        } else {
+            note_done(journal, (uint16_t)entry.sequence);
         }
     }
     journal->tail = journal->head;
@@ -276,6 +336,9 @@ void ow_journal_open(struct ow_journal *journal)
 {
     memset(journal, 0, sizeof *journal);
     journal->next = 1;
+#if OW_JOURNAL_MEMORY
+    journal->missing = !ow_memory_begin();
+#endif
     if (OW_PERSISTENCE) {
         open_incarnation(journal);
         open_slots(journal);
@@ -293,7 +356,7 @@ void ow_journal_open(struct ow_journal *journal)
 
 /* --- publications --- */
 
-bool ow_journal_find(struct ow_journal *journal, uint8_t slot, struct ow_entry *entry)
+bool ow_journal_find(struct ow_journal *journal, ow_slot slot, struct ow_entry *entry)
 {
     bool done;
     if (journal->pending == 0) {
@@ -315,6 +378,9 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
 {
     struct ow_entry oldest;
     if (!ow_journal_idle(journal)) {
+        return false;
+    }
+    if (ow_journal_missing(journal)) {
         return false;
     }
     if (ow_journal_find(journal, journal->tail, &oldest) && oldest.slot == journal->head) {
@@ -356,26 +422,27 @@ static void write_byte(struct ow_journal *journal, uint16_t address, uint8_t val
     start(journal, JOB_OTHER, address, 1);
 }
 
-static void mark(struct ow_journal *journal, uint8_t slot, uint8_t at, uint8_t value)
+static void mark(struct ow_journal *journal, ow_slot slot, uint8_t at, uint8_t value)
 {
     write_byte(journal, (uint16_t)(slot_address(slot) + at), value);
 }
 
-void ow_journal_released(struct ow_journal *journal, uint8_t slot, uint16_t id)
+void ow_journal_released(struct ow_journal *journal, ow_slot slot, uint16_t id)
 {
     journal->released++;
     mark(journal, slot, RELEASED_AT, (uint8_t)id ^ RELEASED_MASK);
 }
 
-void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t id)
+void ow_journal_not_released(struct ow_journal *journal, ow_slot slot, uint16_t id)
 {
     journal->released--;
     mark(journal, slot, RELEASED_AT, (uint8_t) ~((uint8_t)id ^ RELEASED_MASK));
 }
 
-void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id)
+void ow_journal_done(struct ow_journal *journal, ow_slot slot, uint16_t id)
 {
     journal->pending--;
+    note_done(journal, id);
     journal->released -=
         load((uint16_t)(slot_address(slot) + RELEASED_AT)) == ((uint8_t)id ^ RELEASED_MASK);
     mark(journal, slot, DONE_AT, (uint8_t)id ^ DONE_MASK);

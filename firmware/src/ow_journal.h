@@ -20,6 +20,7 @@
 #define OW_JOURNAL_APPLICATION 0x020
 #define OW_JOURNAL_APPLICATION_SIZE 16
 #define OW_JOURNAL_SLOT_SIZE 16
+#define OW_JOURNAL_WINDOW 60 /* sequences by which a gateway tells doubles, less some in flight */
 
 struct ow_journal {
     uint32_t next;        /* sequence of the next publication */
@@ -28,14 +29,18 @@ struct ow_journal {
     bool confirmed;       /* the gateway has begun a session for this incarnation */
     uint16_t held;        /* the gateway's packet identifier between PUBLISH and PUBREL, 0: none */
     uint8_t held_count;   /* writes of `held` so far */
-    uint8_t head;         /* slot that the next publication takes */
+    ow_slot head;         /* slot that the next publication takes */
     /* no slot before it, seen from `head`, holds a publication that is not done */
-    uint8_t tail;
-    uint8_t pending;      /* publications not done */
+    ow_slot tail;
+    ow_slot pending;      /* publications not done */
     uint8_t released;     /* of them, released */
     uint8_t asked;        /* see ow_journal_ask: address of the mark, 0: none */
     /* slots and cells that failed their read-back since the start; 255: or more */
     uint8_t worn;
+#if OW_JOURNAL_MEMORY
+    bool missing;         /* nobody answers on the bus: no publication is taken */
+    uint16_t newest_done; /* low bits of the highest sequence that is done */
+#endif
 
     uint8_t job;
     bool tried; /* the byte at `left - 1` was written once */
@@ -45,7 +50,7 @@ struct ow_journal {
 };
 
 struct ow_entry {
-    uint8_t slot;
+    ow_slot slot;
     bool released; /* PUBREC has come */
     uint32_t sequence;
     uint8_t source[OW_JOURNAL_SOURCE];
@@ -73,13 +78,36 @@ void ow_journal_skip(struct ow_journal *journal);
 
 /* The oldest publication that is not done, from `slot` on; start with `tail`. False: there is
  * none. */
-bool ow_journal_find(struct ow_journal *journal, uint8_t slot, struct ow_entry *entry);
-uint8_t ow_journal_following(uint8_t slot);
+bool ow_journal_find(struct ow_journal *journal, ow_slot slot, struct ow_entry *entry);
+ow_slot ow_journal_following(ow_slot slot);
+
+/* The memory on the bus does not answer: no publication is taken. */
+static inline bool ow_journal_missing(const struct ow_journal *journal)
+{
+#if OW_JOURNAL_MEMORY
+    return journal->missing;
+#else
+    (void)journal;
+    return false;
+#endif
+}
+
+/* Whether a publication lies so far behind the newest one that is done that the gateway would take
+ * it for one that it has had: only one that was refused can. */
+static inline bool ow_journal_too_old(const struct ow_journal *journal, uint16_t id)
+{
+#if OW_JOURNAL_MEMORY
+    return (int16_t)(journal->newest_done - id) >= OW_JOURNAL_WINDOW;
+#else
+    (void)journal, (void)id;
+    return false;
+#endif
+}
 
 /* Marks of one publication; id: the low 16 bits of its sequence. */
-void ow_journal_released(struct ow_journal *journal, uint8_t slot, uint16_t id);
-void ow_journal_not_released(struct ow_journal *journal, uint8_t slot, uint16_t id);
-void ow_journal_done(struct ow_journal *journal, uint8_t slot, uint16_t id);
+void ow_journal_released(struct ow_journal *journal, ow_slot slot, uint16_t id);
+void ow_journal_not_released(struct ow_journal *journal, ow_slot slot, uint16_t id);
+void ow_journal_done(struct ow_journal *journal, ow_slot slot, uint16_t id);
 
 void ow_journal_hold(struct ow_journal *journal, uint16_t id);
 

@@ -80,7 +80,7 @@ struct ow_application {
 
 struct ow_flight {
     uint16_t id;
-    uint8_t slot;
+    ow_slot slot;
     uint8_t step;
 };
 
@@ -91,7 +91,7 @@ struct ow_ids {
     uint16_t in;    /* the gateway's id */
     uint16_t subscription;
     uint8_t in_flags;
-    uint8_t cursor; /* slot from which the next publication is taken */
+    ow_slot cursor; /* slot from which the next publication is taken */
 };
 
 struct ow_mqtt {
@@ -128,7 +128,7 @@ struct ow_mqtt {
 
     /* publications that the gateway refused for good */
     uint8_t tries;   /* refusals of the one that is tried now */
-    uint8_t kept;    /* before `ids.cursor` in the journal, to be tried in a later round */
+    ow_slot kept;    /* before `ids.cursor` in the journal, to be tried in a later round */
     uint8_t round;   /* when this round began, high bits of uptime */
     uint8_t dropped; /* since the start; 255: or more */
 

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "ow_crc.h"
 
-enum { EEPROM_WRITE_MS = 4 };
+enum { EEPROM_WRITE_MS = 4, MEMORY_WRITE_MS = 5 };
 
 struct board board;
 static uint8_t identity[OW_IDENTITY_SIZE];
@@ -23,6 +23,7 @@ void board_new(const char *name)
 {
     memset(&board, 0, sizeof board);
     memset(board.eeprom, 0xFF, sizeof board.eeprom);
+    memset(board.memory, 0xFF, sizeof board.memory);
     memset(identity, 0xFF, sizeof identity);
     memset(identity, 0, 45);
     memcpy(identity, "OWID\1", 5);
@@ -37,7 +38,7 @@ void board_power_on(void)
 {
     board.writes = board.sent = 0;
     board.watched = false;
-    board.busy_until = board.now;
+    board.busy_until = board.memory_busy_until = board.now;
     board.to_device_tail = board.to_device_head;
 }
 
@@ -114,6 +115,34 @@ void ow_hal_eeprom_write(uint16_t address, uint8_t value)
         longjmp(board.cut, 1);
     }
     board.busy_until = board.now + (board.instant ? 0 : EEPROM_WRITE_MS);
+}
+
+bool ow_memory_begin(void)
+{
+    return !board.memory_missing;
+}
+
+bool ow_memory_busy(void)
+{
+    return (int32_t)(board.memory_busy_until - board.now) > 0;
+}
+
+void ow_memory_read(uint8_t *to, uint16_t address, uint8_t length)
+{
+    CHECK(!ow_memory_busy(), "a read would wait for a write");
+    CHECK(address + length <= OW_MEMORY_SIZE, "%u", address);
+    memcpy(to, board.memory + address, length);
+}
+
+void ow_memory_write(uint16_t address, uint8_t value)
+{
+    CHECK(address < OW_MEMORY_SIZE && !ow_memory_busy(), "%u", address);
+    bool cut = ++board.writes == board.cut_at_write;
+    board.memory[address] = cut ? torn(board.memory[address], value) : value;
+    if (cut) {
+        longjmp(board.cut, 1);
+    }
+    board.memory_busy_until = board.now + (board.instant ? 0 : MEMORY_WRITE_MS);
 }
 
 void ow_hal_identity_read(uint8_t *bytes, uint8_t length)

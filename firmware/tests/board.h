@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "ow_hal.h"
+#include "ow_memory.h"
 
 enum tear { TEAR_NOTHING_WRITTEN, TEAR_WRITTEN, TEAR_ERASED, TEAR_HALF, TEARS };
 
@@ -22,8 +23,11 @@ struct board {
     uint32_t cell_writes[OW_EEPROM_SIZE];
     bool dead_cell[OW_EEPROM_SIZE]; /* keeps its value */
     uint32_t busy_until;
+    uint8_t memory[OW_MEMORY_SIZE]; /* on the bus, with OW_JOURNAL_MEMORY */
+    uint32_t memory_busy_until;
+    bool memory_missing;
     bool instant; /* a write takes no time */
-    uint32_t writes; /* since the last power_on */
+    uint32_t writes; /* of EEPROM and memory, since the last power_on */
     uint32_t cut_at_write; /* cut the power during this write, counted from 1; 0: never */
     uint32_t sent;         /* UART bytes since the last power_on */
     uint32_t cut_at_sent;  /* cut the power after so many; 0: never */

@@ -52,8 +52,9 @@ class Stats:
 
     tx, rx: bytes on the wire; overruns: bytes the receiver lost; samples: conversions on channel 0;
     writes: EEPROM cells programmed,
-    whole or torn; stuck_writes: those of them whose value worn-out bits changed; stack: most bytes
-    of stack since power-on; left: what an armed cut still waits for; slipped: cycles by which the
+    whole or torn; stuck_writes: those of them whose value worn-out bits changed; memory_writes:
+    bytes written to the memory on the bus, whole or torn; stack: most bytes of stack since
+    power-on; left: what an armed cut still waits for; slipped: cycles by which the
     board has fallen behind real time.
     """
 
@@ -69,6 +70,7 @@ class Stats:
     writes: int
     torn_writes: int
     stuck_writes: int
+    memory_writes: int
     armed: str
     left: int
     cuts: dict[str, int]
@@ -119,6 +121,7 @@ class SimulatedBoard:
     adc_from: A0 has another voltage for each conversion, beginning with this step of the ADC's
     1024. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
     `tx_log`).
+    memory: what is on its I2C bus; its image is `memory.bin`.
     drift: by so many millionths its clock is faster than this machine's, at speed `real`.
     bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
@@ -134,6 +137,7 @@ class SimulatedBoard:
         adc_from: int | None = None,
         record: bool = False,
         drift: int = 0,
+        memory: Literal["fram", "i2c-eeprom"] | None = None,
         bootloader: bool | Path = True,
     ) -> None:
         self.directory = directory
@@ -153,6 +157,7 @@ class SimulatedBoard:
         self._options += ["--bootloader", str(loader)] if loader else []
         self._options += ["--off"] if off else []
         self._options += [] if adc_from is None else ["--adc-from", str(adc_from)]
+        self._options += [f"--{memory}", "memory.bin"] if memory else []
         self._options += ["--drift", str(drift)] if drift else []
         self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
         self._process: asyncio.subprocess.Process | None = None

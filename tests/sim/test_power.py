@@ -78,7 +78,7 @@ async def test_a_cut_after_sent_bytes_lets_exactly_these_out(
 ) -> None:
     await board.cut("tx", count)
     assert await ask(board, b"R\x00\x00R\x00\x01", 9, 20 * MS) == b"r\xffr\xff"[:count]
-    assert (await board.stats()).cuts == {"cycles": 0, "tx": 1, "eeprom": 0}
+    assert (await board.stats()).cuts == {"cycles": 0, "tx": 1, "eeprom": 0, "memory": 0}
 
 
 async def test_a_cut_armed_without_power_counts_from_the_next_start(board: SimulatedBoard) -> None:

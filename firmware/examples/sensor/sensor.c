@@ -15,8 +15,9 @@
 #include "ow_crc.h"
 #include "ow_hal.h"
 #include "ow_mqtt.h"
-#include "reading.h"
+#include "ow_senml.h"
 #include "ow_sketch.h"
+#include "reading.h"
 
 enum { CHANNEL = 0, SAMPLING_OFF = 0xFFFF, IDENTIFY_S = 10 };
 enum { PUBLISH_OVERHEAD = 10 }; /* bytes beside topic and payload */
@@ -93,6 +94,20 @@ static void recall_packet(
         reading_encode(scratch, room < OW_SCRATCH ? room : OW_SCRATCH, entry->source, &context);
 }
 
+/* The journal's memory does not answer, so nothing can be kept: this goes at QoS 0. */
+static void tell_missing(void)
+{
+    uint8_t payload[40];
+    const uint8_t *end = payload + sizeof payload;
+    struct ow_senml_record record = {.device = client.name, .name = "memory"};
+    const uint8_t *at = ow_senml_record(ow_senml_pack(payload, end, 1), end, &record);
+    struct ow_message message = {.topic_length = make_topic("sensors/", "/status"),
+        .topic = topic,
+        .payload = payload,
+        .size = (uint16_t)(at - payload)};
+    ow_mqtt_publish(&client, &message);
+}
+
 /* Each time: the last SUBSCRIBE may not have got through. A retained command is not taken: it would
  * be obeyed at each start. */
 static void connected(void *user, bool session_present)
@@ -101,6 +116,9 @@ static void connected(void *user, bool session_present)
     (void)session_present;
     make_topic("commands/", "");
     ow_mqtt_subscribe(&client, topic, 2 | OW_NO_RETAINED);
+    if (ow_journal_missing(&client.journal)) {
+        tell_missing();
+    }
 }
 
 /* An EEPROM that would be worn out within a year is not what most want: they must say so. To one
@@ -255,7 +273,8 @@ static void blink(void)
     if (identifying && (int8_t)(client.uptime - identify_until) >= 0) {
         identifying = false;
     }
-    ow_hal_led(identifying && ow_hal_millis() & 0x80);
+    ow_hal_led(
+        (identifying && ow_hal_millis() & 0x80) || ow_journal_missing(&client.journal));
 }
 
 void setup(void)

@@ -1,0 +1,85 @@
+"""The sensor with its journal in a memory on the I2C bus: nothing is lost or doubled wherever its
+power is cut.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from gateway.mqtt.packets import Packet, Publish
+from hil.boards.exchange import Gateway, converse
+from hil.boards.simulator import BUILD, HZ, SimulatedBoard
+from hil.judge.senml import Record, decode
+from tests.firmware.eeprom import with_interval
+
+pytestmark = pytest.mark.sim
+
+SENSOR = BUILD / "uno" / "sensor-memory.hex"
+READINGS = 2
+SLOTS = 2000
+
+Kind = Literal["fram", "i2c-eeprom"]
+KINDS: tuple[Kind, ...] = ("fram", "i2c-eeprom")
+
+
+def board_in(folder: Path, kind: Kind | None, seed: int = 1, interval: int = 250) -> SimulatedBoard:
+    folder.mkdir(exist_ok=True)
+    (folder / "eeprom.bin").write_bytes(with_interval(interval))
+    return SimulatedBoard(folder, firmware=SENSOR, speed="step", seed=seed, memory=kind)
+
+
+def check(gateway: Gateway, waiting: int = 3) -> None:
+    """Each sequence was delivered once, but for the last ones, which are on their way."""
+    delivered = sorted(delivery.sequence for delivery in gateway.deliveries)
+    assert len(delivered) == len(set(delivered)), "doubled"
+    assert delivered[-1] - len(delivered) <= waiting, "lost"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_power_cut_at_every_write_to_the_memory(tmp_path: Path, kind: Kind) -> None:
+    gateway = Gateway()
+    async with board_in(tmp_path / "uncut", kind) as board:
+        await converse(board, gateway, completed=READINGS)
+        writes = (await board.stats()).memory_writes
+    check(gateway)
+    assert writes >= 2 * 14, "two slots, of which no byte stood there before"
+    for number in range(1, writes + 1):
+        gateway = Gateway()
+        async with board_in(tmp_path / str(number), kind, seed=number) as board:
+            await board.cut("memory", number, torn=True)
+            await converse(board, gateway, completed=READINGS)
+            assert (await board.stats()).armed == "none", "the cut did not fire"
+            await board.power(True)
+            await converse(board, gateway, completed=gateway.completed + READINGS)
+        check(gateway)
+
+
+async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
+    """Sixty readings are all that the chip's own EEPROM holds."""
+    gateway = Gateway()
+    async with board_in(tmp_path / "board", "fram") as board:
+        await board.run(60 * HZ)
+        await board.power(False)
+        await board.power(True)
+        await converse(board, gateway, completed=200, seconds=60)
+        taken = (await board.stats()).samples
+    check(gateway, waiting=taken)
+    assert gateway.completed == 200
+
+
+async def test_a_memory_that_is_missing_is_shown(tmp_path: Path) -> None:
+    """The board goes on without it, takes no samples, and says so at each connection."""
+    said: list[bytes] = []
+
+    class Listening(Gateway):
+        def _answers(self, packet: Packet) -> Iterator[Packet]:
+            if isinstance(packet, Publish) and packet.qos == 0:
+                said.append(packet.payload)
+            else:
+                yield from super()._answers(packet)
+
+    async with board_in(tmp_path / "board", None) as board:
+        await converse(board, Listening(), completed=1, seconds=5)
+    assert [decode(payload) for payload in said] == [(Record(":memory", 0, None),)]
