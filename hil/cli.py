@@ -50,11 +50,11 @@ Seed = Annotated[int, typer.Option(help="The same seed plans the same faults.")]
 Keep = Annotated[
     bool,
     typer.Option(
-        "--keep", help="Leave the folder to look at. A run that does not hold always leaves it."
+        "--keep", help="Keep the folder of a run that holds. That of any other run is always kept."
     ),
 ]
 Directory = Annotated[
-    Path, typer.Option("--dir", help="Folder of the run; one of an earlier run is replaced.")
+    Path, typer.Option("--dir", help="Folder of the run. An earlier run in it is removed.")
 ]
 Shrink = Annotated[
     bool,
@@ -111,33 +111,36 @@ def run(
     bench: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Benches that come with the project, or TOML files; all that ship, if none."
+            help="Names of benches (`onceway hil list`), or TOML files. None: all that ship."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
     readings: Annotated[int | None, typer.Option(help="Instead of the bench's.", min=1)] = None,
     trace: Annotated[
         str | None,
         typer.Option(
             help=(
-                "A recorded link instead of the one that a bench replays, or a folder of such,"
-                " taken in turn."
+                "A recorded link, instead of the one that a bench replays; or a folder of them,"
+                " one after the other."
             )
         ),
     ] = None,
     repeat: Annotated[
-        int, typer.Option(help="So many runs of each, each with the next seed.", min=1)
+        int, typer.Option(help="Runs of each bench; each run has the next seed.", min=1)
     ] = 1,
-    jobs: Annotated[int, typer.Option(help="So many runs at once.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 1,
     shrink_it: Shrink = False,
     keep: Keep = False,
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", help="Folder of the run, or of the campaign; else below build/hil."),
+        typer.Option(
+            "--dir", help="Folder of the run or campaign, instead of one below build/hil."
+        ),
     ] = None,
 ) -> None:
-    """Run benches. Exit code 0 if every run holds. Many runs are a campaign, which goes on where it
-    was when it is begun again.
+    """Run benches. Exit code 0 if every run holds and keeps its limits.
+
+    Several runs are a campaign. If it was interrupted, the same command carries it on.
 
     Example: onceway hil run gateway-kills power-cuts --repeat 10 --jobs 2
     """
@@ -191,15 +194,15 @@ def glue(
     bench: Annotated[
         str, typer.Argument(help="A TOML file with faults that the glue knows.")
     ] = "glue",
-    seed: Annotated[int | None, typer.Option(help="Instead of the bench's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
     folder: Directory = RUNS / "glue",
     as_json: Json = False,
 ) -> None:
-    """The glue people use today beside ours, under the same plan of faults: sketch, serial script,
-    mosquitto, files of JSON lines, and Spark's file source for a bench that goes to the table.
+    """Run what people use today (the glue) and Onceway under the same faults, and compare them.
 
-    Needs Debian's mosquitto. Exit code 0 if ours holds, whatever the glue does. Leaves both runs in
-    the folder.
+    The glue: a sketch, a serial script, mosquitto, files of JSON lines, Spark's file source.
+
+    Needs Debian's mosquitto. Both runs stay in the folder. Exit code 0 if Onceway's run holds.
 
     Example: onceway hil glue --seed 7
     """
@@ -234,7 +237,7 @@ def replay(
     keep: Keep = False,
     folder: Directory = RUNS / "replay",
 ) -> None:
-    """The same bench, seed and faults again, whatever the version of the bench's file is by now.
+    """Run the same bench, seed and faults again, as the history recorded them.
 
     Example: onceway hil replay build/demo
     """
@@ -244,8 +247,11 @@ def replay(
 
 @app.command("check")
 def check_history(history: RunArgument, as_json: Json = False) -> None:
-    """Judge a history again. Exit code 0 if it holds; the limits of its bench are for `report`. A
-    history that cannot be read proves nothing: the verdict is unknown.
+    """Judge a history again. Exit code 0 if it holds.
+
+    A history that cannot be read proves nothing: the verdict is unknown.
+
+    The limits of the bench do not count here. `onceway hil report` tells which were not kept.
 
     Example: onceway hil check build/demo
     """
@@ -280,7 +286,7 @@ def report(
         bool, typer.Option("--json", help="Print JSON, for programs; write nothing.")
     ] = False,
 ) -> None:
-    """What a run showed, as a page and for machines.
+    """Write what a run showed: a page (HTML), JUnit XML and JSON.
 
     Example: onceway hil report build/demo
     """
@@ -297,7 +303,7 @@ def report(
 
 @app.command()
 def compare(one: RunArgument, other: RunArgument, as_json: Json = False) -> None:
-    """Two runs side by side.
+    """Show the figures of two runs side by side.
 
     Example: onceway hil compare build/hil/bursts-1 build/hil/bursts-2
     """
@@ -342,7 +348,8 @@ def _run(
     found = _carry_out(name, bench, made, place, console)
     if not found.passed or keep:
         console.print(
-            f"the run is in {place.root}, its history in {place.history.name} there", soft_wrap=True
+            f"the run is in {place.root}: {place.history.name}, and {HTML} to look at",
+            soft_wrap=True,
         )
     else:
         shutil.rmtree(place.root)

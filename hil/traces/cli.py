@@ -38,11 +38,13 @@ def import_(
     recording: Source,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the trace.")],
 ) -> None:
-    """Read a recording and write it in the rig's own form: copies left out, losses counted, resets
-    of the counter recognised.
+    """Read a recording of frames that arrived, and write it in the rig's own form.
 
-    A frame a line, with a counter (sequence, seq, fcnt, fcntup or counter) and a time (t, time,
-    timestamp or received: seconds or ISO 8601); rssi and snr if known.
+    Each line is a frame that arrived. It has a counter and a time, and rssi and snr if known.
+
+    The counter is called sequence, seq, fcnt, fcntup or counter; its gaps are the lost frames.
+
+    The time is called t, time, timestamp or received, in seconds or ISO 8601.
 
     Example: onceway hil trace import frames.csv -o frames.jsonl
     """
@@ -53,7 +55,7 @@ def import_(
 
 @app.command()
 def show(trace: Source, as_json: JsonOption = False) -> None:
-    """Loss, bursts and outages.
+    """Show loss, bursts and outages of a recorded link.
 
     Example: onceway hil trace show bursts
     """
