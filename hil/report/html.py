@@ -25,7 +25,7 @@ STYLE = """
 body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--page);
     color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-h1, p, summary { overflow-wrap: anywhere; }
+h1, p, li, summary { overflow-wrap: anywhere; }
 .verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; color: var(--page);
     font-weight: bold; }
 .holds { background: var(--good); } .fails { background: var(--bad); }
@@ -35,7 +35,15 @@ th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px so
     vertical-align: top; }
 th:last-child:nth-child(n+4), td:last-child:nth-child(n+4) { min-width: 12rem; padding-right: 0; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums;
-    } tr.missed td { color: var(--bad); }
+    } tr.missed td, p.missed { color: var(--bad); }
+@media (max-width: 40rem) {
+  .told { font-size: .8rem; }
+  .told tr { display: grid; grid-template-columns: repeat(var(--short), minmax(0, 1fr));
+      border-bottom: 1px solid var(--line); }
+  .told tr > * { border: 0; overflow-wrap: anywhere; }
+  .told tr > :last-child { grid-column: 1 / -1; }
+  .told th:last-child { display: none; }
+}
 svg { width: 100%; max-width: 48rem; height: auto; display: block; margin: .5rem 0; }
 details { border-bottom: 1px solid var(--line); padding: .25rem 0; }
 pre { overflow-x: auto; background: var(--soft); padding: .5rem; margin: .3rem 0; }
@@ -50,13 +58,14 @@ def page(found: Findings) -> str:
             f'<h1>{head}</h1><p><span class="verdict {result.verdict}">{result.verdict}</span>'
             f" <strong>{escape(sentence(found))}</strong></p><p>{escape(result.summary())}</p>"
         ),
-        "".join(f"<p>{escape(reason)}</p>" for reason in (*result.reasons, *found.exceeded)),
+        _list(result.reasons),
+        "".join(f'<p class="missed">Limit not kept: {escape(one)}</p>' for one in found.exceeded),
         _section("Where the faults struck", _coverage(found)),
         *(
             _section(f"The last words of {name}", f"<pre>{escape(chr(10).join(lines))}</pre>")
             for name, lines in result.last_words.items()
         ),
-        _figures(found),
+        _section("Figures", _figures(found)),
         *charts(found),
         _section("Publications at each hop", _hops(found)),
         _section("Faults", _faults(found)),
@@ -77,6 +86,10 @@ def page(found: Findings) -> str:
     )
 
 
+def _list(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>" if texts else ""
+
+
 def _section(title: str, body: str) -> str:
     return f"<h2>{escape(title)}</h2>\n{body}" if body else ""
 
@@ -84,7 +97,9 @@ def _section(title: str, body: str) -> str:
 def _table(
     head: Sequence[str], rows: Iterable[Sequence[object]], classes: Sequence[str] = ()
 ) -> str:
-    """Columns of numbers stand to the right. classes: of each row."""
+    """Columns of numbers stand to the right. classes: of each row. A text in the last of many
+    columns stands below its row on a phone.
+    """
 
     listed = list(rows)
     numbers = [
@@ -102,7 +117,9 @@ def _table(
     body = [
         line("td", row, classes[number] if classes else "") for number, row in enumerate(listed)
     ]
-    return f'<div class="scroll"><table>{titles}{"".join(body)}</table></div>'
+    told = len(head) > 3 and not numbers[-1]
+    kind = f' class="told" style="--short: {len(head) - 1}"' if told else ""
+    return f'<div class="scroll"><table{kind}>{titles}{"".join(body)}</table></div>'
 
 
 def _coverage(found: Findings) -> str:
