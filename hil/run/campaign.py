@@ -169,7 +169,7 @@ class Campaign:
                 return
             report = await self._start(item, place)
         if report:
-            self._say(report["verdict"], item.name, _told(report))
+            self._say(_word(report), item.name, _told(report))
             self.reports[item.name] = report
             if _passed(report) and not self._keep:
                 _thin(place)
@@ -244,7 +244,7 @@ class Campaign:
         for name, report in self.reports.items():
             if not _passed(report):
                 self._say(
-                    report["verdict"], name, next(iter([*report["reasons"], *report["exceeded"]]))
+                    _word(report), name, next(iter([*report["reasons"], *report["exceeded"]]))
                 )
         data = {
             "finished": finished,
@@ -292,6 +292,12 @@ def _report(place: Path) -> dict[str, Any] | None:
         return read_json(place / JSON)
     except OncewayError:
         return None
+
+
+def _word(report: dict[str, Any]) -> str:
+    """The verdict; of a run that holds and did not keep a limit, that."""
+    holds = report["verdict"] == Verdict.HOLDS
+    return "limit" if holds and report["exceeded"] else str(report["verdict"])
 
 
 def _log(place: Path) -> Path:

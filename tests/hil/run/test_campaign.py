@@ -118,7 +118,7 @@ def test_one_that_does_not_keep_a_limit_fails_all(tmp_path: Path, started: Path)
     holds, out = run(tmp_path / "all", 9)
     assert not holds
     assert (
-        "holds    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, and must not"
+        "limit    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, and must not"
         " exceed 5" in out
     )
 
