@@ -129,6 +129,17 @@ class SubscriberTable(BaseModel):
     away_s: float = Field(default=1.0, ge=0, le=60)
     receive_maximum: int = Field(default=65_535, ge=1, le=65_535)
 
+    @field_validator("filter")
+    @classmethod
+    def _well_formed(cls, filter: str) -> str:
+        """A gateway would refuse it at each connection, and the run would wait for nothing."""
+        levels = filter.split("/")
+        if "#" in "".join(levels[:-1]) or any(
+            len(level) > 1 and ("#" in level or "+" in level) for level in levels
+        ):
+            raise ValueError("a # must be the whole last level, and a + a whole level")
+        return filter
+
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,

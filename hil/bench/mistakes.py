@@ -24,6 +24,8 @@ TABLES = {
     "config": "[config]",
     "fault": "[[fault]]",
     "limits": "[limits]",
+    "nemesis": "[nemesis]",
+    "subscriber": "[[subscriber]]",
 }
 """Keys of a bench that are tables, as a person writes them. A list has double brackets."""
 TABLE = re.compile(r"\s*\[+\s*([\w-]+)\s*\]+")

@@ -144,6 +144,20 @@ def test_all_shipped_benches_load() -> None:
     [
         ('title = "t"\nseeed = 2', "line 2: there is no key 'seeed' (was 'seed' meant?)"),
         (
+            'title = "t"\n[[subscriber]]\nfilter = "sensors/#/x"',
+            "line 3: [[subscriber]] number 1: filter = 'sensors/#/x': a # must be the whole last"
+            " level, and a + a whole level",
+        ),
+        (
+            'title = "t"\nsubscriber = "x"',
+            "line 2: subscriber is a table of its own: write a line [[subscriber]], and its keys"
+            " below it",
+        ),
+        (
+            'title = "t"\nnemesis = 2',
+            "line 2: nemesis is a table of its own: write a line [nemesis], and its keys below it",
+        ),
+        (
             'title = "t"\nboard = 2',
             (
                 "line 2: board = 2: real boards are tables, [[board]]; `boards` says how many"
