@@ -48,4 +48,10 @@ def _row(name: str, one: Any, other: Any) -> tuple[str, str, str, str]:
 
 
 def _told(value: Any) -> str:
+    """A table of a bench is told in one line, by the keys that say something."""
+    if isinstance(value, list):
+        return "\n".join(map(_told, value))
+    if isinstance(value, dict):
+        said = {key: _told(one) for key, one in value.items() if one is not False}
+        return ", ".join(f"{key} {one}".replace("\n", " ") for key, one in said.items() if one)
     return "" if value is None else str(value)
