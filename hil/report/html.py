@@ -40,7 +40,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums;
   .told { font-size: .8rem; }
   .told tr { display: grid; grid-template-columns: repeat(var(--short), minmax(0, 1fr));
       border-bottom: 1px solid var(--line); }
-  .told tr > * { border: 0; overflow-wrap: anywhere; }
+  .told tr > * { border: 0; padding-right: .2rem; overflow-wrap: anywhere; }
   .told tr > :last-child { grid-column: 1 / -1; }
   .told th:last-child { display: none; }
 }

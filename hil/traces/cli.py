@@ -98,6 +98,7 @@ def plot_(
         out.write_text(drawing, encoding="utf-8")
     except OSError as error:
         raise OncewayError(f"cannot write the drawing ({error.strerror})", str(out)) from error
+    Console(highlight=False).print(f"written: {out}", soft_wrap=True, markup=False)
 
 
 def describe(trace: Trace) -> dict[str, Any]:
