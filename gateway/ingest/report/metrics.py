@@ -71,7 +71,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.lag_s or 0.0) for name, one in feeds],
         ),
         "feed_held": (
-            "1: the feed waits for a batch that is missing or damaged.",
+            "1: the feed waits; the report says for what.",
             [(name, one.held is not None) for name, one in feeds],
         ),
         "feed_held_seconds": (
