@@ -265,7 +265,9 @@ class Seen:
             return f"it says {_told(found.records)}, and must say {_told(wanted)}"
         if board.sampled is None:
             return None
-        arrived = min(one.t for hop in HOPS[1:] for one in way[hop])
+        # said again later, it may have lost its time: each wording counts from its own first arrival
+        same = [one for hop in HOPS[1:] for one in way[hop] if one.payload == found.payload]
+        arrived = min(one.t for one in same)
         times = {record.time for record in found.records if not of_link(record)}
         tells = (self.clocks.told(key.device, time, board.sampled, arrived) for time in times)
         return next((why for why in tells if why), None)

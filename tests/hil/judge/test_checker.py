@@ -15,8 +15,10 @@ from hil.judge.checker import Verdict, check
 from hil.judge.publication import Outcome
 from hil.observe.history import HOPS, READINGS, Event
 from tests.hil.judge.runs import (
+    FITTING,
     HZ,
     INCARNATION,
+    MET,
     UTC,
     S,
     at,
@@ -28,6 +30,7 @@ from tests.hil.judge.runs import (
     payload,
     reading,
     run_of,
+    seed,
     until_batch,
     without,
     wrong,
@@ -307,6 +310,43 @@ def test_what_the_gateway_asked_a_board_to_publish_again_may_land_again() -> Non
         *(e for e in run_of(3) if is_of(e, 2) and e.hop == "table"),
     ]
     assert wrong(check(at_the_table)) == [("uno-1", 2, Outcome.DUPLICATE, "table")]
+
+
+def test_what_is_published_again_after_a_start_has_lost_its_time() -> None:
+    """The board sampled before it met the gateway, and could still say when. It lost the answer,
+    started again, and was told to publish once more: nobody can say the time then.
+    """
+    met, restarted = S + S // 20, 5 * S // 2
+    landed = [
+        Event(met, e.hop, e.event, e.data)
+        if e.t == MET and e.hop == "wire" and e.data["line"] == "uno-1"
+        else e
+        for e in until_batch(3)
+    ]
+    start = {"device": "uno-1", "cause": "power-on", "cycle": restarted * HZ // S}
+    session = {"line": "uno-1", **seed("uno-1"), "boot": 2}
+    new = [
+        Event(restarted, "board", "start", start),
+        Event(restarted, "wire", "welcome", session),
+        Event(4 * S, "wire", "session", {**session, "up": FITTING, "down": FITTING}),
+    ]
+    timeless = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 7 * 5 / 1024}]).hex()
+
+    def copies(t: int) -> list[Event]:
+        late = {"position": 99, "payload": timeless, "received": (UTC * S + t) // 1000}
+        late["monotonic"] = t // 1000
+        return [
+            Event(t, e.hop, e.event, {**e.data, **late})
+            for e in landed
+            if is_of(e, 1) and e.hop in ("spool", "batch")
+        ]
+
+    key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 1}
+    again = Event(3 * S, "board", "again", key)
+    refusal = {"line": "uno-1", "direction": "down", "id": 1, "reason": 0x92}
+    asked = [*landed, *new, again, Event(3 * S, "wire", "refused", refusal)]
+    assert check([*asked, *copies(3 * S)]).reasons == []
+    assert wrong(check([*asked, *copies(2 * S)])) == [("uno-1", 1, Outcome.ALTERED, "spool")]
 
 
 def test_what_a_board_sends_again_in_a_new_session_may_land_once_more_for_each() -> None:
