@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 _FEEDS = 4
 """Sessions that get retained messages in one turn."""
 
+_AT_ONCE = 2000
+"""Sessions that end because they have expired, wills that are said, connections that end because
+they are silent, a second; the rest of them comes later."""
+
 _NO_CONNECT = "no CONNECT came in time (limits.connect_timeout_s)"
 
 _AXIS_S = 30.0
@@ -61,6 +65,8 @@ class Broker(Core):
         """Bytes in packets that have not come whole."""
         self.partial_nameless = 0
         """Of them, those of clients that are not known yet."""
+        self.names = 0
+        """Bytes of the topic names that connections remember."""
         self._feeding: dict[Session, None] = {}
         """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
@@ -82,7 +88,7 @@ class Broker(Core):
         for session in self.sessions.values():
             session.queueing = config.queueing(session.client)
         for connection in self.connections:
-            connection.topics.clear()
+            connection.forget_topics()
         self.router.reconfigure(
             config.spool.topics,
             config.limits.topic_levels,
@@ -343,23 +349,29 @@ class Broker(Core):
             late = now - connection.seen > self.limits.connect_timeout_s
             if late and connection.state is State.NEW:
                 self._lose_patience(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, _NO_CONNECT)
+        ended = 0
         for connection in list(self.connections):
             silent = now - connection.seen
-            if (
+            if ended < _AT_ONCE and (
                 connection.state is State.OPEN
                 and connection.keep_alive
                 and not connection.unheard
                 and silent > connection.keep_alive
             ):
+                ended += 1
                 connection.disconnect(
                     ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing was heard for {silent:.0f} s"
                 )
-        for client, will in self.wills.items():
-            if will.due is not None and will.due <= now:
-                self.effects.will(client, self.sessions.get(client))
-        for session in self.sessions.values():
-            if session.ends <= now:
-                self.effects.end(session)
+        due = (
+            client
+            for client, will in self.wills.items()
+            if will.due is not None and will.due <= now
+        )
+        for client in islice(due, _AT_ONCE):
+            self.effects.will(client, self.sessions.get(client))
+        expired = (session for session in self.sessions.values() if session.ends <= now)
+        for session in islice(expired, _AT_ONCE):
+            self.effects.end(session)
         self.settle()
         self.system.advance()
         self.settle()

@@ -25,7 +25,8 @@ QOS_BITS = 0x06
 MAXIMUM = 1024
 """Publications in one burst."""
 
-_KNOWN_SHAPES = 256
+_KNOWN_SHAPES = 8
+"""Of one topic."""
 
 
 class Publisher(Protocol):

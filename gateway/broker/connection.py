@@ -37,6 +37,11 @@ _TOO_FAST = (
 
 _SMALL = 4096
 """Bytes of an incomplete packet that cost nobody the connection."""
+_NAMES = 8
+"""Topic names that connections remember may take this part of the memory of queues."""
+_KNOWN_TOPICS = 1024
+_TOPIC_BYTES = 1024
+"""What a topic that is remembered takes at most, with all that is known about it."""
 _NAMELESS = 8
 """Clients that are not known yet have this part of the memory for incomplete packets."""
 
@@ -68,6 +73,7 @@ class Connection:
         "held",
         "keep_alive",
         "missing",
+        "names",
         "our_limit",
         "out",
         "packet_limit",
@@ -132,6 +138,8 @@ class Connection:
         """Bytes until it may be complete; 0 when it is, and the turn was over."""
         self.topics: dict[bytes, Topic] = {}
         """Those that the client has published to, by their bytes."""
+        self.names = 0
+        """Bytes of the topic names that are remembered: these, and those behind aliases."""
         self.aliases_limit = limits.topic_aliases
         """The highest topic alias that it may use."""
         self.aliases: dict[int, Topic] = {}
@@ -228,7 +236,7 @@ class Connection:
         room = self.packet_limit - burst.size - (2 if first & QOS_BITS else 0)
         wire = burst.topic.wire
         alias = self.told.get(wire, 0)
-        if alias or len(self.told) < self.told_limit:
+        if alias or (len(self.told) < self.told_limit and self.remember(len(wire))):
             number = alias or len(self.told) + 1
             shape = burst.shape(
                 first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
@@ -236,6 +244,8 @@ class Connection:
             if len(shape[0]) + len(shape[1]) <= room:
                 self.told[wire] = number
                 return shape
+            if not alias:
+                self.forget(len(wire))
         shape = burst.shape(first, self.version == Version.V5, extra)
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
@@ -305,6 +315,36 @@ class Connection:
             broker.statistics.rests += 1
             say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
+    def remember(self, size: int) -> bool:
+        """Whether a name of so many bytes may be remembered, which counts from now on. When all
+        connections remember too many, each has still room for some.
+        """
+        broker = self.broker
+        if (
+            broker.names + size > broker.limits.memory_bytes // _NAMES
+            and self.names + size > _SMALL
+        ):
+            return False
+        self.names += size
+        broker.names += size
+        return True
+
+    def forget(self, size: int) -> None:
+        """Names of so many bytes are not remembered any more."""
+        self.names -= size
+        self.broker.names -= size
+
+    def remember_topic(self, topic: Topic) -> None:
+        """The client publishes to it: next time it is known by its bytes."""
+        if len(self.topics) >= _KNOWN_TOPICS:
+            self.forget_topics()
+        if topic.wire not in self.topics and self.remember(_TOPIC_BYTES):
+            self.topics[topic.wire] = topic
+
+    def forget_topics(self) -> None:
+        self.forget(_TOPIC_BYTES * len(self.topics))
+        self.topics.clear()
+
     def keep(self, data: bytes) -> int:
         """Keep part of a packet until the rest of it comes. Returns how many bytes are kept.
         ProtocolError when all connections keep too much.
@@ -372,6 +412,9 @@ class Connection:
         self.closing = reason
         self.held.clear()
         self.kept()
+        self.topics.clear()
+        self.aliases.clear()
+        self.forget(self.names)
         if not self.dirty:
             self.dirty = True
             self.broker.dirty.append(self)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_REQUESTS = frozenset((0x80, 0xA0))
 _ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
 # First bytes of a PUBLISH without anything odd about it: QoS 0 without DUP, QoS 1, QoS 2.
 _PUBLISHES = frozenset((0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x3A, 0x3B, 0x3C, 0x3D))
@@ -268,7 +269,12 @@ def _other(
     connection: Connection, session: Session, data: bytes, at: int, start: int, stop: int
 ) -> int:
     """Take one packet the long way."""
-    check(connection.state, data[at] & 0xF0)
+    kind = data[at] & 0xF0
+    check(connection.state, kind)
+    most = connection.broker.limits.subscribe_bytes
+    if kind in _REQUESTS and stop - at > most:
+        text = f"a SUBSCRIBE or UNSUBSCRIBE of {stop - at} bytes, at most {most} are taken"
+        raise ProtocolError(f"{text} (limits.subscribe_bytes)", ReasonCode.PACKET_TOO_LARGE)
     packet = decode(data[at], data[start:stop], connection.version)
     if isinstance(packet, Publish):
         publishing.decoded(connection, session, packet)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from gateway.broker.topic import Topic
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
-_KNOWN_TOPICS = 1024
 _ALIAS_BYTES = 128_000
 """Of the names behind a client's topic aliases."""
 _NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
@@ -141,9 +140,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         if alias:
             _name(connection, alias, topic)
         if len(topic.wire) <= LONGEST_KNOWN:
-            if len(connection.topics) >= _KNOWN_TOPICS:
-                connection.topics.clear()
-            connection.topics[topic.wire] = topic
+            connection.remember_topic(topic)
     elif alias in connection.aliases:
         topic = connection.aliases[alias]
     else:
@@ -173,11 +170,17 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
 def _name(connection: Connection, alias: int, topic: Topic) -> None:
     """From now on an alias stands for this topic [MQTT-3.3.2-10]."""
     known = connection.aliases.get(alias)
+    if known is not None:
+        connection.forget(len(known.wire))
+        connection.alias_bytes -= len(known.wire)
     connection.aliases[alias] = topic
-    connection.alias_bytes += len(topic.wire) - (len(known.wire) if known else 0)
+    connection.alias_bytes += len(topic.wire)
     if connection.alias_bytes > _ALIAS_BYTES:
         text = f"PUBLISH: the names behind topic aliases take more than {_ALIAS_BYTES} bytes"
         raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
+    if not connection.remember(len(topic.wire)):
+        text = "PUBLISH: the names behind the topic aliases of all clients take too much memory"
+        raise ProtocolError(f"{text} (limits.memory_bytes)", ReasonCode.QUOTA_EXCEEDED)
 
 
 def pass_through(properties: Properties) -> bytes:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gateway.broker.peer import Peer
     from gateway.broker.retained_feed import RetainedFeed
     from gateway.broker.subscription import Subscription
-    from gateway.broker.topic import Topic
     from gateway.broker.will import StoredWill
     from gateway.config import QueueSection
 
@@ -76,8 +75,8 @@ class Attached(Receiver, Protocol):
     @property
     def keep_alive(self) -> float: ...
 
-    @property
-    def topics(self) -> dict[bytes, Topic]: ...
+    def forget_topics(self) -> None:
+        """What is remembered about the names that its client publishes to counts no longer."""
 
     @property
     def about(self) -> dict[str, str | None]: ...

@@ -203,6 +203,10 @@ SERVER_DISCONNECT_PROPERTIES: Allowed = frozenset(_ACK | {_P.SERVER_REFERENCE})
 AUTH_PROPERTIES: Allowed = frozenset(_ACK | _AUTHENTICATION)
 
 
+MOST_OF_ONE = 1000
+"""User properties of one packet: 200,000 would take a fifth of a second to read and to write."""
+
+
 def decode_properties(
     reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()
 ) -> Properties | None:
@@ -234,7 +238,11 @@ def decode_properties(
         if rule.number and not rule.low <= value <= rule.high:
             raise ProtocolError(f"{block.name}: property {name} must not be {value}", rule.code)
         if rule.many:
-            found.setdefault(identifier, []).append(value)
+            values = found.setdefault(identifier, [])
+            if len(values) == MOST_OF_ONE:
+                text = f"{block.name}: property {name} is given more than {MOST_OF_ONE} times"
+                raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
+            values.append(value)
         elif identifier in found:
             raise ProtocolError(f"{block.name}: property {name} is given twice")
         else:

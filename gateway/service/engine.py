@@ -111,7 +111,13 @@ class _Link:
         return self.unsent
 
     def close(self) -> None:
-        self._carrier.close()
+        """The end. Who has much to read still has not read for long: nobody counts that any more,
+        and it is dropped.
+        """
+        if self._carrier.unsent > _MANY:
+            self._carrier.abort()
+        else:
+            self._carrier.close()
 
     def give_up(self) -> None:
         """End a connection whose peer takes too little."""

@@ -17,6 +17,9 @@ from gateway.mqtt.packets import (
     Puback,
     Publish,
     Pubrel,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
     Version,
     Will,
 )
@@ -207,6 +210,85 @@ def test_the_names_behind_topic_aliases_have_a_bound() -> None:
         client.publish("", "y", properties={P.TOPIC_ALIAS: alias})
         assert client.closed == (alias == 3)
     assert client.take(Disconnect).reason == R.QUOTA_EXCEEDED
+
+
+def test_the_names_that_all_connections_remember_have_a_bound_and_each_may_have_some() -> None:
+    world = World(memory_bytes=800_000)
+    clients = [world.accepted(f"c{number}") for number in range(30)]
+    for number, client in enumerate(clients):
+        client.publish(f"{number}{'x' * 20_000}", "x", properties={P.TOPIC_ALIAS: 1})
+    assert [client.closed for client in clients] == [False] * 4 + [True] * 26
+    assert {client.take(Disconnect).reason for client in clients[4:]} == {R.QUOTA_EXCEEDED}
+    modest = world.accepted("modest")
+    for number in range(200):
+        modest.publish(f"t/{number}", "x", qos=1, properties={P.TOPIC_ALIAS: number % 9 + 1})
+        modest.publish(f"u/{number}", "x", qos=1)
+    assert len(modest.take_all(Puback)) == 400
+    assert 4 <= len(modest.connection.topics) <= 20
+    receiver = world.accepted("r", properties={P.TOPIC_ALIAS_MAXIMUM: 64}, answers=True)
+    receiver.subscribe("v/#", qos=1)
+    for _ in range(2):
+        for number in range(3):
+            modest.publish(f"v/{number}{'y' * 3000}", "x", qos=1)
+    aliases = [(item.properties or {}).get(P.TOPIC_ALIAS) for item in receiver.take_all(Publish)]
+    assert aliases == [1, None, None] * 2
+    for client in list(world.clients.values()):
+        client.drop()
+    assert world.broker.names == 0
+
+
+# -- one packet
+
+
+@pytest.mark.parametrize("make", [Subscribe, Unsubscribe])
+def test_a_request_has_a_bound(make: type) -> None:
+    world = World(subscribe_bytes=1000)
+    client = world.accepted()
+    filters = [f"t/{number}" for number in range(200)]
+    client.send(make(1, [Subscription(item) for item in filters] if make is Subscribe else filters))
+    assert client.take(Disconnect).reason == R.PACKET_TOO_LARGE
+
+
+@pytest.mark.parametrize(("number", "reason"), [(1000, None), (1001, R.QUOTA_EXCEEDED)])
+def test_user_properties_have_a_bound(number: int, reason: R | None) -> None:
+    world = World()
+    client = world.accepted()
+    client.publish("t", "x", qos=1, properties={P.USER_PROPERTY: [("", "")] * number})
+    assert client.closed == bool(reason)
+    assert client.take(Disconnect if reason else Puback).reason == (reason or 0)
+
+
+# -- what comes due
+
+
+def test_what_comes_due_at_once_is_done_little_by_little() -> None:
+    world = World(connects_per_s=1_000_000)
+    will = Will("t", b"x", properties={P.WILL_DELAY_INTERVAL: 5})
+    for number in range(2500):
+        world.accepted(
+            f"c{number}", clean=False, will=will, properties={P.SESSION_EXPIRY_INTERVAL: 10}
+        ).drop()
+    watching = world.accepted("w")
+    watching.subscribe("t")
+    world.sleep(6)
+    assert len(watching.take_all(Publish)) == 2000
+    world.sleep(1)
+    assert len(watching.take_all(Publish)) == 500
+    world.sleep(10)
+    assert len(world.broker.sessions) == 501
+    assert world.accepted("c2499", clean=False).connection.session is not None
+    world.sleep(1)
+    assert len(world.broker.sessions) == 2
+
+
+def test_who_has_read_nothing_for_long_is_dropped_at_the_end() -> None:
+    world = World()
+    client, publisher = world.accepted("c"), world.accepted("p")
+    client.subscribe("t", qos=0)
+    client.reads = False
+    publisher.publish("t", bytes(100_000))
+    client.disconnect()
+    assert client.unsent == 0, "it was aborted"
 
 
 # -- wills

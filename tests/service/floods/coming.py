@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.mqtt.packets import Connect, Publish, Will
+from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Will
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service.logins import MOST_OF_ONE
@@ -61,6 +61,34 @@ async def identifiers(site: Site) -> None:
         with suppress(ConnectionError):
             assert (await site.ask(large))[1].reason == R.PACKET_TOO_LARGE
     assert await site.count("refused_total", request="connect", reason="packet_too_large") == 50
+    request = bytes_of(Subscribe(1, [Subscription("a")] * 200_000))
+    message = bytes_of(Publish("t", b"", 1, 1, properties={P.USER_PROPERTY: [("", "")] * 190_000}))
+    for number in range(10):
+        for data in (request, message):
+            client = await site.client(f"c{number}")
+            with suppress(ConnectionError):
+                await pour(client, data)
+            await gone(client)
+    assert await site.count("disconnects_total", reason="packet_too_large") == 10
+    assert await site.count("disconnects_total", reason="quota_exceeded") == 10
+
+
+async def due(site: Site) -> None:
+    """3,000 sessions whose clients are gone expire in the same second, and their wills are said."""
+    will = Will("wills", b"x")
+    properties = {P.SESSION_EXPIRY_INTERVAL: 1}
+
+    async def one(number: int) -> None:
+        connect = Connect(f"c{number}", V5, False, will=will, properties=properties)
+        client, _ = await site.ask(connect)
+        client.writer.close()
+
+    await together([one(number) for number in range(3000)])
+    for _ in range(1000):
+        if await site.count("sessions", state="away") == 0:
+            break
+        await asyncio.sleep(0.02)
+    assert await site.count("sessions", state="away") == 0
 
 
 async def sessions(site: Site) -> None:
@@ -205,6 +233,11 @@ def listener(name: str, *lines: str) -> str:
 
 FLOODS = [
     Flood(
+        "what comes due at once: sessions that expire, wills, silent clients",
+        due,
+        disk=4 * MEGABYTE,
+    ),
+    Flood(
         "connections",
         connections,
         "[limits]\nconnections = 100\n",
@@ -220,10 +253,10 @@ FLOODS = [
         counts="refused_total request=connect reason=connection_rate_exceeded",
     ),
     Flood(
-        "size of a CONNECT, of a client identifier",
+        "size of a CONNECT, of a client identifier, of a SUBSCRIBE; user properties of a packet",
         identifiers,
         says="limits.client_id_bytes",
-        lines=2,
+        lines=22,
         counts="refused_total request=connect reason=client_identifier_not_valid",
     ),
     Flood(

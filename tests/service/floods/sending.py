@@ -60,7 +60,15 @@ async def aliases(site: Site) -> None:
         await gone(client)
 
     await together([one(number) for number in range(50)])
-    assert await site.count("disconnects_total", reason="quota_exceeded") == 50
+    many = [await site.client(f"m{number}") for number in range(60)]
+    for number, client in enumerate(many):
+        name = f"{number}{'x' * 60_000}"
+        client.send(Publish(name, b"", 1, 1, properties={P.TOPIC_ALIAS: 1}))
+        packets = [Publish(f"{number}/{at}/{'x' * 400}", b"", 0) for at in range(1000)]
+        with suppress(ConnectionError):
+            await pour(client, bytes_of(*packets))
+            await client.take(object)
+    assert await site.count("disconnects_total", reason="quota_exceeded") >= 50 + 20
 
 
 async def wills(site: Site) -> None:
@@ -165,8 +173,9 @@ FLOODS = [
         counts="disconnects_total reason=receive_maximum_exceeded",
     ),
     Flood(
-        "names behind topic aliases",
+        "topic names that connections remember, also behind aliases",
         aliases,
+        "[limits]\nmemory_bytes = 16_000_000\n",
         memory=60 * MEGABYTE,
         says="topic aliases",
         lines=35,
