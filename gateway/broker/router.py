@@ -92,6 +92,10 @@ class RoutedTopic(Topic):
         """Sessions whose full queue refuses the publisher."""
 
 
+def _forget_routes(topic: RoutedTopic) -> None:
+    topic.routes, topic.shares, topic.refusing = [], [], []
+
+
 class _Node(Node):
     """Who subscribed to the filter that ends here."""
 
@@ -145,6 +149,8 @@ class Router:
         self._root = _Node()
         self._topics: dict[bytes, RoutedTopic] = {}
         self._index: TopicIndex[RoutedTopic] = TopicIndex()
+        self._passing: RoutedTopic | None = None
+        """One whose routes are needed for a moment only: its name is too long to be known."""
         self._routes = 0
         """Routes that topics know; those that were looked up again count twice."""
         self.count = 0
@@ -248,7 +254,7 @@ class Router:
     def changed(self) -> None:
         """Who gets what has changed: every topic is matched again when it is next used."""
         for topic in self._index.clear():
-            topic.routes, topic.shares, topic.refusing = [], [], []
+            _forget_routes(topic)
         self._routes = 0
 
     def routed(self, topic: Topic) -> RoutedTopic:
@@ -259,6 +265,9 @@ class Router:
 
     def match(self, topic: RoutedTopic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
+        if self._passing is not None:
+            _forget_routes(self._passing)
+        self._passing = topic if len(topic.wire) > LONGEST_KNOWN else None
         found: dict[Session, Route] = {}
         copies: list[Route] = []
         too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(

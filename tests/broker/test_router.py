@@ -2,10 +2,12 @@
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.broker.topic_tree import TopicIndex
+from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.topics import topic_matches
 from tests.broker.harness import World
 
@@ -94,3 +96,23 @@ def test_an_index_that_is_cleared_knows_that_nothing_is_known() -> None:
     index.clear()
     assert topic.stale
     assert len(index) == 0
+
+
+def test_what_is_known_about_routes_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.broker.router._KNOWN_ROUTES", 100)
+    world = World()
+    for number in range(20):
+        world.accepted(f"s{number}").subscribe("#")
+    publisher = world.accepted("p")
+    long = [f"{number}{'x' * 1000}" for number in range(10)]
+    for name in [str(number) for number in range(50)] + long:
+        publisher.publish(name, name, properties={P.TOPIC_ALIAS: 1})
+    aliases = {P.TOPIC_ALIAS: 2}
+    publisher.publish(long[0], "x", properties=aliases)
+    publisher.publish("short", "x")
+    publisher.publish("", "y", properties=aliases)
+    topics = [*publisher.connection.topics.values(), *publisher.connection.aliases.values()]
+    assert sum(len(topic.routes) for topic in topics) <= 100 + 20
+    subscriber = next(item for item in world.clients.values() if item.connection.client == "s3")
+    assert len(subscriber.payloads) == 63
+    assert subscriber.payloads[-3:] == [b"x", b"x", b"y"]
