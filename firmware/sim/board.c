@@ -189,6 +189,7 @@ void board_power(struct board *board, bool on)
     if (!on) return;
     if (board->cut.kind == CUT_CYCLES) board_arm_cut(board, CUT_CYCLES, board->cut.left, false);
     chip_scramble_ram(&board->chip);
+    if (board->onewire.chip) onewire_power_on(&board->onewire);
     memcpy(board->ram_at_power_on, board->chip.avr->data, sizeof board->ram_at_power_on);
     start(board, RESET_POWER_ON);
 }
@@ -237,6 +238,11 @@ void board_add_memory(struct board *board, uint8_t *bytes, bool fram)
     board->memory.written = on_memory_written;
     board->memory.context = board;
     board->twi.memory = &board->memory;
+}
+
+void board_add_thermometer(struct board *board, int16_t sixteenths)
+{
+    onewire_init(&board->onewire, &board->chip, sixteenths);
 }
 
 unsigned board_stack(const struct board *board)

@@ -12,6 +12,7 @@
 #include "eeprom.h"
 #include "flash.h"
 #include "line.h"
+#include "onewire.h"
 #include "twi.h"
 #include "uart.h"
 #include "watchdog.h"
@@ -29,6 +30,7 @@ struct board {
     struct flash flash;
     struct twi twi;
     struct memory memory;
+    struct onewire onewire;
 
     int eeprom_log, tx_log; /* file descriptors, -1 for none */
     void (*event)(void *context, const char *json);
@@ -63,6 +65,9 @@ bool board_init(
 
 /* Put a memory of MEMORY_SIZE bytes on its I2C bus. */
 void board_add_memory(struct board *board, uint8_t *bytes, bool fram);
+
+/* Put a DS18B20 at pin 2. */
+void board_add_thermometer(struct board *board, int16_t sixteenths);
 
 /* Let the board live until board time `until` (in cycles), through resets and cuts. */
 void board_run(struct board *board, uint64_t until);

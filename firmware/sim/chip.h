@@ -72,6 +72,7 @@ enum alarm {
     ALARM_FLASH,
     ALARM_TWI,
     ALARM_MEMORY,
+    ALARM_ONEWIRE,
     ALARM_COUNT
 };
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 #define SLICE_IDLE (CHIP_HZ / 1000 * 4)  /* else */
 #define SLICE_MAX (CHIP_HZ / 200)        /* at --speed max: between two looks at port and socket */
 #define MOST_BEHIND (CHIP_HZ / 4)        /* further behind real time than this, the board slips */
+#define MOST_SIXTEENTHS (125 * 16)
 #define MOST_DRIFT 100000                /* millionths: no oscillator is worse than a tenth */
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
 
@@ -33,6 +35,7 @@ struct options {
     uint64_t seed;
     int adc_from; /* -1: no schedule */
     long drift;
+    long ds18b20; /* sixteenths of a degree, LONG_MIN: none */
     enum speed speed;
     bool off;
 };
@@ -46,6 +49,7 @@ static const char usage[] =
     "  --eeprom FILE       image of the EEPROM, 1 KiB, made if missing\n"
     "  --fram FILE         image of a FRAM on the I2C bus (MB85RC256), 32 KiB\n"
     "  --i2c-eeprom FILE   image of an EEPROM on the I2C bus (24LC256), 32 KiB\n"
+    "  --ds18b20 NUMBER    a DS18B20 at pin 2, at so many sixteenths of a degree Celsius\n"
     "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
     "  --adc-log FILE      one line per conversion: CYCLE NS CHANNEL MICROVOLTS, and per start\n"
@@ -78,14 +82,14 @@ static bool parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {{"control", 1, 0, 'c'}, {"pty-link", 1, 0, 'p'},
         {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
-        {"fram", 1, 0, 'm'}, {"i2c-eeprom", 1, 0, 'i'},
+        {"fram", 1, 0, 'm'}, {"ds18b20", 1, 0, '1'}, {"i2c-eeprom", 1, 0, 'i'},
         {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},
         {"adc-log", 1, 0, 'a'}, {"adc-from", 1, 0, 'v'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
         {"drift", 1, 0, 'd'},
         {"record", 1, 0, 'r'}, {"replay", 1, 0, 'y'}, {"off", 0, 0, 'o'},
         {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
     char *end;
-    *options = (struct options){.seed = 1, .adc_from = -1};
+    *options = (struct options){.seed = 1, .adc_from = -1, .ds18b20 = LONG_MIN};
     for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
         case 'c': options->control = optarg; break;
         case 'p': options->port = optarg; break;
@@ -94,6 +98,10 @@ static bool parse(int argc, char **argv, struct options *options)
         case 'e': options->eeprom = optarg; break;
         case 'm': options->fram = optarg; break;
         case 'i': options->i2c_eeprom = optarg; break;
+        case '1':
+            options->ds18b20 = strtol(optarg, &end, 10);
+            if (end == optarg || *end || labs(options->ds18b20) > MOST_SIXTEENTHS) return false;
+            break;
         case 'l': options->eeprom_log = optarg; break;
         case 't': options->tx_log = optarg; break;
         case 'a': options->adc_log = optarg; break;
@@ -332,6 +340,8 @@ int main(int argc, char **argv)
         if (!bytes) return EXIT_FAILURE;
         board_add_memory(&simulator.board, bytes, options.fram);
     }
+    if (options.ds18b20 != LONG_MIN)
+        board_add_thermometer(&simulator.board, (int16_t)options.ds18b20);
     simulator.board.eeprom_log = open_log(options.eeprom_log);
     simulator.board.tx_log = open_log(options.tx_log);
     simulator.board.adc.log = open_log(options.adc_log);

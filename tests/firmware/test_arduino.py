@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.ingest.payload import senml
 from hil.boards.exchange import Gateway, converse
 from hil.boards.measure import measure
 from hil.boards.simulator import SimulatedBoard
@@ -70,6 +71,32 @@ async def test_the_thermometer_tells_degrees_below_zero(
     assert reading.name == "roof-1:temperature"
     assert reading.value == pytest.approx(degrees, abs=0.5)
     assert round(reading.value, 1) == reading.value, "exact tenths"
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("sixteenths", [-80, -880, -1, 0, 2000, 85 * 16 + 1])
+async def test_a_ds18b20_tells_degrees_below_zero(sixteenths: int, tmp_path: Path) -> None:
+    """Its bus is simulated beside the chip, with the 85 degrees that it tells at first."""
+    gateway = Gateway()
+    firmware = named(SKETCHES / "uno" / "ds18b20.hex", "uno", tmp_path)
+    async with SimulatedBoard(
+        tmp_path / "board", firmware=firmware, speed="step", ds18b20=sixteenths
+    ) as simulated:
+        await converse(simulated, gateway, completed=1)
+    [reading] = decode(gateway.deliveries[0].payload) or ()
+    assert (reading.name, reading.value) == ("roof-1:temperature", sixteenths / 16)
+    [taken] = senml.decode(gateway.deliveries[0].payload)
+    assert (taken.value, taken.unit) == (sixteenths / 16, "Cel"), "as the table gets it"
+
+
+@pytest.mark.sim
+async def test_without_its_thermometer_it_sends_no_readings(tmp_path: Path) -> None:
+    gateway = Gateway()
+    firmware = named(SKETCHES / "uno" / "ds18b20.hex", "uno", tmp_path)
+    async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
+        await converse(simulated, gateway, completed=1, seconds=5)
+    assert gateway.known
+    assert gateway.deliveries == []
 
 
 @pytest.mark.sim
