@@ -26,6 +26,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_zip_is_an_arduino_library(library: Path) -> None:
     assert {path.name for path in library.iterdir()} == {
         "LICENSE",
+        "PORTING.md",
         "README.md",
         "examples",
         "keywords.txt",

@@ -1,0 +1,31 @@
+"""The page about boards of one's own: what it says to type works, and it names each function."""
+
+import re
+import subprocess
+from pathlib import Path
+
+FIRMWARE = Path(__file__).parents[2] / "firmware"
+PAGE = (FIRMWARE / "PORTING.md").read_text()
+
+
+def test_the_line_that_the_page_gives_builds_a_board(tmp_path: Path) -> None:
+    [line] = re.findall(r"^    (cc .*)$", PAGE, re.MULTILINE)
+    program = tmp_path / "sensor"
+    line = line.replace("-o sensor ", f"-Werror -Wall -o {program} ")
+    subprocess.run(["sh", "-c", line], cwd=FIRMWARE, check=True)
+    started = subprocess.run(
+        [program, "--eeprom", tmp_path / "eeprom.bin"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=20,
+    )
+    assert started.returncode == 0, "the line has ended, and so does the board"
+    assert len((tmp_path / "eeprom.bin").read_bytes()) == 1024
+
+
+def test_the_page_names_what_a_board_must_define_and_nothing_else() -> None:
+    header = (FIRMWARE / "src" / "ow_hal.h").read_text()
+    declared = set(re.findall(r"^[a-z].*?\b(ow_hal_\w+)\(", header, re.MULTILINE))
+    rows = "".join(line for line in PAGE.splitlines() if line.startswith("| `ow_hal"))
+    assert set(re.findall(r"`(ow_hal_\w+)`", rows)) == declared
