@@ -295,8 +295,9 @@ static bool read_slot(ow_slot slot, struct ow_entry *entry, bool *done)
     memcpy(entry->source, record + SOURCE_AT, OW_JOURNAL_SOURCE);
     entry->released = record[RELEASED_AT] == (low ^ RELEASED_MASK);
     *done = record[DONE_AT] == (low ^ DONE_MASK);
-    /* A new slot whose CRC was written before the power went may fit its erased rest by chance. */
-    return (uint16_t)entry->sequence != 0 && entry->sequence != UINT32_MAX;
+    /* A new slot whose CRC was written before the power went may fit its erased rest by chance. No
+     * EEPROM lives to see a sequence that begins so. */
+    return (uint16_t)entry->sequence != 0 && record[SEQUENCE_AT] != ERASED;
 }
 
 static void note_done(struct ow_journal *journal, uint16_t id)

@@ -59,7 +59,7 @@ static bool take_answer(struct ow_mqtt *client)
         return false;
     }
     client->link.utc = ow_get_u32(answer);
-    client->second = (uint16_t)(ow_hal_millis() - (answer[4] * 125u >> 5));
+    client->second = (uint16_t)(ow_hal_millis() - answer[4] * 4u); /* nearly 1000 / 256 */
     return true;
 }
 
