@@ -6,10 +6,13 @@ often it goes away. Out: JSON Lines on standard output: `connected` (with sessio
 `subscribing` and `subscribed` (with the QoS granted), `received` for each PUBLISH, before it is
 answered, `left` when it goes away by itself, `broken` when the connection is lost. again: the
 identifier of a QoS 2 message that has not been released, so a receiver takes it for the one that it
-has (4.3.3).
+has (4.3.3). under_way: how many messages at QoS 1 and 2 had come on this connection and had not got
+their last answer, with those that came in one piece with it: the broker has at least as many in
+flight (4.9).
 """
 
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -75,6 +78,7 @@ class Subscriber:
         )
         self._subscribe = Subscribe(SUBSCRIBE_ID, ((topic_filter, qos),))
         self.held: set[int] = set()
+        self._under_way: set[int] = set()
         self._subscribed = False
 
     def run(self, port: int, stays_s: float, away_s: float) -> None:
@@ -91,6 +95,7 @@ class Subscriber:
 
     def _follow(self, connection: Connection, stays_s: float) -> None:
         present = connection.connack.session_present
+        self._under_way.clear()
         tell("connected", session_present=present)
         if not present:
             self.held.clear()
@@ -100,9 +105,15 @@ class Subscriber:
             connection.send(self._subscribe)
         until = time.monotonic() + stays_s if stays_s else float("inf")
         while (left := until - time.monotonic()) > 0:
-            for packet in connection.receive(min(left, LOOK_EVERY)):
+            packets = connection.receive(min(left, LOOK_EVERY))
+            self.begin(packets)
+            for packet in packets:
                 if answer := self.take(packet):
                     connection.send(answer)
+
+    def begin(self, packets: Sequence[Packet]) -> None:
+        """These have come in one piece, before any of them is answered."""
+        self._under_way |= {one.id for one in packets if isinstance(one, Publish) and one.qos}
 
     def take(self, packet: Packet) -> Packet | None:
         """Tell what has come; return what it is answered with."""
@@ -113,6 +124,7 @@ class Subscriber:
             case Publish():
                 self._tell_received(packet)
                 if packet.qos == 1:
+                    self._under_way.discard(packet.id)
                     return Answer(Kind.PUBACK, packet.id)
                 if packet.qos == 2:
                     self.held.add(packet.id)
@@ -120,6 +132,7 @@ class Subscriber:
             case Answer(kind=Kind.PUBREL, id=identifier):
                 known = identifier in self.held
                 self.held.discard(identifier)
+                self._under_way.discard(identifier)
                 return Answer(Kind.PUBCOMP, identifier, 0 if known else 0x92)
         return None
 
@@ -131,6 +144,8 @@ class Subscriber:
             qos=packet.qos,
             id=packet.id,
             dup=packet.dup,
+            retain=packet.retain,
+            under_way=len(self._under_way),
             again=packet.qos == 2 and packet.id in self.held,
             sequence=int(told["seq"]) if told.get("seq", "").isdecimal() else None,
             payload=packet.payload.hex(),

@@ -10,7 +10,10 @@ topic:
 - it *must not* come at another QoS than the lower of both [MQTT-3.8.4-8], with another payload, on
   a topic that the filter does not match, after a later one of its publisher [MQTT-4.6.0-6], though
   it was acknowledged before the session asked for anything, or too often: at QoS 2 more than once
-  in a session, at QoS 1 more than once on a connection, at QoS 0 more than once.
+  in a session, at QoS 1 more than once on a connection, at QoS 0 more than once;
+- it *must* come with DUP when it comes again, and without when it cannot have been sent before
+  [MQTT-3.3.1-1, -2], and without RETAIN, for nobody here publishes with it [MQTT-3.3.1-12];
+- no more may be under way than the subscriber takes at once [MQTT-3.3.4-9].
 
 A client that publishes again in another flow (`again`), or at QoS 1 sends once more (`resent`), may
 cause a message each time. A board's message has no identity in it: it is known by its payload, as
@@ -58,6 +61,7 @@ class _Subscriber:
     filter: str
     qos: int
     clean: bool
+    receive_maximum: int
     events: list[Event] = field(default_factory=list)
     complete: bool = False
 
@@ -158,7 +162,13 @@ def _publisher(data: dict[str, Any]) -> tuple[str, int, int]:
 def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
     tables = [table for table in bench.get("subscriber", []) for _ in range(table["count"])]
     return {
-        name: _Subscriber(name, table["filter"], table["qos"], table["clean"])
+        name: _Subscriber(
+            name,
+            table["filter"],
+            table["qos"],
+            table["clean"],
+            table.get("receive_maximum", 65_535),
+        )
         for name, table in ((f"subscriber-{n}", table) for n, table in enumerate(tables, 1))
     }
 
@@ -191,6 +201,10 @@ class _Model:
     since: int | None = None
     had: set[Key] = field(default_factory=set)
     """In this session."""
+    sent_until: dict[Key, int] = field(default_factory=dict)
+    """When the last connection on which each came had ended."""
+    resumed: bool = False
+    """Whether this session goes on from another connection."""
     ever: set[Key] = field(default_factory=set)
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The last sequence that came first in this session, by topic, incarnation and QoS."""
@@ -215,10 +229,13 @@ class _Model:
                 self.since = self.since or event.t
             case "received":
                 yield from self._received(event)
+            case "left" | "broken":
+                self.sent_until |= dict.fromkeys(self.times, event.t)
+                for key in [key for key in self.times if self._qos(key) < 2]:
+                    del self.times[key]
 
     def _connected(self, present: bool) -> Iterator[Fault]:
-        for key in [key for key in self.times if self._qos(key) < 2]:
-            del self.times[key]
+        self.resumed = present
         if present and self.subscriber.clean:
             yield "found a session that it had ended", "Session Present 1"
         if not present:
@@ -229,6 +246,7 @@ class _Model:
             self.had.clear()
             self.newest.clear()
             self.times.clear()
+            self.sent_until.clear()
 
     def _qos(self, key: Key) -> int:
         """At which a message must come."""
@@ -256,6 +274,7 @@ class _Model:
             message.acknowledged is not None and message.acknowledged < self.asked
         ):
             yield "got what was done before it asked for anything", named
+        yield from self._flagged(key, message, data, named)
         if data["again"]:
             return
         self.times[key] += 1
@@ -265,6 +284,28 @@ class _Model:
             yield from self._in_order(key, message, named)
         self.had.add(key)
         self.ever.add(key)
+
+    def _flagged(
+        self, key: Key, message: _Message, data: dict[str, Any], named: str
+    ) -> Iterator[Fault]:
+        again = data["again"] or (data["qos"] == 1 and self._was_sent(key, message))
+        if data["retain"]:
+            yield "got with RETAIN what nobody has published so", named
+        if data["dup"] and not (data["qos"] and (again or self.resumed)):
+            yield "got with DUP what had not been sent to it before", named
+        if again and data["qos"] and not data["dup"]:
+            yield "got again without DUP", named
+        if data["under_way"] > self.subscriber.receive_maximum:
+            most = self.subscriber.receive_maximum
+            yield f"got more than the {most} messages at once that it takes", named
+
+    def _was_sent(self, key: Key, message: _Message) -> bool:
+        """Whether the gateway must know that it has sent a message at QoS 1 on a connection before:
+        it may send one and be killed before the commit, and then take it from its publisher as new.
+        """
+        if message.acknowledged is None or message.repeats:
+            return False
+        return message.acknowledged < self.sent_until.get(key, 0)
 
     def _key(self, topic: str, sequence: int | None, payload: str) -> Key:
         """Of a message without an identity: the first of its topic that says the same and has not

@@ -6,7 +6,7 @@ import pytest
 
 from hil.clients.subscriber import Subscriber
 from hil.clients.telling import identity
-from hil.formats.packets import Answer, Kind, Publish, Suback
+from hil.formats.packets import Answer, Kind, Packet, Publish, Suback
 
 
 def publish(qos: int, identifier: int = 0, dup: bool = False) -> Publish:
@@ -44,6 +44,25 @@ def test_until_pubrel_an_identifier_stands_for_the_same_message(
     for packet in (publish(2, 8), publish(2, 8, dup=True), Answer(Kind.PUBREL, 8), publish(2, 8)):
         assert subscriber.take(packet) is not None
     assert [one["again"] for one in said(capsys)] == [False, True, False]
+
+
+@pytest.mark.mqtt("MQTT-3.3.4-9")
+def test_what_has_come_and_is_not_answered_to_the_end_is_under_way(
+    subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pieces: list[list[Packet]] = [
+        [publish(1, 1), publish(1, 2)],  # both before one of them is answered
+        [publish(2, 3)],
+        [publish(2, 4), Answer(Kind.PUBREL, 3)],
+        [publish(0)],
+        [Answer(Kind.PUBREL, 4)],
+        [publish(1, 5)],
+    ]
+    for packets in pieces:
+        subscriber.begin(packets)
+        for packet in packets:
+            subscriber.take(packet)
+    assert [one["under_way"] for one in said(capsys)] == [2, 1, 1, 2, 1, 1]
 
 
 def test_what_was_granted_is_told(

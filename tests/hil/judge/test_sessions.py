@@ -14,8 +14,11 @@ from hil.observe.history import Event
 class Run:
     """A history in the making, an event each tick. One subscriber, clients by name."""
 
-    def __init__(self, qos: int = 2, clean: bool = False, pattern: str = "sensors/#") -> None:
+    def __init__(
+        self, qos: int = 2, clean: bool = False, pattern: str = "sensors/#", most: int = 65_535
+    ) -> None:
         table = {"filter": pattern, "qos": qos, "clean": clean, "count": 1}
+        table["receive_maximum"] = most
         self.qos = qos
         self.events = [Event(0, "rig", "run", {"bench": {"subscriber": [table]}})]
         self._published: dict[tuple[str, int], int] = {}
@@ -27,6 +30,8 @@ class Run:
         self.add("subscriber", event, subscriber="subscriber-1", **data)
 
     def subscribes(self, present: bool = False) -> None:
+        if present:
+            self.says("broken", why="")
         self.says("connected", session_present=present)
         if not present:
             self.says("subscribing")
@@ -55,6 +60,7 @@ class Run:
         for sequence in sequences:
             qos = min(self.qos, self._published.get((client, sequence), 2))
             said = {"qos": qos, "id": 1, "dup": False, "again": False, "payload": "aa"}
+            said |= {"retain": False, "under_way": 1 if qos else 0}
             topic = f"sensors/{client}/data"
             self.says("received", **{"topic": topic, "sequence": sequence, **said, **other})
 
@@ -160,6 +166,74 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
     assert run.ends() == ["subscriber-1 got too often at QoS 1: sensors/c/data 1"]
 
 
+@pytest.mark.mqtt("MQTT-3.3.1-1")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_comes_again_says_so(qos: int) -> None:
+    run = subscribed(qos)
+    run.publishes(1, 2)
+    run.gets(1)
+    run.subscribes(present=True)
+    run.gets(1, again=qos == 2, dup=True)
+    run.gets(2, dup=True)  # it may have been sent on the connection before
+    assert run.ends() == []
+    run.subscribes(present=True)
+    run.gets(1, again=qos == 2)
+    assert run.ends() == ["subscriber-1 got again without DUP: sensors/c/data 1"]
+
+
+def test_what_the_gateway_may_have_forgotten_with_its_kill_is_new_to_it() -> None:
+    run = subscribed(1)
+    run.publishes(1, done=False)
+    run.gets(1)
+    run.says("broken", why="")
+    run.board("acknowledged", 1, "c")
+    run.says("broken", why="refused")
+    run.subscribes(present=True)
+    run.gets(1)
+    assert run.ends() == []
+
+
+@pytest.mark.mqtt("MQTT-3.3.1-2")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_comes_for_the_first_time_says_so(qos: int) -> None:
+    run = subscribed(qos)
+    run.publishes(1, 2, 3)
+    run.gets(1)
+    run.gets(2, dup=True)
+    said = ["subscriber-1 got with DUP what had not been sent to it before: sensors/c/data 2"]
+    run.gets(3)
+    assert run.ends() == said
+    if qos == 0:
+        run = subscribed(qos)
+        run.publishes(2)
+        run.subscribes(present=True)
+        run.gets(2, dup=True)
+        assert run.ends() == said
+
+
+@pytest.mark.mqtt("MQTT-3.3.1-12")
+def test_what_nobody_published_with_retain_comes_without() -> None:
+    run = subscribed()
+    run.publishes(1)
+    run.gets(1, retain=True)
+    assert run.ends() == [
+        "subscriber-1 got with RETAIN what nobody has published so: sensors/c/data 1"
+    ]
+
+
+@pytest.mark.mqtt("MQTT-3.3.4-9")
+def test_no_more_is_under_way_than_the_subscriber_takes_at_once() -> None:
+    run = Run(most=2)
+    run.subscribes()
+    run.publishes(1, 2, 3)
+    run.gets(1, 2, under_way=2)
+    assert run.ends()[0].startswith("subscriber-1 did not get")
+    run.gets(3, under_way=3)
+    assert run.ends() == [
+        "subscriber-1 got more than the 2 messages at once that it takes: sensors/c/data 3"
+    ]
+
+
 def test_what_a_client_published_anew_may_come_twice() -> None:
     run = subscribed()
     run.publishes(1)
@@ -205,6 +279,7 @@ class Board:
         for sequence in sequences:
             said = {"topic": "sensors/uno-1/adc0", "payload": worded(sequence), "sequence": None}
             said |= {"qos": self._run.qos, "id": 1, "dup": False, "again": False}
+            said |= {"retain": False, "under_way": 1 if self._run.qos else 0}
             self._run.says("received", **{**said, **other})
 
 
