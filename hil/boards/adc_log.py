@@ -13,6 +13,8 @@ from gateway.errors import OncewayError
 
 FULL_SCALE_UV = 5_000_000  # the Uno's reference
 STEPS = 1024
+STRIDE = 619
+"""From one conversion to the next (firmware/sim/adc.c)."""
 
 
 @dataclass(frozen=True, slots=True)
