@@ -18,6 +18,7 @@ from provisioning import batch, boards, device, listing_cli, plans, ports
 from provisioning.contact import await_greeting, hear
 from provisioning.device import Target
 from provisioning.firmware import hex_for
+from provisioning.identity import Identity
 from provisioning.options import (
     BoardName,
     DryRun,
@@ -318,9 +319,9 @@ class Job:
         """Before the board is entered, it must greet."""
         with shown(self.as_json or quiet) as progress:
 
-            def greet() -> None:
+            def greet(identity: Identity) -> None:
                 progress("greet", 0.0)
-                hear(self.target.port, self.plan.name, self.target.board)
+                hear(self.target.port, identity, self.target.board)
                 progress("greet", 1.0)
 
             return device.write(self.registry, self.plan, self.target, progress, greet)
@@ -330,9 +331,9 @@ class Job:
         met: list[DeviceIdentity] = []
         with shown(self.as_json) as progress:
 
-            def greet() -> None:
+            def greet(identity: Identity) -> None:
                 progress("greet", 0.0)
-                met.append(await_greeting(self.target.port, self.plan.name, self.target.board))
+                met.append(await_greeting(self.target.port, identity, self.target.board))
                 progress("greet", 1.0)
 
             return device.write(self.registry, self.plan, self.target, progress, greet), met[0]

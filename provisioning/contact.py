@@ -1,7 +1,7 @@
 """First contact: wait until a board greets on its port over the reliable link, as it will greet the
 gateway.
 
-In: a port and the name that is expected. Out: what the board said, or an OncewayError. A board
+In: a port and the identity that is expected. Out: what the board said, or an OncewayError. A board
 without an incarnation gets one here.
 """
 
@@ -15,27 +15,28 @@ from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links.carrier import Carrier
 from gateway.links.frames import (
-    HANDSHAKE_SEED,
     HANDSHAKE_TYPE,
     FrameDecoder,
     FrameError,
-    fits,
     frame_type,
     handshake_from_body,
 )
-from gateway.links.handshake import Greeter, Hello
+from gateway.links.greeter import Greeter
+from gateway.links.handshake import KEYED, Hello
 from gateway.links.serial_port import SerialListener
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
 from provisioning.boards import Board
+from provisioning.identity import Identity
 
 WAIT_S = 15.0
 _AT_ONCE = 4096
 
 
-def hear(port: str, name: str, board: Board, wait_s: float = WAIT_S) -> None:
-    """Wait until a board greets under this name, and do not answer: it gets no incarnation here,
-    and begins no session. Raises OncewayError if it does not.
+def hear(port: str, identity: Identity, board: Board, wait_s: float = WAIT_S) -> None:
+    """Wait until a board greets under this name, and with this key if its firmware has keys; and do
+    not answer: it gets no incarnation here, and begins no session. Raises OncewayError if it does
+    not.
     """
     try:
         with Tty(port, board.link_baud) as line:
@@ -44,7 +45,9 @@ def hear(port: str, name: str, board: Board, wait_s: float = WAIT_S) -> None:
         raise OncewayError(f"the port has failed ({error.strerror})", port) from error
     if said is None:
         raise _silent(port, board, wait_s)
-    _check_name(said.name, name, port, board)
+    _check_name(said.name, identity.name, port, board)
+    if said.version == KEYED and not said.proves(identity.key):
+        raise _other_key(identity, port)
 
 
 def _first_hello(line: Tty, end: float) -> Hello | None:
@@ -52,8 +55,8 @@ def _first_hello(line: Tty, end: float) -> Hello | None:
     while (left := end - time.monotonic()) > 0:
         select.select([line.fd], [], [], left)
         for body in decoder.feed(line.read(_AT_ONCE)):
-            if frame_type(body) == HANDSHAKE_TYPE and fits(body, HANDSHAKE_SEED):
-                kind, payload = handshake_from_body(body)
+            if frame_type(body) == HANDSHAKE_TYPE and (opened := handshake_from_body(body)):
+                kind, payload = opened
                 with suppress(FrameError):
                     if kind == Hello.KIND:
                         return Hello.from_payload(payload)
@@ -71,13 +74,17 @@ class _Silent:
     def writable(self) -> None: ...
 
 
-def await_greeting(port: str, name: str, board: Board, wait_s: float = WAIT_S) -> DeviceIdentity:
-    """Wait for a board's HELLO. Raises OncewayError if none comes, or another device greets."""
+def await_greeting(
+    port: str, identity: Identity, board: Board, wait_s: float = WAIT_S
+) -> DeviceIdentity:
+    """Answer a board's HELLO and wait for the first frame of its session. Raises OncewayError if
+    none comes, or another device greets.
+    """
     try:
-        met = asyncio.run(_greeting(port, board.link_baud, wait_s))
+        met = asyncio.run(_greeting(port, identity, board.link_baud, wait_s))
     except TimeoutError:
         raise _silent(port, board, wait_s) from None
-    _check_name(met.name, name, port, board)
+    _check_name(met.name, identity.name, port, board)
     return met
 
 
@@ -87,6 +94,14 @@ def _silent(port: str, board: Board, wait_s: float) -> OncewayError:
         port,
         f"Is this firmware made for {board.title}, and does it speak the reliable link at"
         f" {board.link_baud} baud? The same command tries again",
+    )
+
+
+def _other_key(identity: Identity, port: str) -> OncewayError:
+    return OncewayError(
+        f"the board was flashed as {identity.name!r}, but greets with another key",
+        port,
+        "Is another board on this port?",
     )
 
 
@@ -106,7 +121,7 @@ def _check_name(said: str, name: str, port: str, board: Board) -> None:
         )
 
 
-async def _greeting(port: str, baud: int, wait_s: float) -> DeviceIdentity:
+async def _greeting(port: str, identity: Identity, baud: int, wait_s: float) -> DeviceIdentity:
     met: asyncio.Future[DeviceIdentity] = asyncio.get_running_loop().create_future()
 
     def accept(carrier: Carrier) -> _Silent:
@@ -114,9 +129,15 @@ async def _greeting(port: str, baud: int, wait_s: float) -> DeviceIdentity:
             met.set_result(carrier.peer.device)
         return _Silent()
 
-    listener = SerialListener(accept, port, Greeter(gateway_boot=0), baud=baud)
+    # Whatever name it gives: a wrong one shall be told.
+    greeter = Greeter(gateway_boot=0, key=lambda name: identity.key)
+    listener = SerialListener(accept, port, greeter, baud=baud)
     await listener.start()
     try:
         return await asyncio.wait_for(met, wait_s)
+    except TimeoutError:
+        if any(found.refused == identity.name for found in listener.ports):
+            raise _other_key(identity, port) from None
+        raise
     finally:
         await listener.close()

@@ -23,6 +23,8 @@ from provisioning.registry import Device, Registry
 
 _TICK_S = 0.1
 
+Contact = Callable[[Identity], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -76,7 +78,7 @@ def write(
     plan: Plan,
     target: Target,
     progress: avrdude.Progress,
-    contact: Callable[[], None] = lambda: None,
+    contact: Contact = lambda identity: None,
 ) -> Device:
     """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises
     OncewayError.
@@ -98,7 +100,7 @@ def _write(
     target: Target,
     image: Image,
     progress: avrdude.Progress,
-    contact: Callable[[], None],
+    contact: Contact,
 ) -> Device:
     if registry.find(plan.name) != plan.known:
         hint = "`onceway device list` shows it; then run the command again"
@@ -138,7 +140,7 @@ def _write(
             image.write(patched, identity)
             avrdude.write(target.board, target.port, patched, watch)
         if image.signed:
-            contact()
+            contact(identity)
     except OncewayError:
         if not touched:  # the board is as it was, and so shall be what we say of it
             registry.abandon(work, earlier)

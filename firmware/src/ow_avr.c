@@ -9,6 +9,7 @@
 #include <util/atomic.h>
 
 #include "ow_config.h"
+#include "ow_crc.h"
 #include "ow_hal.h"
 
 #define RAM_MAGIC 0x4F57A55Aul
@@ -45,9 +46,45 @@ static void find_reset_cause(void)
     }
 }
 
+#if OW_KEYS
+
+#define SAMPLES 16
+
+static uint32_t entropy;
+
+/* The watchdog has an oscillator of its own, which shivers against the chip's clock: 16 times 16 ms,
+ * counted in cycles, give at least a bit each. */
+static void gather_entropy(void)
+{
+    ATOMIC_BLOCK(ATOMIC_RESTORESTATE)
+    {
+        WDTCSR = _BV(WDCE) | _BV(WDE);
+        WDTCSR = _BV(WDIE) | _BV(WDIF); /* it interrupts, if it may, and resets nothing */
+        for (uint8_t i = 0; i < SAMPLES; i++) {
+            uint8_t cycles = 0;
+            while (!(WDTCSR & _BV(WDIF))) {
+                cycles++;
+            }
+            WDTCSR |= _BV(WDIF);
+            entropy = ow_crc32_byte(entropy, cycles);
+        }
+        wdt_disable();
+    }
+}
+
+uint32_t ow_hal_entropy(void)
+{
+    return entropy;
+}
+
+#endif
+
 void ow_avr_start(void)
 {
     find_reset_cause();
+#if OW_KEYS
+    gather_entropy();
+#endif
 }
 
 void ow_hal_watch(void)

@@ -24,6 +24,12 @@
 #endif
 
 /* 0 for boards whose old boot loader leaves the watchdog on and would be reset by it for ever */
+#ifndef OW_KEYS
+/* 1: board and gateway prove their key to one another, and frames have a CRC-32. 0: as in version 1
+ * of the link, which gateways take at ports with `open = true` only */
+#define OW_KEYS 0
+#endif
+
 #ifndef OW_WATCHDOG
 #if defined(ARDUINO_AVR_NANO) || defined(ARDUINO_AVR_PRO)
 #define OW_WATCHDOG 0
@@ -33,7 +39,8 @@
 #endif
 
 #if defined(ARDUINO) && !defined(OW_LINK_RX_MTU)
-#define OW_LINK_RX_MTU 26 /* the receive ring of the Arduino core has 64 bytes */
+/* the receive ring of the Arduino core has 64 bytes */
+#define OW_LINK_RX_MTU (OW_KEYS ? 24 : 26)
 #endif
 
 #ifndef OW_LINK_RX_MTU

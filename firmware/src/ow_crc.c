@@ -18,3 +18,12 @@ uint16_t ow_crc(uint16_t initial, const uint8_t *bytes, uint8_t length)
     }
     return crc;
 }
+
+uint32_t ow_crc32_byte(uint32_t crc, uint8_t byte)
+{
+    crc ^= byte;
+    for (uint8_t bit = 0; bit < 8; bit++) {
+        crc = crc & 1 ? crc >> 1 ^ 0xEDB88320ul : crc >> 1;
+    }
+    return crc;
+}

@@ -1,6 +1,6 @@
 #include "ow_frame.h"
 
-#include "ow_crc.h"
+#include "ow_bytes.h"
 
 enum { START, INSIDE, BAD };
 
@@ -48,8 +48,9 @@ static uint8_t body_byte(const struct ow_frame_encoder *encoder, uint8_t index)
     if (index == 0) {
         return encoder->control;
     }
-    if (index >= encoder->end - 2) {
-        return encoder->crc[index - (encoder->end - 2)];
+    uint8_t covered = (uint8_t)(encoder->end - sizeof encoder->crc);
+    if (index >= covered) {
+        return encoder->crc[index - covered];
     }
     return encoder->ring[(encoder->offset + index - 1) & encoder->mask];
 }
@@ -57,18 +58,24 @@ static uint8_t body_byte(const struct ow_frame_encoder *encoder, uint8_t index)
 #define LEAD 0xFE   /* a 0x00 is due before the frame */
 #define BEFORE 0xFF /* nothing of the body is consumed */
 
-void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control,
+void ow_frame_begin(struct ow_frame_encoder *encoder, ow_check seed, uint8_t control,
     ow_size offset, uint8_t length, bool lead)
 {
     encoder->control = control;
     encoder->offset = offset;
     encoder->end = (uint8_t)(length + OW_FRAME_OVERHEAD);
-    uint16_t crc = seed;
     for (uint8_t i = 0; i <= length; i++) {
-        crc = ow_crc_byte(crc, body_byte(encoder, i));
+        seed = ow_check_byte(seed, body_byte(encoder, i));
     }
-    encoder->crc[0] = (uint8_t)(~crc >> 8);
-    encoder->crc[1] = (uint8_t)~crc;
+    seed = (ow_check)~seed;
+#if OW_KEYS /* the lowest bits come first in a CRC-32 */
+    for (uint8_t i = 0; i < sizeof encoder->crc; i++) {
+        encoder->crc[i] = (uint8_t)seed;
+        seed >>= 8;
+    }
+#else
+    ow_put_u16(encoder->crc, seed);
+#endif
     encoder->position = lead ? LEAD : BEFORE;
     encoder->run = 0;
     encoder->busy = true;

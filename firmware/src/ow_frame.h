@@ -13,10 +13,13 @@
 #include <stdint.h>
 
 #include "ow_config.h"
+#include "ow_crc.h"
 
-#define OW_FRAME_OVERHEAD 3 /* control and CRC */
+#define OW_FRAME_OVERHEAD (1 + sizeof(ow_check)) /* control and CRC */
 #define OW_FRAME_PAYLOAD_MAX 240
-#define OW_FRAME_BODY (OW_LINK_RX_MTU + OW_FRAME_OVERHEAD)
+#define OW_FRAME_WELCOME (OW_KEYS ? 31 : 19) /* must fit, however short data are */
+#define OW_FRAME_BODY                                                                             \
+    ((OW_LINK_RX_MTU > OW_FRAME_WELCOME ? OW_LINK_RX_MTU : OW_FRAME_WELCOME) + OW_FRAME_OVERHEAD)
 
 struct ow_frame_decoder {
     uint8_t length;  /* bytes decoded so far */
@@ -38,13 +41,13 @@ struct ow_frame_encoder {
     uint8_t end;      /* length of the body */
     uint8_t position; /* body byte that was consumed last, 0xFF before the first */
     uint8_t run;      /* bytes left in this COBS run */
-    uint8_t crc[2];
+    uint8_t crc[sizeof(ow_check)];
     bool busy;
 };
 
 /* `encoder->ring` and `encoder->mask` are set. length: 0…240 payload bytes from `offset`. lead: put
  * a 0x00 in front, against noise before. */
-void ow_frame_begin(struct ow_frame_encoder *encoder, uint16_t seed, uint8_t control,
+void ow_frame_begin(struct ow_frame_encoder *encoder, ow_check seed, uint8_t control,
     ow_size offset, uint8_t length, bool lead);
 
 /* Ends a frame under way at once; the peer drops the torso. */

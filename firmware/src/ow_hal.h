@@ -25,6 +25,10 @@ uint16_t ow_hal_millis(void); /* modulo 2^16 */
 enum ow_reset_cause ow_hal_reset_cause(void);
 void ow_hal_reboot(void);
 
+/* 32 bits that differ from start to start, though nothing of the last one was kept. Only with
+ * OW_KEYS. */
+uint32_t ow_hal_entropy(void);
+
 int16_t ow_hal_uart_read(void); /* next byte received, or -1 */
 bool ow_hal_uart_writable(void);
 void ow_hal_uart_write(uint8_t byte); /* only when writable */

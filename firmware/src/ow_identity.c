@@ -10,7 +10,7 @@
 #include "ow_crc.h"
 #include "ow_hal.h"
 
-enum { LENGTH_AT = 5, NAME_AT = 6, SIZE = 47 };
+enum { LENGTH_AT = 5, NAME_AT = 6, KEY_AT = 29, KEY_SIZE = 16, SIZE = 47 };
 
 #ifdef __AVR__
 /* By this, provisioning knows a firmware that will look for its name, and where. */
@@ -22,7 +22,7 @@ static const uint8_t signature[] PROGMEM = {'O', 'W', 'F', 'W', 1,
 #define KEEP_SIGNATURE() (void)0
 #endif
 
-bool ow_identity_name(char *name)
+bool ow_identity_read(char *name, uint8_t *key)
 {
     uint8_t page[SIZE];
     KEEP_SIGNATURE();
@@ -31,8 +31,12 @@ bool ow_identity_name(char *name)
     if (memcmp(page, "OWID\1", LENGTH_AT) != 0 || ow_crc(OW_CRC_INITIAL, page, SIZE) != 0 ||
         length > OW_NAME_MAX) {
         length = 0;
+        memset(page, 0, SIZE);
     }
     memcpy(name, page + NAME_AT, length);
     name[length] = '\0';
+    if (key) {
+        memcpy(key, page + KEY_AT, KEY_SIZE);
+    }
     return length > 0;
 }

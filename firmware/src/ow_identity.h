@@ -7,8 +7,9 @@
 
 #define OW_NAME_MAX 23
 
-/* Copies the device's name, closed by a zero, into `name` (OW_NAME_MAX + 1 bytes). An unprovisioned
- * or damaged page: false, and an empty name. */
-bool ow_identity_name(char *name);
+/* Copies the device's name, closed by a zero, into `name` (OW_NAME_MAX + 1 bytes), and its key into
+ * `key` (16 bytes) unless that is NULL. An unprovisioned or damaged page: false, an empty name, and
+ * a key of zeros, which proves nothing. */
+bool ow_identity_read(char *name, uint8_t *key);
 
 #endif

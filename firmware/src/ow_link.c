@@ -25,7 +25,14 @@ enum {
     CONTROL_WHO = 0x82,
     CONTROL_TIME = 0xC0
 };
-enum { HELLO_FIXED = 15, WELCOME_SIZE = 19, WHO_SIZE = 3, SEED_SIZE = 7 };
+enum { NONCE_SIZE = 8, MAC_SIZE = 8 };
+#if OW_KEYS
+enum { WHO_SIZE = 1, NONCE_AT = 4, INCARNATION_AT = 12, MAC_AT = 23 };
+#else
+enum { WHO_SIZE = 3, SEED_SIZE = 7, INCARNATION_AT = 8 };
+#endif
+enum { MTU_AT = INCARNATION_AT + 4, WINDOW_AT, FLAGS_AT, UTC_AT };
+enum { HELLO_PLAIN = 15, HELLO_FIXED = HELLO_PLAIN + (OW_KEYS ? NONCE_SIZE : 0) };
 enum { HELLO_POWER_ON = 0x01, WELCOME_REFUSED = 0x01 };
 
 void ow_link_init(struct ow_link *link)
@@ -118,6 +125,53 @@ static void empty_buffers(struct ow_link *link)
     ow_frame_cut(&link->encoder);
 }
 
+#if OW_KEYS
+
+/* What a CMAC under the device's key stands for: the first byte that it covers. Those of HELLO and
+ * WELCOME are their control bytes. */
+enum { LABEL_NONCE = 0x00, LABEL_SESSION = 0x01 };
+
+/* CMAC(key, label, bytes, HELLO as far as it is in the ring). */
+static void seal(
+    struct ow_link *link, struct ow_cmac *cmac, uint8_t label, const uint8_t *bytes, uint8_t length)
+{
+    ow_cmac_begin(cmac, link->key);
+    ow_cmac_put(cmac, &label, 1);
+    ow_cmac_put(cmac, bytes, length);
+    ow_cmac_put(cmac, link->ring, (uint8_t)link->used);
+    ow_cmac_end(cmac);
+}
+
+/* Whether this WELCOME is of a gateway that has our key, and for this very HELLO. In constant
+ * time. */
+static bool proves(struct ow_link *link, const uint8_t *payload)
+{
+    struct ow_cmac cmac;
+    uint8_t different = 0;
+    seal(link, &cmac, CONTROL_WELCOME, payload, MAC_AT);
+    for (uint8_t i = 0; i < MAC_SIZE; i++) {
+        different |= cmac.block[i] ^ payload[MAC_AT + i];
+    }
+    return different == 0;
+}
+
+static ow_check session_seed(struct ow_link *link, const uint8_t *payload)
+{
+    struct ow_cmac cmac;
+    seal(link, &cmac, LABEL_SESSION, payload + NONCE_AT, NONCE_SIZE);
+    return ow_get_u32(cmac.block);
+}
+
+#else
+
+static ow_check session_seed(struct ow_link *link, const uint8_t *payload)
+{
+    (void)link;
+    return ow_crc(OW_CRC_INITIAL, payload + 1, SEED_SIZE);
+}
+
+#endif
+
 void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting)
 {
     uint8_t fixed[HELLO_FIXED];
@@ -136,8 +190,18 @@ void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting)
     fixed[12] = OW_LINK_RX_MTU;
     fixed[13] = OW_LINK_WINDOW;
     fixed[14] = greeting->power_on ? HELLO_POWER_ON : 0;
+#if OW_KEYS
+    struct ow_cmac cmac;
+    ow_put_u32(fixed + HELLO_PLAIN, greeting->entropy);
+    seal(link, &cmac, LABEL_NONCE, fixed, HELLO_PLAIN + 4);
+    memcpy(fixed + HELLO_PLAIN, cmac.block, NONCE_SIZE);
+#endif
     put_bytes(link, fixed, HELLO_FIXED);
     put_bytes(link, (const uint8_t *)greeting->name, name_length);
+#if OW_KEYS
+    seal(link, &cmac, CONTROL_HELLO, NULL, 0);
+    put_bytes(link, cmac.block, MAC_SIZE);
+#endif
     link->timeout = OW_LINK_HELLO_FIRST_MS;
     link->hello_due = true;
 }
@@ -152,40 +216,49 @@ static enum ow_link_event down(struct ow_link *link, enum ow_link_cause cause)
 
 static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
 {
-    uint16_t seed = ow_crc(OW_CRC_INITIAL, payload + 1, SEED_SIZE);
     if (ow_get_u16(payload + 1) != link->boot || payload[3] != link->attempt) {
         return OW_LINK_NOTHING; /* for an earlier HELLO */
     }
-    if (link->state == OW_LINK_OPEN && seed != link->seed) {
+#if OW_KEYS
+    if (link->state == OW_LINK_OPEN) {
+        link->ack_due = true; /* repeated: the gateway has not heard from this session */
+    }
+#else
+    if (link->state == OW_LINK_OPEN && session_seed(link, payload) != link->seed) {
         /* a late copy of HELLO reached a gateway that has started again */
         return down(link, OW_LINK_GATEWAY_GONE);
     }
+#endif
     if (link->state != OW_LINK_GREETING) {
-        return OW_LINK_NOTHING; /* repeated */
+        return OW_LINK_NOTHING;
     }
-    if (payload[14] & WELCOME_REFUSED) {
-        return down(link, OW_LINK_REFUSED);
+    if (payload[FLAGS_AT] & WELCOME_REFUSED) {
+        return down(link, OW_LINK_REFUSED); /* who refuses has no key, perhaps */
     }
-    uint32_t incarnation = ow_get_u32(payload + 8);
-    if (payload[12] == 0 || payload[13] == 0 || incarnation == 0 ||
+    uint32_t incarnation = ow_get_u32(payload + INCARNATION_AT);
+    if (payload[MTU_AT] == 0 || payload[WINDOW_AT] == 0 || incarnation == 0 ||
+#if OW_KEYS
+        !proves(link, payload) ||
+#endif
         (link->incarnation && incarnation != link->incarnation)) {
         link->counts.broken++; /* perhaps the answer to a HELLO that the gateway misread */
         return OW_LINK_NOTHING;
     }
+    link->seed = session_seed(link, payload);
     empty_buffers(link);
     link->hello_due = false;
+    link->ack_due = OW_KEYS; /* our answer to the gateway's challenge */
     link->state = OW_LINK_OPEN;
-    link->seed = seed;
     link->incarnation = incarnation;
-    link->peer_mtu = payload[12] < FRAME_MAX ? payload[12] : FRAME_MAX;
-    link->peer_window = payload[13] < OW_LINK_WINDOW ? payload[13] : OW_LINK_WINDOW;
-    link->utc = ow_get_u32(payload + 15);
+    link->peer_mtu = payload[MTU_AT] < FRAME_MAX ? payload[MTU_AT] : FRAME_MAX;
+    link->peer_window = payload[WINDOW_AT] < OW_LINK_WINDOW ? payload[WINDOW_AT] : OW_LINK_WINDOW;
+    link->utc = ow_get_u32(payload + UTC_AT);
     return OW_LINK_UP;
 }
 
 static enum ow_link_event handshake(struct ow_link *link, uint8_t control, const uint8_t *payload)
 {
-    if (control == CONTROL_WELCOME && link->payload_length == WELCOME_SIZE &&
+    if (control == CONTROL_WELCOME && link->payload_length == OW_FRAME_WELCOME &&
         payload[0] == OW_LINK_VERSION) {
         return welcome(link, payload);
     }
@@ -277,7 +350,11 @@ enum ow_link_event ow_link_receive(struct ow_link *link, uint8_t byte, uint16_t 
     if (!is_handshake && link->state != OW_LINK_OPEN) {
         return OW_LINK_NOTHING; /* of a session that is over */
     }
-    if (ow_crc(is_handshake ? OW_CRC_INITIAL : link->seed, body, length) != OW_CRC_RESIDUE) {
+    ow_check check = is_handshake ? (ow_check)OW_CHECK_INITIAL : link->seed;
+    for (uint8_t i = 0; i < length; i++) {
+        check = ow_check_byte(check, body[i]);
+    }
+    if (check != OW_CHECK_RESIDUE) {
         link->counts.broken++;
         return OW_LINK_NOTHING;
     }
@@ -346,7 +423,7 @@ static bool next_frame(struct ow_link *link, uint16_t now)
 {
     if (link->state == OW_LINK_GREETING && link->hello_due) {
         link->hello_due = false;
-        ow_frame_begin(&link->encoder, OW_CRC_INITIAL, CONTROL_HELLO, 0, (uint8_t)link->used, true);
+        ow_frame_begin(&link->encoder, OW_CHECK_INITIAL, CONTROL_HELLO, 0, (uint8_t)link->used, true);
         start_timer(link, now, jittered(link, link->timeout));
         return true;
     }

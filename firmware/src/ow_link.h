@@ -14,10 +14,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ow_cmac.h"
 #include "ow_frame.h"
 #include "ow_config.h"
 
-#define OW_LINK_VERSION 1
+#define OW_LINK_VERSION (OW_KEYS ? 2 : 1)
 #define OW_LINK_NAME_MAX 23
 #define OW_LINK_RTO_FIRST_MS 250
 #define OW_LINK_RTO_MIN_MS 60
@@ -37,6 +38,9 @@ struct ow_greeting {
     uint32_t incarnation; /* 0: none yet */
     uint32_t next_sequence;
     bool power_on; /* the last start was a power-on or a brown-out */
+#if OW_KEYS
+    uint32_t entropy; /* differs from start to start, also when the EEPROM was lost */
+#endif
 };
 
 struct ow_link_counts {
@@ -54,7 +58,7 @@ struct ow_link {
 
     /* from WELCOME */
     uint32_t utc; /* seconds, 0: not known; the owner takes newer ones from TIME */
-    uint16_t seed;
+    ow_check seed;
     uint8_t peer_mtu;
     uint8_t peer_window;
 
@@ -87,6 +91,10 @@ struct ow_link {
     bool timing;
     uint16_t timed_at;
     uint16_t random;
+
+#if OW_KEYS
+    uint8_t key[OW_KEY_SIZE]; /* of the identity page; the owner sets it before the first greeting */
+#endif
 
     struct ow_link_counts counts;
 

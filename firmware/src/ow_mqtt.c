@@ -18,8 +18,12 @@ void ow_mqtt_begin(
     memset(client, 0, sizeof *client);
     client->application = application;
     client->user = user;
-    ow_identity_name(client->name);
     ow_link_init(&client->link);
+#if OW_KEYS
+    ow_identity_read(client->name, client->link.key);
+#else
+    ow_identity_read(client->name, NULL);
+#endif
     ow_journal_open(&client->journal);
     ow_flow_begin(client);
 }
@@ -103,6 +107,10 @@ static void greet(struct ow_mqtt *client)
         .incarnation = client->journal.incarnation,
         .next_sequence = client->journal.next,
         .power_on = cause == OW_RESET_POWER_ON || cause == OW_RESET_BROWN_OUT,
+#if OW_KEYS
+        /* `attempt` comes again after 256 of them, the time does not */
+        .entropy = ow_hal_entropy() + client->uptime,
+#endif
     };
     ow_link_greet(&client->link, &greeting);
     client->doubt = client->journal.asked;

@@ -169,3 +169,8 @@ void ow_hal_led(bool on)
 void ow_hal_idle(void)
 {
 }
+
+uint32_t ow_hal_entropy(void)
+{
+    return board_random();
+}

@@ -2,10 +2,12 @@
 
 #include <string.h>
 
+#include "board.h"
 #include "check.h"
 #include "ow_bytes.h"
 #include "ow_crc.h"
 
+enum { CONTROL_HELLO = 0x80, CONTROL_WELCOME, CONTROL_WHO };
 enum { MTU = 240, WINDOW = 4, DEVICE_MTU_AT = 12, REPEAT_MS = 100 };
 enum {
     CONNECT = 1,
@@ -39,7 +41,7 @@ uint64_t gateway_utc_ms(void)
 
 /* --- link --- */
 
-static void send_frame(uint16_t seed, uint8_t control, const uint8_t *payload, uint8_t length)
+static void send_frame(ow_check seed, uint8_t control, const uint8_t *payload, uint8_t length)
 {
     uint8_t body[256], encoded[260];
     unsigned end = 1, code = 0, run = 1;
@@ -47,8 +49,13 @@ static void send_frame(uint16_t seed, uint8_t control, const uint8_t *payload, u
     if (length) {
         memcpy(body + 1, payload, length);
     }
-    ow_put_u16(body + 1 + length, (uint16_t)~ow_crc(seed, body, (uint8_t)(length + 1)));
-    for (unsigned i = 0; i < length + 3u; i++) {
+    for (unsigned i = 0; i <= length; i++) {
+        seed = ow_check_byte(seed, body[i]);
+    }
+    for (unsigned i = 0; i < sizeof seed; i++) { /* CRC-16 highest byte first, CRC-32 lowest */
+        body[1 + length + i] = (uint8_t)(~seed >> 8 * (OW_KEYS ? i : sizeof seed - 1 - i));
+    }
+    for (unsigned i = 0; i < 1 + length + sizeof seed; i++) {
         if (body[i]) {
             encoded[end++] = body[i];
             run++;
@@ -65,9 +72,9 @@ static void send_frame(uint16_t seed, uint8_t control, const uint8_t *payload, u
 
 static void send_who(void)
 {
-    uint8_t payload[3] = {1, (uint8_t)(gateway.boot >> 8), (uint8_t)gateway.boot};
+    uint8_t payload[3] = {OW_LINK_VERSION, (uint8_t)(gateway.boot >> 8), (uint8_t)gateway.boot};
     gateway.who_at = gateway.now;
-    send_frame(0xFFFF, 0x82, payload, 3);
+    send_frame(OW_CHECK_INITIAL, CONTROL_WHO, payload, OW_KEYS ? 1 : 3);
 }
 
 static void send_stream(bool again)
@@ -112,32 +119,83 @@ void gateway_close(void)
     send_who();
 }
 
+/* What both handshakes have in common, from the incarnation on. */
+static void welcome_fields(uint8_t *fields, const uint8_t *hello)
+{
+    gateway.incarnation = ow_get_u32(hello + 4);
+    if (gateway.incarnation == 0) {
+        gateway.incarnation = 0x1000u + gateway.handshake + ((uint32_t)gateway.boot << 16);
+    }
+    ow_put_u32(fields, gateway.incarnation);
+    fields[4] = MTU;
+    fields[5] = WINDOW;
+    fields[6] = gateway.refuse_device;
+    ow_put_u32(fields + 7, (uint32_t)(gateway_utc_ms() / 1000));
+    gateway.next_sequence = ow_get_u32(hello + 8);
+}
+
+#if OW_KEYS
+
+enum { HELLO_SIZE = 31, WELCOME_SIZE = 31, NONCE_AT = 4, CODE_AT = 23, CODE_SIZE = 8 };
+
+/* CMAC under the key of every board here, which is zero. */
+static void seal(
+    uint8_t *code, uint8_t label, const uint8_t *bytes, uint8_t length, const uint8_t *hello,
+    uint8_t hello_length)
+{
+    static const uint8_t key[OW_KEY_SIZE];
+    struct ow_cmac cmac;
+    ow_cmac_begin(&cmac, key);
+    ow_cmac_put(&cmac, &label, 1);
+    ow_cmac_put(&cmac, bytes, length);
+    ow_cmac_put(&cmac, hello, hello_length);
+    ow_cmac_end(&cmac);
+    memcpy(code, cmac.block, sizeof cmac.block);
+}
+
+static void begin_session(const uint8_t *hello, uint8_t length)
+{
+    uint8_t *w = gateway.welcome, code[OW_KEY_SIZE];
+    seal(code, CONTROL_HELLO, NULL, 0, hello, (uint8_t)(length - CODE_SIZE));
+    CHECK(memcmp(code, hello + length - CODE_SIZE, CODE_SIZE) == 0, "HELLO proves nothing");
+    ow_put_u32(w + NONCE_AT, board_random());
+    ow_put_u32(w + NONCE_AT + 4, ++gateway.handshake);
+    welcome_fields(w + 12, hello);
+    seal(code, CONTROL_WELCOME, w, CODE_AT, hello, length);
+    memcpy(w + CODE_AT, code, CODE_SIZE);
+    seal(code, 0x01, w + NONCE_AT, 8, hello, length);
+    gateway.seed = ow_get_u32(code);
+}
+
+#else
+
+enum { HELLO_SIZE = 15, WELCOME_SIZE = 19 };
+
+static void begin_session(const uint8_t *hello, uint8_t length)
+{
+    (void)length;
+    ow_put_u16(gateway.welcome + 4, gateway.boot);
+    ow_put_u16(gateway.welcome + 6, gateway.handshake++);
+    welcome_fields(gateway.welcome + 8, hello);
+    gateway.seed = ow_crc(0xFFFF, gateway.welcome + 1, 7);
+}
+
+#endif
+
 static void take_hello(const uint8_t *payload, uint8_t length)
 {
     uint8_t *w = gateway.welcome;
-    CHECK(length >= 15 && payload[0] == 1, "HELLO of %u bytes", length);
+    CHECK(length >= HELLO_SIZE && payload[0] == OW_LINK_VERSION, "HELLO of %u bytes", length);
     bool repeated = w[0] && memcmp(w + 1, payload + 1, 3) == 0;
     if (!repeated) {
         drop_link();
-        w[0] = 1;
+        w[0] = OW_LINK_VERSION;
         memcpy(w + 1, payload + 1, 3);
-        ow_put_u16(w + 4, gateway.boot);
-        ow_put_u16(w + 6, gateway.handshake++);
-        gateway.incarnation = ow_get_u32(payload + 4);
-        if (gateway.incarnation == 0) {
-            gateway.incarnation = 0x1000u + gateway.handshake + ((uint32_t)gateway.boot << 16);
-        }
-        ow_put_u32(w + 8, gateway.incarnation);
-        w[12] = MTU;
-        w[13] = WINDOW;
-        w[14] = gateway.refuse_device;
-        ow_put_u32(w + 15, (uint32_t)(gateway_utc_ms() / 1000));
-        gateway.seed = ow_crc(0xFFFF, w + 1, 7);
-        gateway.next_sequence = ow_get_u32(payload + 8);
+        begin_session(payload, length);
         gateway.expected = gateway.sending = 0;
         gateway.linked = true;
     }
-    send_frame(0xFFFF, 0x81, w, 19);
+    send_frame(OW_CHECK_INITIAL, CONTROL_WELCOME, w, WELCOME_SIZE);
 }
 
 /* --- MQTT --- */
@@ -426,16 +484,19 @@ static void take_session_frame(uint8_t control, const uint8_t *payload, uint8_t 
 
 static void take_body(void)
 {
-    uint8_t control = gateway.body[0], length = (uint8_t)(gateway.body_length - 3);
+    uint8_t control = gateway.body[0], length = (uint8_t)(gateway.body_length - OW_FRAME_OVERHEAD);
     bool handshake = control >> 6 == 2;
-    if (gateway.body_length < 3 || (!handshake && !gateway.linked)) {
-        if (gateway.body_length >= 3 && gateway.now - gateway.who_at >= 200) {
+    if (gateway.body_length < OW_FRAME_OVERHEAD || (!handshake && !gateway.linked)) {
+        if (gateway.body_length >= OW_FRAME_OVERHEAD && gateway.now - gateway.who_at >= 200) {
             send_who();
         }
         return;
     }
-    if (ow_crc(handshake ? 0xFFFF : gateway.seed, gateway.body, gateway.body_length) !=
-        OW_CRC_RESIDUE) {
+    ow_check check = handshake ? (ow_check)OW_CHECK_INITIAL : gateway.seed;
+    for (unsigned i = 0; i < gateway.body_length; i++) {
+        check = ow_check_byte(check, gateway.body[i]);
+    }
+    if (check != OW_CHECK_RESIDUE) {
         return;
     }
     if (handshake) {

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ow_link.h"
+
 enum { GATEWAY_SEQUENCES = 16384 };
 
 struct gateway {
@@ -28,9 +30,10 @@ struct gateway {
 
     /* the link's session */
     bool linked;
-    uint16_t handshake, device_boot, seed;
+    uint16_t handshake, device_boot;
+    ow_check seed;
     uint8_t device_attempt, expected, sending;
-    uint8_t welcome[19];
+    uint8_t welcome[OW_FRAME_WELCOME];
     uint32_t next_sequence;
     uint8_t out[1024], out_frame; /* stream to the device; bytes of it in flight */
     uint16_t out_length;

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
     """Who greeted on a reliable link: the first two parts of publication identity, and the next
-    sequence it will use.
+    sequence it will use. proved: it has shown that it has the key of this name.
     """
 
     name: str
     incarnation: int
     next_sequence: int
+    proved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: README.md).
 
 In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose
-CRC fits the session. `FrameDecoder` cuts the stream, `open_body` checks a body, `to_bytes` of a
-frame makes what goes on the wire.
+CRC fits the session. `FrameDecoder` cuts the stream, `open` of a `Check` gives what a body holds,
+`to_bytes` of a frame makes what goes on the wire.
 """
 
 from binascii import crc_hqx
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
+from zlib import crc32
 
 from gateway.links import cobs
 from gateway.links.statistics import LinkStatistics
@@ -24,14 +25,15 @@ MAX_IN_FLIGHT = 3
 frames late, is seen to be old.
 """
 
-HANDSHAKE_SEED = 0xFFFF
-"""CRC seed of frames that belong to no session yet."""
+_RESIDUE_16 = crc_hqx(b"\xff\xff", 0)
+"""What a CRC-16 gives over anything that ends in its own inverted CRC."""
 
-_RESIDUE = crc_hqx(b"\xff\xff", 0)
-"""What a CRC gives over anything that ends in its own inverted CRC."""
+_RESIDUE_32 = crc32(bytes(4))
+"""The same for CRC-32, lowest byte first."""
 
+_ONES = 0xFFFF_FFFF
 _SHORTEST_BODY = 3
-_LONGEST_BODY = _SHORTEST_BODY + MTU
+_LONGEST_BODY = 1 + MTU + 4
 _LONGEST_ENCODED = _LONGEST_BODY + 1
 _TIME_SIZE = 5
 _TYPE_SHIFT = 6
@@ -43,17 +45,57 @@ class FrameError(ValueError):
     """A body that passed its CRC and still breaks the format."""
 
 
-def seal(control: int, payload: bytes, seed: int) -> bytes:
-    """Return the frame as it goes on the wire, delimiter included."""
-    body = bytes((control,)) + payload
-    return cobs.encode(body + (crc_hqx(body, seed) ^ 0xFFFF).to_bytes(2, "big")) + b"\0"
+class Check(Protocol):
+    """What stands at the end of each body of a session, and differs between sessions."""
+
+    def seal(self, content: bytes) -> bytes:
+        """Return the body: control and payload, and their check."""
+
+    def open(self, body: bytes) -> bytes | None:
+        """Return control and payload; None when the check is wrong."""
 
 
-def fits(body: bytes, seed: int) -> bool:
-    """Tell whether the CRC at the end of `body` is right under `seed`: then the CRC over all of it
-    is the residue.
+@dataclass(frozen=True, slots=True)
+class Crc16:
+    """Of boards without keys: CRC-16/XMODEM from `seed` on, inverted, highest byte first."""
+
+    seed: int
+
+    def seal(self, content: bytes) -> bytes:
+        return content + (crc_hqx(content, self.seed) ^ 0xFFFF).to_bytes(2, "big")
+
+    def open(self, body: bytes) -> bytes | None:
+        return body[:-2] if crc_hqx(body, self.seed) == _RESIDUE_16 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Crc32:
+    """Of boards with keys: CRC-32 of IEEE 802.3 from `seed` on, inverted, lowest byte first."""
+
+    seed: int
+
+    def seal(self, content: bytes) -> bytes:
+        return content + crc32(content, self.seed ^ _ONES).to_bytes(4, "little")
+
+    def open(self, body: bytes) -> bytes | None:
+        fits = len(body) > 4 and crc32(body, self.seed ^ _ONES) == _RESIDUE_32
+        return body[:-4] if fits else None
+
+
+_FIRST_CHECK, _KEYED_CHECK = Crc16(0xFFFF), Crc32(_ONES)
+_FIRST_VERSION = b"\x01"
+
+
+def handshake_check(content: bytes) -> Check:
+    """Return the check of a handshake frame: by its version, which is the first byte of its
+    payload.
     """
-    return crc_hqx(body, seed) == _RESIDUE
+    return _FIRST_CHECK if content[1:2] == _FIRST_VERSION else _KEYED_CHECK
+
+
+def on_wire(control: int, payload: bytes, check: Check) -> bytes:
+    """Return the frame as it goes on the wire, delimiter included."""
+    return cobs.encode(check.seal(bytes((control,)) + payload)) + b"\0"
 
 
 def frame_type(body: bytes) -> int:
@@ -78,15 +120,15 @@ class Data:
     acknowledgement: int
     payload: bytes
 
-    def to_bytes(self, seed: int) -> bytes:
-        return seal(self.sequence << 3 | self.acknowledgement, self.payload, seed)
+    def to_bytes(self, check: Check) -> bytes:
+        return on_wire(self.sequence << 3 | self.acknowledgement, self.payload, check)
 
     @classmethod
-    def from_body(cls, body: bytes) -> Self:
-        """Read a body whose CRC has been checked. Raises FrameError."""
-        if len(body) == _SHORTEST_BODY:
-            raise FrameError("DATA without payload")
-        return cls(body[0] >> 3 & _LOW_THREE, body[0] & _LOW_THREE, body[1:-2])
+    def from_content(cls, content: bytes) -> Self:
+        """Read what a `Check` has opened. Raises FrameError."""
+        if not 1 < len(content) <= 1 + MTU:
+            raise FrameError("DATA of a wrong length")
+        return cls(content[0] >> 3 & _LOW_THREE, content[0] & _LOW_THREE, content[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +139,15 @@ class Ack:
 
     acknowledgement: int
 
-    def to_bytes(self, seed: int) -> bytes:
-        return seal(self.TYPE << _TYPE_SHIFT | self.acknowledgement, b"", seed)
+    def to_bytes(self, check: Check) -> bytes:
+        return on_wire(self.TYPE << _TYPE_SHIFT | self.acknowledgement, b"", check)
 
     @classmethod
-    def from_body(cls, body: bytes) -> Self:
-        """Read a body whose CRC has been checked. Raises FrameError."""
-        if len(body) != _SHORTEST_BODY or body[0] >> 3 & _LOW_THREE:
+    def from_content(cls, content: bytes) -> Self:
+        """Read what a `Check` has opened. Raises FrameError."""
+        if len(content) != 1 or content[0] >> 3 & _LOW_THREE:
             raise FrameError("ACK with payload or sequence")
-        return cls(body[0] & _LOW_THREE)
+        return cls(content[0] & _LOW_THREE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +158,36 @@ class Time:
 
     utc: float | None = None
 
-    def to_bytes(self, seed: int) -> bytes:
+    def to_bytes(self, check: Check) -> bytes:
         told = b"" if self.utc is None else int(self.utc * 256).to_bytes(_TIME_SIZE)
-        return seal(self.TYPE << _TYPE_SHIFT, told, seed)
+        return on_wire(self.TYPE << _TYPE_SHIFT, told, check)
 
     @classmethod
-    def from_body(cls, body: bytes) -> Self:
-        """Read a body whose CRC has been checked. Raises FrameError."""
-        told = body[1:-2]
-        if len(told) not in (0, _TIME_SIZE) or body[0] & _LOW_SIX:
+    def from_content(cls, content: bytes) -> Self:
+        """Read what a `Check` has opened. Raises FrameError."""
+        told = content[1:]
+        if len(told) not in (0, _TIME_SIZE) or content[0] & _LOW_SIX:
             raise FrameError("TIME of a wrong length, or with numbers")
         return cls(int.from_bytes(told) / 256 if told else None)
 
 
 def handshake_to_bytes(kind: int, payload: bytes) -> bytes:
     """Return a handshake frame as it goes on the wire; kind: the low six bits of its control
-    byte.
+    byte. payload: begins with the version.
     """
-    return seal(HANDSHAKE_TYPE << _TYPE_SHIFT | kind, payload, HANDSHAKE_SEED)
+    control = handshake_control(kind)
+    return on_wire(control, payload, handshake_check(bytes((control,)) + payload))
 
 
-def handshake_from_body(body: bytes) -> tuple[int, bytes]:
-    """Return kind and payload of a handshake body whose CRC has been checked."""
-    return body[0] & _LOW_SIX, body[1:-2]
+def handshake_control(kind: int) -> int:
+    """Return the control byte of a handshake frame."""
+    return HANDSHAKE_TYPE << _TYPE_SHIFT | kind
+
+
+def handshake_from_body(body: bytes) -> tuple[int, bytes] | None:
+    """Return kind and payload of a handshake body; None when its check is wrong."""
+    content = handshake_check(body).open(body)
+    return None if content is None else (content[0] & _LOW_SIX, content[1:])
 
 
 class FrameDecoder:

@@ -1,28 +1,38 @@
-"""The handshake of the reliable link: HELLO, WELCOME, WHO and the session seed (format: README.md).
+"""The handshake of the reliable link: HELLO, WELCOME, WHO (format: README.md).
 
-In: payloads of handshake frames. Out: messages as dataclasses, and back. `Greeter` answers HELLO
-for all ports of a gateway.
+In: payloads of handshake frames. Out: messages as dataclasses, and back. There are two versions:
+1 proves nothing, 2 proves the device's key both ways. `greeter.py` answers.
 """
 
-import secrets
 import struct
 from binascii import crc_hqx
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from gateway.links.frames import HANDSHAKE_SEED, MAX_IN_FLIGHT, MTU, FrameError, handshake_to_bytes
+from gateway.links.frames import (
+    MTU,
+    Check,
+    Crc16,
+    Crc32,
+    FrameError,
+    handshake_control,
+    handshake_to_bytes,
+)
+from gateway.links.keys import MAC_SIZE, NONCE_SIZE, mac, proves, session_key
 
-VERSION = 1
+PLAIN, KEYED = 1, 2
+"""Versions of the handshake."""
+
 MAX_WINDOW = 4
 MAX_NAME = 23
 
 _HELLO = struct.Struct(">BHBIIBBB")
 _WELCOME = struct.Struct(">BHBHHIBBBI")
+_KEYED_WELCOME = struct.Struct(f">BHB{NONCE_SIZE}sIBBBI")
 _WHO = struct.Struct(">BH")
 _SEED = struct.Struct(">HBHH")
-_U16 = 0xFFFF
+_SEED_32 = struct.Struct(">I")
+_PLAIN_SEED = 0xFFFF
 
 
 class VersionError(FrameError):
@@ -33,9 +43,12 @@ class VersionError(FrameError):
         self.version = version
 
 
-def _check_version(payload: bytes) -> None:
-    if payload[:1] != bytes((VERSION,)):
-        raise VersionError(payload[0]) if payload else FrameError("empty handshake")
+def _version(payload: bytes) -> int:
+    if not payload:
+        raise FrameError("empty handshake")
+    if payload[0] not in (PLAIN, KEYED):
+        raise VersionError(payload[0])
+    return payload[0]
 
 
 def _check_sizes(mtu: int, window: int) -> None:
@@ -46,7 +59,8 @@ def _check_sizes(mtu: int, window: int) -> None:
 @dataclass(frozen=True, slots=True)
 class Hello:
     """A device greets. mtu, window: the longest payload and the number of frames that it takes.
-    name: at most 23 bytes of UTF-8.
+    name: at most 23 bytes of UTF-8. flags: bit 0 as `power_on`; the others mean nothing yet. nonce,
+    code: of one that has a key, its challenge and its proof; empty in version 1.
     """
 
     KIND: ClassVar[int] = 0
@@ -58,47 +72,88 @@ class Hello:
     mtu: int
     window: int
     name: str
-    power_on: bool = False
+    flags: int = 0
+    nonce: bytes = b""
+    code: bytes = b""
 
-    def to_bytes(self) -> bytes:
-        """Return the frame as it goes on the wire."""
+    @property
+    def version(self) -> int:
+        return KEYED if self.nonce else PLAIN
+
+    @property
+    def power_on(self) -> bool:
+        """The last start was a power-on or a brown-out."""
+        return bool(self.flags & 1)
+
+    @property
+    def payload(self) -> bytes:
         fields = _HELLO.pack(
-            VERSION,
+            self.version,
             self.boot,
             self.attempt,
             self.incarnation,
             self.next_sequence,
             self.mtu,
             self.window,
-            self.power_on,
+            self.flags,
         )
-        return handshake_to_bytes(self.KIND, fields + self.name.encode())
+        return fields + self.nonce + self.name.encode() + self.code
+
+    def to_bytes(self) -> bytes:
+        """Return the frame as it goes on the wire."""
+        return handshake_to_bytes(self.KIND, self.payload)
+
+    def signed(self, key: bytes) -> Self:
+        """Return it with the code of this key."""
+        return replace(self, code=mac(key, self._covered))
+
+    def proves(self, key: bytes) -> bool:
+        """Tell whether who made it has this key, now or when it was recorded."""
+        return self.version == KEYED and proves(key, self._covered, self.code)
+
+    @property
+    def _covered(self) -> bytes:
+        return bytes((handshake_control(self.KIND),)) + replace(self, code=b"").payload
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
         """Raises FrameError: another version, a wrong length, sizes out of range, a name that
         cannot be printed.
         """
-        _check_version(payload)
-        if not _HELLO.size <= len(payload) <= _HELLO.size + MAX_NAME:
+        nonce_end, code_size = _HELLO.size, 0
+        if _version(payload) == KEYED:
+            nonce_end, code_size = _HELLO.size + NONCE_SIZE, MAC_SIZE
+        name_end = len(payload) - code_size
+        if not nonce_end <= name_end <= nonce_end + MAX_NAME:
             raise FrameError("HELLO of a wrong length")
         _, boot, attempt, incarnation, next_sequence, mtu, window, flags = _HELLO.unpack_from(
             payload
         )
         _check_sizes(mtu, window)
         try:
-            name = payload[_HELLO.size :].decode()
+            name = payload[nonce_end:name_end].decode()
         except UnicodeDecodeError as error:
             raise FrameError("a name that is not UTF-8") from error
         if not name.isprintable():
             raise FrameError("a name that cannot be printed")
-        return cls(boot, attempt, incarnation, next_sequence, mtu, window, name, bool(flags & 1))
+        return cls(
+            boot,
+            attempt,
+            incarnation,
+            next_sequence,
+            mtu,
+            window,
+            name,
+            flags,
+            payload[_HELLO.size : nonce_end],
+            payload[name_end:],
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway answers the HELLO that had this boot and attempt. utc: seconds since 1970, 0 when
-    unknown.
+    """The gateway answers the HELLO of version 1 that had this boot and attempt. utc: seconds since
+    1970, 0 when unknown.
     """
 
     KIND: ClassVar[int] = 1
@@ -116,7 +171,7 @@ class Welcome:
     def to_bytes(self) -> bytes:
         """Return the frame as it goes on the wire."""
         fields = _WELCOME.pack(
-            VERSION,
+            PLAIN,
             self.boot,
             self.attempt,
             self.gateway_boot,
@@ -132,8 +187,7 @@ class Welcome:
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
         """Raises FrameError: another version, a wrong length, sizes out of range."""
-        _check_version(payload)
-        if len(payload) != _WELCOME.size:
+        if _version(payload) != PLAIN or len(payload) != _WELCOME.size:
             raise FrameError("WELCOME of a wrong length")
         _, boot, attempt, gateway_boot, handshake, incarnation, mtu, window, flags, utc = (
             _WELCOME.unpack(payload)
@@ -144,82 +198,110 @@ class Welcome:
         )
 
     @property
-    def seed(self) -> int:
-        return session_seed(self.boot, self.attempt, self.gateway_boot, self.handshake)
+    def check(self) -> Check:
+        """Of the frames of the session that this begins."""
+        return Crc16(session_seed(self.boot, self.attempt, self.gateway_boot, self.handshake))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedWelcome:
+    """The gateway answers a HELLO of version 2. nonce: its challenge. code: its proof; zeros when
+    it refuses, since it need not have the device's key then.
+    """
+
+    KIND: ClassVar[int] = 1
+
+    boot: int
+    attempt: int
+    nonce: bytes
+    incarnation: int
+    mtu: int
+    window: int
+    utc: int
+    refused: bool = False
+    code: bytes = bytes(MAC_SIZE)
+
+    @property
+    def _fields(self) -> bytes:
+        return _KEYED_WELCOME.pack(
+            KEYED,
+            self.boot,
+            self.attempt,
+            self.nonce,
+            self.incarnation,
+            self.mtu,
+            self.window,
+            self.refused,
+            self.utc,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the frame as it goes on the wire."""
+        return handshake_to_bytes(self.KIND, self._fields + self.code)
+
+    def signed(self, key: bytes, hello: Hello) -> Self:
+        """Return it with the code of this key, as the answer to this HELLO and no other."""
+        return replace(self, code=mac(key, self._covered(hello)))
+
+    def proves(self, key: bytes, hello: Hello) -> bool:
+        """Tell whether who made it has this key, and has made it for this HELLO."""
+        return proves(key, self._covered(hello), self.code)
+
+    def check(self, key: bytes, hello: Hello) -> Check:
+        """Of the frames of the session that this begins."""
+        seed: int = _SEED_32.unpack_from(session_key(key, self.nonce, hello.payload))[0]
+        return Crc32(seed)
+
+    def _covered(self, hello: Hello) -> bytes:
+        return bytes((handshake_control(self.KIND),)) + self._fields + hello.payload
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> Self:
+        """Raises FrameError: another version, a wrong length, sizes out of range."""
+        if _version(payload) != KEYED or len(payload) != _KEYED_WELCOME.size + MAC_SIZE:
+            raise FrameError("WELCOME of a wrong length")
+        _, boot, attempt, nonce, incarnation, mtu, window, flags, utc = _KEYED_WELCOME.unpack_from(
+            payload
+        )
+        _check_sizes(mtu, window)
+        code = payload[_KEYED_WELCOME.size :]
+        return cls(boot, attempt, nonce, incarnation, mtu, window, utc, bool(flags & 1), code)
+
+
+def read_welcome(payload: bytes) -> Welcome | KeyedWelcome:
+    """Raises FrameError: no WELCOME of either version."""
+    if _version(payload) == KEYED:
+        return KeyedWelcome.from_payload(payload)
+    return Welcome.from_payload(payload)
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The gateway has no session with whom it hears, or has ended it: greet."""
+    """The gateway has no session with whom it hears, or has ended it: greet. gateway_boot: None in
+    version 2.
+    """
 
     KIND: ClassVar[int] = 2
 
-    gateway_boot: int
+    gateway_boot: int | None
 
     def to_bytes(self) -> bytes:
         """Return the frame as it goes on the wire."""
-        return handshake_to_bytes(self.KIND, _WHO.pack(VERSION, self.gateway_boot))
+        if self.gateway_boot is None:
+            return handshake_to_bytes(self.KIND, bytes((KEYED,)))
+        return handshake_to_bytes(self.KIND, _WHO.pack(PLAIN, self.gateway_boot))
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
         """Raises FrameError: another version, a wrong length."""
-        _check_version(payload)
-        if len(payload) != _WHO.size:
+        keyed = _version(payload) == KEYED
+        if len(payload) != (1 if keyed else _WHO.size):
             raise FrameError("WHO of a wrong length")
-        return cls(_WHO.unpack(payload)[1])
+        return cls(None if keyed else _WHO.unpack(payload)[1])
 
 
 def session_seed(boot: int, attempt: int, gateway_boot: int, handshake: int) -> int:
-    """Return the CRC seed of a session: four counters, so that frames from before any restart fail
-    their CRC.
+    """Return the CRC seed of a session without a key: four counters, so that frames from before any
+    restart fail their CRC.
     """
-    return crc_hqx(_SEED.pack(boot, attempt, gateway_boot, handshake), HANDSHAKE_SEED)
-
-
-def draw_incarnation() -> int:
-    """Return a random incarnation: 32 bits, not 0."""
-    return secrets.randbelow(0xFFFF_FFFF) + 1
-
-
-class Greeter:
-    """Answers HELLO for all ports of one gateway process.
-
-    One handshake counter serves every port: two boards whose cables are swapped never share a
-    session seed. So where ports have greeters of their own, since each admits others, they share
-    `handshakes`.
-
-    gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while
-    unknown. admit: whether a device of this name may connect. incarnation: draws a number for a
-    device that has none.
-    """
-
-    def __init__(
-        self,
-        gateway_boot: int,
-        *,
-        utc: Callable[[], float] = lambda: 0,
-        admit: Callable[[str], bool] = lambda name: True,
-        incarnation: Callable[[], int] = draw_incarnation,
-        handshakes: Iterator[int] | None = None,
-    ) -> None:
-        self.gateway_boot = gateway_boot & _U16
-        self.utc = utc
-        self._admit = admit
-        self._incarnation = incarnation
-        self._handshakes = handshakes or count(1)
-
-    def answer(self, hello: Hello) -> Welcome:
-        """Return a WELCOME for a HELLO that is new, refused when the device is not admitted."""
-        refused = not self._admit(hello.name)
-        incarnation = 0 if refused else hello.incarnation or self._incarnation()
-        return Welcome(
-            hello.boot,
-            hello.attempt,
-            self.gateway_boot,
-            next(self._handshakes) & _U16,
-            incarnation,
-            MTU,
-            MAX_IN_FLIGHT,
-            int(self.utc()),
-            refused,
-        )
+    return crc_hqx(_SEED.pack(boot, attempt, gateway_boot, handshake), _PLAIN_SEED)

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from gateway.links.arq import Line, ReceiveWindow, SendWindow
 from gateway.links.frames import (
-    HANDSHAKE_SEED,
     HANDSHAKE_TYPE,
     MTU,
     Ack,
+    Check,
     Data,
     FrameDecoder,
     FrameError,
     Time,
-    fits,
     frame_type,
     handshake_from_body,
 )
-from gateway.links.handshake import MAX_WINDOW, Hello, VersionError, Welcome
+from gateway.links.greeter import Refusal
+from gateway.links.handshake import MAX_WINDOW, Hello, KeyedWelcome, VersionError, Welcome
 from gateway.links.statistics import LinkStatistics
 
 ROOM = 4 * MAX_WINDOW * MTU
@@ -31,10 +31,10 @@ ROOM = 4 * MAX_WINDOW * MTU
 
 
 class Session:
-    """One MQTT Network Connection: both windows under one CRC seed."""
+    """One MQTT Network Connection: both windows under one check."""
 
-    def __init__(self, seed: int, mtu: int, window: int, byte_time: float) -> None:
-        self.seed = seed
+    def __init__(self, check: Check, mtu: int, window: int, byte_time: float) -> None:
+        self.check = check
         self.sending = SendWindow(mtu, window, byte_time)
         self.receiving = ReceiveWindow(ROOM)
         self.acknowledgement_due = False
@@ -43,11 +43,14 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A handshake is complete. The incarnation that holds is the one in `welcome`."""
+    """A handshake is complete. The incarnation that holds is the one in `welcome`. proved: device
+    and gateway have shown one another that they have its key.
+    """
 
     session: Session
     hello: Hello
-    welcome: Welcome
+    welcome: Welcome | KeyedWelcome
+    proved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,10 @@ class OtherVersion:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The device was turned away. name: the one it gave."""
+    """The device was turned away. name: the one it gave. reason: known to the gateway only."""
 
     name: str
+    reason: Refusal | None = None
 
 
 Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused
@@ -176,27 +180,37 @@ class ReliableLink(ABC):
     def _on_body(self, body: bytes, now: float) -> None:
         kind = frame_type(body)
         if kind == HANDSHAKE_TYPE:
-            if self._intact(body, HANDSHAKE_SEED):
-                self._on_handshake(*handshake_from_body(body), now)
+            opened = handshake_from_body(body)
+            if opened is None:
+                self.statistics.crc_errors += 1
+            else:
+                self.statistics.frames_received += 1
+                self._on_handshake(*opened, now)
             return
         session = self.session
-        if session is None:
-            self._on_stray(now)
-        elif not self._intact(body, session.seed):
+        content = session.check.open(body) if session is not None else None
+        if content is None:
+            content = self._first_of_next(body, now)
+        if content is None:
+            if session is None:
+                self._on_stray(now)
+            else:
+                self.statistics.crc_errors += 1
             return
-        elif kind == Data.TYPE:
-            self._on_data(session, Data.from_body(body), now)
-        elif kind == Ack.TYPE:
-            self._on_acknowledgement(session, Ack.from_body(body).acknowledgement, now, bare=True)
-        else:
-            self._on_time(session, Time.from_body(body), now)
+        self.statistics.frames_received += 1
+        self._on_frame(kind, content, now)
 
-    def _intact(self, body: bytes, seed: int) -> bool:
-        if fits(body, seed):
-            self.statistics.frames_received += 1
-            return True
-        self.statistics.crc_errors += 1
-        return False
+    def _on_frame(self, kind: int, content: bytes, now: float) -> None:
+        session = self.session
+        if session is None:
+            return
+        if kind == Data.TYPE:
+            self._on_data(session, Data.from_content(content), now)
+        elif kind == Ack.TYPE:
+            acknowledgement = Ack.from_content(content).acknowledgement
+            self._on_acknowledgement(session, acknowledgement, now, bare=True)
+        else:
+            self._on_time(session, Time.from_content(content), now)
 
     def _on_data(self, session: Session, frame: Data, now: float) -> None:
         self._on_acknowledgement(session, frame.acknowledgement, now, bare=False)
@@ -236,11 +250,11 @@ class ReliableLink(ABC):
             session.acknowledgement_due = False
             self.statistics.retransmissions += piece.repeated
             frame = Data(piece.sequence, session.receiving.expected, piece.payload)
-            piece.sent_at = self._put(frame.to_bytes(session.seed), now, lead=piece.repeated)
+            piece.sent_at = self._put(frame.to_bytes(session.check), now, lead=piece.repeated)
 
     def _put_ack(self, session: Session, now: float) -> None:
         session.acknowledgement_due = False
-        self._put(Ack(session.receiving.expected).to_bytes(session.seed), now)
+        self._put(Ack(session.receiving.expected).to_bytes(session.check), now)
 
     def _put(self, frame: bytes, now: float, *, lead: bool = False) -> float:
         """Queue a frame for the line; return when its last byte will have left.
@@ -254,10 +268,20 @@ class ReliableLink(ABC):
         self._outgoing.append(frame)
         return self._line.send(len(frame), now)
 
-    def _start(self, seed: int, mtu: int, window: int, hello: Hello, welcome: Welcome) -> None:
-        self.session = Session(seed, mtu, window, self._line.byte_time)
+    def _start(
+        self,
+        check: Check,
+        sizes: tuple[int, int],
+        hello: Hello,
+        welcome: Welcome | KeyedWelcome,
+        *,
+        proved: bool,
+    ) -> Session:
+        """sizes: mtu and window that the peer takes."""
+        self.session = session = Session(check, *sizes, self._line.byte_time)
         self.statistics.sessions += 1
-        self._events.append(SessionStarted(self.session, hello, welcome))
+        self._events.append(SessionStarted(session, hello, welcome, proved))
+        return session
 
     def _drop(self, reason: str | None = None) -> None:
         """Forget the session; with a reason when this side did not wish it."""
@@ -272,6 +296,12 @@ class ReliableLink(ABC):
     @abstractmethod
     def _on_time(self, session: Session, frame: Time, now: float) -> None:
         """A device asks for the time, or a gateway tells it."""
+
+    @abstractmethod
+    def _first_of_next(self, body: bytes, now: float) -> bytes | None:
+        """A frame has come that is none of the session: if it is the first one of another, begin
+        that one, and return control and payload.
+        """
 
     @abstractmethod
     def _on_stray(self, now: float) -> None:

@@ -8,11 +8,27 @@ The device's end in Python is the peer in tests and in the rig; the one that run
 from dataclasses import replace
 from random import Random, SystemRandom
 
-from gateway.links.frames import MAX_IN_FLIGHT, MTU, FrameDecoder, FrameError, Time
-from gateway.links.handshake import Greeter, Hello, Welcome, Who
+from gateway.links.frames import MAX_IN_FLIGHT, MTU, Check, FrameDecoder, FrameError, Time
+from gateway.links.greeter import Answer, Greeter
+from gateway.links.handshake import (
+    KEYED,
+    PLAIN,
+    Hello,
+    KeyedWelcome,
+    Welcome,
+    Who,
+    read_welcome,
+)
+from gateway.links.keys import NO_KEY, NONCE_SIZE
 from gateway.links.reliable import Event, Refused, ReliableLink, Session
 
 WHO_INTERVAL = 0.2
+OFFER_PATIENCE = 1.0
+"""Seconds after a WELCOME in which damaged frames are no reason to ask who is there."""
+
+OFFER_LIFE = 10.0
+"""Seconds after a WELCOME in which its session may begin."""
+
 HELLO_WAIT_MIN = 0.25
 HELLO_WAIT_MAX = 2.0
 HELLO_JITTER = 0.25
@@ -25,8 +41,11 @@ class GatewayLink(ReliableLink):
     def __init__(self, greeter: Greeter, baud: int | None = None) -> None:
         super().__init__(baud)
         self._greeter = greeter
-        self._answered: tuple[Hello, Welcome] | None = None  # how the present session began
+        self._answered: Answer | None = None  # how the present session began
+        self._offered: Answer | None = None  # a session that begins with its first valid frame
+        self._offered_at = float("-inf")
         self._boot: int | None = None
+        self._versions: tuple[int, ...] = (PLAIN, KEYED)  # those that the peer may speak
         self._who_at = float("-inf")
 
     def open(self, now: float) -> None:
@@ -36,6 +55,8 @@ class GatewayLink(ReliableLink):
     def lose(self, reason: str) -> list[Event]:
         """The port is gone, and the session with it."""
         self._drop(reason)
+        self._offered = None
+        self._versions = (PLAIN, KEYED)
         self._outgoing.clear()
         self._decoder = FrameDecoder(self.statistics)
         events, self._events = self._events, []
@@ -45,36 +66,65 @@ class GatewayLink(ReliableLink):
         if kind != Hello.KIND:
             raise FrameError("a handshake that no gateway expects")
         hello = Hello.from_payload(payload)
-        if self.session is not None and self._answered is not None and self._answered[0] == hello:
-            self._put(
-                replace(self._answered[1], utc=int(self._greeter.utc())).to_bytes(), now, lead=True
-            )
+        answer = self._known_answer(hello) or self._greeter.answer(hello)
+        self._put(answer.to_bytes(int(self._greeter.utc())), now, lead=True)
+        if answer.refusal is not None:
+            self._events.append(Refused(hello.name, answer.refusal))
+        elif answer is not self._answered:
+            self._offered, self._offered_at = answer, now
+            guarded = self.session is not None and self._answered and self._answered.proved
+            if answer.key is None and not guarded:
+                self._begin(answer)
+
+    def _known_answer(self, hello: Hello) -> Answer | None:
+        """The answer that this HELLO got before, if it still counts."""
+        if self.session is not None and self._answered and self._answered.hello == hello:
+            return self._answered
+        return self._offered if self._offered and self._offered.hello == hello else None
+
+    def _first_of_next(self, body: bytes, now: float) -> bytes | None:
+        """Only who has the key can make it, so a HELLO that somebody recorded ends no session."""
+        answer = self._offered
+        if answer is None or answer.check is None or now - self._offered_at > OFFER_LIFE:
+            return None
+        content = answer.check.open(body)
+        if content is None:
+            return None
+        self._begin(answer)
+        return content
+
+    def _begin(self, answer: Answer) -> None:
+        """What was offered has been taken; or without a key, there is nothing that it could prove
+        and nobody to be kept from.
+        """
+        if answer.check is None:
             return
+        hello = answer.hello
         rebooted = self._boot not in (None, hello.boot)
         self._boot = hello.boot
         self.statistics.reboots += rebooted
         self._drop("the device was rebooted" if rebooted else "the device greets anew")
-        welcome = self._greeter.answer(hello)
-        self._put(welcome.to_bytes(), now, lead=True)
-        if welcome.refused:
-            self._events.append(Refused(hello.name))
-            return
-        self._answered = hello, welcome
-        self._start(welcome.seed, hello.mtu, hello.window, hello, welcome)
+        self._answered, self._offered = answer, None
+        self._versions = (hello.version,)
+        sizes = hello.mtu, hello.window
+        self._start(answer.check, sizes, hello, answer.welcome, proved=answer.proved)
 
     def _on_time(self, session: Session, frame: Time, now: float) -> None:
         if frame.utc is not None:
             raise FrameError("a gateway asks nobody for the time")
         if utc := self._greeter.utc():
-            self._put(Time(utc).to_bytes(session.seed), now)
+            self._put(Time(utc).to_bytes(session.check), now)
 
     def _on_stray(self, now: float) -> None:
-        if now - self._who_at >= WHO_INTERVAL:
+        offered = self._offered is not None and now - self._offered_at < OFFER_PATIENCE
+        if not offered and now - self._who_at >= WHO_INTERVAL:
             self._ended(now)
 
     def _ended(self, now: float) -> None:
         self._who_at = now
-        self._put(Who(self._greeter.gateway_boot).to_bytes(), now, lead=True)
+        for version in self._versions:
+            boot = self._greeter.gateway_boot if version == PLAIN else None
+            self._put(Who(boot).to_bytes(), now, lead=True)
 
 
 class DeviceLink(ReliableLink):
@@ -83,7 +133,7 @@ class DeviceLink(ReliableLink):
 
     boot: starts of the device so far. incarnation: 0 when the device has none yet; after a
     handshake it holds the one given. next_sequence: to be kept up to date by the application. mtu,
-    window: the sizes of its buffers, for both directions.
+    window: the sizes of its buffers, for both directions. key: None to greet as in version 1.
     """
 
     def __init__(
@@ -96,6 +146,7 @@ class DeviceLink(ReliableLink):
         mtu: int = MTU,
         window: int = MAX_IN_FLIGHT,
         power_on: bool = False,
+        key: bytes | None = None,
         baud: int | None = None,
         random: Random | None = None,
     ) -> None:
@@ -107,6 +158,7 @@ class DeviceLink(ReliableLink):
         self._mtu = mtu
         self._window = window
         self._power_on = power_on
+        self._key = key
         self._random = random or SystemRandom()
         self._attempt = 0
         self._wait = HELLO_WAIT_MIN
@@ -139,15 +191,22 @@ class DeviceLink(ReliableLink):
             self.name,
             self._power_on,
         )
+        if self._key is not None:
+            nonce = self._random.randbytes(NONCE_SIZE)
+            self._greeting = replace(self._greeting, nonce=nonce).signed(self._key)
         self._attempt = (self._attempt + 1) % 256
         self._greet_at = at
         self._wait = HELLO_WAIT_MIN
 
     def _on_handshake(self, kind: int, payload: bytes, now: float) -> None:
         if kind == Welcome.KIND:
-            self._on_welcome(Welcome.from_payload(payload), now)
+            welcome = read_welcome(payload)
+            if isinstance(welcome, KeyedWelcome) == (self._key is not None):
+                self._on_welcome(welcome, now)
         elif kind == Who.KIND:
-            Who.from_payload(payload)
+            who = Who.from_payload(payload)
+            if (who.gateway_boot is None) != (self._key is not None):
+                return  # for boards that speak the other version
             if self._greeting is None:
                 self._drop("the gateway has no session")
                 self._greet(now)
@@ -157,7 +216,7 @@ class DeviceLink(ReliableLink):
         else:
             raise FrameError("a handshake that no device expects")
 
-    def _on_welcome(self, welcome: Welcome, now: float) -> None:
+    def _on_welcome(self, welcome: Welcome | KeyedWelcome, now: float) -> None:
         if self._greeting is None:
             self._on_late_welcome(welcome, now)
             return
@@ -170,27 +229,43 @@ class DeviceLink(ReliableLink):
             return
         if not welcome.incarnation or hello.incarnation not in (0, welcome.incarnation):
             return  # the answer to a HELLO that the gateway misread
+        check = self._check(welcome, hello)
+        if check is None:
+            self.statistics.malformed_frames += 1
+            return
         self._greeting = None
         self._welcome = welcome
         self.incarnation = welcome.incarnation
-        self._start(
-            welcome.seed,
-            min(self._mtu, welcome.mtu),
-            min(self._window, welcome.window),
-            hello,
-            welcome,
-        )
+        sizes = min(self._mtu, welcome.mtu), min(self._window, welcome.window)
+        proved = self._key not in (None, NO_KEY)
+        session = self._start(check, sizes, hello, welcome, proved=proved)
+        # The answer to the gateway's challenge is the first frame.
+        session.acknowledgement_due = self._key is not None
 
-    def _on_late_welcome(self, welcome: Welcome, now: float) -> None:
-        if welcome.seed != self._welcome.seed and (welcome.boot, welcome.attempt) == (
-            self._welcome.boot,
-            self._welcome.attempt,
-        ):
+    def _check(self, welcome: Welcome | KeyedWelcome, hello: Hello) -> Check | None:
+        """Of the session that this WELCOME begins; None if it proves nothing."""
+        if isinstance(welcome, Welcome):
+            return welcome.check
+        if self._key is None or not welcome.proves(self._key, hello):
+            return None
+        return welcome.check(self._key, hello)
+
+    def _on_late_welcome(self, welcome: Welcome | KeyedWelcome, now: float) -> None:
+        if (welcome.boot, welcome.attempt) != (self._welcome.boot, self._welcome.attempt):
+            return
+        if isinstance(welcome, KeyedWelcome):  # the gateway has not heard of this session yet
+            if self.session is not None:
+                self.session.acknowledgement_due = True
+        elif isinstance(self._welcome, Welcome) and welcome.check != self._welcome.check:
             self._drop("the gateway has a newer session")
             self._greet(now)
 
     def _on_time(self, session: Session, frame: Time, now: float) -> None:
         """This device does not ask."""
+
+    def _first_of_next(self, body: bytes, now: float) -> bytes | None:
+        """A session of a device begins with WELCOME."""
+        return None
 
     def _on_stray(self, now: float) -> None:
         """A device that greets hears the end of the session before: nothing to do."""

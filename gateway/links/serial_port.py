@@ -17,7 +17,7 @@ from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Receiver
 from gateway.links.diagnosis import Diagnosis
-from gateway.links.handshake import Greeter
+from gateway.links.greeter import Greeter, Refusal
 from gateway.links.holders import holders
 from gateway.links.reliable import (
     Event,
@@ -252,18 +252,21 @@ class SerialPort:
                 case Received(session, data):
                     if self._carrier is not None and self._carrier.session is session:
                         self._carrier.deliver(data)
-                case SessionStarted(session, hello, welcome):
-                    text = "%s: %s greets, start %d, next sequence %d"
+                case SessionStarted(session, hello, welcome, proved):
+                    text = "%s: %s greets%s, start %d, next sequence %d"
                     log.info(
                         text,
                         self.path,
                         hello.name,
+                        "" if proved else " without a key",
                         hello.boot,
                         hello.next_sequence,
                         extra=about(port=self.path, device=hello.name),
                     )
                     self._problem = self._refused = None
-                    device = DeviceIdentity(hello.name, welcome.incarnation, hello.next_sequence)
+                    device = DeviceIdentity(
+                        hello.name, welcome.incarnation, hello.next_sequence, proved
+                    )
                     self._begin(
                         SerialCarrier(self, session, Peer(self._listener, self.path, device))
                     )
@@ -276,9 +279,9 @@ class SerialPort:
                             extra=about(port=self.path, reason=reason),
                         )
                         self._carrier.lose(reason)
-                case Refused(name):
+                case Refused(name, reason):
                     self._refused = name
-                    self._warn(f"the device {name!r} is not admitted")
+                    self._warn(_why_refused(name, reason, self.path))
                 case OtherVersion(version):
                     self._warn(
                         f"the device speaks version {version} of the link: flash it with this"
@@ -341,6 +344,30 @@ class SerialPort:
     def _held_by(self) -> str:
         held_by = " and ".join(holders(self.path))
         return f" It is {held_by}." if held_by else ""
+
+
+def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
+    """One sentence, and what to type."""
+    rekey = f"`onceway device rekey {name} --port {path}` gives it a new one"
+    match reason:
+        case Refusal.WRONG_KEY:
+            return (
+                f"the device {name!r} greets with another key than the one in the registry."
+                f" If it is the right board, {rekey}"
+            )
+        case Refusal.UNKNOWN_KEY:
+            return (
+                f"the device {name!r} has a key that is not in the registry. Restore the registry"
+                " that has it with `onceway registry import`, or provision the board here:"
+                f" `onceway device provision {name} --port {path}`"
+            )
+        case Refusal.NO_PROOF:
+            return (
+                f"the device {name!r} greets without a key, as older firmware does."
+                f" `onceway device flash {name} --port {path}` writes one that has a key;"
+                " `open = true` in this port's [[serial]] section takes it as it is"
+            )
+    return f"the device {name!r} is not admitted"
 
 
 class SerialListener:

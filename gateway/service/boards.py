@@ -31,8 +31,11 @@ _TOPIC_END = "/status"
 _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
 
+KEYED = "keyed"
 Status = dict[str, float]
-"""The FIGURES that a board has told, and `seen`: when, UTC, if the clock was known."""
+"""The FIGURES that a board has told, and `seen`: when, UTC, if the clock was known; `keyed`: 1 if
+it has proved its key when it greeted last, 0 if it has shown none, as older firmware does.
+"""
 
 
 @dataclass(slots=True)
@@ -78,6 +81,13 @@ class Boards:
             count = known.count if known is not None and known.topic == topic else 0
             _put(self._refusals, name, Refusal(topic, reason, count + 1, monotonic))
 
+    def greeted(self, name: str, *, keyed: bool) -> None:
+        """A board of the registry has greeted."""
+        known = self._statuses.get(name, {})
+        if known.get(KEYED) != keyed:
+            self._new = True
+            _put(self._statuses, name, known | {KEYED: float(keyed)})
+
     def troubles(self, monotonic: int) -> list[str]:
         """What boards are refused, in words."""
         return [
@@ -108,8 +118,11 @@ class Boards:
 
     def _take(self, name: str, payload: bytes, utc: int | None) -> None:
         if told := _figures(name, payload):
+            known = self._statuses.get(name, {})
             self._new = True
-            _put(self._statuses, name, told | ({} if utc is None else {"seen": utc // 1_000_000}))
+            kept = {key: value for key, value in known.items() if key == KEYED}
+            seen = {} if utc is None else {"seen": float(utc // 1_000_000)}
+            _put(self._statuses, name, kept | told | seen)
 
 
 def read(folder: Path) -> dict[str, Status]:

@@ -1,12 +1,12 @@
 """Which boards may greet: none that was revoked, and on a port that is not open to all only those
 in the device registry.
 
-In: a name from a HELLO, and the registry as it changes. Out: yes or no; the end of a connection
-whose device was revoked; and `DATA/pending.json`, the strangers that ask to be let in now:
-`[{"name": …, "port": …}]`. The registry is `DATA/registry.db`, table `device`
-(`provisioning/registry.py`). It is looked at every second, beside the event loop, and read when it
-has changed, so nothing done to it needs a restart of the gateway, and a disk or a writer that is
-slow holds nobody up.
+In: a name from a HELLO, and the registry as it changes. Out: yes or no, and the device's key; the
+end of a connection whose device was revoked or has another key now; and `DATA/pending.json`, the
+strangers that ask to be let in now: `[{"name": …, "port": …}]`. The registry is `DATA/registry.db`,
+table `device` (`provisioning/registry.py`). It is looked at every second, beside the event loop,
+and read when it has changed, so nothing done to it needs a restart of the gateway, and a disk or a
+writer that is slow holds nobody up.
 """
 
 import asyncio
@@ -17,10 +17,12 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.session import Attached
+from gateway.links.greeter import Refusal as LinkRefusal
 from gateway.links.serial_port import PortStatus
 from gateway.lock import holder
 from gateway.logs import about
@@ -51,7 +53,9 @@ class Registry:
         self.boards = Boards(folder)
         self._path = folder / FILE
         self._stamp = b""
-        self._statuses: dict[str, str] | None = {}
+        self._known: dict[str, _Known] | None = {}
+        self.rekeyed: set[str] = set()
+        """Names whose key has changed with the last reading."""
         self.refresh()
 
     def refresh(self) -> bool:
@@ -59,42 +63,54 @@ class Registry:
         stamp = self._look()
         if stamp in (b"", self._stamp):  # one that is gone for a moment has let nobody in
             return False
+        before = self._known or {}
         try:
-            self._statuses = self._read()
+            self._known = known = self._read()
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) in _LOCKED:
                 log.warning("the device registry cannot be read (%s): looking again", error)
-            elif self._statuses is not None:
+            elif self._known is not None:
                 log.error(
                     "%s: the device registry cannot be read (%s); boards are refused",
                     self._path,
                     error,
                 )
-                self._statuses = None
+                self._known = None
             return False
         self._stamp = stamp
+        self.rekeyed = {
+            name for name, old in before.items() if name in known and known[name].key != old.key
+        }
         return True
 
     def admits(self, name: str, stranger: bool) -> bool:
         """Whether this device may connect. stranger: the answer for a name that is not
         registered.
         """
-        return self._statuses is not None and _welcome(self._statuses, name, stranger)
+        return self._known is not None and _welcome(self._known, name, stranger)
+
+    def key(self, name: str) -> bytes | None:
+        """The key of a device, if it has one that is known."""
+        found = (self._known or {}).get(name)
+        return found.key if found else None
 
     def tolerates(self, names: set[str], stranger: bool) -> bool:
         """Whether who was let in under these names may stay."""
-        known = self._statuses
+        known = self._known
         return known is None or all(_welcome(known, name, stranger) for name in names)
 
     def knows(self, name: str) -> bool:
         """Whether the name is registered, be it revoked. A registry that cannot be read knows every
         name.
         """
-        return self._statuses is None or name in self._statuses
+        return self._known is None or name in self._known
+
+    def registers(self, name: str) -> bool:
+        return name in (self._known or {})
 
     def reserves(self, name: str) -> bool:
         """Whether the name is registered, as far as that is known now."""
-        return self._statuses is not None and name in self._statuses
+        return self._known is not None and name in self._known
 
     def _look(self) -> bytes:
         """Differs after each change: the change counter in the file's header (SQLite's "Database
@@ -107,17 +123,26 @@ class Registry:
         except OSError:
             return b""
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> "dict[str, _Known]":
         with closing(
             sqlite3.connect(
                 f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S
             )
         ) as database:
-            return dict(database.execute("SELECT name, status FROM device"))
+            rows = database.execute("SELECT name, status, key FROM device")
+            return {name: _Known(status, key) for name, status, key in rows}
 
 
-def _welcome(statuses: dict[str, str], name: str, stranger: bool) -> bool:
-    return stranger if name not in statuses else statuses[name] != "revoked"
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the registry says of a device. key: 16 bytes, or None."""
+
+    status: str
+    key: bytes | None = field(repr=False)
+
+
+def _welcome(known: dict[str, _Known], name: str, stranger: bool) -> bool:
+    return stranger if name not in known else known[name].status != "revoked"
 
 
 class DeviceAccess(ByAcl):
@@ -129,12 +154,25 @@ class DeviceAccess(ByAcl):
         self._registry = registry
         self.stranger = stranger
 
-    def greets(self, name: str) -> bool:
-        """Whether a board of this name may greet."""
-        return self._registry.admits(name, self.stranger)
+    def greets(self, name: str, proved: bool) -> LinkRefusal | None:
+        """Why a board of this name may not greet, if so. proved: it has shown that it has its
+        key.
+        """
+        if not self._registry.admits(name, self.stranger):
+            return LinkRefusal.STRANGER
+        if not proved and self._registry.registers(name):
+            self._registry.boards.greeted(name, keyed=False)
+        return None
+
+    def key(self, name: str) -> bytes | None:
+        """The key of the device of this name, if it is known."""
+        return self._registry.key(name)
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | None:
-        if self.greets(packet.client_id):
+        device = caller.peer.device
+        if self._registry.admits(packet.client_id, self.stranger):
+            if device is not None and device.proved:
+                self._registry.boards.greeted(device.name, keyed=True)
             return None
         return (
             ReasonCode.NOT_AUTHORIZED,
@@ -205,7 +243,11 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     def _dismiss(self) -> None:
-        """Put out who is not welcome any more."""
+        """Put out who is not welcome any more, and who is there by a key that counts no more."""
+
+        def is_rekeyed(caller: Attached) -> bool:
+            device = caller.peer.device
+            return device is not None and device.name in self._registry.rekeyed
 
         def is_revoked(caller: Attached) -> bool:
             access = caller.policy.access
@@ -219,6 +261,8 @@ class Watch:
             return revoked
 
         self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
+        text = "the device has another key now"
+        self._engine.dismiss(is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
 
     def _strangers(self) -> list[dict[str, str]]:
         """Boards that ask in vain to be let in; the log tells each of them once."""

@@ -18,7 +18,7 @@ from itertools import count
 from gateway.broker.broker import Broker
 from gateway.config import Config
 from gateway.errors import OncewayError
-from gateway.links.handshake import Greeter
+from gateway.links.greeter import Greeter
 from gateway.links.serial_port import PortStatus
 from gateway.lock import ProcessLock
 from gateway.mqtt.errors import MqttError
@@ -131,7 +131,9 @@ class Gateway:
             handshakes, utc = count(1), lambda: (clock.utc() or 0) / 1_000_000
             greeter = partial(Greeter, broker.spool.boot, utc=utc, handshakes=handshakes)
             self._listeners = listeners = Listeners(
-                engine, self._registry, lambda admit: greeter(admit=admit)
+                engine,
+                self._registry,
+                lambda access: greeter(admit=access.greets, key=access.key),
             )
             outside = Outside(config, engine, lambda: self.ports, self._registry.boards, restored)
             try:

@@ -23,7 +23,7 @@ from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.address import format_address
 from gateway.links.carrier import Carrier, Receiver
-from gateway.links.handshake import Greeter
+from gateway.links.greeter import Greeter
 from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 _GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
 
-GreeterFor = Callable[[Callable[[str], bool]], Greeter]
-"""Makes the greeter of a port. In: whether a board of this name may greet."""
+GreeterFor = Callable[[DeviceAccess], Greeter]
+"""Makes the greeter of a port."""
 
 
 class NetworkListener(Protocol):
@@ -135,18 +135,14 @@ class _Serial(_Door):
 
     def __init__(self, engine: Engine, section: SerialSection, registry: Registry) -> None:
         super().__init__(engine)
-        self._access = DeviceAccess(registry, section.open)
+        self.access = DeviceAccess(registry, section.open)
         self.take(section)
 
     def take(self, section: SerialSection) -> None:
         """Go by this section from now on."""
         self.section = section
-        self._access.stranger = section.open
-        self.policy = Policy(self._access, section.receive_maximum)
-
-    def greets(self, name: str) -> bool:
-        """Whether a board of this name may greet."""
-        return self._access.greets(name)
+        self.access.stranger = section.open
+        self.policy = Policy(self.access, section.receive_maximum)
 
 
 def _place(section: ListenerSection) -> tuple[object, ...]:
@@ -280,7 +276,7 @@ class Listeners:
             found = known.get(place)
             if found is None:
                 found = _Serial(self._engine, section, self._registry)
-                greeter = self._greeter(found.greets)
+                greeter = self._greeter(found.access)
                 found.listener = SerialListener(
                     found.accept, section.port, greeter, baud=section.baud, name=section.port
                 )

@@ -9,7 +9,7 @@ one; of MQTT it knows what a sensor says, with Delivery Method B, and it keeps e
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gateway.links.handshake import Greeter
+from gateway.links.greeter import Greeter
 from gateway.links.reliable import Received, Session, SessionStarted
 from gateway.links.roles import GatewayLink
 from gateway.mqtt.encode import encode

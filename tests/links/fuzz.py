@@ -25,14 +25,21 @@ class Target(NamedTuple):
     sizes: list[str]
 
 
-def _target(program: str, sources: tuple[str, ...], buffers: tuple[int, int, int]) -> Target:
+def _target(
+    program: str, sources: tuple[str, ...], buffers: tuple[int, int, int], *, keys: bool = False
+) -> Target:
     files = [HERE / f"fuzz_{program}.c", *(SOURCES / f"ow_{name}.c" for name in sources)]
     names = ("OW_LINK_RX_MTU", "OW_LINK_WINDOW", "OW_LINK_TX_SIZE")
     sizes = [f"-D{name}={size}" for name, size in zip(names, buffers, strict=True)]
-    return Target("{}-{}-{}-{}".format(program, *buffers), files, sizes)
+    sizes.append(f"-DOW_KEYS={keys:d}")
+    name = "{}-{}-{}-{}".format(program, *buffers) + "-keys" * keys
+    return Target(name, files, sizes)
 
 
-TARGETS = [_target("link", ("link", "frame", "crc", "bytes"), buffers) for buffers in BUFFERS]
+LINK = ("link", "frame", "crc", "cmac", "bytes")
+TARGETS = [
+    _target("link", LINK, buffers, keys=keys) for buffers in BUFFERS for keys in (True, False)
+]
 TARGETS += [_target("packet", ("packet_read", "bytes"), BUFFERS[0])]
 
 

@@ -3,7 +3,7 @@
  * gets past CRC and handshake.
  *
  *     clang -fsanitize=fuzzer,address,undefined -Ifirmware/src tests/links/fuzz_link.c
- *     firmware/src/ow_{link,frame,crc,bytes}.c
+ *     firmware/src/ow_{link,frame,crc,cmac,bytes}.c
  *
  * fuzz_main.c drives the same target without libFuzzer.
  */
@@ -16,9 +16,8 @@
 #include "ow_link.h"
 
 enum { RAW, FRAME, HANDSHAKE, WAIT, TRANSMIT, PUT, WELCOME, GREET, OPERATIONS };
-enum { WELCOME_SIZE = 19 };
-
-static const struct ow_greeting greeting = {"sensor-1", 7, 1, 2, true};
+static const struct ow_greeting greeting = {
+    .name = "sensor-1", .boot = 7, .incarnation = 1, .next_sequence = 2, .power_on = true};
 static uint16_t now;
 
 static void check(const struct ow_link *link)
@@ -39,7 +38,7 @@ static void receive(struct ow_link *link, uint8_t byte)
     if (event == OW_LINK_DATA) {
         assert(link->state == OW_LINK_OPEN);
         const uint8_t *payload = ow_link_payload(link, &length);
-        assert(length > 0 && length <= OW_LINK_RX_MTU);
+        assert(length > 0 && length <= OW_FRAME_BODY - OW_FRAME_OVERHEAD);
         /* they can be read */
         assert(payload[0] == payload[0] && payload[length - 1] == payload[length - 1]);
     } else if (event == OW_LINK_DOWN) {
@@ -49,7 +48,7 @@ static void receive(struct ow_link *link, uint8_t byte)
 
 /* Feeds a frame whose CRC is right. */
 static void receive_frame(
-    struct ow_link *link, uint16_t seed, uint8_t control, const uint8_t *payload, uint8_t length)
+    struct ow_link *link, ow_check seed, uint8_t control, const uint8_t *payload, uint8_t length)
 {
     static uint8_t ring[256];
     struct ow_frame_encoder encoder = {.ring = ring, .mask = sizeof ring - 1};
@@ -62,13 +61,26 @@ static void receive_frame(
 
 static void welcome(struct ow_link *link, uint8_t sizes)
 {
-    uint8_t payload[WELCOME_SIZE] = {OW_LINK_VERSION};
+    uint8_t payload[OW_FRAME_WELCOME] = {OW_LINK_VERSION};
+    uint8_t *incarnation = payload + (OW_KEYS ? 12 : 8);
     ow_put_u16(payload + 1, link->boot);
     payload[3] = link->attempt;
-    payload[11] = 1; /* incarnation 1 */
-    payload[12] = sizes & 0x0F ? 240 : (uint8_t)(sizes >> 4);
-    payload[13] = sizes & 0x07;
-    receive_frame(link, OW_CRC_INITIAL, 0x81, payload, sizeof payload);
+    incarnation[3] = 1;
+    incarnation[4] = sizes & 0x0F ? 240 : (uint8_t)(sizes >> 4);
+    incarnation[5] = sizes & 0x07;
+#if OW_KEYS
+    if (link->state == OW_LINK_GREETING && sizes & 0x80) { /* with a proof */
+        static const uint8_t label = 0x81;
+        struct ow_cmac cmac;
+        ow_cmac_begin(&cmac, link->key);
+        ow_cmac_put(&cmac, &label, 1);
+        ow_cmac_put(&cmac, payload, sizeof payload - 8);
+        ow_cmac_put(&cmac, link->ring, (uint8_t)link->used);
+        ow_cmac_end(&cmac);
+        memcpy(payload + sizeof payload - 8, cmac.block, 8);
+    }
+#endif
+    receive_frame(link, OW_CHECK_INITIAL, 0x81, payload, sizeof payload);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -99,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                              : OW_FRAME_PAYLOAD_MAX;
                 bool handshake = operation == HANDSHAKE;
                 uint8_t control = handshake ? (uint8_t)(0x80 | (data[0] & 3)) : data[0];
-                receive_frame(&link, handshake ? OW_CRC_INITIAL : link.seed, control, data + 1,
+                receive_frame(&link, handshake ? (ow_check)OW_CHECK_INITIAL : link.seed, control, data + 1,
                     payload_length);
                 data += length;
                 size -= length;

@@ -22,7 +22,7 @@ from rich.progress import TextColumn
 
 from tests.links.progress import Progress
 from tests.links.twin import CDevice
-from tests.links.world import Collision, MakeDevice, PythonDevice, World
+from tests.links.world import KEY, Collision, MakeDevice, PythonDevice, World
 
 STEPS = 25
 BLOCK = 500
@@ -53,6 +53,7 @@ def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter
         make_device,
         baud=random.choice((None, 9600, 115200, 1_000_000)),
         latency=random.choice((0.0, 0.001, 0.03)),
+        key=random.choice((KEY, KEY, KEY, None)),
     )
     reached: Counter[str] = Counter()
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.links.twin import CDevice
-from tests.links.world import Ledger, World
+from tests.links.world import KEY, Ledger, World
 
 BAUD = 115_200
 LATENCY = 0.001
@@ -18,21 +18,26 @@ _FRAME = 69
 """Bytes on the line of a full frame of a board."""
 
 
-def goodput(*, up: bool, packet: int, lost: float = 0.0) -> float:
+def goodput(*, up: bool, packet: int, lost: float = 0.0, key: bytes | None = KEY) -> float:
     """Keep one direction busy with packets of a size; lost: the share of full frames that is
     damaged.
     """
 
     def board(
-        ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None
+        ledger: Ledger,
+        random: Random,
+        boot: int,
+        incarnation: int,
+        baud: int | None,
+        key: bytes | None,
     ) -> CDevice:
-        return CDevice(ledger, random, boot, incarnation, baud, buffers=(56, 2, 128))
+        return CDevice(ledger, random, boot, incarnation, baud, key, buffers=(56, 2, 128))
 
-    world = World(Random(1), board, baud=BAUD, latency=LATENCY)
+    world = World(Random(1), board, baud=BAUD, latency=LATENCY, key=key)
     world.advance(0.5)
     world.set_noise(lost / _FRAME)
-    assert world.device.quad is not None
-    stream = (world.ledger.up if up else world.ledger.down)[world.device.quad]
+    assert world.device.known is not None
+    stream = (world.ledger.up if up else world.ledger.down)[world.device.known]
     sender = world.device if up else world.gateway
     start = world.now
     while world.now < start + SECONDS:
@@ -44,8 +49,9 @@ def goodput(*, up: bool, packet: int, lost: float = 0.0) -> float:
 
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 @pytest.mark.parametrize("packet", [37, 400], ids=["32-byte payloads at QoS 0", "long packets"])
-def test_goodput_on_a_clean_line(up: bool, packet: int) -> None:
-    assert goodput(up=up, packet=packet) >= 0.85
+@pytest.mark.parametrize("key", [KEY, None], ids=["with a key", "without"])
+def test_goodput_on_a_clean_line(up: bool, packet: int, key: bytes | None) -> None:
+    assert goodput(up=up, packet=packet, key=key) >= 0.85
 
 
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.links.frames import Ack, Data, FrameDecoder, FrameError, handshake_to_bytes
-from gateway.links.handshake import (
-    Greeter,
-    Hello,
-    VersionError,
-    Welcome,
-    Who,
-    draw_incarnation,
-    session_seed,
+from gateway.links.frames import (
+    Ack,
+    Crc16,
+    Data,
+    FrameDecoder,
+    FrameError,
+    handshake_from_body,
+    handshake_to_bytes,
 )
+from gateway.links.greeter import Greeter, Refusal, draw_incarnation
+from gateway.links.handshake import Hello, VersionError, Welcome, Who, session_seed
 from gateway.links.reliable import OtherVersion, Received, Refused, SessionEnded, SessionStarted
 from gateway.links.roles import HELLO_WAIT_MAX, REFUSED_WAIT, DeviceLink, GatewayLink
 from gateway.links.statistics import LinkStatistics
@@ -27,16 +28,17 @@ HELLO = Hello(boot=5, attempt=0, incarnation=9, next_sequence=40, mtu=56, window
 
 
 def sent(link: GatewayLink | DeviceLink) -> list[Hello | Welcome | Who | Data | Ack]:
-    """What a link has put on the line since the last call."""
+    """What a link without keys has put on the line since the last call."""
     found: list[Hello | Welcome | Who | Data | Ack] = []
     for body in FrameDecoder(LinkStatistics()).feed(link.take()):
         match body[0] >> 6:
             case 2:
-                found.append((Hello, Welcome, Who)[body[0] & 0x3F].from_payload(body[1:-2]))
+                kind, payload = handshake_from_body(body) or (0, b"")
+                found.append((Hello, Welcome, Who)[kind].from_payload(payload))
             case 1:
-                found.append(Ack.from_body(body))
+                found.append(Ack.from_content(body[:-2]))
             case _:
-                found.append(Data.from_body(body))
+                found.append(Data.from_content(body[:-2]))
     return found
 
 
@@ -53,10 +55,11 @@ class Clock:
     utc: int = 0
     admitted: set[str] = field(default_factory=lambda: {"sensor-1"})
 
+    def admit(self, name: str, proved: bool) -> Refusal | None:
+        return None if name in self.admitted else Refusal.STRANGER
+
     def greeter(self) -> Greeter:
-        return Greeter(
-            3, utc=lambda: self.utc, admit=self.admitted.__contains__, incarnation=lambda: 1234
-        )
+        return Greeter(3, utc=lambda: self.utc, admit=self.admit, incarnation=lambda: 1234)
 
 
 # The gateway's end
@@ -65,7 +68,7 @@ class Clock:
 def test_an_opened_port_is_asked_who_is_there() -> None:
     link = GatewayLink(Greeter(3))
     link.open(0.0)
-    assert sent(link) == [Who(3)]
+    assert sent(link) == [Who(3), Who(None)]
 
 
 def test_a_welcome_echoes_the_hello_and_says_what_the_gateway_takes() -> None:
@@ -90,12 +93,12 @@ def test_a_repeated_hello_changes_nothing_but_brings_the_time_up_to_date() -> No
     clock = Clock()
     link = GatewayLink(clock.greeter())
     first = welcome(link)
-    link.receive(Data(0, 0, b"CONNECT").to_bytes(first.seed), 0.1)
+    link.receive(Data(0, 0, b"CONNECT").to_bytes(first.check), 0.1)
     session = link.session
     clock.utc = 99
     assert welcome(link) == replace(first, utc=99)
     assert link.session is session
-    assert link.receive(Data(1, 0, b"more").to_bytes(first.seed), 0.2) == [
+    assert link.receive(Data(1, 0, b"more").to_bytes(first.check), 0.2) == [
         Received(session, b"more")
     ]  # type: ignore[arg-type]
 
@@ -112,7 +115,7 @@ def test_another_hello_ends_the_session_and_begins_one_from_zero(other: Hello, r
     before = welcome(link)
     session = link.session
     assert session is not None
-    link.receive(Data(0, 0, b"x").to_bytes(before.seed), 0.1)
+    link.receive(Data(0, 0, b"x").to_bytes(before.check), 0.1)
     link.write(session, b"never acknowledged", 0.1)
     link.take()
     ended, started = link.receive(other.to_bytes(), 0.2)
@@ -121,9 +124,9 @@ def test_another_hello_ends_the_session_and_begins_one_from_zero(other: Hello, r
     (answer,) = sent(link)
     assert isinstance(answer, Welcome)
     assert answer.handshake == before.handshake + 1
-    assert link.receive(Data(1, 0, b"stale").to_bytes(before.seed), 0.3) == []
+    assert link.receive(Data(1, 0, b"stale").to_bytes(before.check), 0.3) == []
     assert link.statistics.crc_errors == 1
-    assert link.receive(Data(0, 0, b"new").to_bytes(answer.seed), 0.3) == [
+    assert link.receive(Data(0, 0, b"new").to_bytes(answer.check), 0.3) == [
         Received(started.session, b"new")
     ]
 
@@ -138,18 +141,18 @@ def test_the_same_hello_after_the_session_was_closed_begins_a_new_one() -> None:
 
 def test_without_a_session_a_data_frame_is_answered_by_who_at_most_every_200_ms() -> None:
     link = GatewayLink(Clock().greeter())
-    stray = Data(0, 0, b"PINGREQ").to_bytes(0x1234)
+    stray = Data(0, 0, b"PINGREQ").to_bytes(Crc16(0x1234))
     link.receive(stray, 1.0)
     link.receive(stray, 1.1)
-    assert sent(link) == [Who(3)]
+    assert sent(link) == [Who(3), Who(None)]
     link.receive(stray, 1.21)
-    assert sent(link) == [Who(3)]
+    assert sent(link) == [Who(3), Who(None)]
 
 
 def test_a_device_that_is_not_admitted_is_refused_and_taken_once_it_is() -> None:
     clock = Clock(admitted=set())
     link = GatewayLink(clock.greeter())
-    assert link.receive(HELLO.to_bytes(), 0.0) == [Refused("sensor-1")]
+    assert link.receive(HELLO.to_bytes(), 0.0) == [Refused("sensor-1", Refusal.STRANGER)]
     (answer,) = sent(link)
     assert isinstance(answer, Welcome)
     assert (answer.refused, answer.incarnation) == (True, 0)
@@ -161,20 +164,20 @@ def test_a_device_that_is_not_admitted_is_refused_and_taken_once_it_is() -> None
 def test_one_handshake_counter_serves_all_ports() -> None:
     greeter = Clock().greeter()
     ports = [GatewayLink(greeter) for _ in range(3)]
-    assert len({welcome(port).seed for port in ports}) == 3
+    assert len({welcome(port).check for port in ports}) == 3
 
 
 def test_closing_waits_for_the_acknowledgement_then_asks_who_is_there() -> None:
     link = GatewayLink(Clock().greeter())
-    seed = welcome(link).seed
+    check = welcome(link).check
     session = link.session
     assert session is not None
     link.write(session, b"DISCONNECT", 0.1)
     link.take()
     assert link.close(session, 0.1) == []
-    link.receive(Data(0, 0, b"ignored from here on").to_bytes(seed), 0.1)
+    link.receive(Data(0, 0, b"ignored from here on").to_bytes(check), 0.1)
     assert sent(link) == [Ack(1)]
-    assert link.receive(Ack(1).to_bytes(seed), 0.2) == []
+    assert link.receive(Ack(1).to_bytes(check), 0.2) == []
     assert sent(link) == [Who(3)]
     assert link.session is None
 
@@ -201,7 +204,7 @@ def test_a_port_that_comes_back_starts_with_a_clean_slate() -> None:
     assert isinstance(ended, SessionEnded)
     assert link.take() == b""
     link.open(2.0)
-    assert sent(link) == [Who(3)]
+    assert sent(link) == [Who(3), Who(None)]
     link.receive(HELLO.to_bytes(), 2.1)
     assert link.statistics.malformed_frames == 0
     assert link.session is not None
@@ -209,8 +212,8 @@ def test_a_port_that_comes_back_starts_with_a_clean_slate() -> None:
 
 def test_another_version_is_reported() -> None:
     link = GatewayLink(Clock().greeter())
-    assert link.receive(handshake_to_bytes(0, b"\x02 whatever comes then"), 0.0) == [
-        OtherVersion(2)
+    assert link.receive(handshake_to_bytes(0, b"\x03 whatever comes then"), 0.0) == [
+        OtherVersion(3)
     ]
     assert link.take() == b""
 
@@ -244,7 +247,7 @@ def test_any_handshake_payload_is_read_or_refused(payload: bytes) -> None:
         try:
             message.from_payload(payload)
         except FrameError as error:
-            assert isinstance(error, VersionError) == (bool(payload) and payload[0] != 1)  # noqa: PT017
+            assert isinstance(error, VersionError) == (bool(payload) and payload[0] not in (1, 2))  # noqa: PT017
 
 
 @given(

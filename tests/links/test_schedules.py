@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.links.soak import REACHED, run_schedule
 from tests.links.twin import CDevice
-from tests.links.world import Collision, MakeDevice, PythonDevice, World
+from tests.links.world import KEY, Collision, MakeDevice, PythonDevice, World
 
 SIZES = st.integers(1, 600)
 TIMES = st.sampled_from([0.0005, 0.003, 0.02, 0.1, 0.7, 3.0])
@@ -28,9 +28,12 @@ class Schedule(RuleBasedStateMachine):
         seed=st.integers(0, 2**32),
         baud=st.sampled_from([None, 9600, 115200]),
         latency=st.sampled_from([0.0, 0.001, 0.05]),
+        key=st.sampled_from([KEY, KEY, KEY, None]),
     )
-    def begin(self, seed: int, baud: int | None, latency: float) -> None:
-        self.world = World(Random(seed), type(self).make_device, baud=baud, latency=latency)
+    def begin(self, seed: int, baud: int | None, latency: float, key: bytes | None) -> None:
+        self.world = World(
+            Random(seed), type(self).make_device, baud=baud, latency=latency, key=key
+        )
         self.advance(0.1)
 
     @rule(duration=TIMES)
@@ -122,6 +125,6 @@ TestCSchedule.settings = SETTINGS
 @pytest.mark.parametrize("make_device", [PythonDevice, CDevice])
 def test_the_soak_reaches_what_it_plans(make_device: MakeDevice) -> None:
     reached: Counter[str] = Counter()
-    for number in range(120):
+    for number in range(300):
         reached += run_schedule(number, make_device)
     assert [name for name in REACHED if not reached[name]] == []

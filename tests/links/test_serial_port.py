@@ -20,7 +20,7 @@ from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
 from gateway.links.diagnosis import Diagnosis
-from gateway.links.handshake import Greeter
+from gateway.links.greeter import Greeter, Refusal
 from gateway.links.serial_port import SerialListener, SerialPort
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
@@ -243,7 +243,11 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
 ) -> None:
     admitted: set[str] = set()
-    async with listening(broker, line.path, Greeter(1, admit=admitted.__contains__)) as listener:
+
+    def admit(name: str, proved: bool) -> Refusal | None:
+        return None if name in admitted else Refusal.STRANGER
+
+    async with listening(broker, line.path, Greeter(1, admit=admit)) as listener:
         for boot in (1, 2):
             board = Board(line, "stranger", boot=boot)
             await until(lambda: board.refused)  # noqa: B023

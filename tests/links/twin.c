@@ -1,15 +1,26 @@
 /* The device side of the link as it runs on boards, for Python: what firmware/src/ow_link.h offers,
  * in calls that take many bytes at once. */
 #include <stddef.h>
+#include <string.h>
 
 #include "ow_link.h"
 
 size_t twin_size(void) { return sizeof(struct ow_link); }
 
 void twin_greet(struct ow_link *link, const char *name, uint16_t boot, uint32_t incarnation,
-    uint32_t next_sequence)
+    uint32_t next_sequence, const uint8_t *key, uint32_t entropy)
 {
-    struct ow_greeting greeting = {name, boot, incarnation, next_sequence, false};
+    struct ow_greeting greeting = {name, boot, incarnation, next_sequence, false,
+#if OW_KEYS
+        entropy
+#endif
+    };
+#if OW_KEYS
+    memcpy(link->key, key, OW_KEY_SIZE);
+#else
+    (void)key;
+    (void)entropy;
+#endif
     ow_link_greet(link, &greeting);
 }
 
@@ -58,7 +69,7 @@ bool twin_open(const struct ow_link *link) { return link->state == OW_LINK_OPEN;
 bool twin_refused(const struct ow_link *link) { return link->cause == OW_LINK_REFUSED; }
 uint8_t twin_attempt(const struct ow_link *link) { return link->attempt; }
 uint32_t twin_incarnation(const struct ow_link *link) { return link->incarnation; }
-uint16_t twin_seed(const struct ow_link *link) { return link->seed; }
+ow_check twin_seed(const struct ow_link *link) { return link->seed; }
 uint16_t twin_repeats(const struct ow_link *link) { return link->counts.repeats; }
 
 /* Milliseconds until a timer runs out, or -1. */

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from gateway.links.handshake import session_seed
+from gateway.links.frames import Crc16, Crc32
 from gateway.links.roles import REFUSED_WAIT
-from tests.links.world import Ledger, Quad
+from tests.links.world import Id, Ledger
 
 SOURCES = Path(__file__).parents[2] / "firmware" / "src"
 BUFFERS = ((56, 2, 128), (19, 1, 64), (240, 4, 1024))
@@ -24,12 +24,13 @@ _SLICE = 16
 
 
 @cache
-def build(mtu: int, window: int, ring: int) -> ctypes.CDLL:
+def build(mtu: int, window: int, ring: int, keys: bool = False) -> ctypes.CDLL:
     """Compile the link with these buffers; undefined behaviour ends the process with a message."""
     directory = Path(tempfile.mkdtemp(prefix="onceway-twin-"))
     library = directory / "twin.so"
-    files = [SOURCES / f"ow_{name}.c" for name in ("link", "frame", "crc", "bytes")]
+    files = [SOURCES / f"ow_{name}.c" for name in ("link", "frame", "crc", "cmac", "bytes")]
     sizes = [f"-DOW_LINK_RX_MTU={mtu}", f"-DOW_LINK_WINDOW={window}", f"-DOW_LINK_TX_SIZE={ring}"]
+    sizes.append(f"-DOW_KEYS={keys:d}")
     checks = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
     command = [
         "gcc",
@@ -53,7 +54,7 @@ def build(mtu: int, window: int, ring: int) -> ctypes.CDLL:
     for name, kind in (
         ("attempt", ctypes.c_uint8),
         ("incarnation", ctypes.c_uint32),
-        ("seed", ctypes.c_uint16),
+        ("seed", ctypes.c_uint32 if keys else ctypes.c_uint16),
         ("repeats", ctypes.c_uint16),
     ):
         getattr(twin, f"twin_{name}").restype = kind
@@ -72,10 +73,13 @@ class CDevice:
         boot: int,
         incarnation: int,
         baud: int | None,
+        key: bytes | None = None,
         *,
         buffers: tuple[int, int, int] | None = None,
     ) -> None:
-        self._twin = build(*buffers or random.choice(BUFFERS))
+        self._twin = build(*buffers or random.choice(BUFFERS), key is not None)
+        self._key = key
+        self._random = random
         self._link = ctypes.create_string_buffer(self._twin.twin_size())
         self._twin.ow_link_init(self._link)
         self._ledger = ledger
@@ -86,7 +90,7 @@ class CDevice:
         self._greet_at: float | None = None
         self._pending = b""
         self.incarnation = incarnation
-        self.quad: Quad | None = None
+        self.known: Id | None = None
         self._greet()
 
     def receive(self, data: bytes, now: float) -> None:
@@ -108,12 +112,12 @@ class CDevice:
         self._on_event(self._twin.twin_tick(self._link, self._clock()))
 
     def write(self, data: bytes, now: float) -> None:
-        if self.quad is not None:
-            self._ledger.up[self.quad].sent += data
+        if self.known is not None:
+            self._ledger.up[self.known].sent += data
             self._pending += data
 
     def greet(self, now: float) -> None:
-        if self.quad is not None:
+        if self.known is not None:
             self._greet()
 
     def take(self, now: float) -> bytes:
@@ -153,31 +157,27 @@ class CDevice:
     def _greet(self) -> None:
         self._greet_at = None
         self._over()
-        self._twin.twin_greet(self._link, NAME, self._boot, ctypes.c_uint32(self.incarnation), 1)
+        numbers = self._boot, ctypes.c_uint32(self.incarnation), 1
+        entropy = ctypes.c_uint32(self._random.getrandbits(32))
+        self._twin.twin_greet(self._link, NAME, *numbers, self._key or b"", entropy)
 
     def _over(self) -> None:
-        self.quad = None
+        self.known = None
         self._pending = b""
 
     def _on_event(self, event: int) -> None:
         match event:
             case 1:  # OW_LINK_UP
                 self.incarnation = self._twin.twin_incarnation(self._link)
-                own = [
-                    quad
-                    for quad in self._ledger.at_gateway
-                    if quad[:2] == (self._boot, self._twin.twin_attempt(self._link))
-                ]
-                self.quad = next(
-                    quad for quad in own if session_seed(*quad) == self._twin.twin_seed(self._link)
-                )
-                assert self.quad not in self._ledger.at_device
-                self._ledger.at_device.append(self.quad)
+                seed = self._twin.twin_seed(self._link)
+                check = Crc16(seed) if self._key is None else Crc32(seed)
+                self.known = self._boot, self._twin.twin_attempt(self._link), check
+                self._ledger.welcomed(self.known)
             case 2:  # OW_LINK_DATA
-                assert self.quad is not None
+                assert self.known is not None
                 length = ctypes.c_uint8()
                 payload = self._twin.twin_payload(self._link, ctypes.byref(length))
-                self._ledger.down[self.quad].received += bytes(payload[: length.value])
+                self._ledger.down[self.known].received += bytes(payload[: length.value])
             case 3:  # OW_LINK_DOWN
                 self._over()
                 self._greet_at = self._now + (

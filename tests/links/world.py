@@ -3,8 +3,8 @@ worst.
 
 In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a
 ledger of what each session sent and received, checked after every step: what arrived is always a
-prefix of what was sent in that session. A session is known by its quad, (boot, attempt,
-gateway_boot, handshake).
+prefix of what was sent in that session. A session is known by its boot, its attempt and the check
+of its frames, which both ends work out by themselves.
 """
 
 from collections import deque
@@ -13,17 +13,20 @@ from random import Random
 from typing import Protocol
 
 from gateway.links import cobs
-from gateway.links.frames import HANDSHAKE_SEED, fits
-from gateway.links.handshake import Greeter, session_seed
+from gateway.links.frames import Check, Crc16, handshake_from_body
+from gateway.links.greeter import Greeter
 from gateway.links.reliable import Event, Received, Session, SessionEnded, SessionStarted
 from gateway.links.roles import DeviceLink, GatewayLink
 
-Quad = tuple[int, int, int, int]
+Id = tuple[int, int, Check]
+
+KEY = bytes(range(0x40, 0x50))
+"""Of the device, where it has one."""
 
 
 class Collision(Exception):
-    """A damaged frame has a right CRC, as one in 65,536 does: the schedule proves nothing about the
-    link.
+    """A damaged frame has a right CRC, as one in 65,536 does without keys: the schedule proves
+    nothing about the link.
     """
 
 
@@ -41,32 +44,46 @@ class Stream:
 
 
 class Ledger:
-    """All streams of a world: `up` from device to gateway, `down` back, each by quad."""
+    """All streams of a world: `up` from device to gateway, `down` back, each by session."""
 
-    def __init__(self, on_start: Callable[[Quad], None]) -> None:
+    def __init__(self, on_start: Callable[[Id], None]) -> None:
         self._on_start = on_start
-        self.up: dict[Quad, Stream] = {}
-        self.down: dict[Quad, Stream] = {}
-        self.at_gateway: list[Quad] = []
-        self.at_device: list[Quad] = []
+        self.up: dict[Id, Stream] = {}
+        self.down: dict[Id, Stream] = {}
+        self.at_gateway: list[Id] = []
+        self.at_device: list[Id] = []
         self.reasons: list[str] = []
-        self.seeds: dict[int, Quad] = {}
+        self.checks: dict[Check, Id] = {}
 
-    def started(self, quad: Quad) -> None:
-        """A session has begun at the gateway."""
-        assert quad not in self.up
-        self._on_start(quad)
-        self.up[quad] = Stream()
-        self.down[quad] = Stream()
-        self.at_gateway.append(quad)
-        if self.seeds.setdefault(session_seed(*quad), quad) != quad:
+    def welcomed(self, known: Id) -> None:
+        """A session has begun at the device."""
+        assert known not in self.at_device
+        self.at_device.append(known)
+        self._open(known)
+
+    def started(self, known: Id) -> None:
+        """A session has begun at the gateway. With keys, the device has begun it before."""
+        assert known in self.at_device or isinstance(known[2], Crc16)
+        assert known not in self.at_gateway
+        self.at_gateway.append(known)
+        self._open(known)
+
+    def _open(self, known: Id) -> None:
+        if known in self.up:
+            return
+        self._on_start(known)
+        self.up[known] = Stream()
+        self.down[known] = Stream()
+        if self.checks.setdefault(known[2], known) != known:
+            assert isinstance(known[2], Crc16), "a session key comes again"
             raise Collision
 
 
 class DeviceEnd(Protocol):
     """A device in the world: the Python twin, or the C code of the boards."""
 
-    quad: Quad | None
+    known: Id | None
+    """Of its session."""
 
     def receive(self, data: bytes, now: float) -> None: ...
     def tick(self, now: float) -> None: ...
@@ -81,15 +98,21 @@ class DeviceEnd(Protocol):
     def repeated(self) -> int: ...
 
 
-MakeDevice = Callable[[Ledger, Random, int, int, int | None], DeviceEnd]
-"""ledger, random, boot, incarnation, baud."""
+MakeDevice = Callable[[Ledger, Random, int, int, int | None, bytes | None], DeviceEnd]
+"""ledger, random, boot, incarnation, baud, key."""
 
 
 class PythonDevice:
     """`DeviceLink` with the small buffers of a board."""
 
     def __init__(
-        self, ledger: Ledger, random: Random, boot: int, incarnation: int, baud: int | None
+        self,
+        ledger: Ledger,
+        random: Random,
+        boot: int,
+        incarnation: int,
+        baud: int | None,
+        key: bytes | None,
     ) -> None:
         mtu, window = random.choice((16, 56, 240)), random.randint(1, 4)
         self.link = DeviceLink(
@@ -98,10 +121,11 @@ class PythonDevice:
             incarnation=incarnation,
             mtu=mtu,
             window=window,
+            key=key,
             baud=baud,
             random=random,
         )
-        self.quad: Quad | None = None
+        self.known: Id | None = None
         self._ledger = ledger
 
     def receive(self, data: bytes, now: float) -> None:
@@ -111,14 +135,14 @@ class PythonDevice:
         self._handle(self.link.tick(now))
 
     def write(self, data: bytes, now: float) -> None:
-        if self.quad is not None and self.link.session is not None:
-            self._ledger.up[self.quad].sent += data
+        if self.known is not None and self.link.session is not None:
+            self._ledger.up[self.known].sent += data
             self.link.write(self.link.session, data, now)
 
     def greet(self, now: float) -> None:
         if self.link.session is not None:
             self.link.abort(self.link.session, now)
-            self.quad = None
+            self.known = None
 
     def take(self, now: float) -> bytes:
         return self.link.take()
@@ -138,33 +162,33 @@ class PythonDevice:
     def _handle(self, events: list[Event]) -> None:
         for event in events:
             match event:
-                case SessionStarted(_, hello, welcome):
-                    self.quad = (hello.boot, hello.attempt, welcome.gateway_boot, welcome.handshake)
-                    assert self.quad in self._ledger.at_gateway
-                    assert self.quad not in self._ledger.at_device
-                    self._ledger.at_device.append(self.quad)
+                case SessionStarted(session, hello):
+                    self.known = hello.boot, hello.attempt, session.check
+                    self._ledger.welcomed(self.known)
                 case Received(_, data):
-                    assert self.quad is not None
-                    self._ledger.down[self.quad].received += data
+                    assert self.known is not None
+                    self._ledger.down[self.known].received += data
                 case SessionEnded():
-                    self.quad = None
+                    self.known = None
 
 
 class GatewayEnd:
     """`GatewayLink` and the broker behind it."""
 
-    def __init__(self, ledger: Ledger, gateway_boot: int, now: float, baud: int | None) -> None:
-        self.link = GatewayLink(Greeter(gateway_boot), baud)
+    def __init__(
+        self, ledger: Ledger, gateway_boot: int, now: float, baud: int | None, key: bytes | None
+    ) -> None:
+        self.link = GatewayLink(Greeter(gateway_boot, key=lambda name: key), baud)
         self.link.open(now)
         self._ledger = ledger
-        self._quads: dict[int, Quad] = {}
+        self._ids: dict[int, Id] = {}
         self._over: set[int] = set()
         self._alive: list[Session] = []  # an id is unique while its object lives
 
     @property
-    def quad(self) -> Quad | None:
+    def known(self) -> Id | None:
         session = self.link.session
-        return None if session is None or session.closing else self._quads[id(session)]
+        return None if session is None or session.closing else self._ids[id(session)]
 
     @property
     def deadline(self) -> float | None:
@@ -177,9 +201,9 @@ class GatewayEnd:
         self._handle(self.link.tick(now))
 
     def write(self, data: bytes, now: float) -> None:
-        quad = self.quad
-        if quad is not None and self.link.session is not None:
-            self._ledger.down[quad].sent += data
+        known = self.known
+        if known is not None and self.link.session is not None:
+            self._ledger.down[known].sent += data
             self.link.write(self.link.session, data, now)
 
     def close(self, now: float, *, at_once: bool) -> None:
@@ -204,13 +228,13 @@ class GatewayEnd:
             match event:
                 case SessionStarted(session, hello, welcome):
                     assert welcome.incarnation
-                    quad = (hello.boot, hello.attempt, welcome.gateway_boot, welcome.handshake)
+                    known = hello.boot, hello.attempt, session.check
                     self._alive.append(session)
-                    self._quads[id(session)] = quad
-                    self._ledger.started(quad)
+                    self._ids[id(session)] = known
+                    self._ledger.started(known)
                 case Received(session, data):
                     assert id(session) not in self._over
-                    self._ledger.up[self._quads[id(session)]].received += data
+                    self._ledger.up[self._ids[id(session)]].received += data
                 case SessionEnded(session, reason):
                     assert id(session) not in self._over
                     self._over.add(id(session))
@@ -269,15 +293,15 @@ class Channel:
     def next_at(self) -> float | None:
         return self._in_flight[0][0] if self._in_flight else None
 
-    def due(self, now: float, quad: Quad | None) -> bytes:
-        """Return the next piece if its time has come. quad: of the session at the receiver."""
+    def due(self, now: float, known: Id | None) -> bytes:
+        """Return the next piece if its time has come. known: the session at the receiver."""
         if not self._in_flight or self._in_flight[0][0] > now:
             return b""
         data = self._in_flight.popleft()[1]
-        self._watch(data, quad)
+        self._watch(data, known)
         return data
 
-    def _watch(self, data: bytes, quad: Quad | None) -> None:
+    def _watch(self, data: bytes, known: Id | None) -> None:
         *frames, self._partial_delivered = (self._partial_delivered + data).split(b"\0")
         for frame in frames:
             if frame and frame not in self._genuine:
@@ -286,8 +310,8 @@ class Channel:
                 except cobs.CobsError:
                     continue
                 if len(body) > 2 and (
-                    fits(body, HANDSHAKE_SEED)
-                    or (quad is not None and fits(body, session_seed(*quad)))
+                    handshake_from_body(body) is not None
+                    or (known is not None and known[2].open(body) is not None)
                 ):
                     raise Collision
 
@@ -327,6 +351,7 @@ class World:
         *,
         baud: int | None = 115200,
         latency: float = 0.001,
+        key: bytes | None = KEY,
     ) -> None:
         self.random = random
         self.now = 0.0
@@ -337,11 +362,12 @@ class World:
         piece = random.choice((1, 16, 64, 64))
         self.up = Channel(random, latency=latency, byte_time=byte_time, piece=piece)
         self.down = Channel(random, latency=latency, byte_time=byte_time, piece=piece)
-        self._marks: dict[Quad, tuple[int, int]] = {}
+        self._marks: dict[Id, tuple[int, int]] = {}
         self._make_device = make_device
         self._baud = baud
-        self.device = make_device(self.ledger, random, self.boot, 0, baud)
-        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now, baud)
+        self._key = key
+        self.device = make_device(self.ledger, random, self.boot, 0, baud, key)
+        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now, baud, key)
 
     def advance(self, duration: float) -> None:
         """Let time pass, event by event."""
@@ -361,9 +387,9 @@ class World:
             if upcoming > end:
                 break
             self.now = max(self.now, upcoming)
-            if data := self.up.due(self.now, self.gateway.quad):
+            if data := self.up.due(self.now, self.gateway.known):
                 self.gateway.receive(data, self.now)
-            if data := self.down.due(self.now, self.device.quad):
+            if data := self.down.due(self.now, self.device.known):
                 self.device.receive(data, self.now)
             self.device.tick(self.now)
             self.gateway.tick(self.now)
@@ -389,23 +415,24 @@ class World:
             self.boot,
             self.device.incarnation if keep_incarnation else 0,
             self._baud,
+            self._key,
         )
 
     def reboot_gateway(self) -> None:
         self.down.cut()
         self.up.flush()
         self.gateway_boot += 1
-        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now, self._baud)
+        self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now, self._baud, self._key)
 
-    def _session_started(self, quad: Quad) -> None:
-        self._marks[quad] = len(self.up.history), len(self.down.history)
+    def _session_started(self, known: Id) -> None:
+        self._marks[known] = len(self.up.history), len(self.down.history)
 
     def replay(self, *, up: bool) -> None:
         """Deliver once more a stretch from before the receiver's session, as a buffer on the way
         may that was not emptied.
         """
-        channel, quad = (self.up, self.gateway.quad) if up else (self.down, self.device.quad)
-        end = len(channel.history) if quad is None else self._marks[quad][0 if up else 1]
+        channel, known = (self.up, self.gateway.known) if up else (self.down, self.device.known)
+        end = len(channel.history) if known is None else self._marks[known][0 if up else 1]
         start = self.random.randint(0, end)
         channel.inject(b"\0" + bytes(channel.history[start : min(start + 400, end)]), self.now)
 
@@ -423,9 +450,9 @@ class World:
             self.device.write(b"ping", self.now)
             self.gateway.write(b"pong", self.now)
             self.advance(12.0)
-        assert self.gateway.quad is not None
-        assert self.gateway.quad == self.device.quad
-        up, down = self.ledger.up[self.gateway.quad], self.ledger.down[self.gateway.quad]
+        assert self.gateway.known is not None
+        assert self.gateway.known == self.device.known
+        up, down = self.ledger.up[self.gateway.known], self.ledger.down[self.gateway.known]
         self.device.write(self.random.randbytes(700), self.now)
         self.gateway.write(self.random.randbytes(700), self.now)
         self.advance(60.0)

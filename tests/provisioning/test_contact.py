@@ -10,9 +10,11 @@ import pytest_asyncio
 from gateway.errors import OncewayError
 from provisioning.boards import board
 from provisioning.contact import await_greeting
+from provisioning.identity import Identity
 from tests.links.board import Board, Pty
 
 UNO = board("uno")
+ROOF_1 = Identity("roof-1", bytes(range(16)))
 
 
 @pytest_asyncio.fixture
@@ -24,7 +26,7 @@ async def line() -> AsyncIterator[Pty]:
 
 async def test_a_board_that_greets_gets_its_incarnation(line: Pty) -> None:
     device = Board(line, "roof-1")
-    met = await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO)
+    met = await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO)
     assert (met.name, met.next_sequence) == ("roof-1", 1)
     assert met.incarnation == device.link.incarnation != 0
     device.power_off()
@@ -40,7 +42,7 @@ async def test_a_board_that_greets_gets_its_incarnation(line: Pty) -> None:
 async def test_a_board_that_greets_as_another_is_said(line: Pty, greets: str, said: str) -> None:
     device = Board(line, greets)
     with pytest.raises(OncewayError, match=said):
-        await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO)
+        await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO)
     device.power_off()
 
 
@@ -48,4 +50,4 @@ async def test_a_board_that_says_nothing_is_said(line: Pty) -> None:
     with pytest.raises(
         OncewayError, match=r"flashed and read back, but no greeting came within 0 s.*115200 baud"
     ):
-        await asyncio.to_thread(await_greeting, line.path, "roof-1", UNO, 0.2)
+        await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO, 0.2)

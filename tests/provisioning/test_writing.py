@@ -237,7 +237,7 @@ def test_an_admitted_device_keeps_the_key_that_its_board_has(
 def test_a_board_that_does_not_greet_is_not_entered_until_it_does(
     registry: Registry, boards: dict[str, Flash], firmware: Path
 ) -> None:
-    def silent() -> None:
+    def silent(identity: Identity) -> None:
         raise OncewayError("no greeting came")
 
     job = (Target(UNO, "/dev/a", firmware), lambda stage, share: None)
@@ -245,7 +245,7 @@ def test_a_board_that_does_not_greet_is_not_entered_until_it_does(
         device.write(registry, plans.provision(registry, "roof-1"), *job, silent)
     assert _statuses(registry) == {"roof-1": "flashing"}
     carried = boards["/dev/a"].identity
-    device.write(registry, plans.provision(registry, "roof-1"), *job, lambda: None)
+    device.write(registry, plans.provision(registry, "roof-1"), *job, lambda identity: None)
     assert _statuses(registry) == {"roof-1": "ready"}
     assert boards["/dev/a"].identity == carried
 
@@ -253,7 +253,7 @@ def test_a_board_that_does_not_greet_is_not_entered_until_it_does(
 def test_a_name_is_written_by_one_command_at_a_time(
     registry: Registry, boards: dict[str, Flash], firmware: Path
 ) -> None:
-    def meanwhile() -> None:
+    def meanwhile(identity: Identity) -> None:
         with pytest.raises(
             OncewayError, match="another `onceway device` command is writing to 'roof-1'"
         ):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.links import serial_port
-from gateway.links.handshake import Greeter
+from gateway.links.greeter import Greeter
 from gateway.links.serial_port import SerialListener
 from gateway.mqtt.packets import Connect, Publish
 from gateway.service import watchdog as module

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +61,15 @@ void ow_hal_reboot(void)
 {
     execv("/proc/self/exe", arguments);
     fail("cannot start again", arguments[0]);
+}
+
+uint32_t ow_hal_entropy(void)
+{
+    uint32_t entropy;
+    if (getrandom(&entropy, sizeof entropy, 0) != sizeof entropy) {
+        fail("no random numbers", "kernel");
+    }
+    return entropy;
 }
 
 static void flush(void)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.links.frames import Data
-from gateway.links.handshake import Greeter
+from gateway.links.frames import Crc16, Data
+from gateway.links.greeter import Greeter
 from gateway.links.roles import DeviceLink, GatewayLink
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -161,15 +161,15 @@ def test_what_nobody_read_is_waited_for_and_the_packets_after_it_are_not_made_up
     talk = Talk(1, 0)
     talk.until_met()
     assert talk.device.session is not None
-    seed = talk.device.session.seed
-    talk.tap.feed("up", Data(0, 0, encode(Connect("sensor-1"), Version.V5)).to_bytes(seed))
+    check = talk.device.session.check
+    talk.tap.feed("up", Data(0, 0, encode(Connect("sensor-1"), Version.V5)).to_bytes(check))
     # frame 1, with the first byte of it, was not read
     halves = encode(Publish("t", b"x", 2, 9), Version.V5)
     talk.tap.feed(
         "up",
-        Data(2, 0, halves[1:]).to_bytes(seed)
-        + Data(3, 0, halves).to_bytes(seed)
-        + Data(2, 0, halves[1:]).to_bytes(seed),
+        Data(2, 0, halves[1:]).to_bytes(check)
+        + Data(3, 0, halves).to_bytes(check)
+        + Data(2, 0, halves[1:]).to_bytes(check),
     )
     assert talk.tap.counts["up"] == {
         "frames": 4,
@@ -178,7 +178,7 @@ def test_what_nobody_read_is_waited_for_and_the_packets_after_it_are_not_made_up
         "publishes_again": 0,
     }
     # it comes again, and so does what is behind it, which is in its place now
-    talk.tap.feed("up", Data(1, 0, halves[:1]).to_bytes(seed))
+    talk.tap.feed("up", Data(1, 0, halves[:1]).to_bytes(check))
     assert talk.tap.counts["up"]["publishes"] == 2
     assert talk.tap.counts["up"]["frames_again"] == 1
     assert [told["event"] for told in talk.told if told["event"] == "unread"] == []
@@ -293,9 +293,9 @@ def test_frames_of_another_seed_are_none_of_the_session() -> None:
     talk.drain()
     for direction in ("up", "down"):
         for number in range(3):
-            talk.tap.feed(direction, Data(number, 0, b"x").to_bytes(seed=0x1234))
+            talk.tap.feed(direction, Data(number, 0, b"x").to_bytes(Crc16(0x1234)))
     assert talk.device.session is not None
-    talk.tap.feed("up", Data(0, 0, b"x").to_bytes(talk.device.session.seed))
+    talk.tap.feed("up", Data(0, 0, b"x").to_bytes(talk.device.session.check))
     [session] = sessions(talk)
     assert session["up"]["strange"] == session["down"]["strange"] == 3
     assert session["up"]["fitting"] >= 1

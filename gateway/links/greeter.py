@@ -1,0 +1,126 @@
+"""Who may greet, and what the gateway answers: one for all ports of a gateway, or one for each.
+
+In: a HELLO. Out: an `Answer`: the WELCOME, and the check of the frames of the session that it
+offers; or why the device is refused.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import count
+
+from gateway.links.frames import MAX_IN_FLIGHT, MTU, Check
+from gateway.links.handshake import KEYED, Hello, KeyedWelcome, Welcome
+from gateway.links.keys import NO_KEY, NONCE_SIZE, draw_nonce
+
+_U16 = 0xFFFF
+
+
+class Refusal(Enum):
+    """Why a device is turned away."""
+
+    STRANGER = "it is not admitted"
+    NO_PROOF = "it greets without a key"
+    WRONG_KEY = "it greets with another key than the one that is known here"
+    UNKNOWN_KEY = "its key is not known here"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one HELLO. check: None when it is refused. key: None in version 1. proved: the device has
+    shown that it has its key.
+    """
+
+    hello: Hello
+    welcome: Welcome | KeyedWelcome
+    check: Check | None
+    key: bytes | None = None
+    proved: bool = False
+    refusal: Refusal | None = None
+
+    def to_bytes(self, utc: int) -> bytes:
+        """Return the WELCOME as it goes on the wire, with this time."""
+        welcome = replace(self.welcome, utc=utc)
+        if self.key is not None and isinstance(welcome, KeyedWelcome):
+            welcome = welcome.signed(self.key, self.hello)
+        return welcome.to_bytes()
+
+
+def draw_incarnation() -> int:
+    """Return a random incarnation: 32 bits, not 0."""
+    return secrets.randbelow(0xFFFF_FFFF) + 1
+
+
+class Greeter:
+    """Answers HELLO for all ports of one gateway process.
+
+    One handshake counter serves every port: two boards without keys whose cables are swapped never
+    share a session seed. So where ports have greeters of their own, since each admits others, they
+    share `handshakes`.
+
+    gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while
+    unknown. admit: why a device of this name may not connect, if so; it has proved its key, or not.
+    key: of the device of this name, None when it is not known. incarnation: draws a number for a
+    device that has none.
+    """
+
+    def __init__(
+        self,
+        gateway_boot: int,
+        *,
+        utc: Callable[[], float] = lambda: 0,
+        admit: Callable[[str, bool], Refusal | None] = lambda name, proved: None,
+        key: Callable[[str], bytes | None] = lambda name: None,
+        incarnation: Callable[[], int] = draw_incarnation,
+        handshakes: Iterator[int] | None = None,
+    ) -> None:
+        self.gateway_boot = gateway_boot & _U16
+        self.utc = utc
+        self._admit = admit
+        self._key = key
+        self._incarnation = incarnation
+        self._handshakes = handshakes or count(1)
+
+    def answer(self, hello: Hello) -> Answer:
+        """Return a WELCOME for a HELLO that is new, refused when the device is not admitted."""
+        key, refusal = self._authenticate(hello)
+        proved = key not in (None, NO_KEY)
+        refusal = refusal or self._admit(hello.name, proved)
+        if refusal is not None:
+            return Answer(hello, self._welcome(hello, 0, refused=True), None, refusal=refusal)
+        welcome = self._welcome(hello, hello.incarnation or self._incarnation())
+        if key is not None and isinstance(welcome, KeyedWelcome):
+            return Answer(hello, welcome, welcome.check(key, hello), key, proved)
+        assert isinstance(welcome, Welcome)  # noqa: S101 - for the type checker
+        return Answer(hello, welcome, welcome.check)
+
+    def _authenticate(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
+        """The key with which a device has greeted."""
+        if hello.version != KEYED:
+            return None, None
+        known = self._key(hello.name)
+        for key in (known, NO_KEY):
+            if key is not None and hello.proves(key):
+                return key, None
+        return None, Refusal.UNKNOWN_KEY if known is None else Refusal.WRONG_KEY
+
+    def _welcome(
+        self, hello: Hello, incarnation: int, *, refused: bool = False
+    ) -> Welcome | KeyedWelcome:
+        if hello.version == KEYED:
+            nonce = bytes(NONCE_SIZE) if refused else draw_nonce()
+            return KeyedWelcome(
+                hello.boot, hello.attempt, nonce, incarnation, MTU, MAX_IN_FLIGHT, 0, refused
+            )
+        return Welcome(
+            hello.boot,
+            hello.attempt,
+            self.gateway_boot,
+            next(self._handshakes) & _U16,
+            incarnation,
+            MTU,
+            MAX_IN_FLIGHT,
+            0,
+            refused,
+        )
