@@ -190,6 +190,27 @@ def rename(
     Job(f"(was {name}) renamed", opened, plan, target, as_json).run(dry_run)
 
 
+@app.command()
+def rekey(
+    name: Name,
+    board: KnownBoard = None,
+    port: Port = None,
+    registry: RegistryFile = None,
+    as_json: Json = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Give a device another key, for example after somebody has read the one that it had. Its
+    firmware stays, and so do the readings that it has not sent. Stop the gateway that has its port.
+
+    Example: onceway device rekey greenhouse-1 --port /dev/ttyACM0
+    """
+    opened = existing_registry(registry)
+    plan = plans.rekey(opened, name)
+    kind, where = _where(opened, name, board, port, at_its_port=True)
+    target = Target(kind, os.path.abspath(where) if where else ports.find(kind), None)
+    Job("given another key", opened, plan, target, as_json).run(dry_run)
+
+
 @app.command("import")
 def import_list(
     file: Annotated[
@@ -299,21 +320,20 @@ class Job:
 
     def rehearse(self) -> None:
         """Check all that can be checked without touching the board."""
-        target, size = self.target, device.check(self.target).size
+        target, image = self.target, device.check(self.target)
+        firmware = str(target.firmware) if target.firmware else None
         if self.as_json:
             would = {
                 "name": self.plan.name,
                 "port": target.port,
                 "board": target.board.name,
-                "firmware": str(target.firmware),
-                "size": size,
+                "firmware": firmware,
+                "size": image.size if image else None,
             }
             print(json.dumps({"dry_run": True} | would, indent=2))
         else:
-            print(
-                f"{self.plan.name} would be {self.verb} on {target.port} with {target.firmware}"
-                f" ({size} bytes)"
-            )
+            what = f" with {firmware} ({image.size} bytes)" if image else ""
+            print(f"{self.plan.name} would be {self.verb} on {target.port}{what}")
 
     def write(self, quiet: bool = False) -> Device:
         """Before the board is entered, it must greet."""
@@ -393,6 +413,13 @@ def _known(
     """at_its_port: without a port that is named it is the one where the board was written last, if
     there is still one of that name.
     """
+    return _target(*_where(registry, name, board, port, at_its_port=at_its_port), hex_file, foreign)
+
+
+def _where(
+    registry: Registry, name: str, board: str | None, port: str | None, *, at_its_port: bool
+) -> tuple[boards.Board, str | None]:
+    """Kind of board and port of a device; None: the only such port."""
     known = registry.get(name)
     kind = board or known.board
     if port is None and at_its_port and known.port and os.path.exists(known.port):
@@ -403,4 +430,4 @@ def _known(
             str(registry.path),
             "Name it with --board",
         )
-    return _target(boards.board(kind), port, hex_file, foreign)
+    return boards.board(kind), port

@@ -17,7 +17,7 @@ from gateway.errors import OncewayError
 from provisioning import avrdude, eeprom, exclusive, ports
 from provisioning.boards import Board
 from provisioning.identity import SIZE, Identity
-from provisioning.image import Image
+from provisioning.image import Image, write_identity
 from provisioning.plans import Plan
 from provisioning.registry import Device, Registry
 
@@ -28,24 +28,25 @@ Contact = Callable[[Identity], None]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a job writes: a kind of board, its serial port, the firmware's HEX file. foreign: the
+    """Where a job writes: a kind of board, its serial port, the firmware's HEX file, None if the
+    board's own stays. foreign: the
     firmware need not be one with the Onceway library. empty: the unsent readings of the device that
     the board was before may be deleted.
     """
 
     board: Board
     port: str
-    firmware: Path
+    firmware: Path | None
     foreign: bool = False
     empty: bool = False
 
 
-def check(target: Target) -> Image:
+def check(target: Target) -> Image | None:
     """All that can be known without touching the board. Raises OncewayError: no such file, not for
     this chip, not one of ours, port missing or busy.
     """
-    image = Image(target.firmware, target.board)
-    if not (image.signed or target.foreign):
+    image = Image(target.firmware, target.board) if target.firmware else None
+    if image is not None and not (image.signed or target.foreign):
         raise OncewayError(
             "this HEX file is no firmware with the Onceway library: it has no signature, so the"
             " board would not greet",
@@ -98,7 +99,7 @@ def _write(
     registry: Registry,
     plan: Plan,
     target: Target,
-    image: Image,
+    image: Image | None,
     progress: avrdude.Progress,
     contact: Contact,
 ) -> Device:
@@ -115,8 +116,8 @@ def _write(
         identity = Identity(plan.name, carried.key)
     else:
         raise _another(plan, "carries no identity", target.port)
-    wiping = carried is not None and carried.key != identity.key
-    if carried is not None and not target.empty and deletes(registry, identity, carried):
+    wiping = not plan.rekeys and carried is not None and carried.key != identity.key
+    if wiping and not target.empty and carried and deletes(registry, identity, carried):
         raise OncewayError(
             f"the board on this port was {carried.name!r}: the readings in it that it has not sent"
             " would be deleted",
@@ -137,15 +138,19 @@ def _write(
             _wipe(target, watch)
             wiping = False
         with _in_memory() as patched:
-            image.write(patched, identity)
+            if image is None:
+                write_identity(patched, target.board, identity)
+            else:
+                image.write(patched, identity)
             avrdude.write(target.board, target.port, patched, watch)
-        if image.signed:
+        greets = image.signed if image else plan.known is None or plan.known.status != "written"
+        if greets:
             contact(identity)
     except OncewayError:
         if not touched:  # the board is as it was, and so shall be what we say of it
             registry.abandon(work, earlier)
         raise
-    return registry.finish(work, image.sha256, image.signed)
+    return registry.finish(work, image.sha256 if image else None, greets)
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
@@ -169,7 +174,11 @@ def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: s
             raise _another(
                 plan, f"is {carried.name!r}" + (f" ({known.status})" if known else ""), port
             )
-    elif not plan.new_board and plan.identity is not None and carried.key != plan.identity.key:
+    elif (
+        not (plan.new_board or plan.rekeys)
+        and plan.identity is not None
+        and carried.key != plan.identity.key
+    ):
         raise _another(
             plan, f"had the name {carried.name!r} before another board took it over", port
         )

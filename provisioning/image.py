@@ -14,6 +14,14 @@ from provisioning.identity import Identity
 _SIGNATURE = b"OWFW\x01"
 
 
+def write_identity(path: Path, board: Board, identity: Identity) -> None:
+    """Write the identity page alone, which leaves the firmware on a board as it is."""
+    page = IntelHex()
+    page.puts(board.identity, identity.to_bytes())
+    path.touch(mode=0o600)
+    page.write_hex_file(str(path))
+
+
 class Image:
     """A firmware for one kind of board.
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from gateway.errors import OncewayError
+from gateway.service.boards import KEYED
 from gateway.service.boards import read as statuses
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
@@ -31,11 +32,14 @@ app = typer.Typer()
 _TOLD = ("life", "worn", "aside")
 """What boards tell the gateway of themselves: gateway/service/boards.py."""
 
+_KEYS = {True: "proved", False: "none (older firmware)", None: ""}
+
 
 @app.command("list")
 def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """Show the devices of the registry, and those that ask the gateway to be let in (pending).
-    EEPROM: as the board told its gateway last, once a day.
+    EEPROM: as the board told its gateway last, once a day. Key: whether the board has proved it
+    when it greeted the gateway last; firmware from before there were keys cannot.
 
     Example: onceway device list --json
     """
@@ -47,19 +51,22 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
         for stranger in _pending(opened) or []
     ]
     for row in rows:
-        row |= {figure: told.get(row["name"], {}).get(figure) for figure in _TOLD}
+        of_board = told.get(row["name"], {})
+        row |= {figure: of_board.get(figure) for figure in _TOLD}
+        row |= {KEYED: bool(of_board[KEYED]) if KEYED in of_board else None}
     if as_json:
         print(json.dumps(rows, indent=2))
         return
     if not rows:
         print("no devices yet; `onceway device add NAME` makes one")
         return
-    table = Table("name", "board", "status", "port", "firmware", "flashed", "EEPROM")
+    table = Table("name", "board", "status", "port", "firmware", "flashed", "key", "EEPROM")
     for row in rows:
         table.add_row(
             *(row[column] or "" for column in ("name", "board", "status", "port")),
             (row["firmware"] or "")[:12],
             row["flashed"] or "",
+            _KEYS[row[KEYED]],
             _eeprom(row),
         )
     print_table(table)

@@ -15,6 +15,7 @@ class Plan:
     good as long as it says so. identity: None when the board's own key is to stay, since the
     registry does not know it. was: the name that it has now, when it is renamed. new_board: the
     board need not be the one that the registry knows. interrupted: the work that this one takes up.
+    rekeys: only the key is another one; the board must have the name, with whatever key.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Plan:
     was: str | None = None
     new_board: bool = False
     interrupted: Work | None = None
+    rekeys: bool = False
 
 
 def provision(registry: Registry, name: str) -> Plan:
@@ -51,6 +53,17 @@ def flash(registry: Registry, name: str) -> Plan:
         begun.was if begun else None,
         interrupted=_interrupted(registry, name),
     )
+
+
+def rekey(registry: Registry, name: str) -> Plan:
+    """A device gets another key and keeps all else. Raises OncewayError if it was revoked, or is
+    being renamed.
+    """
+    known, begun = _welcome(registry, name), registry.work(name)
+    if begun is not None and begun.was is not None:
+        raise _taken(registry, known)
+    identity = begun.identity if begun else Identity.create(name)
+    return Plan(name, known, identity, interrupted=_interrupted(registry, name), rekeys=True)
 
 
 def replace(registry: Registry, name: str) -> Plan:

@@ -210,9 +210,10 @@ class Registry:
                 if earlier is not None:
                     self._table("work").insert(asdict(earlier))
 
-    def finish(self, work: Work, firmware: str, greets: bool = True) -> Device:
+    def finish(self, work: Work, firmware: str | None, greets: bool = True) -> Device:
         """The board was written and read back, and has greeted: it is `ready`; `written` if it is
-        not one that greets. Raises OncewayError if another command took the name meanwhile.
+        not one that greets. firmware: None if it has the one that it had. Raises OncewayError if
+        another command took the name meanwhile.
         """
         names, now = [work.name, work.was], _now()
         with self._writing():
@@ -223,15 +224,15 @@ class Registry:
                     str(self.path),
                     "Write it again",
                 )
-            created = self.get(work.was or work.name).created
+            known = self.get(work.was or work.name)
             device = Device(
                 work.name,
                 work.board,
                 work.key,
                 "ready" if greets else "written",
                 work.port,
-                firmware,
-                created,
+                firmware or known.firmware,
+                known.created,
                 now,
                 now,
             )

@@ -6,7 +6,7 @@ offers; or why the device is refused.
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import count
 
@@ -35,7 +35,7 @@ class Answer:
     hello: Hello
     welcome: Welcome | KeyedWelcome
     check: Check | None
-    key: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
     proved: bool = False
     refusal: Refusal | None = None
 

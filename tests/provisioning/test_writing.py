@@ -195,6 +195,70 @@ def test_the_board_of_another_device_is_left_alone(
     assert (registry.devices(), boards["/dev/b"].identity) == (before, there)
 
 
+def _rekey(registry: Registry, port: str = "/dev/a") -> None:
+    device.write(
+        registry,
+        plans.rekey(registry, "roof-1"),
+        Target(UNO, port, None),
+        lambda stage, share: None,
+    )
+
+
+def test_a_rekeyed_device_has_another_key_and_all_else_that_it_had(
+    boards: dict[str, Flash], registry: Registry, firmware: Path
+) -> None:
+    _write(registry, plans.provision(registry, "roof-1"), firmware)
+    before, program = registry.get("roof-1"), boards["/dev/a"].content.tobinstr(start=0, size=400)
+    _rekey(registry)
+    after = registry.get("roof-1")
+    assert after.key != before.key
+    assert boards["/dev/a"].identity == Identity("roof-1", after.key or b"")
+    assert boards["/dev/a"].content.tobinstr(start=0, size=400) == program
+    assert (after.firmware, after.created, after.status) == (
+        before.firmware,
+        before.created,
+        "ready",
+    )
+    assert boards["/dev/a"].wiped == 0
+
+
+def test_a_board_whose_key_the_registry_has_lost_can_be_rekeyed(
+    boards: dict[str, Flash], registry: Registry, firmware: Path, tmp_path: Path
+) -> None:
+    backup = registry.dump()
+    _write(registry, plans.provision(registry, "roof-1"), firmware)
+    old = Registry(tmp_path / "older.db")
+    old.load(backup)
+    old.admit("roof-1")
+    _rekey(old)
+    assert boards["/dev/a"].identity == Identity("roof-1", old.get("roof-1").key or b"")
+
+
+@pytest.mark.parametrize("dies", ["write", "verify"])
+def test_a_rekeying_that_was_interrupted_goes_on_with_the_same_key(
+    boards: dict[str, Flash], registry: Registry, firmware: Path, dies: str
+) -> None:
+    _write(registry, plans.provision(registry, "roof-1"), firmware)
+    boards["/dev/a"].dies = dies
+    with pytest.raises(OncewayError, match="fell silent"):
+        _rekey(registry)
+    begun = registry.work("roof-1")
+    assert begun is not None
+    _rekey(registry)
+    assert registry.get("roof-1").key == begun.key
+    assert _statuses(registry) == {"roof-1": "ready"}
+
+
+def test_the_board_of_another_device_is_not_rekeyed(
+    boards: dict[str, Flash], registry: Registry, firmware: Path
+) -> None:
+    _write(registry, plans.provision(registry, "roof-1"), firmware)
+    _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/b")
+    with pytest.raises(OncewayError, match=r"is 'roof-2' \(ready\)"):
+        _rekey(registry, "/dev/b")
+    assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}
+
+
 def test_a_bare_board_is_not_taken_for_a_device_that_was_written(
     registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
 ) -> None:
