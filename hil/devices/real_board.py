@@ -8,9 +8,10 @@ and, where there is a switch, its power.
 import asyncio
 import os
 import select
+import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from hil.devices.wired_device import WiredDevice
 from hil.faults.board import RESTART_WITHIN
 from hil.faults.fault import Evidence, Fault
 from hil.formats.frames import Who, write_handshake
+from hil.formats.keys import identity_page
 from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History
@@ -52,7 +54,7 @@ def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
             with suppress(BlockingIOError):
                 if now >= ask_at:
                     ask_at = now + ASK_EVERY
-                    os.write(fd, write_handshake(Who(0)))
+                    os.write(fd, write_handshake(Who(0)) + write_handshake(Who(None)))
                 if select.select([fd], [], [], ASK_EVERY)[0]:
                     tap.feed("up", os.read(fd, 4096))
     except OSError as error:
@@ -112,7 +114,10 @@ class RealBoard(WiredDevice):
         return self._sent.readings
 
     def wire_options(self) -> list[str]:
-        return ["--real", "--baud", str(self._board.link_baud)]
+        return [
+            *("--real", "--baud", str(self._board.link_baud)),
+            *("--flash", str(self._page), "--page", "0"),
+        ]
 
     def heard(self, event: str, data: dict[str, Any]) -> None:
         super().heard(event, data)
@@ -157,14 +162,30 @@ class RealBoard(WiredDevice):
         taken for this one's. Raises OncewayError.
         """
         await self._provision("provision")
+        await asyncio.to_thread(self._keep_key)
         if (await self._greeted())["incarnation"]:
             await self._provision("replace")  # another key, so the EEPROM is emptied
+            await asyncio.to_thread(self._keep_key)
             if (await self._greeted())["incarnation"]:
                 raise OncewayError(
                     "the board has been provisioned, and still has a life from before in its"
                     " EEPROM",
                     str(self.port),
                 )
+
+    @property
+    def _page(self) -> Path:
+        return self._folder.board(self.name) / "identity.bin"
+
+    def _keep_key(self) -> None:
+        """The identity page as the registry has it, since a board's flash cannot be read while it
+        runs.
+        """
+        with closing(sqlite3.connect(self._folder.registry)) as registry:
+            row = registry.execute("SELECT key FROM device WHERE name = ?", [self.name]).fetchone()
+        self._page.parent.mkdir(parents=True, exist_ok=True)
+        self._page.touch(mode=0o600)
+        self._page.write_bytes(identity_page(self.name, row[0]))
 
     async def _provision(self, command: Literal["provision", "replace"]) -> None:
         argv = [

@@ -101,6 +101,9 @@ class SimulatedDevice(WiredDevice):
         """That of the board, as far as `look` has read."""
         return self._boards[-1][1].ledger
 
+    def wire_options(self) -> list[str]:
+        return ["--flash", str(self.board.flash_image)]
+
     async def start(self) -> None:
         await self._plug_in(self.board)
 
@@ -176,7 +179,8 @@ class SimulatedDevice(WiredDevice):
             await board.stop()  # nobody else knows it yet
             raise
         self._boards.append((board, watch))
-        await self.strike(fault, [{"do": "swap", "board": str(self.board.port)}], within)
+        order = {"do": "swap", "board": str(board.port), "flash": str(board.flash_image)}
+        await self.strike(fault, [order], within)
         await self.release()
 
     async def provision(self) -> None:

@@ -2,28 +2,36 @@
 
 In: bytes of a line, cut anywhere. Out: bodies (`Cutter`), and what stands in one: DATA, ACK or a
 message of the handshake. Whoever has a body looks at its type (`kind_of`), asks whether it belongs
-to a session (`belongs`), and reads it (`read_session`, `read_handshake`).
+to a session (`belongs`), and reads it (`read_session`, `read_handshake`). There are two versions,
+without keys and with them.
 """
 
 import struct
 from binascii import crc_hqx
 from dataclasses import dataclass
 from enum import IntEnum
+from zlib import crc32
+
+from hil.formats.keys import CODE_SIZE, session_seed
 
 MODULO = 8
 """Sequences and acknowledgements count modulo this."""
-HANDSHAKE_SEED = 0xFFFF
-SEED_INPUTS = ("boot", "attempt", "gateway_boot", "handshake")
-"""Fields of HELLO and WELCOME from which the seed of a session follows."""
+SEED_INPUTS = ("boot", "attempt", "board", "gateway")
+"""What the seed of a session follows from, beside the board's key: the board's numbers, its nonce,
+and what the gateway adds: its nonce, or without keys both its counters.
+"""
 MTU = 240
 """Longest payload of a DATA frame, in bytes."""
 
-_VERSION = 1
-_SHORTEST = 3  # control and CRC
-_LONGEST = _SHORTEST + MTU
+PLAIN, KEYED = 1, 2
+"""Versions of the handshake."""
+_SHORTEST = 3  # control and CRC-16
+_LONGEST = 1 + MTU + 4
+_NONCE = 8
 _LONGEST_NAME = 23
 _HELLO = struct.Struct(">BHBIIBBB")
 _WELCOME = struct.Struct(">BHBHHIBBBI")
+_KEYED_WELCOME = struct.Struct(">BHB8sIBBBI8s")
 _WHO = struct.Struct(">BH")
 _TIME = struct.Struct(">IB")
 
@@ -44,6 +52,27 @@ class Kind(IntEnum):
 def crc16(data: bytes, initial: int) -> int:
     """CRC-16 with the polynomial of XMODEM, highest bit first, not inverted."""
     return crc_hqx(data, initial)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What stands at the end of a session's bodies. keyed: a CRC-32, else a CRC-16."""
+
+    seed: int
+    keyed: bool = False
+
+    @property
+    def size(self) -> int:
+        return 4 if self.keyed else 2
+
+    def of(self, content: bytes) -> bytes:
+        if self.keyed:  # zlib inverts the seed as well
+            return crc32(content, self.seed ^ 0xFFFF_FFFF).to_bytes(4, "little")
+        return (crc16(content, self.seed) ^ 0xFFFF).to_bytes(2)
+
+
+HANDSHAKE = {PLAIN: Seal(0xFFFF), KEYED: Seal(0xFFFF_FFFF, keyed=True)}
+"""Of the handshake's frames, by version."""
 
 
 def stuff(body: bytes) -> bytes:
@@ -106,9 +135,14 @@ def kind_of(body: bytes) -> Kind:
     return Kind(body[0] >> 6)
 
 
-def belongs(body: bytes, seed: int) -> bool:
-    """Whether a body ends in its CRC under this seed, inverted."""
-    return crc16(body[:-2], seed) ^ 0xFFFF == int.from_bytes(body[-2:])
+def belongs(body: bytes, seal: Seal) -> bool:
+    """Whether a body ends as those of this session do."""
+    return len(body) > seal.size and seal.of(body[: -seal.size]) == body[-seal.size :]
+
+
+def handshake_seal(body: bytes) -> Seal:
+    """That of its version, which stands behind the control byte."""
+    return HANDSHAKE[PLAIN if body[1] == PLAIN else KEYED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +168,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A device greets. mtu, window: what it takes at most."""
+    """A device greets. mtu, window: what it takes at most. nonce, code: with a key only."""
 
     boot: int
     attempt: int
@@ -144,11 +178,15 @@ class Hello:
     window: int
     name: str
     power_on: bool = False
+    nonce: bytes = b""
+    code: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway answers a HELLO. utc: seconds since 1970, 0 if not known."""
+    """The gateway answers a HELLO. utc: seconds since 1970, 0 if not known. gateway_boot,
+    handshake: without a key only; nonce, code: with one.
+    """
 
     boot: int
     attempt: int
@@ -159,22 +197,40 @@ class Welcome:
     window: int
     utc: int = 0
     refused: bool = False
+    nonce: bytes = b""
+    code: bytes = b""
 
-    @property
-    def seed(self) -> int:
-        """The CRC's initial value in the session that this begins."""
-        counters = struct.pack(">HBHH", self.boot, self.attempt, self.gateway_boot, self.handshake)
-        return crc16(counters, HANDSHAKE_SEED)
+    def seal(self, hello: Hello | None, key: bytes) -> Seal | None:
+        """Of the session that this begins. hello: the one that it answers, needed where there is a
+        key; None if it was not seen.
+        """
+        if not self.nonce:
+            numbers = self.boot, self.attempt, self.gateway_boot, self.handshake
+            return Seal(crc16(struct.pack(">HBHH", *numbers), 0xFFFF))
+        if hello is None:
+            return None
+        return Seal(session_seed(key, self.nonce, _payload(hello)[1]), keyed=True)
+
+    def inputs(self, hello: Hello | None) -> dict[str, int]:
+        """What the seed follows from, beside the key: SEED_INPUTS."""
+        gateway = int.from_bytes(self.nonce) or self.gateway_boot << 16 | self.handshake
+        board = int.from_bytes(hello.nonce) if hello else 0
+        counters = {"boot": self.boot, "attempt": self.attempt}
+        return {**counters, "board": board, "gateway": gateway}
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    gateway_boot: int
+    """gateway_boot: without keys only."""
+
+    gateway_boot: int | None
 
 
-def read_session(body: bytes) -> Data | Ack | Time:
+def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
     """A body of a session, whose CRC was looked at. Raises FrameError."""
-    sequence, acknowledgement, payload = body[0] >> 3 & 7, body[0] & 7, body[1:-2]
+    sequence, acknowledgement, payload = body[0] >> 3 & 7, body[0] & 7, body[1 : -seal.size]
+    if len(payload) > MTU:
+        raise FrameError("DATA that is too long")
     if kind_of(body) is Kind.DATA and payload:
         return Data(sequence, acknowledgement, payload)
     if kind_of(body) is Kind.ACK and not payload and not sequence:
@@ -190,44 +246,61 @@ def read_session(body: bytes) -> Data | Ack | Time:
 
 def read_handshake(body: bytes) -> Hello | Welcome | Who:
     """A body of the handshake, whose CRC was looked at. Raises FrameError."""
-    number, payload = body[0] & 0x3F, body[1:-2]
-    if not payload or payload[0] != _VERSION:
+    number, payload = body[0] & 0x3F, body[1 : -handshake_seal(body).size]
+    if not payload or payload[0] not in HANDSHAKE:
         raise FrameError("a handshake of another version")
-    if number == 0 and _HELLO.size <= len(payload) <= _HELLO.size + _LONGEST_NAME:
+    keyed = payload[0] == KEYED
+    name_at = _HELLO.size + _NONCE * keyed
+    name_end = len(payload) - CODE_SIZE * keyed
+    if number == 0 and name_at <= name_end <= name_at + _LONGEST_NAME:
         _, boot, attempt, incarnation, following, mtu, window, flags = _HELLO.unpack_from(payload)
         try:
-            name = payload[_HELLO.size :].decode()
+            name = payload[name_at:name_end].decode()
         except UnicodeDecodeError as error:
             raise FrameError("a name that is not UTF-8") from error
-        return Hello(boot, attempt, incarnation, following, mtu, window, name, bool(flags & 1))
-    if number == 1 and len(payload) == _WELCOME.size:
+        sizes, nonce, code = (mtu, window), payload[_HELLO.size : name_at], payload[name_end:]
+        known = boot, attempt, incarnation, following
+        return Hello(*known, *sizes, name, bool(flags & 1), nonce, code)
+    if number == 1 and keyed and len(payload) == _KEYED_WELCOME.size:
+        _, boot, attempt, nonce, incarnation, mtu, window, flags, utc, code = _KEYED_WELCOME.unpack(
+            payload
+        )
+        refused = bool(flags & 1)
+        return Welcome(boot, attempt, 0, 0, incarnation, mtu, window, utc, refused, nonce, code)
+    if number == 1 and not keyed and len(payload) == _WELCOME.size:
         _, boot, attempt, gateway_boot, handshake, incarnation, mtu, window, flags, utc = (
             _WELCOME.unpack(payload)
         )
         return Welcome(
             boot, attempt, gateway_boot, handshake, incarnation, mtu, window, utc, bool(flags & 1)
         )
-    if number == 2 and len(payload) == _WHO.size:
-        return Who(_WHO.unpack(payload)[1])
+    if number == 2 and len(payload) == (1 if keyed else _WHO.size):
+        return Who(None if keyed else _WHO.unpack(payload)[1])
     raise FrameError("a handshake of an unknown kind or a wrong length")
 
 
-def write_session(frame: Data | Ack, seed: int) -> bytes:
+def write_session(frame: Data | Ack, seal: Seal) -> bytes:
     """As it goes on the line, its zero byte included."""
     if isinstance(frame, Ack):
-        return _sealed(Kind.ACK << 6 | frame.acknowledgement, b"", seed)
+        return _sealed(Kind.ACK << 6 | frame.acknowledgement, b"", seal)
     return _sealed(
-        Kind.DATA << 6 | frame.sequence << 3 | frame.acknowledgement, frame.payload, seed
+        Kind.DATA << 6 | frame.sequence << 3 | frame.acknowledgement, frame.payload, seal
     )
 
 
 def write_handshake(message: Hello | Welcome | Who) -> bytes:
     """As it goes on the line, its zero byte included."""
+    number, payload = _payload(message)
+    return _sealed(Kind.HANDSHAKE << 6 | number, payload, HANDSHAKE[payload[0]])
+
+
+def _payload(message: Hello | Welcome | Who) -> tuple[int, bytes]:
+    """The low bits of its control byte, and what stands behind it."""
     match message:
         case Hello():
             number = 0
             payload = _HELLO.pack(
-                _VERSION,
+                KEYED if message.nonce else PLAIN,
                 message.boot,
                 message.attempt,
                 message.incarnation,
@@ -236,11 +309,25 @@ def write_handshake(message: Hello | Welcome | Who) -> bytes:
                 message.window,
                 message.power_on,
             )
-            payload += message.name.encode()
+            payload += message.nonce + message.name.encode() + message.code
+        case Welcome(nonce=nonce) if nonce:
+            number = 1
+            payload = _KEYED_WELCOME.pack(
+                KEYED,
+                message.boot,
+                message.attempt,
+                nonce,
+                message.incarnation,
+                message.mtu,
+                message.window,
+                message.refused,
+                message.utc,
+                message.code,
+            )
         case Welcome():
             number = 1
             payload = _WELCOME.pack(
-                _VERSION,
+                PLAIN,
                 message.boot,
                 message.attempt,
                 message.gateway_boot,
@@ -251,11 +338,13 @@ def write_handshake(message: Hello | Welcome | Who) -> bytes:
                 message.refused,
                 message.utc,
             )
+        case Who(gateway_boot=None):
+            number, payload = 2, bytes((KEYED,))
         case Who():
-            number, payload = 2, _WHO.pack(_VERSION, message.gateway_boot)
-    return _sealed(Kind.HANDSHAKE << 6 | number, payload, HANDSHAKE_SEED)
+            number, payload = 2, _WHO.pack(PLAIN, message.gateway_boot)
+    return number, payload
 
 
-def _sealed(control: int, payload: bytes, seed: int) -> bytes:
+def _sealed(control: int, payload: bytes, seal: Seal) -> bytes:
     content = bytes((control,)) + payload
-    return stuff(content + (crc16(content, seed) ^ 0xFFFF).to_bytes(2)) + b"\0"
+    return stuff(content + seal.of(content)) + b"\0"

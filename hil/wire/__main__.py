@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gateway.errors import OncewayError
+from hil.formats.keys import UNO_PAGE
 from hil.traces.recording import load
 from hil.wire.bursts import Bursts
 from hil.wire.fading import LONGEST_OUTAGE, Fading
@@ -63,6 +64,10 @@ def main(
         bool,
         typer.Option("--real", help="A board whose port may go away: wait until it comes back."),
     ] = False,
+    flash: Annotated[
+        Path | None, typer.Option(help="The board's flash image: its key is read from it.")
+    ] = None,
+    page: Annotated[int, typer.Option(help="Where its identity page is.")] = UNO_PAGE,
 ) -> None:
     """Carry bytes between a board's port and the gateway's, and harm some of them."""
     recorded = load(trace) if trace else None
@@ -79,7 +84,17 @@ def main(
             weather.append(Noise(rate, name, table))
         return Line(direction, baud, weather)
 
-    wire = Wire(board, port, line("up"), line("down"), sys.stdin.fileno(), baud=baud, real=real)
+    wire = Wire(
+        board,
+        port,
+        line("up"),
+        line("down"),
+        sys.stdin.fileno(),
+        baud=baud,
+        real=real,
+        flash=flash,
+        page=page,
+    )
     signal.signal(signal.SIGTERM, wire.stop)
     # Ctrl-C in the terminal is for the rig, which ends this process by SIGTERM
     signal.signal(signal.SIGINT, signal.SIG_IGN)

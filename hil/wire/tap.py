@@ -15,21 +15,22 @@ from typing import Any
 from hil.formats import packets
 from hil.formats.due import Due
 from hil.formats.frames import (
-    HANDSHAKE_SEED,
     MODULO,
-    SEED_INPUTS,
     Cutter,
     Data,
     FrameError,
     Hello,
     Kind,
+    Seal,
     Time,
     Welcome,
     belongs,
+    handshake_seal,
     kind_of,
     read_handshake,
     read_session,
 )
+from hil.formats.keys import NO_KEY
 from hil.formats.packets import Answer, Connack, Connect, Packet, PacketError, Publish
 
 DIRECTIONS = ("up", "down")
@@ -62,6 +63,7 @@ class _Session:
     hello: Hello | None
     """The one that was answered."""
     welcome: Welcome
+    seal: Seal | None
     clean: bool = False
     """What its CONNECT asked for."""
     ways: dict[str, _Way] = field(
@@ -70,7 +72,7 @@ class _Session:
 
     @property
     def inputs(self) -> dict[str, int]:
-        return {name: getattr(self.welcome, name) for name in SEED_INPUTS}
+        return self.welcome.inputs(self.hello)
 
 
 class Tap:
@@ -78,7 +80,9 @@ class Tap:
     (`frames_again`); PUBLISH packets (`publishes`) and those of them with DUP (`publishes_again`).
     """
 
-    def __init__(self, tell: Tell | None = None) -> None:
+    def __init__(self, tell: Tell | None = None, key: Callable[[], bytes] = lambda: NO_KEY) -> None:
+        """key: of the board that is on the line now."""
+        self._key = key
         self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in DIRECTIONS}
         self._tell = tell
         self._cutters = {direction: Cutter() for direction in DIRECTIONS}
@@ -90,7 +94,7 @@ class Tap:
         for body in self._cutters[direction].feed(data):
             with suppress(FrameError):  # what breaks the format, no end takes
                 if kind_of(body) is Kind.HANDSHAKE:
-                    if belongs(body, HANDSHAKE_SEED):
+                    if belongs(body, handshake_seal(body)):
                         self._handshake(direction, read_handshake(body))
                 elif self._sessions:
                     self._session_frame(direction, body)
@@ -113,11 +117,14 @@ class Tap:
         hello = self._hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
             hello = None  # the answer to an earlier one
-        session = _Session(hello, welcome)
         if self._sessions:
             newest = self._sessions[0]
-            if newest.inputs == session.inputs and hello in (None, newest.hello):
+            again = newest.welcome.inputs(None) == welcome.inputs(None)
+            if again and hello in (None, newest.hello):
                 return
+        session = _Session(hello, welcome, welcome.seal(hello, self._key()))
+        if session.seal is None:
+            return  # no board takes it, or the wire was laid after its HELLO
         self._sessions.insert(0, session)
         if len(self._sessions) > 2:
             self._end(self._sessions.pop())
@@ -129,9 +136,9 @@ class Tap:
 
     def _session_frame(self, direction: str, body: bytes) -> None:
         for session in self._sessions:
-            if belongs(body, session.welcome.seed):
+            if session.seal and belongs(body, session.seal):
                 session.ways[direction].fitting += 1
-                match read_session(body):
+                match read_session(body, session.seal):
                     case Data() as frame:
                         self._data(direction, session, frame)
                     case Time(utc=float()):

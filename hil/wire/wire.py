@@ -3,8 +3,8 @@
 In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields
 of a `Command` (strike.py), `{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for
 so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "swap", "fault",
-"board"}` (another board's port; the gateway's goes away for a moment). One that names a
-`publication` waits until so many publications have left the board. Out: JSON Lines on
+"board", "flash"}` (another board's port and image; the gateway's goes away for a moment). One that
+names a `publication` waits until so many publications have left the board. Out: JSON Lines on
 standard output that say what happened (hil/README.md). When the gateway opens its port the board's
 is opened again, so the board sees the DTR edge that resets an Uno.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import OncewayError
+from hil.formats.keys import NO_KEY, UNO_PAGE, key_on_board
 from hil.wire.line import Line
 from hil.wire.ports import Port, open_board
 from hil.wire.strike import Command
@@ -47,10 +48,13 @@ class Wire:
         *,
         baud: int = 115200,
         real: bool = False,
+        flash: Path | None = None,
+        page: int = UNO_PAGE,
     ) -> None:
         """orders: file descriptor to read orders from. real: the board's port may go away and come
-        back, as with the power of a USB board.
+        back, as with the power of a USB board. flash, page: where the board's identity page is.
         """
+        self._flash, self._page = flash, page
         self._board_path = board
         self._baud = baud
         self._real = real
@@ -66,12 +70,15 @@ class Wire:
         self._connected = False
         self._stop = False
         self._plug_at = 0.0
-        self._tap = Tap(self.tapped)
+        self._tap = Tap(self.tapped, self._key)
         self._publications = 0
         self._told = 0  # to the lines
         self._newest: int | None = None  # packet identifier of the newest publication
         self._reported: dict[str, object] = {}
         self._report_at = 0.0
+
+    def _key(self) -> bytes:
+        return key_on_board(self._flash, self._page) if self._flash else NO_KEY
 
     def stop(self, *_: object) -> None:
         self._stop = True
@@ -194,6 +201,7 @@ class Wire:
                 self._up.clear()
                 self._newest = None
                 self._board_path = Path(order["board"])
+                self._flash = Path(order["flash"]) if "flash" in order else None
                 self._edge()
                 emit({"event": "struck", "fault": order["fault"], "action": "swap"})
 

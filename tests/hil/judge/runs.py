@@ -71,7 +71,7 @@ def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
 
 def seed(device: str) -> dict[str, int]:
     """What a welcome tells of its session."""
-    return {"boot": 1, "attempt": 0, "gateway_boot": 1, "handshake": DEVICES.index(device)}
+    return {"boot": 1, "attempt": 0, "board": 0, "gateway": DEVICES.index(device)}
 
 
 def run_of(count: int, fault: bool = True) -> list[Event]:

@@ -5,7 +5,7 @@ from typing import Any
 from hil.judge.links import wrong
 from hil.observe.history import Event
 
-INPUTS = {"boot": 3, "attempt": 1, "gateway_boot": 2, "handshake": 9}
+INPUTS = {"boot": 3, "attempt": 1, "board": 2, "gateway": 9}
 GOOD = {"fitting": 20, "strange": 0}
 
 
@@ -21,7 +21,7 @@ def test_a_session_none_of_whose_frames_fits() -> None:
     strange = {"fitting": 0, "strange": 12}
     session = event("session", up=strange, down=GOOD)
     reason = (
-        "on the line of uno-1 (boot 3, attempt 1, gateway_boot 2, handshake 9) 12 of 12 frames that"
+        "on the line of uno-1 (boot 3, attempt 1, board 2, gateway 9) 12 of 12 frames that"
         " left the board do not fit the seed of their session"
     )
     assert wrong([session]) == [reason]
@@ -56,9 +56,8 @@ def test_a_session_that_the_gateway_has_forgotten() -> None:
 
 def test_a_seed_that_is_used_twice() -> None:
     assert wrong([event("welcome"), event("welcome")]) == [
-        "uno-1 began two sessions with the same seed (boot 3, attempt 1, gateway_boot 2,"
-        " handshake 9)"
+        "uno-1 began two sessions with the same seed (boot 3, attempt 1, board 2, gateway 9)"
     ]
     [reason] = wrong([event("welcome"), event("welcome", "uno-2")])
     assert reason.startswith("uno-1 and uno-2 have begun two sessions with the same seed")
-    assert wrong([event("welcome"), event("welcome", handshake=10)]) == []
+    assert wrong([event("welcome"), event("welcome", gateway=10)]) == []

@@ -132,8 +132,8 @@ def test_what_the_ends_say_is_told_and_publications_with_dup_are_counted() -> No
                 "incarnation": 77,
                 "boot": 5,
                 "attempt": 0,
-                "gateway_boot": 1,
-                "handshake": 1,
+                "board": 0,
+                "gateway": 0x10001,
             },
             {"event": "publish", "direction": "up", "id": 9, "topic": "t", "payload": b"one".hex()},
             {
@@ -328,7 +328,7 @@ def test_a_seed_that_comes_again_begins_a_session_and_a_welcome_that_is_repeated
     assert [
         tuple(one[name] for name in SEED_INPUTS) for one in told if one["event"] == "welcome"
     ] == [
-        (1, 0, 1, 1),
-        (1, 0, 1, 2),
-        (1, 0, 1, 1),
+        (1, 0, 0, 0x10001),
+        (1, 0, 0, 0x10002),
+        (1, 0, 0, 0x10001),
     ]
