@@ -27,7 +27,7 @@
 #ifndef OW_KEYS
 /* 1: board and gateway prove their key to one another, and frames have a CRC-32. 0: as in version 1
  * of the link, which gateways take at ports with `open = true` only */
-#define OW_KEYS 0
+#define OW_KEYS 1
 #endif
 
 #ifndef OW_WATCHDOG

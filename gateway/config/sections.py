@@ -139,7 +139,9 @@ class SerialSection(Section):
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
     """Bits per second, as the firmware has them."""
     open: bool = False
-    """Any board may greet; otherwise those in the device registry only."""
+    """Any board may greet; otherwise those in the device registry only, and those of them that have
+    a key must prove it.
+    """
     receive_maximum: U16 = 1
     """A board journals one exchange at a time."""
 

@@ -279,6 +279,11 @@ class SerialPort:
                             extra=about(port=self.path, reason=reason),
                         )
                         self._carrier.lose(reason)
+                case Refused(name, reason) if self.link.session is not None:
+                    # The one that is there goes on: no trouble of its own.
+                    problem = self._problem
+                    self._warn(_why_refused(name, reason, self.path))
+                    self._problem = problem
                 case Refused(name, reason):
                     self._refused = name
                     self._warn(_why_refused(name, reason, self.path))

@@ -1,5 +1,5 @@
 """Which boards may greet: none that was revoked, and on a port that is not open to all only those
-in the device registry.
+in the device registry that prove their key, or were let in without one by `device admit`.
 
 In: a name from a HELLO, and the registry as it changes. Out: yes or no, and the device's key; the
 end of a connection whose device was revoked or has another key now; and `DATA/pending.json`, the
@@ -105,12 +105,14 @@ class Registry:
         """
         return self._known is None or name in self._known
 
-    def registers(self, name: str) -> bool:
-        return name in (self._known or {})
-
     def reserves(self, name: str) -> bool:
         """Whether the name is registered, as far as that is known now."""
         return self._known is not None and name in self._known
+
+    def takes_at_its_word(self, name: str) -> bool:
+        """Whether somebody has let this device in by its name, though it has no key here."""
+        found = (self._known or {}).get(name)
+        return found is not None and found.status == "admitted" and found.key is None
 
     def _look(self) -> bytes:
         """Differs after each change: the change counter in the file's header (SQLite's "Database
@@ -160,9 +162,10 @@ class DeviceAccess(ByAcl):
         """
         if not self._registry.admits(name, self.stranger):
             return LinkRefusal.STRANGER
-        if not proved and self._registry.registers(name):
+        if not proved and self._registry.reserves(name):
             self._registry.boards.greeted(name, keyed=False)
-        return None
+        taken = proved or self.stranger or self._registry.takes_at_its_word(name)
+        return None if taken else LinkRefusal.NO_PROOF
 
     def key(self, name: str) -> bytes | None:
         """The key of the device of this name, if it is known."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from intelhex import IntelHex
 
+from gateway.links.keys import NO_KEY
 from hil.boards.exchange import Gateway
 from hil.boards.simulator import BUILD
 from provisioning.boards import board
@@ -42,7 +43,7 @@ def build(folder: Path) -> Path:
 def named(firmware: Path, kind: str, folder: Path) -> Path:
     """This firmware with the identity of the device `roof-1` where this kind of board has it."""
     image = IntelHex(str(firmware))
-    image.puts(board(kind).identity, Identity.create("roof-1").to_bytes())
+    image.puts(board(kind).identity, Identity("roof-1", NO_KEY).to_bytes())
     image.write_hex_file(str(folder / "patched.hex"))
     return folder / "patched.hex"
 

@@ -21,6 +21,7 @@ import pytest
 from hil.boards.ledger import Ledger
 from hil.judge.senml import decode, expected, is_status, says
 from provisioning.identity import Identity
+from provisioning.registry import Registry
 from tests.service.process import GatewayProcess, start
 
 NAME = "host-1"
@@ -35,7 +36,8 @@ class Board:
         self._program = program
         self._eeprom = folder / "eeprom.bin"
         self._identity = folder / "identity.bin"
-        self._identity.write_bytes(Identity.create(NAME).to_bytes().ljust(128, b"\xff"))
+        self.identity = Identity.create(NAME)
+        self._identity.write_bytes(self.identity.to_bytes().ljust(128, b"\xff"))
         self._eeprom.write_bytes(b"\xff" * 1024)
         self._master, slave = pty.openpty()
         tty.setraw(slave)
@@ -111,6 +113,8 @@ async def board_on(sensor: Path, folder: Path, interval: int) -> AsyncIterator[B
 @pytest.fixture
 def configuration(tmp_path: Path) -> Callable[[Board], Path]:
     def write(board: Board) -> Path:
+        registry = Registry(tmp_path / "data" / "registry.db")
+        registry.finish(registry.begin(board.identity, "uno", board.port), "ab" * 32)
         path = tmp_path / "gateway.toml"
         path.write_text(f"""
 [gateway]
@@ -119,7 +123,6 @@ trust_clock = true
 
 [[serial]]
 port = "{board.port}"
-open = true
 
 [[listener]]
 bind = "127.0.0.1:0"

@@ -52,8 +52,11 @@ class Board:
         incarnation: int = 0,
         mtu: int = 56,
         window: int = 2,
+        key: bytes | None = None,
     ) -> None:
-        self.link = DeviceLink(name, boot=boot, incarnation=incarnation, mtu=mtu, window=window)
+        self.link = DeviceLink(
+            name, boot=boot, incarnation=incarnation, mtu=mtu, window=window, key=key
+        )
         self.started: list[SessionStarted] = []
         self.ended: list[str] = []
         self.refused = False

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gateway.service.boards import read as statuses
 from gateway.service.devices import FILE, LOOK_S, pending
 from gateway.service.devices import Registry as Admitted
 from provisioning.identity import Identity
@@ -23,6 +24,7 @@ from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
 from tests.service.process import GatewayProcess, gateway
 
+KEY = bytes(range(16))
 ONCEWAY = Path(sys.executable).with_name("onceway")
 
 
@@ -30,7 +32,7 @@ ONCEWAY = Path(sys.executable).with_name("onceway")
 def folder(tmp_path: Path) -> Path:
     registry = Registry(tmp_path / FILE)
     for name in ("roof-1", "roof-2"):
-        registry.finish(registry.begin(Identity.create(name), "uno", "/dev/ttyACM0"), "ab" * 32)
+        registry.finish(registry.begin(Identity(name, KEY), "uno", "/dev/ttyACM0"), "ab" * 32)
     registry.revoke("roof-2")
     return tmp_path
 
@@ -81,7 +83,7 @@ async def gateway_on(lines: list[Pty], folder: Path) -> AsyncIterator[GatewayPro
 
 
 async def _connected(line: Pty, name: str) -> Board:
-    board = Board(line, name)
+    board = Board(line, name, key=KEY if name == "roof-1" else None)
     await until(lambda: board.started)
     board.write(connect_packet(name, clean=True))
     await until(lambda: board.received)
@@ -177,7 +179,7 @@ async def test_a_device_that_has_only_greeted_is_put_out_too(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder):
-        board = Board(lines[0], "roof-1")
+        board = Board(lines[0], "roof-1", key=KEY)
         await until(lambda: board.started)
         Registry(folder / FILE).revoke("roof-1")
         await until(lambda: board.refused)
@@ -231,4 +233,57 @@ async def test_a_registry_that_turns_bad_lets_nobody_in_and_puts_nobody_out(
         await until(lambda: other.refused)
         assert board.ended == []
         other.power_off()
+        board.power_off()
+
+
+async def test_a_board_of_older_firmware_is_refused_by_name_and_taken_by_an_open_port(
+    folder: Path, lines: list[Pty]
+) -> None:
+    async with gateway_on(lines, folder) as running:
+        board = Board(lines[0], "roof-1")
+        await until(lambda: board.refused)
+        await running.logged(
+            f"{lines[0].path}: the device 'roof-1' greets without a key, as older firmware does."
+            f" `onceway device flash roof-1 --port {lines[0].path}`"
+        )
+        await until(lambda: _shown(folder))
+        assert (await _device(folder, "list"))[0]["keyed"] is False
+        board.power_off()
+        other = await _connected(lines[1], "roof-1")
+        other.power_off()
+
+
+def _shown(folder: Path) -> bool:
+    return "keyed" in statuses(folder).get("roof-1", {})
+
+
+async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_told(
+    folder: Path, lines: list[Pty]
+) -> None:
+    async with gateway_on(lines, folder) as running:
+        board = Board(lines[0], "roof-1", key=bytes(range(1, 17)))
+        await until(lambda: board.refused)
+        await running.logged(f"`onceway device rekey roof-1 --port {lines[0].path}`")
+        board.power_off()
+        unknown = Board(lines[1], "roof-7", key=KEY)
+        await until(lambda: unknown.refused)
+        await running.logged("the device 'roof-7' has a key that is not in the registry")
+        unknown.power_off()
+        board = await _connected(lines[0], "roof-1")
+        await until(lambda: _shown(folder))
+        assert (await _device(folder, "list"))[0]["keyed"] is True
+        board.power_off()
+        assert not any(KEY.hex() in line for line in running.log)
+
+
+async def test_a_session_under_a_key_that_counts_no_more_ends(
+    folder: Path, lines: list[Pty]
+) -> None:
+    async with gateway_on(lines, folder) as running:
+        board = await _connected(lines[0], "roof-1")
+        registry = Registry(folder / FILE)
+        work = registry.begin(Identity("roof-1", bytes(range(1, 17))), "uno", lines[0].path)
+        registry.finish(work, None)
+        await until(lambda: board.ended or board.refused)
+        await running.logged("greets with another key")
         board.power_off()
