@@ -109,6 +109,11 @@ class Access(Protocol):
 
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
+    def may_identify(self, caller: Caller) -> bool:
+        """Whether a client without reliable link may say in user properties which publication of
+        its name a message is.
+        """
+
     def met(
         self,
         device: str,
@@ -135,6 +140,9 @@ class ByAcl:
         if caller.acl.may_write(caller.user, caller.client, topic.name):
             return None
         return ReasonCode.NOT_AUTHORIZED
+
+    def may_identify(self, caller: Caller) -> bool:
+        return caller.acl.may_identify(caller.user, caller.client)
 
     def met(
         self,
@@ -171,6 +179,15 @@ class Acl:
         if topic.startswith(SYSTEM_PREFIX):
             return False
         return not self._sections or self._may("write", user, client, topic, topic_matches)
+
+    def may_identify(self, user: str | None, client: str) -> bool:
+        """Whether what this client says of the identity of its publications counts."""
+        return self._open or self.named_to_identify(user, client)
+
+    def named_to_identify(self, user: str | None, client: str) -> bool:
+        """The same, and a section says so."""
+        patterns = self._filters("identity", user or "", client)
+        return any(fnmatchcase(client, pattern) for pattern in patterns)
 
     def may_read(self, user: str | None, client: str, topic: str) -> bool:
         return not self._sections or self._may("read", user, client, topic, topic_matches)

@@ -212,13 +212,15 @@ def _stated_identity(
     connection: Connection, session: Session, properties: Properties
 ) -> Identity | None:
     """What a client without reliable link says in user properties `incarnation` and `seq`, if it
-    says both as whole numbers.
+    says both as whole numbers, and may.
     """
     pairs = dict(properties.get(PropertyId.USER_PROPERTY, ()))
     incarnation, sequence = pairs.get("incarnation", ""), pairs.get("seq", "")
     if connection.peer.device is not None or not (
         _is_number(incarnation, 10) and _is_number(sequence, 18)
     ):
+        return None
+    if not connection.policy.access.may_identify(connection):
         return None
     return session.client, int(incarnation), int(sequence)
 

@@ -351,6 +351,10 @@ class AclSection(Section):
     """
     deny_read: list[TopicFilter] = []
     """The same for topics that they may receive; a filter within one of these is refused."""
+    identity: list[Annotated[str, Field(min_length=1)]] = []
+    """Shell patterns of client identifiers for which the user properties `incarnation` and `seq`
+    count. Without any section they count for all but the boards of the device registry.
+    """
 
 
 class UplinkSection(Section):

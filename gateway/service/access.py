@@ -101,6 +101,12 @@ class ListenerAccess(ByAcl):
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return self.identifiers.choose(caller.user, wanted)
 
+    def may_identify(self, caller: Caller) -> bool:
+        """A board's name is no word that anybody may give, unless a section says so."""
+        if self.identifiers.is_board(caller.client):
+            return caller.acl.named_to_identify(caller.user, caller.client)
+        return super().may_identify(caller)
+
     @property
     def takes_anonymous(self) -> bool:
         """Whether clients without a user name are let in: as the section says, or by default the

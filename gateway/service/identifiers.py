@@ -28,7 +28,7 @@ class Identifiers:
     ) -> None:
         self._section = section
         self._is_user = is_user
-        self._is_board = is_board
+        self.is_board = is_board
 
     def choose(self, user: str | None, wanted: str) -> str | Refusal:
         """The identifier of a client that was let in. user: None for anonymous ones. wanted: what
@@ -54,7 +54,7 @@ class Identifiers:
 
     def _problem(self, user: str | None, client: str) -> str | None:
         way, prefixes = self._section.identifiers, self._section.prefixes
-        if self._is_board(client) and client != user:
+        if self.is_board(client) and client != user:
             return "is the name of a board in the device registry"
         if prefixes and not client.startswith(tuple(prefixes)):
             return "begins with none of the prefixes that are allowed (access.prefixes)"

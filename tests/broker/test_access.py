@@ -21,6 +21,7 @@ from gateway.mqtt.packets import (
     Subscription,
     Version,
 )
+from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.topics import topic_filter_problem, topic_matches
 from tests.broker.harness import FOREVER, Anonymous, Client, World
@@ -362,3 +363,36 @@ def test_a_name_with_a_wildcard_in_it_does_not_slip_through_what_is_denied() -> 
     client = user(world, "alice", "+")
     client.publish("of/+/x".replace("+", "bob"), "x", qos=1)
     assert client.take(Puback).reason == R.NOT_AUTHORIZED
+
+
+# -- who may say which publication a message is
+
+STATED = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "12")]}
+
+
+@pytest.mark.parametrize(
+    ("name", "client_id", "identity"),
+    [
+        ("alice", "roof-2", ("roof-2", 7, 12)),
+        ("alice", "roof-3", (None, None, None)),
+        ("mallory", "roof-2", (None, None, None)),
+        ("mallory", "cellar-mallory", ("cellar-mallory", 7, 12)),
+    ],
+)
+def test_who_may_say_which_publication_a_message_is_is_for_an_acl_to_say(
+    name: str, client_id: str, identity: tuple[object, ...]
+) -> None:
+    world = World(
+        acl=[
+            AclSection(users=["alice"], write=["#"], identity=["roof-2"]),
+            AclSection(write=["#"], identity=["cellar-%u"]),
+        ]
+    )
+    user(world, name, client_id).publish("spool/t", "x", 2, properties=STATED)
+    assert world.rows("SELECT device, incarnation, sequence FROM spool") == [identity]
+
+
+def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
+    world = World()
+    user(world, None, "c1").publish("spool/t", "x", 1, properties=STATED)
+    assert world.rows("SELECT device, incarnation, sequence FROM spool") == [("c1", 7, 12)]

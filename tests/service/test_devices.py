@@ -11,13 +11,19 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gateway.broker.access import Acl
+from gateway.config import AccessSection, AclSection, ListenerSection
+from gateway.service.access import ListenerAccess, Passwords
 from gateway.service.boards import read as statuses
 from gateway.service.devices import FILE, LOOK_S, pending
 from gateway.service.devices import Registry as Admitted
+from gateway.service.identifiers import Identifiers
+from gateway.service.users import Users
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
@@ -287,3 +293,25 @@ async def test_a_session_under_a_key_that_counts_no_more_ends(
         await until(lambda: board.ended or board.refused)
         await running.logged("greets with another key")
         board.power_off()
+
+
+@pytest.mark.parametrize(
+    ("sections", "answers"),
+    [
+        ([], {"roof-1": False, "roof-3": True}),
+        ([AclSection(write=["#"])], {"roof-1": False, "roof-3": False}),
+        ([AclSection(users=["bridge"], identity=["roof-*"])], {"roof-1": True, "roof-3": True}),
+        ([AclSection(users=["other"], identity=["roof-*"])], {"roof-1": False, "roof-3": False}),
+    ],
+    ids=["no rules", "no word of it", "named", "another user"],
+)
+def test_a_client_over_tcp_speaks_for_a_board_only_where_a_rule_says_so(
+    folder: Path, sections: list[AclSection], answers: dict[str, bool]
+) -> None:
+    section = ListenerSection(bind="127.0.0.1:0")
+    users = Users(folder / "users")
+    identifiers = Identifiers(AccessSection(), users.hashes.__contains__, Admitted(folder).reserves)
+    access = ListenerAccess(section, Passwords(users, AccessSection()), identifiers)
+    acl = Acl(sections)
+    callers = {name: SimpleNamespace(user="bridge", client=name, acl=acl) for name in answers}
+    assert {name: access.may_identify(caller) for name, caller in callers.items()} == answers  # type: ignore[arg-type]
