@@ -27,6 +27,7 @@ from hil.faults.line import (
     LineDelay,
     LineDuplicate,
     LineFlood,
+    LineForge,
     LineHalfOpen,
     LineNoise,
     LineStall,
@@ -52,6 +53,7 @@ OfLine = (
     | LineCut
     | LineFlood
     | LineWrongBaud
+    | LineForge
     | PortUnplugged
 )
 OfBoard = (

@@ -217,6 +217,31 @@ class LineWrongBaud(LineStrike):
     length: int = Field(default=80, ge=1, le=10_000)
 
 
+class LineForge(Kind):
+    """Another program at the line greets as the board: with what it has heard, and without its key.
+    It gets nowhere, and the board need not greet again.
+    """
+
+    text: ClassVar[str] = "greeting forged"
+    part: ClassVar[str] = "line"
+    kind: Literal["line-forge"]
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {"publication": fault.at}
+
+    async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
+        await system.device(fault).arm_line(fault.id, [{"do": "forge"}], fault.at)
+        return True
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        [struck] = await system.device(fault).line_struck(fault.id)
+        if not struck["frames"] or not struck["refusals"]:
+            return None
+        text = f"{struck['frames']} frames forged, and the gateway refused {struck['refusals']}"
+        hit = {"publication": struck["publication"]}
+        return Evidence(text, {"hit": hit, "behind": None})
+
+
 class PortUnplugged(Kind):
     """The gateway's port goes away, with a hang-up for whoever has it open, and comes back."""
 

@@ -181,6 +181,11 @@ class Hello:
     nonce: bytes = b""
     code: bytes = b""
 
+    @property
+    def covered(self) -> bytes:
+        """What its code stands for, behind the control byte."""
+        return _payload(self)[1][: -len(self.code) or None]
+
 
 @dataclass(frozen=True, slots=True)
 class Welcome:

@@ -4,7 +4,8 @@ with them.
 The rig computes a session's seed from the handshake by itself, so it sees what both ends agree on
 and is wrong nevertheless: frames of a seed that does not follow from the handshake, and a seed that
 is used for two sessions, with which a frame from before a restart would pass for one of now. And it
-sees when the gateway has forgotten the MQTT session of a board, which no bench lets expire.
+sees when the gateway has forgotten the MQTT session of a board, which no bench lets expire, and
+when somebody who greets in a board's name ends its session.
 """
 
 from collections import defaultdict
@@ -35,6 +36,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
                 if inputs in begun:
                     reasons.append(_used_twice(line, begun[inputs], inputs))
                 begun.setdefault(inputs, line)
+            elif (event.hop, event.event) == ("wire", "struck"):
+                reasons += _put_out(event)
             elif (event.hop, event.event) == ("wire", "session"):
                 line, inputs = _session(event)
                 for direction in ENDS:
@@ -48,6 +51,14 @@ def wrong(events: Sequence[Event]) -> list[str]:
         for (line, end), found in strange.items()
     ]
     return reasons
+
+
+def _put_out(event: Event) -> list[str]:
+    """Whether a board had to greet because somebody else has greeted in its name."""
+    data = event.data
+    if data["action"] != "forge" or not data["greetings"]:
+        return []
+    return [f"{data['line']} had to greet again after somebody else greeted in its name"]
 
 
 def _forgotten(events: Iterable[Event]) -> list[str]:

@@ -86,7 +86,11 @@ class Tap:
         self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in DIRECTIONS}
         self._tell = tell
         self._cutters = {direction: Cutter() for direction in DIRECTIONS}
-        self._hello: Hello | None = None
+        self.hello: Hello | None = None
+        """The last that the board has sent."""
+        self.first_hello: Hello | None = None
+        self.refusals = 0
+        """WELCOMEs that refuse."""
         # the newest session, and before it the one that the board is in until it takes the newest
         self._sessions: list[_Session] = []
 
@@ -106,15 +110,18 @@ class Tap:
 
     def _handshake(self, direction: str, message: object) -> None:
         if direction == "up" and isinstance(message, Hello):
-            self._hello = message
+            self.hello = message
+            self.first_hello = self.first_hello or message
             names = ("name", "boot", "incarnation", "next_sequence", "power_on")
             self._say("hello", {name: getattr(message, name) for name in names})
-        elif direction == "down" and isinstance(message, Welcome) and not message.refused:
-            self._welcomed(message)
+        elif direction == "down" and isinstance(message, Welcome):
+            self.refusals += message.refused
+            if not message.refused:
+                self._welcomed(message)
 
     def _welcomed(self, welcome: Welcome) -> None:
         """A HELLO that comes again is answered by the same WELCOME, and nothing begins."""
-        hello = self._hello
+        hello = self.hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
             hello = None  # the answer to an earlier one
         if self._sessions:

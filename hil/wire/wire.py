@@ -2,10 +2,11 @@
 
 In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields
 of a `Command` (strike.py), `{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for
-so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "swap", "fault",
-"board", "flash"}` (another board's port and image; the gateway's goes away for a moment). One that
-names a `publication` waits until so many publications have left the board. Out: JSON Lines on
-standard output that say what happened (hil/README.md). When the gateway opens its port the board's
+so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "forge", "fault"}`
+(somebody else greets as the board: forger.py), `{"do": "swap", "fault", "board", "flash"}` (another
+board's port and image; the gateway's goes away for a moment). One that names a `publication` waits
+until so many publications have left the board. Out: JSON Lines on standard output that say what
+happened (hil/README.md). When the gateway opens its port the board's
 is opened again, so the board sees the DTR edge that resets an Uno.
 """
 
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import OncewayError
+from hil.formats.frames import Hello
 from hil.formats.keys import NO_KEY, UNO_PAGE, key_on_board
+from hil.wire.forger import forge
 from hil.wire.line import Line
 from hil.wire.ports import Port, open_board
 from hil.wire.strike import Command
@@ -32,6 +35,7 @@ CLOSED_POLL = 0.01
 DTR_LOW = 0.05  # s for which the board's port stays closed when the gateway opens its own
 SWAP = 0.5  # s for which the gateway's port is away while a board is swapped
 REPORT_EVERY = 0.5  # s between counts
+FORGED_WATCH = 6.0  # s after a forgery in which the board must not have to greet
 SEEK_EVERY = 0.1  # s between looks for a board's port that has gone away
 
 
@@ -73,6 +77,7 @@ class Wire:
         self._tap = Tap(self.tapped, self._key)
         self._publications = 0
         self._told = 0  # to the lines
+        self._forged: list[tuple[float, dict[str, Any], Hello | None, int]] = []
         self._newest: int | None = None  # packet identifier of the newest publication
         self._reported: dict[str, object] = {}
         self._report_at = 0.0
@@ -134,6 +139,7 @@ class Wire:
             self._down.send(data, now)
         self._deliver(self._up, self._port.fd if self._port and self._connected else None, now)
         self._deliver(self._down, self._board, now)
+        self._told_forged(now)
         if now >= self._report_at:
             self._report()
             self._report_at = now + REPORT_EVERY
@@ -193,6 +199,8 @@ class Wire:
             case "unplug":
                 self._unplug(now + order.pop("seconds"))
                 emit({"event": "struck", "action": "unplug", **order})
+            case "forge":
+                self._forge(order, now)
             case "reset":
                 self._edge()
                 emit({"event": "struck", "fault": order["fault"], "action": "reset"})
@@ -204,6 +212,24 @@ class Wire:
                 self._flash = Path(order["flash"]) if "flash" in order else None
                 self._edge()
                 emit({"event": "struck", "fault": order["fault"], "action": "swap"})
+
+    def _forge(self, order: dict[str, Any], now: float) -> None:
+        """Let somebody else greet as the board, between its own bytes, and watch what follows."""
+        first, hello = self._tap.first_hello, self._tap.hello
+        forged = forge(first, hello) if first and hello else []
+        if self._port and self._connected:
+            os.write(self._port.fd, b"\0" + b"".join(forged))
+        told = {**order, "frames": len(forged)}
+        self._forged.append((now + FORGED_WATCH, told, hello, self._tap.refusals))
+
+    def _told_forged(self, now: float) -> None:
+        while self._forged and self._forged[0][0] <= now:
+            _, told, before, refusals = self._forged.pop(0)
+            hello = self._tap.hello
+            # a board that has started meanwhile greets for another reason
+            again = hello and before and hello.boot == before.boot and hello != before
+            since = {"refusals": self._tap.refusals - refusals, "greetings": int(bool(again))}
+            emit({"event": "struck", "action": "forge", **told, **since})
 
     def _unplug(self, plug_at: float) -> None:
         if self._port:

@@ -1,0 +1,36 @@
+"""Who pretends to be a board, at the same line: another program that has heard it greet, and does
+not have its key.
+
+In: HELLOs that the board has sent. Out: frames for the gateway. All of them are well made, so that
+only the key tells them from the board's: the recorded HELLOs themselves, the last one with another
+attempt, one under another key, one as firmware without keys greets, and what such a program would
+go on to say.
+"""
+
+from dataclasses import replace
+
+from hil.formats.frames import Ack, Data, Hello, Seal, write_handshake, write_session
+from hil.formats.keys import CODE_SIZE, cmac
+
+_KEY = b"a forger has none"[:16]
+_HELLO = b"\x80"
+SAID = b"\x10\x10\x00\x04MQTT\x05\x00\x00\x3c\x00\x00\x03bad"
+
+
+def forge(first: Hello, recorded: Hello) -> list[bytes]:
+    """Frames as they go on the line. first, recorded: the first HELLO of the board that was heard,
+    and the last.
+    """
+    later = replace(recorded, attempt=(recorded.attempt + 1) % 256)
+    bare = write_handshake(replace(later, nonce=b"", code=b""))
+    frames = [write_handshake(recorded), write_handshake(later), write_handshake(signed(later))]
+    for seed in (0, 0xFFFF_FFFF, int.from_bytes(cmac(_KEY, recorded.nonce)[:4])):
+        seal = Seal(seed, keyed=True)
+        frames += [write_session(Ack(0), seal), write_session(Data(0, 0, SAID), seal)]
+    frames += [bare, write_session(Data(0, 0, SAID), Seal(0x1234))]
+    return [*frames, write_handshake(recorded), write_handshake(first)]
+
+
+def signed(hello: Hello) -> Hello:
+    """Under the forger's key."""
+    return replace(hello, code=cmac(_KEY, _HELLO + hello.covered)[:CODE_SIZE])
