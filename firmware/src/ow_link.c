@@ -174,7 +174,7 @@ static ow_check session_seed(struct ow_link *link, const uint8_t *payload)
 
 void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting)
 {
-    uint8_t fixed[HELLO_FIXED];
+    uint8_t *hello = link->ring; /* where it is made, too: this costs no stack */
     uint8_t name_length = (uint8_t)strlen(greeting->name);
     empty_buffers(link);
     link->state = OW_LINK_GREETING;
@@ -182,21 +182,22 @@ void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting)
     link->incarnation = greeting->incarnation;
     link->attempt++;
     link->random ^= ow_crc(greeting->boot, (const uint8_t *)greeting->name, name_length);
-    fixed[0] = OW_LINK_VERSION;
-    ow_put_u16(fixed + 1, greeting->boot);
-    fixed[3] = link->attempt;
-    ow_put_u32(fixed + 4, greeting->incarnation);
-    ow_put_u32(fixed + 8, greeting->next_sequence);
-    fixed[12] = OW_LINK_RX_MTU;
-    fixed[13] = OW_LINK_WINDOW;
-    fixed[14] = greeting->power_on ? HELLO_POWER_ON : 0;
+    hello[0] = OW_LINK_VERSION;
+    ow_put_u16(hello + 1, greeting->boot);
+    hello[3] = link->attempt;
+    ow_put_u32(hello + 4, greeting->incarnation);
+    ow_put_u32(hello + 8, greeting->next_sequence);
+    hello[12] = OW_LINK_RX_MTU;
+    hello[13] = OW_LINK_WINDOW;
+    hello[14] = greeting->power_on ? HELLO_POWER_ON : 0;
 #if OW_KEYS
     struct ow_cmac cmac;
-    ow_put_u32(fixed + HELLO_PLAIN, greeting->entropy);
-    seal(link, &cmac, LABEL_NONCE, fixed, HELLO_PLAIN + 4);
-    memcpy(fixed + HELLO_PLAIN, cmac.block, NONCE_SIZE);
+    ow_put_u32(hello + HELLO_PLAIN, greeting->entropy);
+    link->used = HELLO_PLAIN + 4;
+    seal(link, &cmac, LABEL_NONCE, NULL, 0);
+    memcpy(hello + HELLO_PLAIN, cmac.block, NONCE_SIZE);
 #endif
-    put_bytes(link, fixed, HELLO_FIXED);
+    link->used = HELLO_FIXED;
     put_bytes(link, (const uint8_t *)greeting->name, name_length);
 #if OW_KEYS
     seal(link, &cmac, CONTROL_HELLO, NULL, 0);
