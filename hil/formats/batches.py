@@ -1,16 +1,17 @@
 """Batches at the landing place, read and written from their format (gateway/uplink/README.md).
 
 In: a Parquet file, its manifest and the gateway's key. Out: the same rows as the first batch of
-another epoch, signed.
+another epoch, signed; whether a manifest is signed by that key.
 """
 
 import hashlib
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -31,15 +32,41 @@ def first_of_epoch(data: bytes, manifest: bytes, epoch: str, key: bytes) -> tupl
         writer.add_key_value_metadata(labels)
     copy = sink.getvalue().to_pybytes()
     sums = {"bytes": len(copy), "sha256": hashlib.sha256(copy).hexdigest()}
-    return copy, _signed({**json.loads(manifest), "epoch": epoch, "number": 1, **sums}, key)
+    return copy, signed({**json.loads(manifest), "epoch": epoch, "number": 1, **sums}, key)
 
 
-def _signed(manifest: dict[str, Any], key: bytes) -> bytes:
+def is_signed(manifest: bytes, key: bytes) -> bool:
+    """Whether a manifest is signed by this key, and names it. key: PEM, of an Ed25519 key."""
+    said = json.loads(manifest)
+    made = _load(key)
+    try:
+        signature = b64decode(said["signature"], validate=True)
+        made.public_key().verify(signature, _signed_bytes(said))
+    except (KeyError, TypeError, ValueError, InvalidSignature):
+        return False
+    return bool(said["key"] == _name(made))
+
+
+def signed(manifest: dict[str, Any], key: bytes) -> bytes:
+    """The text of a manifest, signed. key: PEM, of an Ed25519 key."""
+    made = _load(key)
+    fields = {name: value for name, value in manifest.items() if name not in SIGNATURE}
+    signature = b64encode(made.sign(_signed_bytes(fields))).decode()
+    said = {**fields, "key": _name(made), "signature": signature}
+    return json.dumps(said, ensure_ascii=False).encode()
+
+
+def _signed_bytes(manifest: dict[str, Any]) -> bytes:
+    fields = {name: value for name, value in manifest.items() if name not in SIGNATURE}
+    return SIGNED_BEHIND + json.dumps(fields, ensure_ascii=False).encode()
+
+
+def _load(key: bytes) -> Ed25519PrivateKey:
     made = load_pem_private_key(key, None)
     if not isinstance(made, Ed25519PrivateKey):
         raise TypeError("this is no Ed25519 key")
-    fields = {name: value for name, value in manifest.items() if name not in SIGNATURE}
-    signature = made.sign(SIGNED_BEHIND + json.dumps(fields, ensure_ascii=False).encode())
-    name = hashlib.sha256(made.public_key().public_bytes_raw()).hexdigest()[:16]
-    said = {**fields, "key": name, "signature": b64encode(signature).decode()}
-    return json.dumps(said, ensure_ascii=False).encode()
+    return made
+
+
+def _name(key: Ed25519PrivateKey) -> str:
+    return hashlib.sha256(key.public_key().public_bytes_raw()).hexdigest()[:16]

@@ -12,6 +12,8 @@ from hil.judge.clocks import RECEIVED_NS, Clocks
 from hil.judge.publication import Key, Sighting
 
 FAR = 1 << 63
+WRITTEN_US = 1000
+"""Some file systems and readers round the time at which a file was written."""
 STAYS = "batch"
 """What was at this hop, is there when it is looked at for the last time. A row of the spool goes
 when it has landed, perhaps between two looks.
@@ -122,4 +124,7 @@ def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> st
         # the gateway's own name for the device is left out on the way
         if name != "client" and found.columns[name] != row.columns[name]:
             return f"its {name} is {found.columns[name]!r}, and was {row.columns[name]!r}"
+    written = row.columns.get("written")
+    if written is not None and abs(found.columns.get("landed", written) - written) > WRITTEN_US:
+        return f"`landed` is {found.columns['landed']}, and its manifest was written at {written}"
     return None

@@ -13,7 +13,7 @@ from hil.judge.publication import Key, Sighting
 from hil.judge.senml import Record, decode, of_link, says
 from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
-COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable")
+COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
 TAKEN = ("landed", "ingested")
 """What is kept of a row beside its payload."""
 
@@ -38,6 +38,8 @@ class Seen:
     fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By line: when the gateway has begun a session in which nothing is under way."""
     clients: set[str] = field(default_factory=set)
+    places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
+    """What was seen at each place of a gateway's store: origin and position."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
     clocks: Clocks = field(default_factory=Clocks)
     gateway: str | None = None
@@ -98,10 +100,11 @@ class Seen:
         data = event.data
         self.clocks.take(event)
         match event.hop, event.event:
+            case "board", "publication":
+                self.ways[_key(data)]["board"].append(self._at_board(event))
             case hop, "publication" if hop in HOPS:
-                self.ways[_key(data)][hop].append(
-                    self._at_board(event) if hop == "board" else _at_hop(event)
-                )
+                self.ways[_key(data)][hop].append(_at_hop(event))
+                self.places[data["origin"], data["position"]].add(_key(data))
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
             case "board", "left":
@@ -249,10 +252,17 @@ class Seen:
                 self._says_otherwise(key, found)
                 or columns.wrong(key, found, way["board"][0], self.clocks, self.gateway)
                 or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
+                or self._shares_place(key, found)
             )
             if why:
                 return why
         return ""
+
+    def _shares_place(self, key: Key, found: Sighting) -> str | None:
+        others = {one for one in self.places[found.origin, found.position] if one.device} - {key}
+        if not others:  # a row without identity is judged by itself
+            return None
+        return f"{min(others)} has its place, too: {found.origin} position {found.position}"
 
     def _says_otherwise(self, key: Key, found: Sighting) -> str | None:
         way = self.ways[key]

@@ -13,17 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hil.formats.batches import is_signed
 from hil.observe.history import History
 from hil.observe.sighting import COLUMNS, KEY, sighting
 
 
 class LandingHop:
     """Batches that a manifest has published at the landing place. One that is not what its manifest
-    says holds no publication.
+    says, or whose manifest the gateway has not signed, holds no publication. key: of the gateway.
     """
 
-    def __init__(self, folder: Path, history: History) -> None:
+    def __init__(self, folder: Path, key: Path, history: History) -> None:
         self._folder = folder
+        self._key = key
         self._history = history
         self._seen: dict[Path, str] = {}
         """The hash of each batch's data when it was seen first, by its manifest."""
@@ -36,13 +38,14 @@ class LandingHop:
             origin = "/".join(manifest.parts[-3:-1])
             number = int(manifest.stem)
             data = manifest.with_suffix(".parquet").read_bytes()
-            for row in _whole_rows(manifest, data):
+            written = manifest.stat().st_mtime_ns // 1000
+            for row in _whole_rows(manifest, data, self._key.read_bytes()):
                 key = [row[name] for name in KEY]
                 self._keys.setdefault((origin, number), []).append(key)
                 self._history.add(
                     "batch",
                     "publication",
-                    **sighting(row, origin, batch=number),
+                    **sighting(row, origin, batch=number, written=written),
                 )
             self.newest[origin] = max(number, self.newest.get(origin, 0))
             self._seen[manifest] = hashlib.sha256(data).hexdigest()
@@ -68,10 +71,11 @@ class LandingHop:
                     self._history.add("batch", "waiting", **dict(zip(KEY, key, strict=True)))
 
 
-def _whole_rows(manifest: Path, data: bytes) -> list[dict[str, Any]]:
-    """Of a batch that is all that its manifest says; of another one none."""
-    said = json.loads(manifest.read_bytes())
-    if hashlib.sha256(data).hexdigest() != said["sha256"]:
+def _whole_rows(manifest: Path, data: bytes, key: bytes) -> list[dict[str, Any]]:
+    """Of a batch that is all that its signed manifest says; of another one none."""
+    text = manifest.read_bytes()
+    said = json.loads(text)
+    if hashlib.sha256(data).hexdigest() != said["sha256"] or not is_signed(text, key):
         return []
     columns = [*KEY, *COLUMNS, "spool_id", "payload"]
     rows = list(pq.read_table(pa.BufferReader(data), columns=columns).to_pylist())

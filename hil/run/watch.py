@@ -40,7 +40,7 @@ class Watch:
     def __init__(self, bench: Bench, folder: Folder, history: History, display: Display) -> None:
         self.counters = Counters()
         self.spool = SpoolHop(folder.database, history)
-        self.landing = LandingHop(folder.landing, history)
+        self.landing = LandingHop(folder.landing, folder.key, history)
         self.progress = IngestProgress(folder.checkpoint, folder.table)
         self.devices: list[Device] = []
         self.clients: list[Client] = []

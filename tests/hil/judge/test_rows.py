@@ -90,6 +90,27 @@ def test_no_column_can_differ_between_the_table_and_the_landing_place(
     assert wrong(check(events)) == [("uno-1", sequence, Outcome.ALTERED, "table")]
 
 
+def test_a_place_of_the_store_has_one_publication() -> None:
+    one_further = [
+        Event(e.t, e.hop, e.event, {**e.data, "position": e.data["position"] + 1})
+        if e.event == "publication" and e.hop in ("batch", "table")
+        else e
+        for e in run_of(COUNT)
+    ]
+    result = check(one_further)
+    assert result.verdict is Verdict.FAILS
+    assert result.offenders[0].hop == "batch"
+    assert "has its place, too: site/e position 2" in result.offenders[0].why
+
+
+def test_a_batch_has_landed_when_its_manifest_was_written() -> None:
+    landed = (UTC + 2) * 1_000_000 + 200_000
+    assert check(changed(run_of(COUNT), ("batch",), 2, written=landed)).verdict is Verdict.HOLDS
+    result = check(changed(run_of(COUNT), ("batch",), 2, written=landed + 2000))
+    assert {one.hop for one in result.offenders} == {"table"}
+    assert "its manifest was written at" in result.offenders[0].why
+
+
 @given(sequence=st.integers(1, COUNT), name=st.sampled_from(list(OF_A_READING)))
 def test_no_column_of_the_readings_can_be_another(sequence: int, name: str) -> None:
     result = check(changed(run_of(COUNT), (READINGS,), sequence, **{name: OF_A_READING[name]}))

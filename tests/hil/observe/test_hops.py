@@ -15,6 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from gateway.store.schema import prepare
 from gateway.uplink.batch import Manifest, Origin, encode
+from gateway.uplink.signing import FILE as KEY_FILE
+from gateway.uplink.signing import load_or_make
+from hil.formats.batches import signed
 from hil.observe.history import Event, History, read
 from hil.observe.landing import LandingHop
 from hil.observe.spool import SpoolHop
@@ -118,6 +121,12 @@ def test_spool_without_a_commit(tmp_path: Path, history: History) -> None:
     database.close()
 
 
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    load_or_make(tmp_path)
+    return tmp_path / KEY_FILE
+
+
 def land(folder: Path, number: int, sequences: list[int], manifest: bool = True) -> None:
     rows = [
         ("uno-1", 7, sequence, None, "t", bytes([sequence]), None, 1, 5, sequence)
@@ -128,11 +137,13 @@ def land(folder: Path, number: int, sequences: list[int], manifest: bool = True)
     (folder / made.data_name).parent.mkdir(parents=True, exist_ok=True)
     (folder / made.data_name).write_bytes(data)
     if manifest:
-        (folder / made.name).write_bytes(made.to_json())
+        (folder / made.name).write_bytes(load_or_make(folder.parent).publish(made))
 
 
-def test_a_batch_counts_once_its_manifest_is_there(tmp_path: Path, history: History) -> None:
-    hop = LandingHop(tmp_path / "landing", history)
+def test_a_batch_counts_once_its_manifest_is_there(
+    tmp_path: Path, key: Path, history: History
+) -> None:
+    hop = LandingHop(tmp_path / "landing", key, history)
     hop.look()
     land(tmp_path / "landing", 1, [1, 2])
     land(tmp_path / "landing", 2, [3], manifest=False)
@@ -147,18 +158,20 @@ def test_a_batch_counts_once_its_manifest_is_there(tmp_path: Path, history: Hist
     ]
 
 
-def test_a_damaged_batch_holds_nothing(tmp_path: Path, history: History) -> None:
+def test_a_damaged_batch_holds_nothing(tmp_path: Path, key: Path, history: History) -> None:
     land(tmp_path / "landing", 1, [1, 2])
     data = tmp_path / "landing" / f"site/0a1b2c3d/{1:012d}.parquet"
     data.write_bytes(data.read_bytes()[:-1] + b"?")
-    hop = LandingHop(tmp_path / "landing", history)
+    hop = LandingHop(tmp_path / "landing", key, history)
     hop.look()
     assert hop.newest == {"site/0a1b2c3d": 1}
     assert seen(history, "batch") == []
 
 
-def test_a_batch_that_changes_after_it_was_seen_is_told(tmp_path: Path, history: History) -> None:
-    hop = LandingHop(tmp_path / "landing", history)
+def test_a_batch_that_changes_after_it_was_seen_is_told(
+    tmp_path: Path, key: Path, history: History
+) -> None:
+    hop = LandingHop(tmp_path / "landing", key, history)
     for number in (1, 2, 3, 4):
         land(tmp_path / "landing", number, [number])
     hop.look()
@@ -175,21 +188,33 @@ def test_a_batch_that_changes_after_it_was_seen_is_told(tmp_path: Path, history:
     ]
 
 
+def test_a_batch_that_is_not_signed_by_the_gateway_holds_nothing(
+    tmp_path: Path, key: Path, history: History
+) -> None:
+    land(tmp_path / "landing", 1, [1, 2])
+    land(tmp_path / "landing", 2, [3])
+    manifest = tmp_path / "landing" / f"site/0a1b2c3d/{1:012d}.json"
+    said = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**said, "signature": said["signature"][:-4] + "AA=="}))
+    LandingHop(tmp_path / "landing", key, history).look()
+    assert [sequence for sequence, *_ in seen(history, "batch")] == [3]
+
+
 @pytest.mark.parametrize(
     "said", [{"rows": 1}, {"bytes": 7}, {"number": 2}, {"epoch": "ffffffff"}, {"gateway": "other"}]
 )
 def test_a_batch_that_its_manifest_tells_wrongly_holds_nothing(
-    tmp_path: Path, history: History, said: dict[str, int | str]
+    tmp_path: Path, key: Path, history: History, said: dict[str, int | str]
 ) -> None:
     land(tmp_path / "landing", 1, [1, 2])
     manifest = tmp_path / "landing" / f"site/0a1b2c3d/{1:012d}.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | said))
-    LandingHop(tmp_path / "landing", history).look()
+    manifest.write_bytes(signed(json.loads(manifest.read_text()) | said, key.read_bytes()))
+    LandingHop(tmp_path / "landing", key, history).look()
     assert seen(history, "batch") == []
 
 
-def test_what_is_not_taken_waits(tmp_path: Path, history: History) -> None:
-    hop = LandingHop(tmp_path / "landing", history)
+def test_what_is_not_taken_waits(tmp_path: Path, key: Path, history: History) -> None:
+    hop = LandingHop(tmp_path / "landing", key, history)
     land(tmp_path / "landing", 1, [1])
     land(tmp_path / "landing", 2, [2, 3])
     hop.look()
