@@ -108,10 +108,10 @@ class SimulatedDevice(WiredDevice):
         await self._plug_in(self.board)
 
     async def _plug_in(self, board: SimulatedBoard) -> None:
-        """An Uno with nothing but its boot loader, whose application area asks for the bench's
-        interval.
+        """An Uno with nothing but its boot loader, whose application area asks for no samples: the
+        schedule of voltages must begin with its life.
         """
-        write_interval(board, self._bench.interval_ms)
+        write_interval(board, SAMPLING_OFF)
         await board.start()
 
     async def stop(self) -> None:
