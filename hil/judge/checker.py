@@ -137,6 +137,7 @@ def check(events: Iterable[Event]) -> Result:
         + sessions.wrong(events)
         + columns.torn_axes(seen.ways.values())
         + columns.disordered_starts(seen.ways.values(), seen.began)
+        + seen.clocks.always_off(seen.times())
         + columns.gaps(seen.ways.values())
         + seen.forgotten
         + [

@@ -37,6 +37,12 @@ SETTLES_NS = 3 * S
 may still go by the clock before.
 """
 LINE_BYTES_S = 11_520
+SOME = 20
+"""Times. Among so many is one that a second which has begun and a slow WELCOME have not put off."""
+OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
+"""So much too early, or too late, are not all times of a run: both clocks' seconds are counted in,
+and no WELCOME is late each time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,30 @@ class Clocks:
                 if low <= ns <= high:
                     return None
         return f"its time is {_utc(ns)}, and it was sampled at {_utc(self._offsets[0] + sampled)}"
+
+    def always_off(self, told: Iterable[tuple[str, float, int]]) -> list[str]:
+        """Each single time may be wrong by some seconds, and not all in the same way. told: by
+        which board, UTC seconds, and when that was sampled. A jump of the gateway's clock explains
+        more.
+        """
+        if not self._offsets or self._jumps:
+            return []
+        first, last = min(self._offsets), max(self._offsets)
+        lows, highs = [], []
+        for device, time, sampled in told:
+            line = self._lines[device]
+            lost, ns = line.lost(line.life(sampled)), int(time * S) - sampled
+            lows.append(ns - last - lost)
+            highs.append(ns - first + lost)
+        if len(lows) < SOME:
+            return []
+        if max(highs) < -OFF_EARLY_NS:
+            by = f"early, by {-max(highs) / S:.1f} s"
+        elif min(lows) > OFF_LATE_NS:
+            by = f"late, by {min(lows) / S:.1f} s"
+        else:
+            return []
+        return [f"all times that boards tell are too {by} and more"]
 
     def _unknown(
         self, line: _Line, life: tuple[int, int], sampled: int, arrived: int

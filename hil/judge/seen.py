@@ -3,7 +3,7 @@ publication from hop to hop, and what else was seen.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -219,6 +219,18 @@ class Seen:
             sampled=data.get("sampled"),
             columns={name: data[name] for name in ("topic",) if name in data},
         )
+
+    def times(self) -> Iterator[tuple[str, float, int]]:
+        """Of each publication of which the rig knows when it was sampled, and that told a time when
+        it came to the claim: its device, that time, and the sample's.
+        """
+        for key, way in self.ways.items():
+            if not way["board"] or way["board"][0].sampled is None:
+                continue
+            for found in way[self.claim][:1]:
+                for record in (found.records or ())[:1]:
+                    if record.time is not None:
+                        yield key.device, record.time, way["board"][0].sampled
 
     def held(self, hop: str, key: Key) -> bool:
         """Whether a hop holds a publication still, or the claim was not read to its end, so that

@@ -3,12 +3,15 @@ excuse ends.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import cbor2
 import pytest
 
+from hil.judge.checker import check
 from hil.judge.clocks import EARLY_NS, LATE_NS, RECEIVED_NS, SETTLES_NS, Clocks, unseen_jumps
 from hil.observe.history import Event
-from tests.hil.judge.runs import HZ, UTC, S
+from tests.hil.judge.runs import HZ, UTC, S, run_of
 
 HOUR = 3600
 FAR = 1 << 62
@@ -179,3 +182,30 @@ def test_a_clock_jumped_if_a_row_shows_it(rows: list[Event], seen: bool) -> None
     clock = Event(7 * S, "rig", "clock", {"utc": (UTC + 7) * S})
     told = unseen_jumps([clock, jump(150, 156, HOUR), *rows])
     assert (told == []) is seen
+
+
+def told_off(seconds: int, count: int = 10) -> list[str]:
+    """Two boards whose times are all so many seconds off."""
+    return check(
+        [
+            Event(e.t, e.hop, e.event, {**e.data, **worded(e, seconds)})
+            if "payload" in e.data or e.event == "reading"
+            else e
+            for e in run_of(count)
+        ]
+    ).reasons
+
+
+def worded(event: Event, seconds: int) -> dict[str, Any]:
+    if event.event == "reading":
+        return {"time": event.data["time"] + seconds * 1_000_000}
+    ((record),) = cbor2.loads(bytes.fromhex(event.data["payload"]))
+    return {"payload": cbor2.dumps([{**record, -3: record[-3] + seconds}]).hex()}
+
+
+def test_a_few_seconds_off_are_wrong_if_all_times_are() -> None:
+    assert told_off(-2) == []
+    assert told_off(-3) == ["all times that boards tell are too early, by 3.0 s and more"]
+    assert told_off(-3, 9) == []
+    assert told_off(1) == []
+    assert told_off(2) == ["all times that boards tell are too late, by 2.0 s and more"]
