@@ -139,6 +139,7 @@ def check(events: Iterable[Event]) -> Result:
         + columns.disordered_starts(seen.ways.values(), seen.began)
         + seen.clocks.always_off(seen.times())
         + columns.gaps(seen.ways.values())
+        + columns.oversized(seen.ways.values(), seen.batch_count)
         + seen.forgotten
         + [
             f"{end} answered by {count} {packet.upper()} what the other end had not sent"

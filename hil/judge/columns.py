@@ -5,7 +5,7 @@ or None. A column that the system does not have (the glue beside ours) is not ju
 them is for who looks at the hops.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from hil.judge.clocks import RECEIVED_NS, Clocks
@@ -109,6 +109,22 @@ def gaps(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
         f"{origin} has no batch {', '.join(map(str, lacks))}, and later ones"
         for origin, lacks in sorted(missing.items())
         if lacks
+    ]
+
+
+def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[str]:
+    """Batches with more rows than they may have."""
+    rows: Counter[tuple[str, int]] = Counter()
+    for way in ways:
+        rows.update(
+            (found.origin, found.columns["batch"])
+            for found in way["batch"]
+            if "batch" in found.columns
+        )
+    return [
+        f"batch {number} of {origin} has {count} rows, and may have {most}"
+        for (origin, number), count in sorted(rows.items())
+        if count > most
     ]
 
 

@@ -43,6 +43,8 @@ class Seen:
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
     clocks: Clocks = field(default_factory=Clocks)
     gateway: str | None = None
+    batch_count: int = columns.FAR
+    """The most rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     """Payloads as they left a client, or a real board, which may put a publication in other words
     when it sends it again.
@@ -176,6 +178,7 @@ class Seen:
             case "rig", "run":
                 self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
                 self.gateway = data.get("gateway")
+                self.batch_count = data.get("batch_count") or columns.FAR
                 self.ours = "hops" not in data
                 self.began = event.t
             case "rig", "stalled":

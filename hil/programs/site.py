@@ -45,6 +45,16 @@ def site_name(bench: Bench) -> str:
     return str(bench.config.get("gateway", {}).get("name", "site"))
 
 
+def batch_count(bench: Bench) -> int | None:
+    """The most rows of a batch; None if that is no number, which the gateway will refuse."""
+    count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench))
+    return count if isinstance(count, int) else None
+
+
+def own_batch_count(bench: Bench) -> int:
+    return max(2, bench.readings // 20)
+
+
 def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
     """Small batches, so that a run has many of them to break, and short waits in an outage; what
     the bench wants otherwise, it says itself. port: where commands come in. Raises ConfigError if
@@ -54,7 +64,7 @@ def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | N
         "gateway": {"name": site_name(bench), "data": str(folder.data), "trust_clock": True},
         "uplink": {
             "landing": f"file://{folder.mount}",
-            "batch_count": max(2, bench.readings // 20),
+            "batch_count": own_batch_count(bench),
             "batch_age_s": 2,
             "retry_s": 2,
         },

@@ -25,7 +25,7 @@ from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.process import Children, children
-from hil.programs.site import Site, make_folders, site_name, write_config
+from hil.programs.site import Site, batch_count, make_folders, site_name, write_config
 from hil.run.display import Display
 from hil.run.injector import Injector
 from hil.run.notes import Notes
@@ -68,6 +68,7 @@ class Run:
             bench=self._bench.model_dump(),
             plan=self._plan.to_json(),
             gateway=site_name(self._bench),
+            batch_count=batch_count(self._bench),
         )
         self._note_clock()
         try:

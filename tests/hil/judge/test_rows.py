@@ -103,6 +103,15 @@ def test_a_place_of_the_store_has_one_publication() -> None:
     assert "has its place, too: site/e position 2" in result.offenders[0].why
 
 
+def test_a_batch_has_no_more_rows_than_it_may() -> None:
+    run, *events = until_batch(COUNT)  # a reading of each board in each batch
+    for most, verdict in ((2, Verdict.HOLDS), (1, Verdict.FAILS)):
+        told = Event(run.t, run.hop, run.event, {**run.data, "batch_count": most})
+        result = check([told, *events])
+        assert result.verdict is verdict
+    assert result.reasons[0] == "batch 1 of site/e has 2 rows, and may have 1"
+
+
 def test_a_batch_has_landed_when_its_manifest_was_written() -> None:
     landed = (UTC + 2) * 1_000_000 + 200_000
     assert check(changed(run_of(COUNT), ("batch",), 2, written=landed)).verdict is Verdict.HOLDS
