@@ -290,7 +290,7 @@ class Seen:
             return f"it says {_told(found.records)}, and must say {_told(wanted)}"
         if board.sampled is None:
             return None
-        # said again later, it may have lost its time: each wording counts from its own first arrival
+        # said again later, it may have lost its time: each wording has an arrival of its own
         same = [one for hop in HOPS[1:] for one in way[hop] if one.payload == found.payload]
         arrived = min(one.t for one in same)
         times = {record.time for record in found.records if not of_link(record)}
