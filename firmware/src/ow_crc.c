@@ -27,3 +27,12 @@ uint32_t ow_crc32_byte(uint32_t crc, uint8_t byte)
     }
     return crc;
 }
+
+uint32_t ow_crc32(uint32_t initial, const uint8_t *bytes, uint8_t length)
+{
+    uint32_t crc = initial;
+    while (length--) {
+        crc = ow_crc32_byte(crc, *bytes++);
+    }
+    return crc;
+}

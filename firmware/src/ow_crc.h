@@ -16,6 +16,7 @@
 uint16_t ow_crc_byte(uint16_t crc, uint8_t byte);
 uint16_t ow_crc(uint16_t initial, const uint8_t *bytes, uint8_t length);
 uint32_t ow_crc32_byte(uint32_t crc, uint8_t byte);
+uint32_t ow_crc32(uint32_t initial, const uint8_t *bytes, uint8_t length);
 
 /* The check of a frame: 32 bits where boards have keys. */
 #if OW_KEYS
@@ -23,11 +24,13 @@ typedef uint32_t ow_check;
 #define OW_CHECK_INITIAL 0xFFFFFFFFul
 #define OW_CHECK_RESIDUE 0xDEBB20E3ul
 #define ow_check_byte ow_crc32_byte
+#define ow_check_bytes ow_crc32
 #else
 typedef uint16_t ow_check;
 #define OW_CHECK_INITIAL OW_CRC_INITIAL
 #define OW_CHECK_RESIDUE OW_CRC_RESIDUE
 #define ow_check_byte ow_crc_byte
+#define ow_check_bytes ow_crc
 #endif
 
 #endif

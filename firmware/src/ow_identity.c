@@ -31,12 +31,12 @@ bool ow_identity_read(char *name, uint8_t *key)
     if (memcmp(page, "OWID\1", LENGTH_AT) != 0 || ow_crc(OW_CRC_INITIAL, page, SIZE) != 0 ||
         length > OW_NAME_MAX) {
         length = 0;
-        memset(page, 0, SIZE);
     }
     memcpy(name, page + NAME_AT, length);
     name[length] = '\0';
     if (key) {
-        memcpy(key, page + KEY_AT, KEY_SIZE);
+        memset(key, 0, KEY_SIZE);
+        memcpy(key, page + KEY_AT, length ? KEY_SIZE : 0);
     }
     return length > 0;
 }

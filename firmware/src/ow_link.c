@@ -100,13 +100,6 @@ static uint16_t doubled(uint16_t wait, uint16_t limit)
 
 /* --- sessions --- */
 
-static void put_bytes(struct ow_link *link, const uint8_t *bytes, uint8_t length)
-{
-    while (length--) {
-        ow_link_put(link, *bytes++);
-    }
-}
-
 void ow_link_close(struct ow_link *link)
 {
     link->state = OW_LINK_IDLE;
@@ -197,11 +190,12 @@ void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting)
     seal(link, &cmac, LABEL_NONCE, NULL, 0);
     memcpy(hello + HELLO_PLAIN, cmac.block, NONCE_SIZE);
 #endif
-    link->used = HELLO_FIXED;
-    put_bytes(link, (const uint8_t *)greeting->name, name_length);
+    memcpy(hello + HELLO_FIXED, greeting->name, name_length);
+    link->used = (ow_size)(HELLO_FIXED + name_length);
 #if OW_KEYS
     seal(link, &cmac, CONTROL_HELLO, NULL, 0);
-    put_bytes(link, cmac.block, MAC_SIZE);
+    memcpy(hello + link->used, cmac.block, MAC_SIZE);
+    link->used = (ow_size)(link->used + MAC_SIZE);
 #endif
     link->timeout = OW_LINK_HELLO_FIRST_MS;
     link->hello_due = true;
@@ -225,7 +219,8 @@ static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
         link->ack_due = true; /* repeated: the gateway has not heard from this session */
     }
 #else
-    if (link->state == OW_LINK_OPEN && session_seed(link, payload) != link->seed) {
+    ow_check seed = session_seed(link, payload);
+    if (link->state == OW_LINK_OPEN && seed != link->seed) {
         /* a late copy of HELLO reached a gateway that has started again */
         return down(link, OW_LINK_GATEWAY_GONE);
     }
@@ -245,8 +240,11 @@ static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
         link->counts.broken++; /* perhaps the answer to a HELLO that the gateway misread */
         return OW_LINK_NOTHING;
     }
-    link->seed = session_seed(link, payload);
+#if OW_KEYS /* before the ring, which has the HELLO that it follows from, is emptied */
+    ow_check seed = session_seed(link, payload);
+#endif
     empty_buffers(link);
+    link->seed = seed;
     link->hello_due = false;
     link->ack_due = OW_KEYS; /* our answer to the gateway's challenge */
     link->state = OW_LINK_OPEN;
@@ -352,10 +350,7 @@ enum ow_link_event ow_link_receive(struct ow_link *link, uint8_t byte, uint16_t 
         return OW_LINK_NOTHING; /* of a session that is over */
     }
     ow_check check = is_handshake ? (ow_check)OW_CHECK_INITIAL : link->seed;
-    for (uint8_t i = 0; i < length; i++) {
-        check = ow_check_byte(check, body[i]);
-    }
-    if (check != OW_CHECK_RESIDUE) {
+    if (ow_check_bytes(check, body, length) != OW_CHECK_RESIDUE) {
         link->counts.broken++;
         return OW_LINK_NOTHING;
     }
