@@ -46,7 +46,7 @@ lint: setup ## ruff, mypy --strict, and that imports go one way
 
 test: debian-test firmware lint size ## lint, build, and run all tests
 	@$(MAKE) --no-print-directory -s -C firmware test
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m tests $(ARGS)
 
 model: setup ## TLC looks at every state of the models in tests/models (five minutes)
 	@$(BIN)/python -m tests.models.check
