@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+from hil.formats.batches import damaged as damaged_copy
 from hil.formats.batches import first_of_epoch
 
 
@@ -37,14 +38,13 @@ class LandingPlace:
         """Land a batch again as the first of another epoch, as a gateway does whose store was set
         back. Returns its number of rows.
 
-        damaged: a byte in the middle of the copy is another, as from a disk that forgets.
+        damaged: a bit of the copy is another, as from a disk that forgets.
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         said = source.with_suffix(".json").read_bytes()
         data, manifest = first_of_epoch(source.read_bytes(), said, epoch, self._key.read_bytes())
         if damaged:
-            middle = len(data) // 2
-            data = data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]
+            data = damaged_copy(data)
         target = self._landing / origin.partition("/")[0] / epoch / f"{1:012d}.parquet"
         target.parent.mkdir()
         target.write_bytes(data)

@@ -27,12 +27,23 @@ def first_of_epoch(data: bytes, manifest: bytes, epoch: str, key: bytes) -> tupl
     labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": b"1"}
     table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema, compression="zstd", store_schema=False) as writer:
+    # plain bytes: of a compressed page every reader sees that it is damaged
+    plain = {"compression": "none", "use_dictionary": False, "store_schema": False}
+    with pq.ParquetWriter(sink, table.schema, **plain) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(labels)
     copy = sink.getvalue().to_pybytes()
     sums = {"bytes": len(copy), "sha256": hashlib.sha256(copy).hexdigest()}
     return copy, signed({**json.loads(manifest), "epoch": epoch, "number": 1, **sums}, key)
+
+
+def damaged(data: bytes) -> bytes:
+    """A file of `first_of_epoch` in which the last bit of the last row's payload is another: it can
+    be read still.
+    """
+    payload = pq.read_table(pa.BufferReader(data), columns=["payload"])["payload"][-1].as_py()
+    at = data.rindex(payload) + len(payload) - 1
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def is_signed(manifest: bytes, key: bytes) -> bool:

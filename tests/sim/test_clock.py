@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.links.handshake import Greeter
+from gateway.links.greeter import Greeter
 from gateway.links.roles import GatewayLink
 from hil.boards.adc_log import AdcLog
 from hil.boards.exchange import INCARNATION, Gateway, converse

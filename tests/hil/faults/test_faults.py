@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.links.frames import Data
+from gateway.links.frames import Crc16, Data
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Pubcomp, Publish, Pubrel, Version
 from hil.bench.bench import Bench
@@ -449,7 +449,7 @@ async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_al
 def test_what_a_board_was_sending_is_told_by_what_it_had_sent_of_the_frame(
     packet: bytes, sent: int, window: str
 ) -> None:
-    frame = Data(0, 0, packet).to_bytes(7).strip(b"\0")
+    frame = Data(0, 0, packet).to_bytes(Crc16(7)).strip(b"\0")
     assert within(frame[:sent]) == window
     assert within(b"") == BETWEEN
 
