@@ -3,12 +3,12 @@ the letter of the standard. SIGTERM ends it.
 
 In: where the broker is, a topic filter, a QoS; whether its session outlives a connection, and how
 often it goes away. Out: JSON Lines on standard output: `connected` (with session_present),
-`subscribing` and `subscribed` (with the QoS granted), `received` for each PUBLISH, before it is
-answered, `left` when it goes away by itself, `broken` when the connection is lost. again: the
-identifier of a QoS 2 message that has not been released, so a receiver takes it for the one that it
-has (4.3.3). under_way: how many messages at QoS 1 and 2 had come on this connection and had not got
-their last answer, with those that came in one piece with it: the broker has at least as many in
-flight (4.9).
+`subscribing` and `subscribed` (with the QoS granted), `received` for each PUBLISH and `released`
+for each PUBREL, before it is answered, `left` when it goes away by itself, `broken` when the
+connection is lost. again: the identifier of a QoS 2 message that has not been released, so a
+receiver takes it for the one that it has (4.3.3). under_way: how many messages at QoS 1 and 2 had
+come on this connection and had not got their last answer, with those that came in one piece with
+it: the broker has at least as many in flight (4.9).
 """
 
 import time
@@ -131,6 +131,7 @@ class Subscriber:
                     return Answer(Kind.PUBREC, packet.id)
             case Answer(kind=Kind.PUBREL, id=identifier):
                 known = identifier in self.held
+                tell("released", id=identifier)
                 self.held.discard(identifier)
                 self._under_way.discard(identifier)
                 return Answer(Kind.PUBCOMP, identifier, 0 if known else 0x92)

@@ -13,6 +13,7 @@ topic:
   in a session, at QoS 1 more than once on a connection, at QoS 0 more than once;
 - it *must* come with DUP when it comes again, and without when it cannot have been sent before
   [MQTT-3.3.1-1, -2], and without RETAIN, for nobody here publishes with it [MQTT-3.3.1-12];
+- what it holds at QoS 2 when a session goes on is sent or released once more [MQTT-4.4.0-1];
 - no more may be under way than the subscriber takes at once [MQTT-3.3.4-9].
 
 A client that publishes again in another flow (`again`), or at QoS 1 sends once more (`resent`), may
@@ -203,6 +204,10 @@ class _Model:
     """In this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
     """When the last connection on which each came had ended."""
+    held: set[int] = field(default_factory=set)
+    """Identifiers at QoS 2 that came and were not released in this session."""
+    owed: set[int] = field(default_factory=set)
+    """Those that were held when this connection began, and of which nothing has come since."""
     resumed: bool = False
     """Whether this session goes on from another connection."""
     ever: set[Key] = field(default_factory=set)
@@ -229,6 +234,9 @@ class _Model:
                 self.since = self.since or event.t
             case "received":
                 yield from self._received(event)
+            case "released":
+                self.held.discard(event.data["id"])
+                self.owed.discard(event.data["id"])
             case "left" | "broken":
                 self.sent_until |= dict.fromkeys(self.times, event.t)
                 for key in [key for key in self.times if self._qos(key) < 2]:
@@ -236,6 +244,8 @@ class _Model:
 
     def _connected(self, present: bool) -> Iterator[Fault]:
         self.resumed = present
+        self.owed = self.held if present else set()
+        self.held = set(self.owed)
         if present and self.subscriber.clean:
             yield "found a session that it had ended", "Session Present 1"
         if not present:
@@ -275,6 +285,9 @@ class _Model:
         ):
             yield "got what was done before it asked for anything", named
         yield from self._flagged(key, message, data, named)
+        if data["qos"] == 2:
+            self.held.add(data["id"])
+            self.owed.discard(data["id"])
         if data["again"]:
             return
         self.times[key] += 1
@@ -329,6 +342,11 @@ class _Model:
                 yield "got in another order than they were published", named
             self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
+    def unreleased(self) -> Iterator[Fault]:
+        """At the end of a run, in which the last connection brought all that was missing."""
+        for identifier in sorted(self.owed):
+            yield "was told no more of what it holds since a connection before", str(identifier)
+
     def missing(self) -> Iterator[Fault]:
         for key, message in self.messages.items():
             topic, _, sequence = key
@@ -350,3 +368,5 @@ def _judged(subscriber: _Subscriber, messages: dict[Key, _Message]) -> Iterator[
             yield from model.take(event)
     if subscriber.complete and not subscriber.clean:
         yield from model.missing()
+        if subscriber.events[-1:] and subscriber.events[-1].event in ("received", "released"):
+            yield from model.unreleased()

@@ -181,6 +181,24 @@ def test_what_comes_again_says_so(qos: int) -> None:
     assert run.ends() == ["subscriber-1 got again without DUP: sensors/c/data 1"]
 
 
+@pytest.mark.mqtt("MQTT-4.4.0-1")
+def test_what_is_held_when_a_session_goes_on_is_released() -> None:
+    run = subscribed()
+    run.publishes(1, 2, 3, 4)
+    run.gets(1, id=1)
+    run.gets(2, id=2)
+    run.gets(3, id=3)
+    run.says("released", id=1)
+    run.subscribes(present=True)
+    run.gets(3, id=3, again=True, dup=True)
+    run.gets(4, id=4)
+    assert run.ends() == [
+        "subscriber-1 was told no more of what it holds since a connection before: 2"
+    ]
+    run.says("released", id=2)
+    assert run.ends() == []
+
+
 def test_what_the_gateway_may_have_forgotten_with_its_kill_is_new_to_it() -> None:
     run = subscribed(1)
     run.publishes(1, done=False)
