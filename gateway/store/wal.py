@@ -17,8 +17,8 @@ _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">4I")
 _FRAME_BYTES = 24
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
-_LAST_FRAME = struct.Struct("=I")
-_LAST_FRAME_AT = 16
+_INDEX = struct.Struct("=16xI12x8s")
+_SALT = slice(16, 24)
 
 
 def orphaned(path: Path) -> str | None:
@@ -39,25 +39,28 @@ def damage(path: Path) -> str | None:
     if not (log.exists() and index.exists()):
         return None
     while True:
-        before = _last_frame(index)
-        found = _look(log, before)
-        if found is None or _last_frame(index) == before:
+        before = _noted(index)
+        found = _look(log, *before)
+        if found is None or _noted(index) == before:
             return found
 
 
-def _look(log: Path, frames: int) -> str | None:
-    """frames: the last one that SQLite takes for whole."""
+def _look(log: Path, frames: int, salt: bytes) -> str | None:
+    """frames: the last one that SQLite takes for whole; salt: of the log's present round."""
     with log.open("rb") as file:
         start = file.read(_HEADER.size)
         if len(start) < _HEADER.size:
             return None
-        magic, _, page, _, *salt, _, _ = _HEADER.unpack(start)
+        magic, _, page, _, *salts, _, _ = _HEADER.unpack(start)
         if magic not in _MAGIC or _checksum(start[:24], _MAGIC[magic]) != _HEADER.unpack(start)[6:]:
             return "the log's header is damaged" if file.read(_FRAME_BYTES).strip(b"\0") else None
+        if start[_SALT] != salt:
+            # all of it is in the database: whoever began the next round was killed before he wrote
+            return None
         commits, at = 0, _HEADER.size + frames * (page + _FRAME_BYTES)
         while file.seek(at) and len(head := file.read(_FRAME.size)) == _FRAME.size:
             _, size, *mark = _FRAME.unpack(head)
-            commits += mark == salt and size > 0
+            commits += mark == salts and size > 0
             at += page + _FRAME_BYTES
     return (
         f"the log is damaged behind frame {frames}: {commits} commits cannot be read"
@@ -66,15 +69,17 @@ def _look(log: Path, frames: int) -> str | None:
     )
 
 
-def _last_frame(index: Path) -> int:
-    """As SQLite has noted it for all who have the database open.
+def _noted(index: Path) -> tuple[int, bytes]:
+    """The last frame and the salt, as SQLite has noted them for all who have the database open
+    (https://www.sqlite.org/walformat.html#the_wal_index_header).
 
     Read through the descriptor that SQLite has: closing one of our own would drop every lock that
     this process has on the file (fcntl(2)), and SQLite's are on this one. Whoever opened the
     database next would take it for his alone and truncate the index under our feet.
     """
-    data = os.pread(_descriptor(index), _LAST_FRAME.size, _LAST_FRAME_AT)
-    return int(_LAST_FRAME.unpack(data)[0]) if len(data) == _LAST_FRAME.size else 0
+    data = os.pread(_descriptor(index), _INDEX.size, 0)
+    frames, salt = _INDEX.unpack(data) if len(data) == _INDEX.size else (0, b"")
+    return int(frames), bytes(salt)
 
 
 def _descriptor(path: Path) -> int:

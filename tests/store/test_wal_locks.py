@@ -5,6 +5,7 @@ must not take it for its own.
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from gateway.store import wal
@@ -35,3 +36,25 @@ def test_a_look_at_the_log_keeps_the_locks(tmp_path: Path) -> None:
         )
         assert done.stdout.strip() == "held"
     database.close()
+
+
+def test_a_log_whose_next_round_was_not_written_yet_is_whole(tmp_path: Path) -> None:
+    """kill -9 between the two steps with which SQLite begins the log again: the index, which the
+    uplink has open too, speaks of the next round already, and the file holds the one before.
+    """
+    path = tmp_path / "gateway.db"
+    with closing(sqlite3.connect(path)) as gateway, closing(sqlite3.connect(path)) as uplink:
+        gateway.execute("PRAGMA journal_mode=WAL")
+        gateway.execute("CREATE TABLE t (x)")
+        for number in range(9):
+            with gateway:
+                gateway.execute("INSERT INTO t VALUES (?)", (number,))
+        uplink.execute("SELECT count(*) FROM t").fetchone()
+        gateway.execute("PRAGMA wal_checkpoint(FULL)")
+        log = tmp_path / "gateway.db-wal"
+        before = log.read_bytes()
+        with gateway:
+            gateway.execute("INSERT INTO t VALUES (9)")
+        assert log.read_bytes()[:32] != before[:32], "the log has begun again"
+        log.write_bytes(before)
+        assert wal.damage(path) is None
