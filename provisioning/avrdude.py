@@ -76,7 +76,7 @@ def _run(
     ]
     follower, silent, code = _follow(command, commands, progress)
     if code != 0 and follower.stage == "connect" and _OUT_OF_STEP.search(follower.output):
-        # opening the port resets the board: all begins anew
+        # opening the port resets the board: all starts again
         follower, silent, code = _follow(command, commands, progress)
     if silent and follower.stage != "connect":
         raise OncewayError(

@@ -3,7 +3,7 @@ the context lasts, or an OncewayError.
 
 Held as the name of an abstract socket (unix(7)): no file can be left behind, and the kernel lets go
 of it however the process ends. The port itself cannot be held open instead: opening it is what
-resets the board, for each run of avrdude anew.
+resets the board, at each run of avrdude.
 """
 
 import errno

@@ -30,8 +30,8 @@
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
 
 struct options {
-    const char *eeprom, *fram, *i2c_eeprom, *flash, *bootloader, *port, *control, *eeprom_log, *tx_log, *adc_log,
-        *record, *replay;
+    const char *eeprom, *fram, *i2c_eeprom, *flash, *bootloader, *port, *control, *eeprom_log;
+    const char *tx_log, *adc_log, *record, *replay;
     uint64_t seed;
     int adc_from; /* -1: no schedule */
     long drift;

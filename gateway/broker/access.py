@@ -4,7 +4,7 @@ refuse, or None.
 `Access` is what a listener asks at CONNECT: who is this? `Acl` says what each of them may do; it is
 one for the whole broker, since messages for a session that is away must be judged, too.
 
-Rules of an ACL: without any section everybody who is let in may do everything. With sections, a
+Rules of an ACL: without any section every user may do everything. With sections, a
 client may do what any section that names its user and client identifier allows, and no section that
 names them denies; where sections do nothing but deny, the rest is allowed. `%u` and `%c` in a
 filter stand for the user name and the client identifier. Nobody but the broker publishes to `$SYS…`

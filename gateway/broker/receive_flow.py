@@ -14,7 +14,7 @@ its PUBLISH has not brought to disk, and waits for no commit of its own: an iden
 cut brings back is of a sequence that does not come again, and is forgotten when the window has
 passed it.
 
-Nothing of a payload is kept here. What counts against our Receive Maximum begins anew with each
+Nothing of a payload is kept here. What counts against our Receive Maximum starts again with each
 connection (section 4.9): an identifier of an earlier connection counts only once its PUBLISH has
 come again.
 """

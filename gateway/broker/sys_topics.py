@@ -2,7 +2,7 @@
 
 In: a look at the broker every few seconds, while anybody wants to know. Out: a QoS 0 message for
 each figure that has changed, and the last one of each for those who subscribe later. They are made
-anew with each start: nothing of them goes to the disk or into the spool.
+at each start: nothing of them goes to the disk or into the spool.
 
 Rules: a filter gets them only when it begins with `$SYS` [MQTT-4.7.2-1]; nobody but the broker
 publishes there, and an ACL says who may read (`access.py`). Counters begin with the start of the

@@ -308,11 +308,11 @@ class QuotaSection(Section):
     counts.
     """
     sessions: Count | None = None
-    """Sessions; who wants another one gets 0x97."""
+    """Sessions; one more gets 0x97."""
     connections: Count | None = None
-    """Connections; who wants another one gets 0x97."""
+    """Connections; one more gets 0x97."""
     messages_per_s: Count | None = None
-    """Messages published, in bursts of a second's worth; who sends more is read more slowly."""
+    """Messages published, in bursts of a second's worth; a faster user is read more slowly."""
     bytes_per_s: Count | None = None
     """Bytes of their payloads, in the same way."""
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0

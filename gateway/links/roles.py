@@ -103,7 +103,7 @@ class GatewayLink(ReliableLink):
         rebooted = self._boot not in (None, hello.boot)
         self._boot = hello.boot
         self.statistics.reboots += rebooted
-        self._drop("the device was rebooted" if rebooted else "the device greets anew")
+        self._drop("the device was rebooted" if rebooted else "the device greets again")
         self._answered, self._offered = answer, None
         self._versions = (hello.version,)
         sizes = hello.mtu, hello.window

@@ -323,7 +323,7 @@ class SerialPort:
     def _arm(self) -> None:
         deadline = self.link.deadline
         if deadline is None or (self._timer is not None and self._due <= deadline + _TIMER_STEP):
-            return  # a timer that fires early finds nothing to do and is set anew
+            return  # a timer that fires early finds nothing to do and is set again
         if self._timer is not None:
             self._timer.cancel()
         # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the

@@ -133,7 +133,7 @@ class TcpListener:
         await self._endpoint.change_tls(tls)
 
     def stop(self) -> None:
-        """Take no more connections, and keep those that there are. `start` begins anew."""
+        """Take no more connections, and keep those that there are. `start` opens it again."""
         self._endpoint.close()
 
     async def close(self) -> None:

@@ -182,7 +182,7 @@ class WebSocketListener:
         await self._endpoint.change_tls(tls)
 
     def stop(self) -> None:
-        """Take no more connections, and keep those that there are. `start` begins anew."""
+        """Take no more connections, and keep those that there are. `start` opens it again."""
         self._endpoint.close()
 
     async def close(self) -> None:

@@ -92,7 +92,7 @@ class _Network(_Door):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Where and how it listens. Who wants another one wants another listener."""
+        """Where and how it listens. For another one, add another listener."""
         return _place(self.access.section)
 
     async def take(

@@ -3,7 +3,7 @@
 In: "another commit is in the write-ahead log". Out: a log that stays short. SQLite copies the log's
 pages into the database while commits go on (PASSIVE), on a thread and a connection of its own; only
 the pages that came meanwhile are copied between two commits, on the writer's thread. After that the
-next commit starts the log anew. SQLite's automatic checkpoint would do all of it inside a commit.
+next commit starts the log again. SQLite's automatic checkpoint would do all of it inside a commit.
 """
 
 import logging

@@ -16,8 +16,8 @@ _CHUNK = 1 << 20
 
 
 def rewrite_log(path: Path) -> None:
-    """Write the log of the database at `path` anew and wait for the disk. The caller holds SQLite's
-    lock for writing. OSError when the disk does not take it.
+    """Write the log of the database at `path` again and wait for the disk. The caller holds
+    SQLite's lock for writing. OSError when the disk does not take it.
     """
     file = os.open(path.with_name(path.name + "-wal"), os.O_RDWR | os.O_CLOEXEC)
     try:

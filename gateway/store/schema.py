@@ -90,7 +90,7 @@ _UPGRADES = {
     2: _KEEP_SPOOL_LAST + _SPOOL_LAST,
 }
 """By the version that they start from. An older store keeps its AUTOINCREMENT and its page size: to
-be rid of them it would have to be written anew.
+be rid of them it would have to be written again.
 """
 
 
@@ -178,7 +178,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     try:
         database = connect(path)
         with database:
-            database.execute("BEGIN IMMEDIATE")  # nobody else appends to the log, or starts it anew
+            database.execute("BEGIN IMMEDIATE")  # nobody else appends to the log or restarts it
             if damage := wal.damage(path):
                 raise StoreError(
                     f"the store is damaged ({damage})",

@@ -1,6 +1,6 @@
 """A gateway's figures as Prometheus metrics.
 
-In: a `Source`, and what the uplink has left in the database. Out: metric families, made anew at
+In: a `Source`, and what the uplink has left in the database. Out: metric families, made at
 each scrape from what the parts of the gateway count for themselves. Labels take their values from
 the configuration, from the standard's reason codes and from serial ports, never from clients:
 however many of those there are, the number of series stays the same. A port's counters stand under

@@ -2,7 +2,7 @@
 where the next run goes on.
 
 A run counts only for the code that it ran: when a source of the link or of its tests changes, the
-soak begins anew.
+soak starts again.
 """
 
 import hashlib

@@ -107,7 +107,7 @@ def test_a_repeated_hello_changes_nothing_but_brings_the_time_up_to_date() -> No
     ("other", "reason"),
     [
         (replace(HELLO, boot=6), "the device was rebooted"),
-        (replace(HELLO, attempt=1), "the device greets anew"),
+        (replace(HELLO, attempt=1), "the device greets again"),
     ],
 )
 def test_another_hello_ends_the_session_and_begins_one_from_zero(other: Hello, reason: str) -> None:

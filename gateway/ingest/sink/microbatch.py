@@ -132,13 +132,13 @@ class MicroBatch:
 
     def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
         """The files of chunks without a row in `drop` as they are, the other rows of the rest
-        anew.
+        again.
         """
         dirty = {chunk for chunk, *_ in drop}
         files = self._files[table]
         actions = [one["action"] for chunk, one in files.items() if chunk not in dirty]
-        anew = [chunk for chunk in files if chunk in self._partly(drop)]
-        return Addition(actions, self._without(table, anew, drop) if anew else None)
+        again = [chunk for chunk in files if chunk in self._partly(drop)]
+        return Addition(actions, self._without(table, again, drop) if again else None)
 
     def _partly(self, drop: list[ChunkRange]) -> set[int]:
         """The chunks of which some rows are in `drop`, and not all."""

@@ -76,7 +76,7 @@ READINGS = Layout(
 
 DECODING = 2
 """Raised whenever the same publications have other readings than before: the table is then made
-anew from them.
+again from them.
 """
 
 _WITH_LIST = StructType(
@@ -163,7 +163,7 @@ class Readings:
             log.warning("cannot follow publications: %s", first_line(error))
             new = None
         if new is None:
-            log.info("making %s anew, from all publications", self._table.name)
+            log.info("making %s again, from all publications", self._table.name)
             everything = exploded(self._decode(self._publications.read(versionAsOf=until)))
             self._table.overwrite(everything, self._application, until)
             self._table.settle()
@@ -196,7 +196,7 @@ class Readings:
         self, until: int, rows: Addition | None, based_on: int | None
     ) -> Addition | None:
         """The readings of what came into `publications` after `covers`; None when they must be made
-        anew from all of it.
+        again from all of it.
         """
         if self.covers is None:
             return rows if self._both_were_empty(based_on) else None
@@ -217,7 +217,7 @@ class Readings:
 
     def _both_were_empty(self, based_on: int | None) -> bool:
         """Whether neither table held anything before version `based_on` of `publications`: then
-        there is nothing to make anew.
+        there is nothing to make again.
         """
         if self._version > 0 or based_on is None:
             return False

@@ -28,7 +28,7 @@ class Follower:
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, what: str, version: int
     ) -> None:
-        """what, version: of the table's contents; another version is made anew."""
+        """what, version: of the table's contents; another version is made again."""
         self.table = table
         self._publications = publications
         self._place = publications.place()

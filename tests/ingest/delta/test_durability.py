@@ -89,7 +89,7 @@ def test_files_are_on_the_disk_before_the_commit_and_the_commit_before_the_micro
     for number, batch in enumerate(
         ([row("a", 1, payload=PAYLOAD)], [row("a", n, payload=PAYLOAD) for n in (1, 2)])
     ):
-        # the second one has to write its rows anew, through Spark
+        # the second one has to write its rows again, through Spark
         sink(lake.micro_batch(batch), number)
         for name in ("publications", "readings"):
             table = (
