@@ -1,5 +1,5 @@
-"""`make test`: all tests. Those of the ingest run beside the others: Spark computes while the
-others wait for boards, disks and timeouts.
+"""`make test`: all tests, in three groups that run beside each other: Spark computes while boards,
+disks and timeouts are waited for. The two aside have a lower priority: the others measure times.
 
 In: options of pytest; with any, one pytest runs as usual. Out: what the tests say, one group after
 the other, and an exit code that is not 0 if one failed.
@@ -8,8 +8,9 @@ the other, and an exit code that is not 0 if one failed.
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 
-ASIDE = "tests/ingest"
+ASIDE = (("tests/ingest",), ("tests/hil", "tests/provisioning"))
 
 
 def pytest(*options: str) -> list[str]:
@@ -19,23 +20,22 @@ def pytest(*options: str) -> list[str]:
 def main() -> int:
     if options := sys.argv[1:]:
         return subprocess.run(pytest(*options), check=False).returncode
-    with tempfile.TemporaryFile() as said:
-        aside = subprocess.Popen(
-            pytest(ASIDE, "-o", "cache_dir=build/pytest-aside"), stdout=said, stderr=said
-        )
-        try:
-            others = subprocess.run(pytest(f"--ignore={ASIDE}"), check=False).returncode
-            print(f"{ASIDE}:", flush=True)
-            ended = aside.wait()
-        except BaseException:
-            aside.terminate()
-            aside.wait()
-            raise
-        finally:
+    with ExitStack() as stack:
+        aside = []
+        for number, folders in enumerate(ASIDE):
+            said = stack.enter_context(tempfile.TemporaryFile())
+            command = pytest(*folders, "-o", f"cache_dir=build/pytest-{number}")
+            process = subprocess.Popen(["nice", *command], stdout=said, stderr=said)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)  # does nothing to one that has ended
+            aside.append((folders, said, process))
+        ignored = (f"--ignore={folder}" for folders in ASIDE for folder in folders)
+        failed = subprocess.run(pytest(*ignored), check=False).returncode
+        for folders, said, process in aside:
+            failed |= process.wait()
             said.seek(0)
-            sys.stdout.buffer.write(said.read())
-            sys.stdout.flush()
-    return others or ended
+            print(f"{' '.join(folders)}:", said.read().decode(errors="replace"), flush=True)
+    return failed
 
 
 if __name__ == "__main__":
