@@ -26,7 +26,7 @@ from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session
 from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import Landing
-from gateway.ingest.report.progress import ProgressListener, note
+from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
 
 ROWS = 500_000
@@ -43,8 +43,8 @@ log = logging.getLogger("onceway.ingest")
 
 NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
-STOP_LOOK_S = 1
-"""Seconds between two looks whether a stop was asked for."""
+LOOK_S = 1
+"""Seconds between two looks whether a stop was asked for, and how far Spark is."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -104,7 +104,6 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     trusted = options.trusted or keys.beside(sink.locations["publications"])
     trust.say_how(trusted, sink.signed)
     sink.say_all()
-    spark.streams.addListener(ProgressListener(sink.counters))
     tasks = spark.sparkContext.defaultParallelism * 2
     rows = (
         spark.readStream.format("onceway")
@@ -161,7 +160,8 @@ def run(options: argparse.Namespace) -> None:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
     try:
-        while not query.awaitTermination(STOP_LOOK_S):
+        while not query.awaitTermination(LOOK_S):
+            note(sink.counters, [query.lastProgress])
             if stopping.is_set():
                 log.info("stopping after this micro-batch")
                 query.stop()
@@ -179,11 +179,8 @@ def so_far(feeds: Feeds) -> str:
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:
-    """Save what the next start and the report make use of. The listener may not have heard of the
-    last micro-batch yet.
-    """
-    for progress in query.recentProgress:
-        note(sink.counters, progress)
+    """Save what the next start and the report make use of."""
+    note(sink.counters, query.recentProgress)
     sink.save()
 
 

@@ -1,46 +1,27 @@
-"""Spark's own measures of the stream, by its listener: into the counters, for `onceway ingest
-report`.
+"""Spark's own measures of the stream: into the counters, for `onceway ingest report`.
 
-In: Spark's progress events, in a thread of its own. Out: the last one that had rows, as
+In: Spark's progress of a query, as far as it remembers it. Out: the last one that had rows, as
 `Counters.spark`.
+
+Asked for, not listened to: Spark would call a listener from a thread of its own, once per
+micro-batch and listener, and keep all that happens meanwhile, with each query's whole plan.
 """
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-    StreamingQueryProgress,
-)
+from collections.abc import Iterable
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from gateway.ingest.report.counters import Counters
 
 
-class ProgressListener(StreamingQueryListener):
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        pass
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        note(self._counters, event.progress)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        pass
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        pass
-
-
-def note(counters: Counters, progress: StreamingQueryProgress) -> None:
-    """ms: how long each step took, as Spark names them. What Spark calls rows are data files
-    here.
+def note(counters: Counters, progress: Iterable[StreamingQueryProgress | None]) -> None:
+    """progress: oldest first. ms: how long each step took, as Spark names them. What Spark calls
+    rows are data files here.
     """
-    if progress.numInputRows:
-        counters.spark = {
-            "micro_batch": progress.batchId,
-            "at": progress.timestamp,
-            "ms": dict(progress.durationMs),
-        }
+    for one in progress:
+        if one is not None and one.numInputRows:
+            counters.spark = {
+                "micro_batch": one.batchId,
+                "at": one.timestamp,
+                "ms": dict(one.durationMs),
+            }
