@@ -22,8 +22,8 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
     """Delete what gateways received before a moment; returns how many publications that were. What
     was received while the gateway's clock was not known counts from when it landed.
 
-    The readings go first and the keys are kept before the rows go, so after an interruption it starts
-    again.
+    The readings go first and the keys are kept before the rows go, so after an interruption it
+    starts again.
     """
     place = publications.place()
     folder = open_folder(spark, place.location, snapshot.FOLDER)
