@@ -21,9 +21,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from gateway.ingest.jobs.session import open_session
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    # A test is over before the second compiler, or code made for a query, pays off.
+    # A test is over before the second compiler, or code made for a query, pays off. Without that
+    # compiler Java has room for 48 MB of compiled code, and would compile and forget without end.
     java = (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         f" -Dlog4j2.configurationFile={(command.HERE / 'log4j2.properties').as_uri()}"
     )
     settings = {
