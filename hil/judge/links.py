@@ -3,18 +3,20 @@ with them.
 
 The rig computes a session's seed from the handshake by itself, so it sees what both ends agree on
 and is wrong nevertheless: frames of a seed that does not follow from the handshake, and a seed that
-is used for two sessions, with which a frame from before a restart would pass for one of now. And it
-sees when the gateway has forgotten the MQTT session of a board, which no bench lets expire, and
-when somebody who greets in a board's name ends its session.
+is used for two sessions, with which a frame from before a restart would pass for one of now. It
+sees which frames arrive whole, so an end that acknowledges another one has taken what the line has
+damaged. And it sees when the gateway has forgotten the MQTT session of a board, which no bench lets
+expire, and when somebody who greets in a board's name ends its session.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from hil.formats.frames import SEED_INPUTS
 from hil.observe.history import Event, taking
 
 ENDS = {"up": "the board", "down": "the gateway"}
+TAKERS = {"up": "the gateway", "down": "the board"}
 TORN = 4
 """So many frames of a session may be torn, in each direction: one each time that the end which sent
 it lost its power or was killed, and it may lose it again before it has greeted.
@@ -28,6 +30,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
     reasons = []
     begun: dict[tuple[int, ...], str] = {}
     strange: dict[tuple[str, str], list[str]] = defaultdict(list)
+    damaged: Counter[tuple[str, str]] = Counter()
     reasons += _forgotten(events)
     for event in events:
         with taking(event):
@@ -38,11 +41,19 @@ def wrong(events: Sequence[Event]) -> list[str]:
                 begun.setdefault(inputs, line)
             elif (event.hop, event.event) == ("wire", "struck"):
                 reasons += _put_out(event)
+            elif (event.hop, event.event) == ("wire", "unarrived"):
+                end = TAKERS[event.data["direction"]]
+                damaged[str(event.data["line"]), end] += int(event.data["frames"])
             elif (event.hop, event.event) == ("wire", "session"):
                 line, inputs = _session(event)
                 for direction in ENDS:
                     if told := _strange(event.data[direction], inputs):
                         strange[line, ENDS[direction]].append(told)
+    reasons += [
+        f"on the line of {line} {end} acknowledged {count} frame{'s' * (count > 1)} that never"
+        " arrived whole"
+        for (line, end), count in damaged.items()
+    ]
     reasons += [
         f"on the line of {line} {found[0]}"
         f" that left {end} do not fit the seed of their session"

@@ -1,10 +1,11 @@
 """What a wire is given to carry, read along before any harm: frames of the reliable link and the
-MQTT packets in them, by the rig's own readers (hil/formats).
+MQTT packets in them, by the rig's own readers (hil/formats). And what of it arrives whole.
 
-In: the bytes that each end sends, in pieces. Out: for each direction counts of frames and PUBLISH
-packets, and how many of them were sent again; as events what both ends say to each other, which
-sessions they have, what left an end and is no frame of its session, answers that nothing has asked
-for, and that a stream could not be read on. No I/O, and nothing is changed.
+In: the bytes that each end sends, in pieces, and those that arrive at the other one. Out: for each
+direction counts of frames and PUBLISH packets, and how many of them were sent again; as events what
+both ends say to each other, which sessions they have, what left an end and is no frame of its
+session, answers that nothing has asked for, that an end has acknowledged a frame that never arrived
+whole, and that a stream could not be read on. No I/O, and nothing is changed.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hil.formats import packets
 from hil.formats.due import Due
 from hil.formats.frames import (
     MODULO,
+    Ack,
     Cutter,
     Data,
     FrameError,
@@ -44,12 +46,14 @@ Tell = Callable[[dict[str, Any]], object]
 class _Way:
     """One direction of a session. fitting, strange: frames, and what looks like one and is none of
     this session. ahead: payloads of frames that came while one before them has yet to come whole.
+    arrived: the number of the frame that the other end must wait for, by what came to it whole.
     stream: None once it could not be read on. due: what this end has to answer.
     """
 
     fitting: int = 0
     strange: int = 0
     expected: int = 0
+    arrived: int = 0
     ahead: dict[int, bytes] = field(default_factory=dict)
     stream: packets.Cutter | None = field(default_factory=packets.Cutter)
     due: Due = field(default_factory=Due)
@@ -86,6 +90,7 @@ class Tap:
         self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in DIRECTIONS}
         self._tell = tell
         self._cutters = {direction: Cutter() for direction in DIRECTIONS}
+        self._arriving = {direction: Cutter() for direction in DIRECTIONS}
         self.hello: Hello | None = None
         """The last that the board has sent."""
         self.first_hello: Hello | None = None
@@ -102,6 +107,17 @@ class Tap:
                         self._handshake(direction, read_handshake(body))
                 elif self._sessions:
                     self._session_frame(direction, body)
+
+    def arrived(self, direction: str, data: bytes) -> None:
+        """What came to the far end, with all harm."""
+        for body in self._arriving[direction].feed(data):
+            if kind_of(body) is not Kind.DATA:
+                continue
+            for session in self._sessions:
+                if session.seal and belongs(body, session.seal):
+                    way = session.ways[direction]
+                    if body[0] >> 3 == way.arrived:
+                        way.arrived = (way.arrived + 1) % MODULO
 
     def close(self) -> None:
         """Tell how the sessions went that are left."""
@@ -145,13 +161,26 @@ class Tap:
         for session in self._sessions:
             if session.seal and belongs(body, session.seal):
                 session.ways[direction].fitting += 1
-                match read_session(body, session.seal):
-                    case Data() as frame:
+                frame = read_session(body, session.seal)
+                if isinstance(frame, Data | Ack):
+                    self._acknowledged(direction, session, frame.acknowledgement)
+                match frame:
+                    case Data():
                         self._data(direction, session, frame)
                     case Time(utc=float()):
                         self._say("time", {})
                 return
         self._sessions[0].ways[direction].strange += 1
+
+    def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
+        """following: what this end expects next. It may know less than has arrived, by what is in
+        flight, which is less than half of the numbers; it cannot know more.
+        """
+        way = session.ways[BACK[direction]]
+        beyond = (following - way.arrived) % MODULO
+        if 0 < beyond < MODULO // 2:
+            self._say("unarrived", {"direction": BACK[direction], "frames": beyond})
+            way.arrived = following
 
     def _data(self, direction: str, session: _Session, frame: Data) -> None:
         """A sender repeats what it has in flight, which is less than half of the numbers: a number

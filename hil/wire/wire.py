@@ -311,6 +311,7 @@ class Wire:
                         f"the board's port has failed ({error.strerror})", str(self._board_path)
                     )
                 )
+        self._tap.arrived(line.direction, data[:written])
         line.counts["arrived"] += written
         line.counts["dropped"] += len(data) - written
         for event in events:

@@ -36,6 +36,14 @@ def test_a_frame_that_a_power_cut_has_torn_is_nothing() -> None:
     assert wrong([event("session", up=torn, down=last)]) == []
 
 
+def test_a_frame_that_never_arrived_whole_and_was_acknowledged() -> None:
+    damaged = [event("unarrived", direction="down", frames=1) for _ in range(2)]
+    assert wrong([*damaged, event("unarrived", line="uno-2", direction="up", frames=1)]) == [
+        "on the line of uno-1 the board acknowledged 2 frames that never arrived whole",
+        "on the line of uno-2 the gateway acknowledged 1 frame that never arrived whole",
+    ]
+
+
 def connack(t: int, present: bool, **other: Any) -> Event:
     said = {"line": "uno-1", "session_present": present, "reason": 0}
     return Event(t, "wire", "connack", {**said, "incarnation": 7, "clean": False, **other})

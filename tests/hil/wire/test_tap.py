@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.links.frames import Crc16, Data
+from gateway.links.frames import Ack, Crc16, Data
 from gateway.links.greeter import Greeter
 from gateway.links.roles import DeviceLink, GatewayLink
 from gateway.mqtt.encode import encode
@@ -62,6 +62,7 @@ class Talk:
             for piece in (data[:cut], data[cut:]):
                 self.tap.feed(direction, piece)
                 if self._random.random() >= (self._loss if loss is None else loss):
+                    self.tap.arrived(direction, piece)
                     receiver.receive(piece, self.now)
 
     def drain(self) -> None:
@@ -317,6 +318,39 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
         for session in sessions(talk)
         for direction in ("up", "down")
     )
+
+
+@given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
+def test_nobody_acknowledges_what_never_arrived_whole(seed: int, loss: float) -> None:
+    talk = Talk(seed, loss)
+    for number in range(120):
+        for end in (talk.device, talk.gateway):
+            if end.session is not None and number % 3 == 0:
+                end.write(end.session, bytes([number]) * 30, talk.now)
+        if number % 40 == 39 and talk.gateway.session is not None:
+            talk.gateway.close(talk.gateway.session, talk.now)
+        talk.step()
+    assert [told for told in talk.told if told["event"] == "unarrived"] == []
+
+
+@pytest.mark.parametrize("answer", [Ack(3), Data(0, 3, b"x")])
+def test_who_acknowledges_a_damaged_frame_is_told(answer: Ack | Data) -> None:
+    talk = Talk(1, 0)
+    talk.until_met()
+    talk.drain()
+    assert talk.gateway.session is not None
+    check = talk.gateway.session.check
+    whole, damaged, behind = (Data(number, 0, b"say").to_bytes(check) for number in range(3))
+    for frame in (whole, damaged, behind):
+        talk.tap.feed("down", frame)
+    talk.tap.arrived("down", whole + damaged.replace(b"say", b"sax") + behind)
+    for acknowledged in (Ack(0), Ack(1)):
+        talk.tap.feed("up", acknowledged.to_bytes(check))
+    assert "unarrived" not in [told["event"] for told in talk.told]
+    for _ in range(2):  # it is told once
+        talk.tap.feed("up", answer.to_bytes(check))
+    told = [told for told in talk.told if told["event"] == "unarrived"]
+    assert told == [{"event": "unarrived", "direction": "down", "frames": 2}]
 
 
 def test_a_seed_that_comes_again_begins_a_session_and_a_welcome_that_is_repeated_does_not() -> None:
