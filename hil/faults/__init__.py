@@ -19,7 +19,7 @@ from hil.faults.board import (
 )
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import GatewayKill, GatewayPause, GatewayPowerCut, UplinkKill
-from hil.faults.ingest import CheckpointLost, IngestKill, IngestTwice
+from hil.faults.ingest import CheckpointLost, IngestKill, IngestStop, IngestTwice
 from hil.faults.landing import BatchDamaged, BatchTwice, LandingUnwritable
 from hil.faults.line import (
     LineBursts,
@@ -76,7 +76,7 @@ OfUplink = (
     | BatchTwice
     | BatchDamaged
 )
-OfIngest = IngestKill | IngestTwice | CheckpointLost
+OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
 AnyKind = Annotated[

@@ -1,11 +1,13 @@
 """Faults of the Spark job."""
 
 import asyncio
+import hashlib
 import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from hil.faults.base import Kind
@@ -28,6 +30,10 @@ STEPS = {
 and Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear
 after a step.
 """
+JOB = "stream.py"
+"""The script of the job: launchers pass a signal on in ways of their own."""
+STOPPED_WITHIN = 60.0  # s from SIGTERM to the end, on a busy machine
+TAKEN_WITHIN = 150.0  # s from the next start to the end of a micro-batch with the copy
 SECOND = "second ingest"
 SECOND_WITHIN = 150.0  # s from the start of a second ingest to the end of its first micro-batch
 
@@ -110,6 +116,49 @@ class CheckpointLost(IngestFault):
         return Evidence(
             f"a checkpoint of {ended + 1} micro-batches removed", {"micro_batches": ended + 1}
         )
+
+
+class IngestStop(IngestFault):
+    """SIGTERM to the job, which saves what it has seen; and before it starts again a batch that it
+    has taken lands once more, as from a gateway whose store was set back. Nothing but what it has
+    saved tells it, and it looks at no row of the table for that.
+    """
+
+    text: ClassVar[str] = "ingest stopped, and a batch that it has lands again before it starts"
+    bounded: ClassVar[bool] = True
+    kind: Literal["ingest-stop"]
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        site, progress = system.site, system.progress
+        await wait_until(progress.taken)
+        async with site.hands:
+            before = snapshots(site.folder.table)
+            child = site.running["ingest"]
+            child.check()  # what has died by itself is not stopped by us
+            code = await child.finish(JOB, STOPPED_WITHIN)
+            saved = sorted(snapshots(site.folder.table) - before)
+            feed, batch = max(progress.taken().items(), key=lambda one: one[1])
+            epoch = hashlib.sha256(fault.id.encode()).hexdigest()[:8]
+            rows = site.landing.repeat(feed, batch, epoch)
+            await site.start_ingest()
+        copy = f"{feed.partition('/')[0]}/{epoch}"
+        try:
+            async with asyncio.timeout(TAKEN_WITHIN):
+                await wait_until(lambda: copy in progress.taken())
+        except TimeoutError:
+            return None
+        if code != 0 or not saved:
+            return None
+        return Evidence(
+            f"process {child.pid} ended and had saved {saved[-1]}; then it took batch {batch} with"
+            f" {rows} publications again",
+            {"pid": child.pid, "snapshot": saved[-1], "batch": batch, "rows": rows},
+        )
+
+
+def snapshots(table: Path) -> set[str]:
+    """Names of the files in which the ingest has saved the ranges that it has seen."""
+    return {path.name for path in (table / "_onceway").glob("seen-*.parquet")}
 
 
 class IngestTwice(Kind):

@@ -97,6 +97,22 @@ class Child:
         self._signal(signal.SIGKILL)
         await self.process.wait()
 
+    async def finish(self, script: str, within: float) -> int | None:
+        """Ask the Python program among its descendants that runs `script`, and nobody else, to end;
+        what launched it ends with it. Returns its exit code; None, and it is killed, if it has not
+        ended `within` seconds.
+        """
+        asked = [pid for pid in (self.pid, *descendants(self.pid)) if runs(pid, script)]
+        self.ended_by_us = self.running
+        for pid in asked:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        try:
+            return await asyncio.wait_for(self.process.wait(), within if asked else 0)
+        except TimeoutError:
+            await self.kill()
+            return None
+
     async def stop(self) -> int:
         """Ask it to end, insist after STOP_TIMEOUT. Returns its exit code."""
         if self.running:
@@ -115,6 +131,14 @@ class Child:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+
+def runs(pid: int, script: str) -> bool:
+    """Whether a process is an interpreter that was given this script, by its file name."""
+    with suppress(OSError):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return Path(os.fsdecode(b"".join(arguments[1:2]))).name == script
+    return False
 
 
 def descendants(pid: int) -> list[int]:

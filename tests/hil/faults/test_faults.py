@@ -31,7 +31,7 @@ from hil.faults.board import (
     within,
 )
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
-from hil.faults.ingest import STEPS, CheckpointLost, IngestKill
+from hil.faults.ingest import STEPS, CheckpointLost, IngestKill, IngestStop
 from hil.faults.line import LineCut, LineNoise
 from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
 from hil.faults.sweep import BoardPowerCutAtEachByte
@@ -513,6 +513,49 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
     evidence = await CheckpointLost(kind="checkpoint-lost").inject(fault("checkpoint-lost"), rig)
     assert evidence is not None
     assert evidence.data == {"micro_batches": 4}
+
+
+@pytest.mark.parametrize(
+    ("code", "saves", "happened"), [(0, True, True), (0, False, False), (1, True, False)]
+)
+async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
+    tmp_path: Path, code: int, saves: bool, happened: bool
+) -> None:
+    """What lands again is what it has taken, under another epoch."""
+    table = tmp_path / "publications"
+    (table / "_onceway").mkdir(parents=True)
+    (table / "_onceway" / "seen-1.parquet").touch()
+    taken = {"site/a": 2, "site/b": 1}
+    landed: list[tuple[str, int, str]] = []
+
+    async def finish(script: str, within: float) -> int:
+        if saves:
+            (table / "_onceway" / "seen-2.parquet").touch()
+        return code
+
+    def repeat(feed: str, batch: int, epoch: str) -> int:
+        landed.append((feed, batch, epoch))
+        return 5
+
+    async def start_ingest() -> None:
+        [(_, _, epoch)] = landed
+        taken[f"site/{epoch}"] = 1
+
+    child = SimpleNamespace(pid=1, finish=finish, check=lambda: None)
+    site = SimpleNamespace(
+        hands=asyncio.Lock(),
+        running={"ingest": child},
+        folder=SimpleNamespace(table=table),
+        landing=SimpleNamespace(repeat=repeat),
+        start_ingest=start_ingest,
+    )
+    rig: Any = SimpleNamespace(site=site, progress=SimpleNamespace(taken=lambda: taken))
+    evidence = await IngestStop(kind="ingest-stop").inject(fault("ingest-stop"), rig)
+    assert landed[0][:2] == ("site/a", 2)
+    assert (evidence is not None) is happened
+    if evidence:
+        told = {"pid": 1, "snapshot": "seen-2.parquet", "batch": 2, "rows": 5}
+        assert evidence.data == told
 
 
 @pytest.fixture

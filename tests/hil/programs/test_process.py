@@ -138,3 +138,37 @@ def test_the_environment_is_not_replaced(tmp_path: Path) -> None:
             return await programs.run("path", ["/bin/sh", "-c", "echo $PATH"], 5)
 
     assert asyncio.run(path()).strip() == os.environ["PATH"]
+
+
+LAUNCHER = (
+    "import subprocess, sys; sys.exit(subprocess.run([sys.executable, sys.argv[1]]).returncode)"
+)
+JOB = """
+import signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+Path(sys.argv[0]).with_name("ready").touch()
+time.sleep(60)
+"""
+
+
+async def test_the_script_alone_is_asked_to_end_and_its_launcher_ends_with_it(
+    tmp_path: Path,
+) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    async with children(tmp_path) as programs:
+        launcher = await programs.start("launcher", [sys.executable, "-c", LAUNCHER, str(job)])
+        async with asyncio.timeout(20):
+            while not (tmp_path / "ready").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await launcher.finish("job.py", 20) == 7
+        launcher.check()  # ended by us: no failure
+
+
+async def test_what_does_not_end_when_it_is_asked_to_is_killed(tmp_path: Path) -> None:
+    async with children(tmp_path) as programs:
+        deaf = await programs.start("deaf", ["sleep", "60"])
+        assert await deaf.finish("job.py", 20) is None
+        assert not deaf.running
+        deaf.check()
