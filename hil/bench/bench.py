@@ -26,6 +26,7 @@ LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
 EACH_STEP = "gateway-kill-at-each-step"
+AT_RELEASE = "gateway-kill-at-release"
 ONCE_A_LINE = ("line-bursts", "line-trace")
 IDENTIFIERS = 65_535  # packet identifiers, from 1 on
 
@@ -242,6 +243,8 @@ class Bench(BaseModel):
                 "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"
                 f" leave out {others[0]}"
             )
+        if AT_RELEASE in kinds and not any(table.qos == 2 for table in self.subscriber):
+            raise ValueError(f"{AT_RELEASE} needs a table [[subscriber]] with qos = 2")
         if self.until == "batch" and (
             behind := [kind.kind for kind in self.fault if kind.needs_ingest]
         ):

@@ -17,6 +17,7 @@ KINDS: dict[str, type[Kind]] = {
 }
 SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
 NEEDS_ROOT = {"gateway-power-cut"}
+NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
 """What stands on a line for the whole run comes once at most on each."""
 MUST_SAY: dict[str, dict[str, Any]] = {
@@ -31,7 +32,7 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 
 class Nemesis(BaseModel):
     """rate: faults per reading. kinds: of which they are drawn; "all" leaves out sweeps, which
-    count steps from silence, and what needs root. between: shares of the run.
+    count steps from silence, and what needs root or a subscriber. between: shares of the run.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,7 +55,11 @@ class Nemesis(BaseModel):
     ) -> list[Kind]:
         """simulated: boards that can be broken in any way. ingest: whether there is one."""
         rng = random.Random(f"{seed}/nemesis")
-        names = sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT) if self.kinds == "all" else self.kinds
+        names = (
+            sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER)
+            if self.kinds == "all"
+            else self.kinds
+        )
         names = [
             name
             for name in names

@@ -18,7 +18,13 @@ from hil.faults.board import (
     BoardWatchdog,
 )
 from hil.faults.fault import Evidence, Fault
-from hil.faults.gateway import GatewayKill, GatewayPause, GatewayPowerCut, UplinkKill
+from hil.faults.gateway import (
+    GatewayKill,
+    GatewayKillAtRelease,
+    GatewayPause,
+    GatewayPowerCut,
+    UplinkKill,
+)
 from hil.faults.ingest import CheckpointLost, IngestKill, IngestStop, IngestTwice
 from hil.faults.landing import BatchDamaged, BatchTwice, LandingUnwritable
 from hil.faults.line import (
@@ -66,7 +72,15 @@ OfBoard = (
     | BoardEepromWorn
     | BoardSwapped
 )
-OfGateway = GatewayKill | GatewayPause | GatewayPowerCut | DiskFull | DiskSlow | ClockJump
+OfGateway = (
+    GatewayKill
+    | GatewayKillAtRelease
+    | GatewayPause
+    | GatewayPowerCut
+    | DiskFull
+    | DiskSlow
+    | ClockJump
+)
 OfUplink = (
     UplinkKill
     | LandingUnwritable

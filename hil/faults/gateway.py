@@ -12,7 +12,14 @@ from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
 from hil.faults.loop_disk import missing
 from hil.faults.under_test import SystemUnderTest
-from hil.faults.windows import OF_GATEWAY, OF_GATEWAYS_DISK, OF_UPLINK, Window, WindowKind
+from hil.faults.windows import (
+    OF_GATEWAY,
+    OF_GATEWAYS_DISK,
+    OF_RELEASES,
+    OF_UPLINK,
+    Window,
+    WindowKind,
+)
 from hil.observe.counters import wait_until
 
 DOWN_S = 0.5  # from a kill to the next start; systemd waits a second
@@ -50,6 +57,22 @@ class GatewayKill(ProgramKill):
     windows: ClassVar[Mapping[str, Window]] = OF_GATEWAY
     kind: Literal["gateway-kill"]
     window: Literal["any", "received", "committed", "acknowledged"] = "any"
+
+    def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
+        return system.site.start_gateway
+
+
+class GatewayKillAtRelease(ProgramKill):
+    """Between the PUBREC of a subscriber and its PUBCOMP: of a message at QoS 2 that the gateway
+    has sent.
+    """
+
+    text: ClassVar[str] = "kill -9 of the gateway at a release"
+    part: ClassVar[str] = "gateway"
+    machine_of: ClassVar[str] = "gateway"
+    windows: ClassVar[Mapping[str, Window]] = OF_RELEASES
+    kind: Literal["gateway-kill-at-release"]
+    window: Literal["any", "recorded", "released"] = "any"
 
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
         return system.site.start_gateway

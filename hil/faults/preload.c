@@ -36,6 +36,8 @@ enum {
     BEFORE_MANIFEST,
     BEFORE_DELETE, /* the first write of the WAL after a manifest */
     AFTER_DELETE,  /* its sync */
+    BEFORE_RELEASE, /* a write of a PUBREL to a line */
+    AFTER_RELEASE,  /* the same, after a sync and before the next write */
 };
 enum { STEP_WRITE = 1, STEP_SYNC, STEP_LINE };
 
@@ -165,11 +167,12 @@ static void before_write(int fd)
     }
 }
 
-enum { PUBACK = 4, PUBREC = 5, PUBCOMP = 7, REFUSED = 0x80 };
+enum { PUBACK = 4, PUBREC = 5, PUBREL = 6, PUBCOMP = 7, REFUSED = 0x80 };
+enum { TAKES = 1 << PUBACK | 1 << PUBREC | 1 << PUBCOMP, RELEASES = 1 << PUBREL };
 
-/* Whether MQTT packets take a publication, or end its flow: an answer without a reason, or with one
- * that is no refusal. */
-static int packets_answer(const uint8_t *data, size_t size)
+/* Whether one of some MQTT packets is of these kinds, and without a reason, or with one that is no
+ * refusal: one that takes a publication, or ends its flow; or one that releases it. */
+static int packets_have(unsigned kinds, const uint8_t *data, size_t size)
 {
     for (size_t at = 0; at < size;) {
         unsigned type = data[at++] >> 4, shift = 0;
@@ -180,8 +183,10 @@ static int packets_answer(const uint8_t *data, size_t size)
             length |= (size_t)(data[at] & 0x7F) << shift;
             shift += 7;
         } while (data[at++] & 0x80);
-        int refused = length > 2 && at + 2 < size && data[at + 2] >= REFUSED;
-        if ((type == PUBACK || type == PUBREC || type == PUBCOMP) && !refused)
+        if (at + length > size)
+            return 0;
+        int refused = length > 2 && data[at + 2] >= REFUSED;
+        if (kinds >> type & 1 && !refused)
             return 1;
         at += length;
     }
@@ -189,8 +194,8 @@ static int packets_answer(const uint8_t *data, size_t size)
 }
 
 /* The same of a frame of the link, stuffed: its body is a control byte, below 64 in a DATA frame,
- * packets, and a CRC of two bytes. */
-static int frame_answers(const uint8_t *stuffed, size_t size)
+ * packets, and a CRC of two bytes or four. */
+static int frame_has(unsigned kinds, const uint8_t *stuffed, size_t size)
 {
     uint8_t body[256];
     size_t length = 0;
@@ -202,33 +207,47 @@ static int frame_answers(const uint8_t *stuffed, size_t size)
         for (size_t i = 1; i < stuffed[at] && at + i < size && length < sizeof body; i++)
             body[length++] = stuffed[at + i];
     }
-    return length > 3 && body[0] < 64 && packets_answer(body + 1, length - 3);
+    return length > 3 && body[0] < 64 && packets_have(kinds, body + 1, length - 3);
 }
 
-static int answers(int fd, const uint8_t *data, size_t size)
+static int has(unsigned kinds, int fd, const uint8_t *data, size_t size)
 {
     if (!isatty(fd))
-        return packets_answer(data, size);
+        return packets_have(kinds, data, size);
     for (size_t from = 0, at = 0; at < size; at++) {
         if (data[at])
             continue;
-        if (frame_answers(data + from, at - from))
+        if (frame_has(kinds, data + from, at - from))
             return 1;
         from = at + 1;
     }
     return 0;
 }
 
-static void after_write(int fd, const struct iovec *parts, size_t number)
+static int any_has(unsigned kinds, int fd, const struct iovec *parts, size_t number)
 {
-    if (!machine || machine->window != AFTER_ACK || !synced || !is_line(fd))
-        return;
     int saved = errno, found = 0;
-    for (size_t i = 0; i < number && !found; i++)
-        found = answers(fd, parts[i].iov_base, parts[i].iov_len);
+    if (is_line(fd))
+        for (size_t i = 0; i < number && !found; i++)
+            found = has(kinds, fd, parts[i].iov_base, parts[i].iov_len);
     errno = saved;
-    if (found)
+    return found;
+}
+
+static void before_line(int fd, const struct iovec *parts, size_t number)
+{
+    if (machine && machine->window == BEFORE_RELEASE && any_has(RELEASES, fd, parts, number))
+        stand(BEFORE_RELEASE);
+}
+
+static void after_line(int fd, const struct iovec *parts, size_t number)
+{
+    if (!machine || !synced)
+        return;
+    if (machine->window == AFTER_ACK && any_has(TAKES, fd, parts, number))
         stand(AFTER_ACK);
+    if (machine->window == AFTER_RELEASE && any_has(RELEASES, fd, parts, number))
+        stand(AFTER_RELEASE);
 }
 
 static void before_sync(int fd)
@@ -307,10 +326,11 @@ ssize_t write(int fd, const void *data, size_t size)
         real = REAL(write);
     step(fd, STEP_WRITE);
     before_write(fd);
+    before_line(fd, &(struct iovec){(void *)data, size}, 1);
     ssize_t some = allowed(fd, size);
     ssize_t done = some < 0 ? -1 : real(fd, data, (size_t)some);
     if (done > 0)
-        after_write(fd, &(struct iovec){(void *)data, (size_t)done}, 1);
+        after_line(fd, &(struct iovec){(void *)data, (size_t)done}, 1);
     return done;
 }
 
@@ -322,9 +342,10 @@ ssize_t write(int fd, const void *data, size_t size)
         if (!real)                                  \
             real = REAL(name);                      \
         step(fd, STEP_WRITE);                       \
+        before_line(fd, parts, number);             \
         ssize_t done = real(__VA_ARGS__);           \
         if (done > 0)                               \
-            after_write(fd, parts, number);         \
+            after_line(fd, parts, number);          \
         return done;                                \
     }
 
@@ -333,7 +354,7 @@ SENDS(writev, (int fd, const struct iovec *parts, int number), parts, (size_t)nu
 SENDS(sendmsg, (int fd, const struct msghdr *message, int flags), message->msg_iov,
     message->msg_iovlen, fd, message, flags)
 SENDS(send, (int fd, const void *data, size_t size, int flags),
-    (&(struct iovec){(void *)data, (size_t)done}), 1, fd, data, size, flags)
+    (&(struct iovec){(void *)data, size}), 1, fd, data, size, flags)
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 {

@@ -39,6 +39,9 @@ class Window:
 
 BEFORE_WRITE, BEFORE_SYNC, AFTER_SYNC, AFTER_ACK = 1, 2, 3, 4
 BEFORE_MANIFEST, BEFORE_DELETE, AFTER_DELETE = 5, 6, 7
+BEFORE_RELEASE, AFTER_RELEASE = 8, 9
+WITH_PASS = (AFTER_ACK, BEFORE_RELEASE, AFTER_RELEASE)
+"""At lines, where one of the next few may be the one."""
 
 OF_GATEWAY = {
     "received": Window(BEFORE_WRITE, coverage.RECEIVED, 1.0),
@@ -47,6 +50,10 @@ OF_GATEWAY = {
 }
 OF_GATEWAYS_DISK = OF_GATEWAY | {"received": Window(BEFORE_SYNC, coverage.RECEIVED, 1.0)}
 """What a commit has written and not synced goes with the power, but not with the process."""
+OF_RELEASES = {
+    "recorded": Window(BEFORE_RELEASE, coverage.RECORDED),
+    "released": Window(AFTER_RELEASE, coverage.RELEASED, 0.2),
+}
 OF_UPLINK = {
     "data": Window(BEFORE_MANIFEST, coverage.DATA),
     "landed": Window(BEFORE_DELETE, coverage.LANDED),
@@ -104,7 +111,7 @@ class WindowKind(Kind):
     async def _stand(
         self, fault: Fault, machine: Machine, child: ProgramUnderTest, window: Window
     ) -> str | None:
-        machine.arm(window.code, fault.detail["pass"] if window.code == AFTER_ACK else 0)
+        machine.arm(window.code, fault.detail["pass"] if window.code in WITH_PASS else 0)
 
         def there() -> bool:
             child.check()

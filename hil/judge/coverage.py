@@ -20,6 +20,8 @@ AFTER_WRITE = "after an EEPROM write"
 RECEIVED = "received, not committed"
 COMMITTED = "committed, not acknowledged"
 ACKNOWLEDGED = "acknowledged, the next commit to come"
+RECORDED = "recorded by a subscriber, not released"
+RELEASED = "released to a subscriber, the next commit to come"
 DATA = "data landed, manifest to come"
 LANDED = "manifest landed, rows to be deleted"
 DELETED = "rows deleted, the next batch to come"
@@ -40,6 +42,10 @@ GUARDS: dict[str, dict[str, str]] = {
         RECEIVED: NO_ACK_BEFORE_COMMIT,
         COMMITTED: ONCE,
         ACKNOWLEDGED: NO_FORGERY,
+    },
+    "kill -9 of the gateway at a release": {
+        RECORDED: "what a subscriber holds is released after a start",
+        RELEASED: "what was released is not sent again",
     },
     "kill -9 of the gateway at a step of the exchange": {
         AT_WRITE: NO_ACK_BEFORE_COMMIT,

@@ -13,7 +13,8 @@ topic:
   in a session, at QoS 1 more than once on a connection, at QoS 0 more than once;
 - it *must* come with DUP when it comes again, and without when it cannot have been sent before
   [MQTT-3.3.1-1, -2], and without RETAIN, for nobody here publishes with it [MQTT-3.3.1-12];
-- what it holds at QoS 2 when a session goes on is sent or released once more [MQTT-4.4.0-1];
+- what it holds at QoS 2 when a session goes on is sent or released once more, before what was
+  published since [MQTT-4.4.0-1];
 - no more may be under way than the subscriber takes at once [MQTT-3.3.4-9].
 
 A client that publishes again in another flow (`again`), or at QoS 1 sends once more (`resent`), may
@@ -78,7 +79,7 @@ def wrong(events: Iterable[Event]) -> list[str]:
         reasons += [
             f"{subscriber.name} {what}: {which[0]}"
             + f", and {len(which) - 1} more" * (len(which) > 1)
-            for what, which in found.items()
+            for what, which in ((what, list(dict.fromkeys(all_))) for what, all_ in found.items())
         ]
     return reasons
 
@@ -210,6 +211,12 @@ class _Model:
     """Those that were held when this connection began, and of which nothing has come since."""
     resumed: bool = False
     """Whether this session goes on from another connection."""
+    connected: int = 0
+    """When this connection began."""
+    went_on: bool = False
+    """Whether a message at QoS 2 has come on it that was published since: what was under way before
+    comes first [MQTT-4.4.0-1, MQTT-4.6.0-6].
+    """
     ever: set[Key] = field(default_factory=set)
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The last sequence that came first in this session, by topic, incarnation and QoS."""
@@ -225,6 +232,7 @@ class _Model:
         match event.event:
             case "connected":
                 yield from self._connected(event.data["session_present"])
+                self.connected, self.went_on = event.t, False
             case "subscribing":
                 self.asked = event.t
             case "subscribed":
@@ -238,6 +246,9 @@ class _Model:
                 self.held.discard(event.data["id"])
                 self.owed.discard(event.data["id"])
             case "left" | "broken":
+                if self.went_on:
+                    yield from self.unreleased()
+                self.went_on = False
                 self.sent_until |= dict.fromkeys(self.times, event.t)
                 for key in [key for key in self.times if self._qos(key) < 2]:
                     del self.times[key]
@@ -290,6 +301,7 @@ class _Model:
             self.owed.discard(data["id"])
         if data["again"]:
             return
+        self.went_on |= data["qos"] == 2 and sequence is not None and message.t > self.connected
         self.times[key] += 1
         if self.times[key] > 1 + message.repeats:
             yield f"got too often at QoS {data['qos']}", named
@@ -343,7 +355,9 @@ class _Model:
             self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
     def unreleased(self) -> Iterator[Fault]:
-        """At the end of a run, in which the last connection brought all that was missing."""
+        """At the end of a connection that went on with what is new, or of a run in which the last
+        one brought all that was missing.
+        """
         for identifier in sorted(self.owed):
             yield "was told no more of what it holds since a connection before", str(identifier)
 

@@ -263,6 +263,10 @@ def test_all_shipped_benches_load() -> None:
             "line-cut is for 'uno-9', and there are uno-1, uno-2",
         ),
         (
+            'title = "t"\n[[fault]]\nkind = "gateway-kill-at-release"\n[[subscriber]]\nqos = 1',
+            "gateway-kill-at-release needs a table [[subscriber]] with qos = 2",
+        ),
+        (
             'title = "t"\n[[fault]]\nkind = "uplink-kill"\non = ["uno-1"]',
             "uplink-kill breaks no board, so `on` has no meaning",
         ),

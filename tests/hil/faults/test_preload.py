@@ -21,9 +21,11 @@ from hil.faults.preload import Machine
 from hil.faults.windows import (
     AFTER_ACK,
     AFTER_DELETE,
+    AFTER_RELEASE,
     AFTER_SYNC,
     BEFORE_DELETE,
     BEFORE_MANIFEST,
+    BEFORE_RELEASE,
     BEFORE_SYNC,
     BEFORE_WRITE,
 )
@@ -296,6 +298,52 @@ def test_only_an_answer_to_a_publication_ends_the_window_behind_a_commit(
         program.returncode = None if stands else os.waitstatus_to_exitcode(status)
         program.kill()
     assert (machine["reached"] == AFTER_ACK) is stands
+    for fd in (near, far):
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("window", "arrived"), [(BEFORE_RELEASE, b""), (AFTER_RELEASE, encode(Pubrel(7), Version.V5))]
+)
+@pytest.mark.parametrize(
+    ("packets", "stands"),
+    [
+        (encode(Pubrel(7), Version.V5), True),
+        (encode(Pubrel(7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), Version.V5), False),
+        (encode(Pubrec(7), Version.V5), False),
+        (encode(Publish("a", b"\x62\2\0\7"), Version.V5), False),
+    ],
+)
+def test_a_program_is_stopped_at_a_release(
+    machine: Machine, tmp_path: Path, window: int, arrived: bytes, packets: bytes, stands: bool
+) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    near, far = socket.create_connection(server.getsockname()), server.accept()[0]
+    machine.arm(window)
+    argv = [sys.executable, "-c", ANSWERS, str(tmp_path / "data" / "store.db"), str(far.fileno())]
+    env = {**os.environ, **machine.env}
+    with subprocess.Popen([*argv, packets.hex()], env=env, pass_fds=[far.fileno()]) as program:
+        _, status = os.waitpid(program.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status) is stands
+        program.returncode = None if stands else os.waitstatus_to_exitcode(status)
+        program.kill()
+    far.close()
+    assert near.recv(1000) == (arrived if stands else packets)
+    near.close()
+    server.close()
+
+
+@pytest.mark.parametrize("ending", [b"\1\2", b"\x40\2\1\2", b"\x50\2\1\2"])
+def test_the_check_at_the_end_of_a_frame_is_no_answer(
+    machine: Machine, tmp_path: Path, ending: bytes
+) -> None:
+    near, far = os.openpty()
+    said = stuff(b"\x11" + encode(Publish("a", b"x"), Version.V5) + ending) + b"\0"
+    machine.arm(AFTER_ACK)
+    argv = [sys.executable, "-c", ANSWERS, str(tmp_path / "data" / "store.db"), str(far)]
+    env = {**os.environ, **machine.env}
+    done = subprocess.run([*argv, said.hex()], env=env, pass_fds=[far], timeout=60, check=False)
+    assert done.returncode == 0
     for fd in (near, far):
         os.close(fd)
 

@@ -199,6 +199,30 @@ def test_what_is_held_when_a_session_goes_on_is_released() -> None:
     assert run.ends() == []
 
 
+@pytest.mark.mqtt("MQTT-4.4.0-1")
+def test_what_is_held_is_released_before_what_is_new() -> None:
+    """The gateway may be gone at the end of a run, and the last connection with it."""
+    run = subscribed()
+    run.publishes(1, 2)
+    run.gets(1, id=1)
+    run.subscribes(present=True)
+    run.gets(2, id=2)  # it was published before this connection
+    run.says("released", id=2)
+    run.says("broken", why="")
+    assert run.ends() == []
+    run.subscribes(present=True)
+    run.publishes(3)
+    run.gets(3, id=3)
+    run.says("released", id=3)
+    run.subscribes(present=True)
+    run.publishes(4)
+    run.gets(4, id=4)
+    run.says("broken", why="")
+    assert run.ends() == [
+        "subscriber-1 was told no more of what it holds since a connection before: 1"
+    ]
+
+
 def test_what_the_gateway_may_have_forgotten_with_its_kill_is_new_to_it() -> None:
     run = subscribed(1)
     run.publishes(1, done=False)
