@@ -116,10 +116,10 @@ def check(events: Iterable[Event]) -> Result:
     of_readings = [
         way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])
     ]
+    left = "when the run gave up waiting" if seen.ended else "where the history breaks off"
     unsure = (
-        seen.broken
-        + seen.unread
-        + [f"{under_way} still under way when the run gave up waiting"] * bool(under_way)
+        list(doubts.causes(seen))
+        + [f"{under_way} still under way {left}"] * bool(under_way)
         + sessions.doubts(events)
         + doubts.found(seen)
         + list(commands.unshown(seen))

@@ -1,5 +1,5 @@
 """Why a history cannot show that all went well. In: what was seen in it. Out: a sentence for each
-reason.
+reason: first the causes, then what they may have led to.
 """
 
 from collections import Counter
@@ -12,23 +12,30 @@ BREAKS_OFF = "the history breaks off"
 """The doubt about a run that was interrupted."""
 
 
+def causes(seen: Seen) -> Iterator[str]:
+    """Why less was seen than there was to see."""
+    yield from seen.broken
+    if not seen.begun:
+        yield "the history has no beginning"
+    if not seen.ended:
+        yield BREAKS_OFF
+    if seen.stalled:
+        yield "nothing moved any more, and the run gave up waiting"
+    yield from seen.unread
+
+
 def found(seen: Seen) -> list[str]:
+    """What was due, and was not seen."""
+    due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
+    doubts = [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
     missing = sorted(seen.planned.keys() - seen.fired)
-    doubts = [
+    doubts += [
         f"planned fault did not happen: {fault}"
         f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
         for fault in missing
     ]
-    due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
-    doubts += [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
     doubts += _unsaid(seen) if seen.ours else []
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
-    if seen.stalled:
-        doubts.append("nothing moved any more, and the run gave up waiting")
-    if not seen.begun:
-        doubts.append("the history has no beginning")
-    if not seen.ended:
-        doubts.append(BREAKS_OFF)
     return doubts
 
 

@@ -159,8 +159,8 @@ def test_what_a_hop_still_holds_is_unknown_and_not_lost(
     result = check(events)
     assert result.verdict is Verdict.UNKNOWN
     assert result.reasons == [
-        "1 still under way when the run gave up waiting",
         "nothing moved any more, and the run gave up waiting",
+        "1 still under way when the run gave up waiting",
     ]
     assert wrong(result) == [("uno-1", late, Outcome.UNKNOWN, HOPS[hop - 1])]
     assert result.summary().endswith("0 lost · 0 doubled · 0 altered · 1 unknown")
@@ -387,6 +387,17 @@ def test_two_gateways_have_no_common_order() -> None:
         for e in run_of(3)
     ]
     assert check(events).verdict is Verdict.HOLDS
+
+
+def test_of_a_history_that_is_cut_short_the_cut_is_told_first() -> None:
+    """All that is missing may be missing for that reason."""
+    events = run_of(3)
+    for length in range(1, len(events) - 1):
+        result = check(events[:length])
+        if result.verdict is Verdict.UNKNOWN:
+            assert result.reasons[0] == "the history breaks off", length
+        else:
+            assert "the history breaks off" in result.reasons
 
 
 GAVE_UP = "nothing moved any more, and the run gave up waiting"

@@ -147,7 +147,7 @@ def test_what_is_found() -> None:
 
 def test_a_history_that_breaks_off_has_findings() -> None:
     found = findings(run()[:3])
-    assert found.result.reasons[-1] == "the history breaks off"
+    assert found.result.reasons[0] == "the history breaks off"
     assert found.percentile(50) is None
     assert found.written_per_reading is None
     assert "unknown" in page(found)
