@@ -521,7 +521,7 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
 async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
     tmp_path: Path, code: int, saves: bool, happened: bool
 ) -> None:
-    """What lands again is what it has taken, under another epoch."""
+    """What lands again is what it has taken, each batch under another epoch."""
     table = tmp_path / "publications"
     (table / "_onceway").mkdir(parents=True)
     (table / "_onceway" / "seen-1.parquet").touch()
@@ -538,8 +538,7 @@ async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
         return 5
 
     async def start_ingest() -> None:
-        [(_, _, epoch)] = landed
-        taken[f"site/{epoch}"] = 1
+        taken.update({f"site/{epoch}": 1 for _, _, epoch in landed})
 
     child = SimpleNamespace(pid=1, finish=finish, check=lambda: None)
     site = SimpleNamespace(
@@ -551,10 +550,11 @@ async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
     )
     rig: Any = SimpleNamespace(site=site, progress=SimpleNamespace(taken=lambda: taken))
     evidence = await IngestStop(kind="ingest-stop").inject(fault("ingest-stop"), rig)
-    assert landed[0][:2] == ("site/a", 2)
+    assert [one[:2] for one in landed] == [("site/a", 1), ("site/a", 2)]
+    assert len({epoch for _, _, epoch in landed}) == 2
     assert (evidence is not None) is happened
     if evidence:
-        told = {"pid": 1, "snapshot": "seen-2.parquet", "batch": 2, "rows": 5}
+        told = {"pid": 1, "snapshot": "seen-2.parquet", "batches": 2, "rows": 10}
         assert evidence.data == told
 
 
