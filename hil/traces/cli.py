@@ -46,6 +46,8 @@ def import_(
 
     The time is called t, time, timestamp or received, in seconds or ISO 8601.
 
+    If a column is called delivered, its lines with false, no or 0 are frames that did not arrive.
+
     Example: onceway hil trace import frames.csv -o frames.jsonl
     """
     trace = load(recording)

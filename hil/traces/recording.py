@@ -1,7 +1,8 @@
 """Reading a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame
 that arrived, RSSI and SNR if known.
 
-In: a file. Out: a `Trace`. A counter that goes back is a copy of a frame, a frame that was
+In: a file, whose lines are frames that arrived, or say in a column `delivered` whether they did.
+Out: a `Trace`. A counter that goes back is a copy of a frame, a frame that was
 overtaken, a counter that has run over its 16 bits, or a sender that began again; which of them, the
 time tells (`_Reader`).
 """
@@ -10,7 +11,7 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import as_file, files
@@ -27,8 +28,15 @@ COLUMNS = {
     "t": ("t", "time", "timestamp", "received"),
     "rssi": ("rssi",),
     "snr": ("snr", "lsnr"),
+    "delivered": ("delivered",),
 }
 """What a column may be called, in small letters."""
+
+SAYS = {
+    **dict.fromkeys(("true", "yes", "1", "1.0"), True),
+    **dict.fromkeys(("false", "no", "0", "0.0"), False),
+}
+"""Whether a frame was delivered, in small letters."""
 
 WINDOW = 16  # frames by which a copy or an overtaken frame may be late
 WRAP = 1 << 16
@@ -55,14 +63,8 @@ def load(name: str) -> Trace:
     text = _text(path)
     stem = path.name.partition(".")[0]
     if not text.lstrip().startswith("{"):
-        return recognise(
-            stem,
-            [
-                _row(row, path, number)
-                for number, row in enumerate(csv.DictReader(text.splitlines()), 2)
-            ],
-            path,
-        )
+        rows = enumerate(csv.DictReader(text.splitlines()), 2)
+        return recognise(stem, _delivered(rows, path), path)
     lines = [
         (number, _json(line, path, number))
         for number, line in enumerate(text.splitlines(), 1)
@@ -75,7 +77,29 @@ def load(name: str) -> Trace:
         return trace
     if _find(lines[0][1], "sequence") is None:  # a header about the whole recording
         lines = lines[1:]
-    return recognise(stem, [_row(row, path, number) for number, row in lines], path)
+    return recognise(stem, _delivered(lines, path), path)
+
+
+def _delivered(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[_Row]:
+    """The frames that arrived, by line: all, if no column says which did."""
+    read = [(_row(row, path, number), _arrived(row, path, number)) for number, row in rows]
+    if read and not any(arrived for _, arrived in read):
+        raise OncewayError("not a single frame of this recording was delivered", str(path))
+    return [row for row, arrived in read if arrived]
+
+
+def _arrived(row: Mapping[str, Any], path: Path, number: int) -> bool:
+    for name, value in row.items():
+        if str(name).strip().lower() in COLUMNS["delivered"]:
+            told = SAYS.get(str(value).strip().lower())
+            if told is None:
+                raise OncewayError(
+                    f"line {number} says delivered = {value!r}, which is neither true nor false",
+                    str(path),
+                    "Write true or false, 1 or 0, yes or no",
+                )
+            return told
+    return True
 
 
 def recognise(name: str, rows: list[_Row], path: Path) -> Trace:

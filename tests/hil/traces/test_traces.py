@@ -127,9 +127,34 @@ def test_csv_with_iso_times_and_a_byte_order_mark(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("yes", ["true", "True", "1", "yes"])
+@pytest.mark.parametrize("no", ["false", "FALSE", "0", "no", " false "])
+def test_what_says_that_it_was_not_delivered_is_lost(tmp_path: Path, yes: str, no: str) -> None:
+    said = [yes, no, yes, yes, no, yes]
+    table = "".join(f"{count},{10 * count},{one}\n" for count, one in enumerate(said))
+    (tmp_path / "a.csv").write_text(f"fcnt,t,Delivered\n{table}")
+    trace = load(str(tmp_path / "a.csv"))
+    assert [frame.sequence for frame in trace.frames] == [0, 2, 3, 5]
+    assert trace.lost == 2
+
+
+def test_what_json_says_was_not_delivered_is_lost(tmp_path: Path) -> None:
+    said = [True, False, 1, "false", 0, "0", "true"]
+    rows = [{"fcnt": n, "t": 10 * n, "delivered": one} for n, one in enumerate(said)]
+    trace = load(record(tmp_path / "a.jsonl", rows))
+    assert [frame.sequence for frame in trace.frames] == [0, 2, 6]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("fcnt,t,delivered\n1,0,true\n2,1,perhaps", "line 3 says delivered = 'perhaps'"),
+        ("fcnt,t,delivered\n1,0,true\n2,1,", "line 3 says delivered = ''"),
+        ('{"fcnt":1,"t":0,"delivered":null}', "line 1 says delivered = None"),
+        (
+            "fcnt,t,delivered\n1,0,false\n2,1,0",
+            "not a single frame of this recording was delivered",
+        ),
         ("", "the recording holds no frame"),
         ('{"source":"x"}', "the recording holds no frame"),
         (
