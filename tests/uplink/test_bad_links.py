@@ -20,13 +20,23 @@ from gateway.uplink.spool import Spool
 from tests.uplink.servers import FaultProxy, wait_until
 
 
+class Stop(threading.Event):
+    """An uplink waits for it whenever it has nothing to do."""
+
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        return super().wait(timeout)
+
+
 class Bench:
     """An uplink in a thread, whose way to the server leads through the proxy."""
 
     def __init__(self, data, proxy, through, direct) -> None:
         self.data, self.proxy = data, proxy
         self.through, self._direct = through, direct
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
 
@@ -60,7 +70,10 @@ class Bench:
         assert self.error is None
 
     def wait_until_landed(self, timeout: float = 60) -> None:
+        """And until the uplink has said so at the landing place, too."""
         wait_until(lambda: not self.data.spool_ids(), "the spool to drain", timeout)
+        waits = self._stop.waits
+        wait_until(lambda: self._stop.waits > waits, "the uplink to have nothing to do", timeout)
 
     def landed_numbers(self) -> list[int]:
         """The readings at the landing place, as its reader sees them past the proxy."""
