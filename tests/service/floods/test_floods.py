@@ -48,6 +48,8 @@ async def _bring(flood: Flood, folder: Path) -> Cost:
         assert found.disk <= flood.disk
         assert found.served >= 1
         assert found.waited_s <= WAIT_S
+        if flood.says:  # what came may still be on its way through the sockets
+            await target.running.logged(flood.says)
         _look_at_the_log(target, flood)
         if flood.counts:
             name, *labels = flood.counts.split()
