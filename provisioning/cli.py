@@ -371,7 +371,7 @@ def _target(
 
 
 def _asked(job: Job) -> Job:
-    """At a terminal, who has a board that was another device says whether its readings may go."""
+    """At a terminal, ask whether the readings of a board that was another device may go."""
     target, plan = job.target, job.plan
     if target.empty or job.as_json or not sys.stdin.isatty() or plan.identity is None:
         return job

@@ -111,8 +111,8 @@ class _Link:
         return self.unsent
 
     def close(self) -> None:
-        """The end. Who has much to read still has not read for long: nobody counts that any more,
-        and it is dropped.
+        """The end. A client that has much left to read has not read for long: nobody counts that
+        any more, and it is dropped.
         """
         if self._carrier.unsent > _MANY:
             self._carrier.abort()

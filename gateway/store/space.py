@@ -122,7 +122,7 @@ class Space:
 
     def _keep_reserve(self) -> None:
         free, path = self._free(), self._folder / NAME
-        if path.exists():  # and be it that the file system has found a way to take less for it
+        if path.exists():  # even if the file system has found a way to take less for it
             if free < _LOW * self._size:
                 self.release()
         elif free >= (_OUTSIDE + _LOW) * self._size:

@@ -48,10 +48,10 @@ struct machine {
     int64_t cut;
     int64_t slow_ms;  /* fsync and fdatasync below `folder` take longer */
     int64_t clock_ns; /* added to the time of day */
-    /* who takes the last of so many steps is stopped: before a write below `folder` or to a line,
+    /* the program stops at the last of so many steps: before a write below `folder` or to a line,
      * after a sync */
     int64_t steps;
-    /* who is about to make a file whose path matches `pattern` is stopped before it */
+    /* the program stops before it makes a file whose path matches `pattern` */
     int64_t hold;
     /* one of the above, and how many of its kind pass before; `reached` says that the program is
      * there, and a thread that waits goes on when it is NOWHERE again */

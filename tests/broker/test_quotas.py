@@ -52,7 +52,9 @@ def test_a_session_that_goes_from_anonymous_to_a_user_counts_for_the_user() -> N
 def test_the_connections_of_a_user_have_a_bound() -> None:
     world = World(quota=[QuotaSection(users=[""], connections=2)])
     assert [reason(world, name, None) for name in "abc"] == [0, 0, R.QUOTA_EXCEEDED]
-    assert reason(world, "a", None) == 0, "who takes over its own session is one connection"
+    assert reason(world, "a", None) == 0, (
+        "a client that takes over its own session is one connection"
+    )
     world.accepted("pump-3", device=DeviceIdentity("pump-3", 1, 1))
     next(iter(world.clients.values())).drop()
     assert reason(world, "c", None) == 0

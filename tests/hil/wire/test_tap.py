@@ -302,9 +302,8 @@ def test_frames_of_another_seed_are_none_of_the_session() -> None:
     assert session["up"]["fitting"] >= 1
 
 
-@given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
-def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
-    """Also while one of them is in a session that the other has left."""
+def both_talk(seed: int, loss: float) -> Talk:
+    """Both ends write; the gateway leaves its session now and then."""
     talk = Talk(seed, loss)
     for number in range(120):
         for end in (talk.device, talk.gateway):
@@ -313,6 +312,13 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
         if number % 40 == 39 and talk.gateway.session is not None:
             talk.gateway.close(talk.gateway.session, talk.now)
         talk.step()
+    return talk
+
+
+@given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
+def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
+    """Also while one of them is in a session that the other has left."""
+    talk = both_talk(seed, loss)
     assert all(
         session[direction]["strange"] == 0
         for session in sessions(talk)
@@ -322,14 +328,7 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
 def test_nobody_acknowledges_what_never_arrived_whole(seed: int, loss: float) -> None:
-    talk = Talk(seed, loss)
-    for number in range(120):
-        for end in (talk.device, talk.gateway):
-            if end.session is not None and number % 3 == 0:
-                end.write(end.session, bytes([number]) * 30, talk.now)
-        if number % 40 == 39 and talk.gateway.session is not None:
-            talk.gateway.close(talk.gateway.session, talk.now)
-        talk.step()
+    talk = both_talk(seed, loss)
     assert [told for told in talk.told if told["event"] == "unarrived"] == []
 
 
