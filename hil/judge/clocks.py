@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from hil.judge.senml import Record
 from hil.observe.history import Event, taking
 
 S = 1_000_000_000  # ns
@@ -37,6 +38,10 @@ SETTLES_NS = 3 * S
 may still go by the clock before.
 """
 LINE_BYTES_S = 11_520
+DRIFT = 200
+"""A board's clock may be wrong by one second in so many: a resonator's 0.5 %."""
+ROUNDED = 2
+"""A board rounds up how far its time may be wrong, to less than so many times as much."""
 SOME = 20
 """Times. Among so many is one that a second which has begun and a slow WELCOME have not put off."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
@@ -157,6 +162,31 @@ class Clocks:
                 if low <= ns <= high:
                     return None
         return f"its time is {_utc(ns)}, and it was sampled at {_utc(self._offsets[0] + sampled)}"
+
+    def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
+        """What is wrong with how far a reading says that its time may be wrong: it says nothing,
+        or less than a board's clock can have gone wrong since it was told the time, or too much.
+        """
+        if record.time is None:
+            return None if record.error is None else "it says how wrong a time is that it has not"
+        if record.error is None:
+            return "it does not say how far its time may be wrong"
+        line = self._lines[device]
+        life = line.life(sampled)
+        welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
+        told = [t for t in welcomes if t <= sampled] or welcomes[:1]
+        if not told:
+            return None  # its time is nobody's, see told()
+        nearest, farthest = (end(abs(sampled - t) for t in told) for end in (min, max))
+        lost = line.lost(life)
+        least = (nearest - lost) // DRIFT
+        most = ROUNDED * (EARLY_NS + (farthest + lost) // DRIFT + S)
+        if not least <= record.error * S <= most:
+            return (
+                f"it says that its time may be wrong by {record.error} s, "
+                f"and must say {max(least, 0) / S:.1f} to {most / S:.1f}"
+            )
+        return None
 
     def always_off(self, told: Iterable[tuple[str, float, int]]) -> list[str]:
         """Each single time may be wrong by some seconds, and not all in the same way. told: by

@@ -294,8 +294,12 @@ class Seen:
         same = [one for hop in HOPS[1:] for one in way[hop] if one.payload == found.payload]
         arrived = min(one.t for one in same)
         times = {record.time for record in found.records if not of_link(record)}
-        tells = (self.clocks.told(key.device, time, board.sampled, arrived) for time in times)
-        return next((why for why in tells if why), None)
+        for time in times:
+            if why := self.clocks.told(key.device, time, board.sampled, arrived):
+                return why
+        if board.status:
+            return None
+        return self.clocks.unsure(key.device, found.records[0], board.sampled, arrived)
 
 
 def _key(data: dict[str, Any]) -> Key:

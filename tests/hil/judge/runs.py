@@ -15,6 +15,10 @@ UTC = 1_700_000_000
 """Seconds, at moment 0 of the clock that the history goes by."""
 HZ = 16_000_000
 FITTING = {"fitting": 9, "strange": 0}
+UNSURE = 4
+"""By how many seconds the time of a reading may be wrong, as a board says soon after it has met the
+gateway.
+"""
 MET = S // 2
 """When the boards met the gateway; they started at 0."""
 
@@ -22,7 +26,8 @@ MET = S // 2
 def payload(device: str, raw: int, sequence: int) -> str:
     """Of a reading that was taken at `sequence` seconds."""
     volts = raw * 5 / 1024
-    return cbor2.dumps([{-2: f"{device}:", -3: UTC + sequence, 0: "adc0", 1: "V", 2: volts}]).hex()
+    record = {-2: f"{device}:", -3: UTC + sequence, 0: "adc0", 1: "V", 2: volts, "tu": UNSURE}
+    return cbor2.dumps([record]).hex()
 
 
 def at_board(device: str, sequence: int, raw: int) -> Event:

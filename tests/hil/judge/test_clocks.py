@@ -10,6 +10,7 @@ import pytest
 
 from hil.judge.checker import check
 from hil.judge.clocks import EARLY_NS, LATE_NS, RECEIVED_NS, SETTLES_NS, Clocks, unseen_jumps
+from hil.judge.senml import Record
 from hil.observe.history import Event
 from tests.hil.judge.runs import HZ, UTC, S, run_of
 
@@ -121,6 +122,39 @@ def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
     assert told(made, UTC + 100 + 30, 100.5) == ""
     assert told(made, UTC + 100 + 40, 100.5) != ""
     assert told(made, UTC + 100 - 30, 100.5) != ""
+
+
+def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
+    """The board was told the time at 101 s; by 150 s its clock may have lost a quarter of a second,
+    and by 2,100 s ten.
+    """
+    made = clocks()
+
+    def said_of(error: int | None, sampled: int, time: float | None = 1) -> str | None:
+        record = Record("uno-1:adc0", 1.0, time and UTC + sampled, "V", error)
+        return made.unsure("uno-1", record, sampled * S, (sampled + 1) * S)
+
+    assert [said_of(error, 150) for error in (1, 4, 6)] == [None] * 3
+    assert said_of(None, 150) == "it does not say how far its time may be wrong"
+    assert said_of(0, 150) == (
+        "it says that its time may be wrong by 0 s, and must say 0.2 to 10.5"
+    )
+    assert "it says that its time may be wrong by 12 s" in (said_of(12, 150) or "")
+    assert said_of(None, 100, None) is None
+    assert said_of(4, 100, None) == "it says how wrong a time is that it has not"
+    assert said_of(4, 250) is None  # it has met nobody in this life: its time is judged by told()
+
+
+def test_the_longer_a_board_was_not_told_the_time_the_less_sure_it_must_be() -> None:
+    made = Clocks()
+    for event in (start(100), said("welcome", 101), said("time", 1101)):
+        made.take(event)
+    made.sort()
+    late = Record("uno-1:adc0", 1.0, UTC + 3101, "V", 12)
+    assert made.unsure("uno-1", late, 3101 * S, 3102 * S) is None
+    assert "must say 10.0 to 40.0" in (
+        made.unsure("uno-1", late._replace(error=8), 3101 * S, 3102 * S) or ""
+    )
 
 
 @pytest.mark.parametrize("error", [-HOUR, HOUR, -2, 2.2])
