@@ -1,8 +1,8 @@
 """Commands to the boards, a workload that stands in the plan like faults.
 
 In: a `[commands]` section of a bench. Out: `interval N force` to each board at places of its own,
-each with another N, so that the board's EEPROM and its samples show what it has obeyed; events
-`command` in the history.
+each with another N, in milliseconds or seconds, so that the board's EEPROM and its samples show
+what it has obeyed; events `command` in the history.
 """
 
 from collections.abc import Iterator
@@ -47,5 +47,6 @@ class Commands(Kind):
         await wait_until(lambda: device.journalled > device.waiting)
         interval = device.next_interval()
         system.history.add("rig", "command", device=device.name, interval=interval)
-        system.commander.send(device.name, f"interval {interval} force")
-        return Evidence(f"interval {interval}", {"interval": interval})
+        told = f"{interval // 1000} s" if interval % 1000 == 0 else str(interval)
+        system.commander.send(device.name, f"interval {told} force")
+        return Evidence(f"interval {told}", {"interval": interval})

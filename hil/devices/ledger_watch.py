@@ -11,6 +11,7 @@ from typing import Any
 
 from hil.boards.adc_log import AdcLog
 from hil.boards.ledger import (
+    DONE_MASK,
     ERASED,
     RELEASED_AT,
     RELEASED_MASK,
@@ -33,6 +34,7 @@ HELD_CELLS = (0x030, 0x038)
 at QoS 2 and that is not released yet, 0 if there is none (firmware/README.md).
 """
 _HELD_SIZE = 5
+_UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
 """The shortest interval at which no sample waits for as long for a write to the journal."""
 
@@ -140,7 +142,7 @@ class LedgerWatch:
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
         """The gateway has said that it does not know a PUBREL (0x92); the board clears the mark of
-        it and publishes again.
+        it and publishes again, also if its power is cut in the middle of that write.
         """
         if (
             not isinstance(entry, Write)
@@ -149,11 +151,11 @@ class LedgerWatch:
         ):
             return
         slot = entry.address - RELEASED_AT
-        mark, sequence = (
-            self.ledger.image[entry.address],
-            int.from_bytes(self.ledger.image[slot : slot + 4]),
-        )
-        if mark == (sequence & 0xFF) ^ RELEASED_MASK and entry.value == mark ^ 0xFF:
+        mark, done = self.ledger.image[entry.address : entry.address + 2]
+        sequence = int.from_bytes(self.ledger.image[slot : slot + 4])
+        low = sequence & 0xFF
+        under_way = mark == low ^ RELEASED_MASK and done != low ^ DONE_MASK
+        if under_way and entry.value != mark:
             self._tell("again", sequence)
 
     def _note_interval(self, entry: Write | Start) -> None:
@@ -162,8 +164,8 @@ class LedgerWatch:
         if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
             return
         self._application[offset] = entry.value
-        interval = int.from_bytes(self._application[:2])
-        if crc_hqx(self._application, 0xFFFF) == 0 and interval != self._interval:
+        interval = _interval_of(bytes(self._application))
+        if interval is not None and interval != self._interval:
             self._interval, self._before_it = interval, self._interval
             self.obeyed += 1
             self._history.add(
@@ -259,3 +261,14 @@ class LedgerWatch:
             sequence=sequence,
             **data,
         )
+
+
+def _interval_of(record: bytes) -> int | None:
+    """Milliseconds, None if the record is torn: its CRC goes over the number, and over the unit as
+    one byte behind it, if that is not milliseconds.
+    """
+    number, check = record[:2], int.from_bytes(record[2:4])
+    for unit, milliseconds in enumerate(_UNITS_MS):
+        if crc_hqx(number + bytes([unit] * (unit > 0)), 0xFFFF) == check:
+            return int.from_bytes(number) * milliseconds
+    return None

@@ -37,6 +37,9 @@ STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
 """By how many steps the intervals of commands, one after the other, are longer than that of the
 bench. Each is far from the one before, so that a few samples show which of them a board keeps to.
 """
+SECOND_MS = 1000
+SECOND_EVERY = 3
+"""Each third command tells one second: boards keep seconds in another form than milliseconds."""
 PROVISION_TRIES = 10
 SOON = 4
 """Conversions, for each two boards."""
@@ -238,9 +241,11 @@ class SimulatedDevice(WiredDevice):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Of the next command: each tells another one than the command before."""
+        """Of the next command, in ms: each tells another one than the command before."""
         steps = STEPS_TOLD[self._commanded % len(STEPS_TOLD)]
         self._commanded += 1
+        if self._commanded % SECOND_EVERY == 0:
+            return SECOND_MS
         return self._bench.interval_ms + steps * STEP_MS
 
     @property

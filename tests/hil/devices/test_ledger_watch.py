@@ -34,6 +34,11 @@ def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tupl
     ]
 
 
+def below(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
 def witnessed(folder: Path, writes: Writes, *, swapped: bool = False) -> list[Event]:
     history = History(folder / "history.jsonl")
     board = SimulatedBoard(folder / "board")
@@ -78,6 +83,17 @@ def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
         writes += mark(3, RELEASED_AT, value)
     writes += mark(3, DONE_AT, 3 ^ 0xAA)
     assert entered(tmp_path, writes) == [("publication", INCARNATION, 3), ("again", INCARNATION, 3)]
+
+
+def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Path) -> None:
+    """The mark is torn, and so the board publishes again. That of a publication that is done is
+    nobody's any more.
+    """
+    released, done = mark(3, RELEASED_AT, 3 ^ RELEASED_MASK), mark(3, DONE_AT, 3 ^ 0xAA)
+    torn = mark(3, RELEASED_AT, 0x5E)
+    writes = incarnation() + slot(3) + released
+    assert entered(below(tmp_path, "a"), writes + torn)[1:2] == [("again", INCARNATION, 3)]
+    assert entered(below(tmp_path, "b"), writes + done + torn)[1:] == []
 
 
 def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publication(
@@ -126,11 +142,18 @@ def test_what_a_board_has_that_never_met_a_gateway_is_entered_too(tmp_path: Path
 
 def test_a_command_is_obeyed_when_the_interval_is_another_one_and_whole(tmp_path: Path) -> None:
     cells: Writes = []
-    for interval in (201, 202):
+    for number, unit in ((201, b""), (1, b"\1"), (202, b""), (2, b"\2")):  # ms, s, ms, min
+        told = number.to_bytes(2)
+        record = told + sealed(told + unit)[-2:]
         # from the last byte to the first, as the board does
-        cells += reversed(list(enumerate(interval_record(interval), 0x020)))
+        cells += reversed(list(enumerate(record, 0x020)))
     events = witnessed(tmp_path, incarnation() + cells)
-    assert [event.data["interval"] for event in events if event.event == "obeyed"] == [201, 202]
+    assert [event.data["interval"] for event in events if event.event == "obeyed"] == [
+        201,
+        1000,
+        202,
+        120_000,
+    ]
 
 
 def command(interval: int) -> Writes:
