@@ -17,6 +17,7 @@ from gateway.errors import OncewayError
 from hil.bench.commands import Commands
 from hil.bench.mistakes import explain
 from hil.bench.nemesis import Nemesis
+from hil.clients.payloads import Form
 from hil.faults import AnyKind, Kind
 from hil.faults.line import LineTrace
 from hil.traces import recording
@@ -81,10 +82,10 @@ class BoardTable(BaseModel):
 
 
 class ClientTable(BaseModel):
-    """count: so many such programs. messages: of each, of payload_bytes, at most per_s of them per
-    second. program: `paho`, or `strict`, the rig's own, which keeps to the letter of the standard,
-    has up to in_flight messages under way, and uses so many packet identifiers, from
-    first_identifier on (after 65,535 comes 1).
+    """count: so many such programs. messages: of each, at most per_s of them per second. payload:
+    `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or `strict`, the rig's own,
+    which keeps to the letter of the standard, has up to in_flight messages under way, and uses so
+    many packet identifiers, from first_identifier on (after 65,535 comes 1).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,6 +94,7 @@ class ClientTable(BaseModel):
     program: Literal["paho", "strict"] = "paho"
     qos: Literal[0, 1, 2] = 2
     messages: int = Field(default=100, ge=1)
+    payload: Form = "text"
     payload_bytes: int = Field(default=100, ge=0, le=100_000)
     per_s: float = Field(default=5.0, gt=0, le=1000)
     in_flight: int = Field(default=1, ge=1, le=1000)

@@ -28,7 +28,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from hil.clients.telling import INCARNATION, SESSION_EXPIRY, payload_of, tell, topic_of
+from hil.clients.payloads import Form, payload_of
+from hil.clients.telling import INCARNATION, SESSION_EXPIRY, tell, topic_of
 
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 
@@ -42,7 +43,8 @@ def main(
         str, typer.Option(help="Client identifier, and the device of the publications.")
     ],
     messages: Annotated[int, typer.Option(min=1)],
-    payload_bytes: Annotated[int, typer.Option(min=0)],
+    payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
+    payload_bytes: Annotated[int, typer.Option(min=0, help="Of a text.")],
     qos: Annotated[int, typer.Option(min=0, max=2)],
     per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
     seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
@@ -55,10 +57,10 @@ def main(
     start = time.monotonic()
     for sequence in range(1, messages + 1):
         time.sleep(max(0.0, start + sequence / per_s - time.monotonic()))
-        payload = payload_of(name, sequence, payload_bytes, rng)
-        tell("publication", sequence=sequence, topic=topic_of(name), payload=payload.hex())
+        content = payload_of(payload, name, sequence, payload_bytes, rng)
+        tell("publication", sequence=sequence, topic=topic_of(name), payload=content.hex())
         under_way.begin(sequence)
-        client.publish(topic_of(name), payload, qos, properties=_identity(sequence))
+        client.publish(topic_of(name), content, qos, properties=_identity(sequence))
         if qos == 0:
             continue
         # paho tells PUBACK's, or PUBCOMP's: it answers any PUBREC with PUBREL
@@ -66,7 +68,7 @@ def main(
             tell("again", sequence=sequence)
             time.sleep(REFUSED_WAIT)
             under_way.begin(sequence)
-            client.publish(topic_of(name), payload, qos, properties=_identity(sequence))
+            client.publish(topic_of(name), content, qos, properties=_identity(sequence))
         tell("acknowledged", sequence=sequence)
     client.disconnect()
     client.loop_stop()

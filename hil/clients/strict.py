@@ -20,7 +20,8 @@ import typer
 
 from hil.clients.connection import Connection
 from hil.clients.flows import IDENTIFIERS, Fate, Flows
-from hil.clients.telling import SESSION_EXPIRY, identity, payload_of, tell, topic_of
+from hil.clients.payloads import Form, payload_of
+from hil.clients.telling import SESSION_EXPIRY, identity, tell, topic_of
 from hil.formats.due import Due
 from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, Publish, first
 
@@ -37,7 +38,8 @@ def main(
         str, typer.Option(help="Client identifier, and the device of the publications.")
     ],
     messages: Annotated[int, typer.Option(min=1)],
-    payload_bytes: Annotated[int, typer.Option(min=0)],
+    payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
+    payload_bytes: Annotated[int, typer.Option(min=0, help="Of a text.")],
     qos: Annotated[int, typer.Option(min=0, max=2)],
     per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
     seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
@@ -51,7 +53,8 @@ def main(
 ) -> None:
     """Publish."""
     rng = random.Random(seed)
-    payloads = [payload_of(name, number, payload_bytes, rng) for number in range(1, messages + 1)]
+    numbers = range(1, messages + 1)
+    payloads = [payload_of(payload, name, number, payload_bytes, rng) for number in numbers]
     Publisher(name, payloads, qos, per_s, in_flight, Flows(first_identifier, identifiers)).run(port)
 
 

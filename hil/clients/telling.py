@@ -3,7 +3,6 @@ time, on its way before the call returns. And what its messages say of themselve
 """
 
 import json
-import random
 import sys
 import time
 
@@ -17,12 +16,6 @@ SESSION_EXPIRY = 86_400  # s
 def tell(event: str, **data: object) -> None:
     sys.stdout.write(json.dumps({"t": time.monotonic_ns(), "event": event, **data}) + "\n")
     sys.stdout.flush()
-
-
-def payload_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Text that says whose it is, filled up with random digits."""
-    head = f"{name} {sequence} ".encode()
-    return (head + rng.randbytes(size).hex().encode())[:size]
 
 
 def topic_of(name: str) -> str:

@@ -53,6 +53,7 @@ class Client:
             "port": port,
             "name": self.name,
             "messages": table.messages,
+            "payload": table.payload,
             "payload-bytes": table.payload_bytes,
             "qos": table.qos,
             "per-s": table.per_s,

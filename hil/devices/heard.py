@@ -149,7 +149,7 @@ def sequence_of(identifier: int, near: int) -> int:
     return nearest if nearest > 0 else identifier
 
 
-def _values(payload: bytes) -> list[tuple[str, float]] | bytes:
+def _values(payload: bytes) -> list[tuple[str, float | None]] | bytes:
     """What may not change from one sending to the next: neither when it was sampled, if the time
     was not known, nor how the link is.
     """

@@ -26,7 +26,7 @@ from hil.faults.gateway import (
     UplinkKill,
 )
 from hil.faults.ingest import CheckpointLost, IngestKill, IngestStop, IngestTwice
-from hil.faults.landing import BatchDamaged, BatchTwice, LandingUnwritable
+from hil.faults.landing import BatchDamaged, BatchReworded, BatchTwice, LandingUnwritable
 from hil.faults.line import (
     LineBursts,
     LineCut,
@@ -89,6 +89,7 @@ OfUplink = (
     | UploadCut
     | BatchTwice
     | BatchDamaged
+    | BatchReworded
 )
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep

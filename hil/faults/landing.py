@@ -1,20 +1,24 @@
-"""Faults of the landing place: away for a while, and a batch that lands twice, or damaged."""
+"""Faults of the landing place: away for a while, and a batch that lands twice, damaged, or in other
+words.
+"""
 
 import asyncio
 import hashlib
 import random
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
+from hil.faults.landing_place import Copy
 from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.observe.table import count
 
 STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
-QUARANTINED_WITHIN = 180.0  # s in which the ingest must have come up and found a damaged batch
-QUARANTINE_EVERY = 1.0  # s between looks at the quarantine
+ASIDE_WITHIN = 180.0  # s in which the ingest must have come up and put a copy aside
+ASIDE_EVERY = 1.0  # s between looks at what was put aside
 # for which nothing must land then: twice the age at which a batch is cut (hil/programs/site.py)
 STUCK_S = 4.0
 
@@ -64,14 +68,19 @@ class BatchCopy(Kind):
     looked: ClassVar[bool] = True
     counter: ClassVar[str] = "landed"
     needs_ingest: ClassVar[bool] = True
-    damaged: ClassVar[bool] = False
+    harm: ClassVar[Copy] = "same"
 
     async def land(self, fault: Fault, system: SystemUnderTest) -> tuple[int, int]:
         """Return the number of the batch copied, and of its rows."""
         await wait_until(lambda: system.landing.newest)
         origin, newest = next(iter(system.landing.newest.items()))
         epoch = hashlib.sha256(fault.id.encode()).hexdigest()[:8]
-        return newest, system.site.landing.repeat(origin, newest, epoch, damaged=self.damaged)
+        if self.harm == "reworded":
+            # what lands first is the first wording, also for an ingest that takes both at once
+            await wait_until(lambda: system.progress.taken().get(origin, 0) >= newest)
+            of_copy = f"{origin.partition('/')[0]}/{epoch}"
+            system.history.add("landing", "reworded", origin=of_copy)
+        return newest, system.site.landing.repeat(origin, newest, epoch, self.harm)
 
 
 class BatchTwice(BatchCopy):
@@ -90,18 +99,43 @@ class BatchDamaged(BatchCopy):
 
     text: ClassVar[str] = "batch damaged at rest"
     kind: Literal["batch-damaged"]
-    damaged: ClassVar[bool] = True
+    harm: ClassVar[Copy] = "damaged"
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        quarantine = system.site.folder.quarantine
-        before = count(quarantine)
+        before = count(system.site.folder.quarantine)
         batch, rows = await self.land(fault, system)
-        try:
-            async with asyncio.timeout(QUARANTINED_WITHIN):
-                await wait_until(lambda: count(quarantine) > before, QUARANTINE_EVERY)
-        except TimeoutError:
+        if not await _reaches(system.site.folder.quarantine, before + 1):
             return None
         return Evidence(
             f"a copy of batch {batch} with {rows} publications is in quarantine",
             {"batch": batch, "rows": rows},
         )
+
+
+class BatchReworded(BatchCopy):
+    """The copy has other payloads under the same keys: the ingest must keep the first wording, and
+    put the second aside.
+    """
+
+    text: ClassVar[str] = "batch landed in other words"
+    kind: Literal["batch-reworded"]
+    harm: ClassVar[Copy] = "reworded"
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        before = count(system.site.folder.conflicts)
+        batch, rows = await self.land(fault, system)
+        if not await _reaches(system.site.folder.conflicts, before + rows):
+            return None
+        return Evidence(
+            f"batch {batch} with {rows} publications, whose second wording was put aside",
+            {"batch": batch, "rows": rows},
+        )
+
+
+async def _reaches(table: Path, rows: int) -> bool:
+    """Whether a table of what was put aside has so many rows in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ASIDE_WITHIN):
+            await wait_until(lambda: count(table) >= rows, ASIDE_EVERY)
+            return True
+    return False

@@ -1,4 +1,5 @@
-"""Breaking the landing place: unwritable for a while, and a batch that lands twice, or damaged.
+"""Breaking the landing place: unwritable for a while, and a batch that lands twice, damaged, or
+in other words.
 
 In: a landing folder and the uplink's way to it. Out: the same folder, harmed as networks and
 restored backups harm it.
@@ -7,9 +8,12 @@ restored backups harm it.
 import json
 import os
 from pathlib import Path
+from typing import Literal
 
 from hil.formats.batches import damaged as damaged_copy
 from hil.formats.batches import first_of_epoch
+
+Copy = Literal["same", "damaged", "reworded"]
 
 
 class LandingPlace:
@@ -34,16 +38,19 @@ class LandingPlace:
         link.symlink_to(self._landing.name)
         os.replace(link, self._mount)
 
-    def repeat(self, origin: str, number: int, epoch: str, *, damaged: bool = False) -> int:
+    def repeat(self, origin: str, number: int, epoch: str, copy: Copy = "same") -> int:
         """Land a batch again as the first of another epoch, as a gateway does whose store was set
         back. Returns its number of rows.
 
-        damaged: a bit of the copy is another, as from a disk that forgets.
+        copy: `damaged`, a bit of it is another, as from a disk that forgets; `reworded`, its
+        payloads are others under the same keys, as of a board that was given another's identity.
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         said = source.with_suffix(".json").read_bytes()
-        data, manifest = first_of_epoch(source.read_bytes(), said, epoch, self._key.read_bytes())
-        if damaged:
+        data, manifest = first_of_epoch(
+            source.read_bytes(), said, epoch, self._key.read_bytes(), reworded=copy == "reworded"
+        )
+        if copy == "damaged":
             data = damaged_copy(data)
         target = self._landing / origin.partition("/")[0] / epoch / f"{1:012d}.parquet"
         target.parent.mkdir()

@@ -19,13 +19,19 @@ SIGNED_BEHIND = b"onceway manifest\n"
 SIGNATURE = ("key", "signature")
 
 
-def first_of_epoch(data: bytes, manifest: bytes, epoch: str, key: bytes) -> tuple[bytes, bytes]:
+def first_of_epoch(
+    data: bytes, manifest: bytes, epoch: str, key: bytes, *, reworded: bool = False
+) -> tuple[bytes, bytes]:
     """The data and the manifest of a batch with the same rows that says it is the first one of
-    another epoch. key: PEM, of an Ed25519 key.
+    another epoch. key: PEM, of an Ed25519 key. reworded: each payload is another.
     """
     labels = dict(pq.read_metadata(pa.BufferReader(data)).metadata or {})
     labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": b"1"}
     table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
+    if reworded:
+        others = pa.array([one.as_py() + b"!" for one in table["payload"]], pa.binary())
+        at = table.schema.get_field_index("payload")
+        table = table.set_column(at, table.schema.field(at), others)
     sink = pa.BufferOutputStream()
     # plain bytes: of a compressed page every reader sees that it is damaged
     plain = {"compression": "none", "use_dictionary": False, "store_schema": False}

@@ -7,6 +7,7 @@ table only if its publication landed in two wordings, as a board may put what it
 
 from collections.abc import Iterator
 
+from hil.judge.publication import Key
 from hil.judge.seen import Seen
 
 DAMAGED = "batch damaged at rest"
@@ -30,7 +31,20 @@ def _quarantined(seen: Seen) -> Iterator[str]:
 
 
 def _conflicting(seen: Seen) -> Iterator[str]:
-    for key, payload in sorted(seen.conflicts):
-        landed = {row.payload for row in seen.ways[key]["batch"]}
-        if payload not in landed or len(landed) < 2:
-            yield f"{key} is in `_conflicts`, and has not landed in two wordings"
+    found = set(seen.conflicts)
+    due = seen.second | set(_in_other_words(seen))
+    for key, _ in sorted(found - due):
+        yield f"{key} is in `_conflicts`, and has not landed in two wordings"
+    if seen.claim == "table" and "table" in seen.complete and seen.ours:
+        for key, _ in sorted(due - found):
+            if ("batch", key) not in seen.waiting:
+                yield f"{key} has landed in two wordings, and the second is not in `_conflicts`"
+
+
+def _in_other_words(seen: Seen) -> Iterator[tuple[Key, bytes]]:
+    """What has landed beside the wording that the table has."""
+    for key, way in seen.ways.items():
+        kept = {row.payload for row in way["table"]}
+        landed = {row.payload for row in way["batch"]}
+        if kept & landed:
+            yield from ((key, payload) for payload in landed - kept if payload is not None)

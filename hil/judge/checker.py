@@ -104,7 +104,7 @@ def check(events: Iterable[Event]) -> Result:
     for event in events:
         with taking(event):
             seen.take(event)
-    seen.clocks.sort()
+    seen.sort()
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
     keys = sorted(seen.ways.keys() | seen.decoded.keys())

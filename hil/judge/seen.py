@@ -52,6 +52,10 @@ class Seen:
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes]] = field(default_factory=list)
+    reworded: set[str] = field(default_factory=set)
+    """Origins whose batches are copies with other payloads, made by a fault."""
+    second: set[tuple[Key, bytes]] = field(default_factory=set)
+    """What such copies say."""
     unasked: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By end and kind of packet: answers to what the other end has not sent on that connection.
     """
@@ -117,6 +121,8 @@ class Seen:
                 self.resent[_key(data)] += 1
             case "board", "forgotten":
                 self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
+            case "landing", "reworded":
+                self.reworded.add(data["origin"])
             case "table", "quarantined":
                 self.quarantined.append((f"{data['gateway']}/{data['epoch']}", data["batch"]))
             case "table", "conflict":
@@ -186,6 +192,16 @@ class Seen:
             case "rig", "end":
                 self.ended = True
 
+    def sort(self) -> None:
+        """All events are in."""
+        self.clocks.sort()
+        for key, way in self.ways.items():
+            landed = way["batch"]
+            way["batch"] = [row for row in landed if row.origin not in self.reworded]
+            self.second |= {
+                (key, row.payload) for row in landed if row.origin in self.reworded and row.payload
+            }
+
     def _begin(self, bench: dict[str, Any], plan: dict[str, Any], hops: Sequence[str]) -> None:
         self.claim = HOPS[HOPS.index(bench["until"])]
         self.reads = self.claim == "table" and READINGS in hops
@@ -211,7 +227,7 @@ class Seen:
         if data["kind"] == "message":
             self.clients.add(data["device"])
         elif data["kind"] == "reading" and "cycle" in data:
-            missed = sum(record.value for record in records if record.name.endswith(":missed"))
+            missed = sum(record.value or 0 for record in records if record.name.endswith(":missed"))
             self.samples[data["device"]].append((data["cycle"], 1 + int(missed)))
         return Sighting(
             event.t,
@@ -334,5 +350,5 @@ def _told(records: Sequence[Record] | None) -> str:
     if records is None:
         return "nothing that is SenML"
     return ", ".join(
-        f"{one.name}={one.value:g} {one.unit or ''}".rstrip() for one in records if not of_link(one)
+        f"{one.name}={one.content} {one.unit or ''}".rstrip() for one in records if not of_link(one)
     )

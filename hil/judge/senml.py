@@ -5,13 +5,28 @@ In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has journalled.
 all base fields resolved.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import cbor2
 
-# labels, RFC 8428 table 4
-BASE_NAME, BASE_TIME, BASE_UNIT, NAME, UNIT, VALUE, TIME = -2, -3, -4, 0, 1, 2, 6
+from hil.formats.senml import (
+    BASE_NAME,
+    BASE_TIME,
+    BASE_UNIT,
+    DATA,
+    FLAG,
+    LABELS,
+    NAME,
+    RELATIVE,
+    SUM,
+    TEXT,
+    TIME,
+    UNIT,
+    VALUE,
+)
+
 FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
 CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
@@ -24,38 +39,71 @@ LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 
 class Record(NamedTuple):
-    """name: device and quantity, e.g. `uno-1:adc0`. time: UTC seconds, None if the board did not
-    know it. unit: None if it has none.
+    """name: device and quantity, e.g. `uno-1:adc0`. value: None if it is no number. time: UTC
+    seconds, None if it tells none. unit: None if it has none.
     """
 
     name: str
-    value: float
-    time: int | None
+    value: float | None
+    time: float | None
     unit: str | None = None
     error: int | None = None
     """By how many seconds the time may be wrong; None: not said."""
+    relative: bool = False
+    """Whether the time counts from when it arrived."""
+    text: str | None = None
+    flag: bool | None = None
+    data: str | None = None
+    """In hexadecimal digits."""
+    sum: float | None = None
+
+    @property
+    def content(self) -> str:
+        """In short, for people."""
+        if self.value is not None:
+            return f"{self.value:g}"
+        return str(next((x for x in (self.text, self.flag, self.data) if x is not None), self.sum))
 
 
 def decode(payload: bytes) -> tuple[Record, ...] | None:
     """The records of a payload, None if it is no SenML."""
     try:
         records, name, unit, time = [], "", None, None
-        for fields in cbor2.loads(payload):
+        for fields in _maps(payload):
             name, time = fields.get(BASE_NAME, name), fields.get(BASE_TIME, time)
             unit = fields.get(BASE_UNIT, unit)
             at = fields.get(TIME, None if time is None else 0)
+            at = at if time is None else time + at
+            if not fields.keys() & {VALUE, TEXT, FLAG, DATA, SUM}:
+                return None
             records.append(
                 Record(
                     name + fields.get(NAME, ""),
-                    float(fields[VALUE]),
-                    at if time is None else time + at,
+                    _number(fields.get(VALUE)),
+                    at,
                     fields.get(UNIT, unit),
                     fields.get(TIME_ERROR),
+                    at is not None and at < RELATIVE,
+                    fields.get(TEXT),
+                    fields.get(FLAG),
+                    fields[DATA].hex() if DATA in fields else None,
+                    _number(fields.get(SUM)),
                 )
             )
         return tuple(records)
     except (cbor2.CBORDecodeError, AttributeError, LookupError, TypeError, ValueError):
         return None
+
+
+def _maps(payload: bytes) -> Iterable[Mapping[Any, Any]]:
+    if not payload.startswith(b"["):
+        found: Iterable[Mapping[Any, Any]] = cbor2.loads(payload)
+        return found
+    return [{LABELS[label]: said for label, said in one.items()} for one in json.loads(payload)]
+
+
+def _number(said: Any) -> float | None:
+    return None if said is None else float(said)
 
 
 def is_status(source: bytes) -> bool:
@@ -125,7 +173,7 @@ def _fits(of_link: Sequence[Record], told: Sequence[Record]) -> bool:
         and len(set(names)) == len(names)
         and all(
             record.name.rpartition(":")[0] == device
-            and record.value >= 0
+            and (record.value or 0) >= 0
             and record.unit is None
             and record.time == told[0].time
             for record in of_link

@@ -57,6 +57,10 @@ class Folder:
         return self.table.with_name("publications_quarantine")
 
     @property
+    def conflicts(self) -> Path:
+        return self.table.with_name("publications_conflicts")
+
+    @property
     def checkpoint(self) -> Path:
         return self.root / "table" / "checkpoint"
 

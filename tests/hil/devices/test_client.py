@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from hil.bench.bench import ClientTable, SubscriberTable
+from hil.clients.payloads import text_of
 from hil.clients.publisher import UnderWay
-from hil.clients.telling import payload_of
 from hil.devices.client import Client
 from hil.devices.commander import free_port
 from hil.devices.subscriber import Subscriber
@@ -227,10 +227,10 @@ def test_a_table_that_cannot_be(table: dict[str, object], message: str) -> None:
 
 def test_a_payload_has_its_size_and_says_whose_it_is() -> None:
     for size in (0, 1, 11, 100, 100_000):
-        payload = payload_of("client-1", 7, size, random.Random(1))
+        payload = text_of("client-1", 7, size, random.Random(1))
         assert len(payload) == size
         assert payload == b"client-1 7 "[:size] + payload[11:]
-    assert payload_of("client-1", 7, 50, random.Random(1)) == payload_of(
+    assert text_of("client-1", 7, 50, random.Random(1)) == text_of(
         "client-1", 7, 50, random.Random(1)
     )
 

@@ -52,6 +52,6 @@ def test_a_damaged_copy_differs_by_one_byte(landing: Path, tmp_path: Path) -> No
     place.repeat("site/00000001", 3, "0000beef")
     whole = (landing / "site/0000beef/000000000001.parquet").read_bytes()
     shutil.rmtree(landing / "site/0000beef")
-    place.repeat("site/00000001", 3, "0000beef", damaged=True)
+    place.repeat("site/00000001", 3, "0000beef", copy="damaged")
     harmed = (landing / "site/0000beef/000000000001.parquet").read_bytes()
     assert sum(one != other for one, other in zip(harmed, whole, strict=True)) == 1

@@ -51,3 +51,23 @@ def test_a_conflict_is_between_two_wordings_that_landed(landed_twice: bool) -> N
                 events.append(Event(event.t, event.hop, event.event, data))
     told = "uno-1 00c0ffee 3 is in `_conflicts`, and has not landed in two wordings"
     assert (told in check(events).reasons) is not landed_twice
+    # and the other way round
+    told = "uno-1 00c0ffee 3 has landed in two wordings, and the second is not in `_conflicts`"
+    assert told not in check(events).reasons
+    events = [event for event in events if event.event != "conflict"]
+    assert (told in check(events).reasons) is landed_twice
+
+
+def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> None:
+    """The copy is no reading that has landed: it may not be in the table, and must be aside."""
+    events = [*run_of(3), Event(5, "landing", "reworded", {"origin": "site/copy"})]
+    for event in run_of(3):
+        if is_of(event, 2) and event.hop == "batch":
+            said = {"origin": "site/copy", "payload": event.data["payload"] + "21", "batch": 1}
+            events.append(Event(event.t, event.hop, event.event, {**event.data, **said}))
+    assert check(events).reasons == [
+        "uno-1 00c0ffee 2 has landed in two wordings, and the second is not in `_conflicts`"
+    ]
+    key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
+    events.append(Event(9, "table", "conflict", {**key, "payload": payload("uno-1", 14, 2) + "21"}))
+    assert check(events).verdict is Verdict.HOLDS

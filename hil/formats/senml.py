@@ -1,0 +1,21 @@
+"""The labels of SenML (RFC 8428, tables 1 and 4)."""
+
+BASE_NAME, BASE_TIME, BASE_UNIT = -2, -3, -4
+NAME, UNIT, VALUE, TEXT, FLAG, SUM, TIME = range(7)
+DATA = 8
+LABELS = {
+    "bn": BASE_NAME,
+    "bt": BASE_TIME,
+    "bu": BASE_UNIT,
+    "n": NAME,
+    "u": UNIT,
+    "v": VALUE,
+    "vs": TEXT,
+    "vb": FLAG,
+    "s": SUM,
+    "t": TIME,
+    "vd": DATA,
+}
+"""The labels of JSON and their numbers in CBOR."""
+RELATIVE = 1 << 28
+"""A time below this many seconds counts from now (section 4.5.3)."""
