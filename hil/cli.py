@@ -20,6 +20,7 @@ from hil.bench.bench import Bench
 from hil.bench.plan import Plan, plan, recorded
 from hil.devices.simulated import HEX
 from hil.faults import Fault
+from hil.faults.cli import list_faults
 from hil.glue.run import GlueRun
 from hil.judge.checker import Verdict
 from hil.observe.folder import Folder, fresh
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 
 app.add_typer(trace_app, name="trace")
+app.command("faults")(list_faults)
 
 T = TypeVar("T")
 RUNS = Path("build/hil")

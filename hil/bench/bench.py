@@ -383,7 +383,7 @@ def load(name: str, **changes: object) -> Bench:
         raise OncewayError(
             explain(error, Bench, text, changes),
             name,
-            "Kinds of faults and their keys are in hil/README.md",
+            "`onceway hil faults` tells the kinds of faults and their keys",
         ) from error
     bench.check_files()
     return bench

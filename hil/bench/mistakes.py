@@ -11,12 +11,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from hil.faults import AnyKind
+from hil.faults import KINDS
 
 Location = tuple[int | str, ...]
-KINDS: dict[str, type[BaseModel]] = {
-    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])
-}
 TABLES = {
     "board": "[[board]]",
     "client": "[[client]]",

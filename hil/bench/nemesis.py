@@ -10,11 +10,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
-from hil.faults import AnyKind, Kind, OfExchange
+from hil.faults import KINDS, AnyKind, Kind, OfExchange
 
-KINDS: dict[str, type[Kind]] = {
-    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])
-}
 SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
 NEEDS_ROOT = {"gateway-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}

@@ -2,7 +2,7 @@
 how it is carried out and seen.
 """
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import Field
 
@@ -99,4 +99,9 @@ AnyKind = Annotated[
 ]
 """One `[[fault]]` table."""
 
-__all__ = ["AnyKind", "Evidence", "Fault", "Kind", "OfExchange"]
+KINDS: dict[str, type[Kind]] = {
+    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])
+}
+"""By the name that a bench gives them."""
+
+__all__ = ["KINDS", "AnyKind", "Evidence", "Fault", "Kind", "OfExchange"]

@@ -8,8 +8,8 @@ carries a fault out and returns the evidence.
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,12 +17,23 @@ from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 
 
-class Kind(BaseModel, ABC):
-    """One `[[fault]]` of a bench. count: how many (for each board, if of boards). between: shares
-    of the run where they come. on: the boards that it is for, if of boards; all, if none is named.
-    """
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Of a key."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str
+
+
+Seconds = Annotated[float, Unit("s")]
+Milliseconds = Annotated[int, Unit("ms")]
+Bytes = Annotated[int, Unit("bytes")]
+Shares = Annotated[tuple[float, float], Unit("shares of the run")]
+
+
+class Kind(BaseModel, ABC):
+    """One `[[fault]]` of a bench. The text below a key is what `onceway hil faults` says of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     text: ClassVar[str]
     part: ClassVar[str]
@@ -55,8 +66,11 @@ class Kind(BaseModel, ABC):
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
-    between: tuple[float, float] = (0.05, 0.95)
+    """How many; of each board, if it breaks boards or their lines."""
+    between: Shares = (0.05, 0.95)
+    """Where they come."""
     on: list[str] = []
+    """The boards that it is for; all, if none is named."""
     table: int = Field(default=1, ge=1)
     """Which of the tables of its kind; the bench counts them."""
     drawn: bool = False

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from hil.boards.ledger import CHECKED, SLOT_SIZE, SLOTS, SLOTS_AT
 from hil.boards.simulator import OFF_S, Event
-from hil.faults.base import Kind
+from hil.faults.base import Kind, Seconds, Shares
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.formats.frames import Kind as FrameKind
@@ -255,7 +255,8 @@ class BoardSwitchedOff(Strike):
     text: ClassVar[str] = "power switched off"
     on_real: ClassVar[bool] = True
     kind: Literal["board-switched-off"]
-    seconds: float = Field(default=2.0, ge=1, le=60)
+    seconds: Seconds = Field(default=2.0, ge=1, le=60)
+    """For how long it has no power."""
 
     def command(self, fault: Fault) -> str:
         return "power off"
@@ -331,7 +332,7 @@ class BoardSwapped(Strike):
 
     text: ClassVar[str] = "board swapped"
     kind: Literal["board-swapped"]
-    between: tuple[float, float] = (0.3, 0.7)
+    between: Shares = (0.3, 0.7)
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"after_tx": rng.randint(1, PUBLISH_BYTES)}

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from hil.faults.base import Kind
+from hil.faults.base import Kind, Seconds
 from hil.faults.fault import Evidence, Fault
 from hil.faults.loop_disk import missing
 from hil.faults.under_test import SystemUnderTest
@@ -87,7 +87,8 @@ class GatewayPause(Kind):
     part: ClassVar[str] = "gateway"
     looked: ClassVar[bool] = True
     kind: Literal["gateway-pause"]
-    seconds: float = Field(default=3.0, gt=0, le=60)
+    seconds: Seconds = Field(default=3.0, gt=0, le=60)
+    """For how long it stands still."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         child = system.site.running["gateway"]

@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hil.faults.base import Kind
+from hil.faults.base import Kind, Shares
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import restart
 from hil.faults.under_test import SystemUnderTest
@@ -175,7 +175,7 @@ class IngestTwice(Kind):
     needs_ingest: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     kind: Literal["ingest-twice"]
-    between: tuple[float, float] = (0.05, 0.2)
+    between: Shares = (0.05, 0.2)
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         checkpoint = system.site.folder.checkpoint.with_name("second checkpoint")

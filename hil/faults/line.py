@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.faults.base import Kind
+from hil.faults.base import Bytes, Kind, Seconds, Shares, Unit
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
@@ -24,7 +24,7 @@ class LineWeather(Kind):
     """What stands on every line for the whole run. It happened when it was first seen."""
 
     part: ClassVar[str] = "line"
-    between: tuple[float, float] = (0, 0.01)
+    between: Shares = (0, 0.01)
 
     @abstractmethod
     def harms(self) -> tuple[str, ...]:
@@ -44,14 +44,13 @@ class LineWeather(Kind):
 
 
 class LineNoise(LineWeather):
-    """Bytes corrupted, lost and inserted, each by itself. rate: share of bytes harmed in each
-    direction.
-    """
+    """Bytes corrupted, lost and inserted, each by itself."""
 
     text: ClassVar[str] = "line noise"
     lane: ClassVar[str] = "noise"
     kind: Literal["line-noise"]
-    rate: float = Field(gt=0, le=0.1)
+    rate: Annotated[float, Unit("share of the bytes")] = Field(gt=0, le=0.1)
+    """How many are harmed, in each direction."""
 
     def harms(self) -> tuple[str, ...]:
         return kinds(self.table)
@@ -61,15 +60,15 @@ class LineNoise(LineWeather):
 
 
 class LineBursts(LineWeather):
-    """Interference in bursts, in which half of the bytes become others (Gilbert-Elliott). gap,
-    length: in bytes, in the mean.
-    """
+    """Interference in bursts, in which half of the bytes become others (Gilbert-Elliott)."""
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"
     kind: Literal["line-bursts"]
-    gap: float = Field(default=1000, ge=10)
-    length: float = Field(default=20, ge=1)
+    gap: Annotated[float, Unit("bytes")] = Field(default=1000, ge=10)
+    """From one burst to the next, in the mean."""
+    length: Annotated[float, Unit("bytes")] = Field(default=20, ge=1)
+    """Of a burst, in the mean."""
 
     def harms(self) -> tuple[str, ...]:
         return ("burst",)
@@ -79,17 +78,19 @@ class LineBursts(LineWeather):
 
 
 class LineTrace(LineWeather):
-    """A recorded link (hil/traces). pace: `frames`, a frame of the recording for each of ours, or
-    seconds of the recording per second. longest_outage: what lasts longer is shortened to so many
-    frames, or with a pace to so many seconds of the run.
-    """
+    """What a recorded link has lost is lost."""
 
     text: ClassVar[str] = "losses of a recorded link"
     lane: ClassVar[str] = "trace"
     kind: Literal["line-trace"]
     trace: str
+    """A recording's file, or the name of one that ships, such as `bursts`."""
     pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
-    longest_outage: float = Field(default=20.0, ge=1, le=3600)
+    """`frames`: a frame of the recording for each of ours; or seconds of it per second."""
+    longest_outage: Annotated[float, Unit("frames, or s with a pace")] = Field(
+        default=20.0, ge=1, le=3600
+    )
+    """What lasts longer is shortened to it."""
 
     def harms(self) -> tuple[str, ...]:
         return ("fade",)
@@ -157,7 +158,8 @@ class LineDuplicate(LineStrike):
     text: ClassVar[str] = "bytes of the line duplicated"
     action: ClassVar[str] = "duplicate"
     kind: Literal["line-duplicate"]
-    length: int = Field(default=80, ge=1, le=2000)
+    length: Bytes = Field(default=80, ge=1, le=2000)
+    """How many come twice."""
 
 
 class LineDelay(LineStrike):
@@ -166,8 +168,10 @@ class LineDelay(LineStrike):
     text: ClassVar[str] = "line late"
     action: ClassVar[str] = "delay"
     kind: Literal["line-delay"]
-    length: int = Field(default=200, ge=1, le=2000)
-    seconds: float = Field(default=1.0, gt=0, le=60)
+    length: Bytes = Field(default=200, ge=1, le=2000)
+    """How many come late."""
+    seconds: Seconds = Field(default=1.0, gt=0, le=60)
+    """How late."""
 
 
 class LineStall(LineStrike):
@@ -176,26 +180,29 @@ class LineStall(LineStrike):
     text: ClassVar[str] = "line stalled"
     action: ClassVar[str] = "stall"
     kind: Literal["line-stall"]
-    seconds: float = Field(default=2.0, gt=0, le=60)
+    seconds: Seconds = Field(default=2.0, gt=0, le=60)
+    """For how long."""
 
 
 class LineHalfOpen(LineStrike):
-    """One direction is dead for so many bytes, the other works."""
+    """One direction is dead for a while, the other works."""
 
     text: ClassVar[str] = "line half open"
     action: ClassVar[str] = "lose"
     kind: Literal["line-half-open"]
-    length: int = Field(default=200, ge=1, le=10_000)
+    length: Bytes = Field(default=200, ge=1, le=10_000)
+    """How many are lost."""
 
 
 class LineCut(LineStrike):
-    """Both directions are dead, for so many bytes each."""
+    """Both directions are dead for a while."""
 
     text: ClassVar[str] = "line cut"
     action: ClassVar[str] = "lose"
     both_ways: ClassVar[bool] = True
     kind: Literal["line-cut"]
-    length: int = Field(default=80, ge=1, le=10_000)
+    length: Bytes = Field(default=80, ge=1, le=10_000)
+    """How many are lost, in each direction."""
 
 
 class LineFlood(LineStrike):
@@ -204,7 +211,8 @@ class LineFlood(LineStrike):
     text: ClassVar[str] = "noise flood"
     action: ClassVar[str] = "flood"
     kind: Literal["line-flood"]
-    length: int = Field(default=4000, ge=1, le=100_000)
+    length: Bytes = Field(default=4000, ge=1, le=100_000)
+    """How many come in between."""
 
 
 class LineWrongBaud(LineStrike):
@@ -214,7 +222,8 @@ class LineWrongBaud(LineStrike):
     action: ClassVar[str] = "garble"
     both_ways: ClassVar[bool] = True
     kind: Literal["line-wrong-baud"]
-    length: int = Field(default=80, ge=1, le=10_000)
+    length: Bytes = Field(default=80, ge=1, le=10_000)
+    """How many are misread, in each direction."""
 
 
 class LineForge(Kind):
@@ -248,7 +257,8 @@ class PortUnplugged(Kind):
     text: ClassVar[str] = "port unplugged"
     part: ClassVar[str] = "line"
     kind: Literal["port-unplugged"]
-    seconds: float = Field(default=2.0, gt=0, le=60)
+    seconds: Seconds = Field(default=2.0, gt=0, le=60)
+    """For how long it is gone."""
 
     def aim(self, fault: Fault) -> dict[str, Any]:
         return {"publication": fault.at}

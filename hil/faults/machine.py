@@ -6,11 +6,11 @@ import asyncio
 import random
 import time
 from contextlib import suppress
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.faults.base import Kind
+from hil.faults.base import Kind, Milliseconds, Seconds, Unit
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
@@ -29,7 +29,8 @@ class MachineFault(Kind):
     switch: ClassVar[str]
     met: ClassVar[str]
     """The machine's count of how often."""
-    seconds: float = Field(default=3.0, gt=0, le=60)
+    seconds: Seconds = Field(default=3.0, gt=0, le=60)
+    """For how long, from its place on."""
 
     def value(self, fault: Fault) -> int:
         """What the switch is set to."""
@@ -71,23 +72,22 @@ class DiskFull(MachineFault):
 
 
 class DiskSlow(MachineFault):
-    """Every fsync below the gateway's data folder takes so many milliseconds more."""
+    """Every fsync below the gateway's data folder takes longer."""
 
     text: ClassVar[str] = "slow fsync"
     machine_of: ClassVar[str] = "gateway"
     switch: ClassVar[str] = "slow_ms"
     met: ClassVar[str] = "slowed"
     kind: Literal["disk-slow"]
-    ms: int = Field(default=800, ge=1, le=10_000)
+    ms: Milliseconds = Field(default=800, ge=1, le=10_000)
+    """By how much longer each takes."""
 
     def value(self, fault: Fault) -> int:
         return self.ms
 
 
 class ClockJump(MachineFault):
-    """The gateway's clock of the day jumps, forward or back, and jumps home again. It lasts for
-    longer than a gateway may go on by the clock before (hil/judge/clocks.py).
-    """
+    """The gateway's clock of the day jumps, forward or back, and jumps home again."""
 
     text: ClassVar[str] = "clock jump"
     machine_of: ClassVar[str] = "gateway"
@@ -95,8 +95,9 @@ class ClockJump(MachineFault):
     met: ClassVar[str] = "shifted"
     needs_traffic: ClassVar[bool] = True
     kind: Literal["clock-jump"]
-    seconds: float = Field(default=6.0, ge=5, le=60)
-    hours: float = Field(default=24 * 30, gt=0, le=CENTURY)
+    seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may go on by the old clock
+    hours: Annotated[float, Unit("h")] = Field(default=24 * 30, gt=0, le=CENTURY)
+    """How far it jumps."""
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"sign": rng.choice((-1, 1))}
@@ -116,13 +117,14 @@ class LandingFault(MachineFault):
 
 
 class LandingSlow(LandingFault):
-    """It takes so many milliseconds to say that a file is safe."""
+    """It says late that a file is safe."""
 
     text: ClassVar[str] = "landing place slow"
     switch: ClassVar[str] = "slow_ms"
     met: ClassVar[str] = "slowed"
     kind: Literal["landing-slow"]
-    ms: int = Field(default=1500, ge=1, le=10_000)
+    ms: Milliseconds = Field(default=1500, ge=1, le=10_000)
+    """How late."""
 
     def value(self, fault: Fault) -> int:
         return self.ms

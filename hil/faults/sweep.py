@@ -13,6 +13,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from hil.faults.base import Kind
 from hil.faults.board import cut_at, cut_power
 from hil.faults.fault import Evidence, Fault
@@ -33,6 +35,8 @@ STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
 
 class Sweep(Kind):
     part: ClassVar[str] = "board"
+    count: int = Field(default=1, ge=1, le=10_000)
+    """How many points of the exchange, a cut each; the boards share them."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         low, high = self.between
@@ -170,6 +174,10 @@ class GatewayKillAtEachStep(Kind):
     machine_of: ClassVar[str] = "gateway"
     needs_traffic: ClassVar[bool] = True
     kind: Literal["gateway-kill-at-each-step"]
+    count: int = Field(default=1, ge=1, le=10_000)
+    """How many steps of the exchange, a kill at each."""
+    on: list[str] = Field(default=[])
+    """The boards and clients that share the points; all, if none is named."""
 
     def breaks(self, device: str) -> bool:
         return not self.on or device in self.on

@@ -70,6 +70,7 @@ class WindowKind(Kind):
     needs_traffic: ClassVar[bool] = True
     looked: ClassVar[bool] = True
     window: str = "any"
+    """The window to strike in; `any`: each in turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         names = list(self.windows) if self.window == "any" else [self.window]

@@ -14,6 +14,7 @@ from hil import cli
 from hil.bench.bench import Bench, load, shipped
 from hil.bench.plan import Plan
 from hil.bench.plan import plan as make_plan
+from hil.faults import KINDS
 from hil.glue.run import GlueRun
 from hil.judge.checker import Result
 from hil.observe.folder import Folder
@@ -264,3 +265,41 @@ def test_the_glue_takes_no_bench_with_what_it_does_not_know(
     found = load(bench).model_copy(update={"fault": []} if bench == "clients" else {})
     with pytest.raises(OncewayError, match=reason):
         GlueRun(found, make_plan(found), tmp_path)
+
+
+def test_the_kinds_of_faults_are_told_with_all_that_a_bench_may_say_of_them() -> None:
+    """Also one whose class gives only another default for a key of all kinds."""
+    done = runner.invoke(cli.app, ["faults", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert list(told) == ["line", "board", "gateway", "uplink", "landing", "ingest"]
+    kinds = {name: one for part in told.values() for name, one in part.items()}
+    assert kinds.keys() == KINDS.keys()
+    for name, one in kinds.items():
+        keys = {key["key"] for key in one["keys"]}
+        assert keys | {"on"} == KINDS[name].model_fields.keys() - {"kind", "table", "drawn"} | {
+            "on"
+        }
+        assert len(one["does"]) > 20
+        assert all(key["meaning"] for key in one["keys"])
+    assert told["line"]["line-noise"]["keys"][-1] == {
+        "key": "rate",
+        "unit": "share of the bytes",
+        "values": None,
+        "needed": True,
+        "default": None,
+        "meaning": "How many are harmed, in each direction.",
+    }
+    assert "on" not in {key["key"] for key in told["uplink"]["uplink-kill"]["keys"]}
+
+
+def test_a_person_reads_the_kinds_of_faults_by_what_they_harm() -> None:
+    done = runner.invoke(cli.app, ["faults"])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[0] == "LINE"
+    at = lines.index(
+        "  gateway-pause: gateway paused. SIGSTOP, and SIGCONT after some seconds: a"
+        " machine that hangs. Links and sessions time out meanwhile, or do not."
+    )
+    assert "      seconds = 3.0 (s): For how long it stands still." in lines[at : at + 5]

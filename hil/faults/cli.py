@@ -1,0 +1,74 @@
+"""`onceway hil faults`: what a `[[fault]]` may be.
+
+In: the kinds of faults, as a bench is checked by them. Out: what each does and its keys, by what it
+harms.
+"""
+
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import typer
+
+from gateway.options import JsonOption
+from hil.faults import KINDS, Kind
+from hil.faults.base import Unit
+
+OURS = {"kind", "table", "drawn"}
+"""Keys that a bench fills by itself, or that name the kind."""
+
+
+def list_faults(as_json: JsonOption = False) -> None:
+    """The kinds of faults by what they harm, with what each does and its keys.
+
+    Example: onceway hil faults | less
+    """
+    harms = list(dict.fromkeys(kind.part for kind in KINDS.values()))
+    told = {part: {n: _told(k) for n, k in KINDS.items() if k.part == part} for part in harms}
+    typer.echo(json.dumps(told, indent=1) if as_json else "\n".join(_lines(told)))
+
+
+def _told(kind: type[Kind]) -> dict[str, Any]:
+    keys = [_key(kind, name) for name in kind.model_fields if name not in OURS]
+    if kind.part not in ("board", "line") and kind.breaks is Kind.breaks:
+        keys = [key for key in keys if key["key"] != "on"]  # refused there
+    return {"does": f"{kind.text}. {' '.join((inspect.getdoc(kind) or '').split())}", "keys": keys}
+
+
+def _key(kind: type[Kind], name: str) -> dict[str, Any]:
+    field = kind.model_fields[name]
+    unit = next((one.name for one in field.metadata if isinstance(one, Unit)), None)
+    needed = field.is_required()
+    return {
+        "key": name,
+        "unit": unit,
+        "values": get_args(field.annotation) if get_origin(field.annotation) is Literal else None,
+        "needed": needed,
+        "default": None if needed else field.default,
+        "meaning": _meaning(kind, name),
+    }
+
+
+def _meaning(kind: type[Kind], name: str) -> str:
+    """As the nearest class tells it: one that only gives another default says nothing of its
+    own.
+    """
+    for base in kind.__mro__:
+        field = getattr(base, "model_fields", {}).get(name)
+        if field is not None and field.description:
+            return str(field.description)
+    raise LookupError(f"{kind.__name__} says nothing of its key {name}")
+
+
+def _lines(told: dict[str, dict[str, Any]]) -> Iterator[str]:
+    for part, kinds in told.items():
+        yield f"{part.upper()}"
+        for name, one in kinds.items():
+            yield f"\n  {name}: {one['does']}"
+            for key in one["keys"]:
+                default = "needed" if key["needed"] else f"= {json.dumps(key['default'])}"
+                unit = f" ({key['unit']})" if key["unit"] else ""
+                values = f" One of {', '.join(key['values'])}." if key["values"] else ""
+                yield f"      {key['key']} {default}{unit}: {key['meaning']}{values}"
+        yield ""
