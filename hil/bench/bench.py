@@ -6,23 +6,26 @@ A bad file is refused with key, value and reason.
 
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gateway.errors import OncewayError
 from hil.bench.commands import Commands
-from hil.bench.mistakes import explain
+from hil.bench.mistakes import explain, told
 from hil.bench.nemesis import Nemesis
+from hil.boards.images import read_firmware
 from hil.clients.payloads import Form
 from hil.faults import AnyKind, Kind
 from hil.faults.line import LineTrace
 from hil.traces import recording
 from provisioning.boards import catalogue
 
+T = TypeVar("T")
 LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
@@ -341,16 +344,34 @@ class Bench(BaseModel):
         return changed
 
     def check_files(self) -> None:
-        """Raises OncewayError if a recorded link or the firmware that it names cannot be read."""
-        for kind in self.fault:
-            if isinstance(kind, LineTrace):
-                recording.load(kind.trace)
-        if self.firmware and not Path(self.firmware).is_file():
-            raise OncewayError(
-                "there is no such firmware file",
-                self.firmware,
-                f"A path that does not begin with / is looked up in {Path.cwd()}",
-            )
+        """Raises OncewayError if a recorded link cannot be read, or the firmware that it names
+        fits no board.
+        """
+        if found := self.bad_files():
+            raise found[0]
+
+    def bad_files(self) -> list[OncewayError]:
+        traces = [kind.trace for kind in self.fault if isinstance(kind, LineTrace)]
+        found = [_refused(recording.load, trace) for trace in dict.fromkeys(traces)]
+        return [*filter(None, found), *bad_firmware(self.firmware)]
+
+
+def bad_firmware(named: object) -> list[OncewayError]:
+    """named: as it stands in a bench, perhaps wrong."""
+    if not isinstance(named, str) or not named:
+        return []
+    if not (path := Path(named)).is_file():
+        hint = f"A path that does not begin with / is looked up in {Path.cwd()}"
+        return [OncewayError("there is no such firmware file", named, hint)]
+    return [*filter(None, [_refused(read_firmware, path)])]
+
+
+def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
+    try:
+        read(file)
+    except OncewayError as error:
+        return error
+    return None
 
 
 def shipped() -> dict[str, Traversable]:
@@ -369,7 +390,8 @@ def load(name: str, **changes: object) -> Bench:
     source = shipped().get(name) or Path(name)
     try:
         text = source.read_text(encoding="utf-8")
-        bench = Bench.model_validate({**tomllib.loads(text), **changes})
+        data = {**tomllib.loads(text), **changes}
+        bench = Bench.model_validate(data)
     except OSError as error:
         known = ", ".join(sorted(shipped()))
         raise OncewayError(
@@ -380,10 +402,14 @@ def load(name: str, **changes: object) -> Bench:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OncewayError(f"the bench is not TOML ({error})", name) from error
     except ValidationError as error:
+        found = explain(error, Bench, text, changes)
         raise OncewayError(
-            explain(error, Bench, text, changes),
+            told([*found, *map(str, bad_firmware(data.get("firmware")))]),
             name,
             "`onceway hil faults` tells the kinds of faults and their keys",
         ) from error
-    bench.check_files()
+    if len(bad := bench.bad_files()) > 1:
+        raise OncewayError(told([str(one) for one in bad]), name)
+    if bad:
+        raise bad[0]
     return bench

@@ -5,7 +5,7 @@ value, reason, and what was perhaps meant.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -31,12 +31,14 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 
 def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
-) -> str:
-    """One mistake in its sentence, several one a line. elsewhere: keys whose values do not come
-    from this text.
-    """
+) -> list[str]:
+    """A sentence for each mistake. elsewhere: keys whose values do not come from this text."""
     problems = sorted(error.errors(), key=lambda one: line_of(text, one["loc"]) or 0)
-    found = [_sentence(dict(problem), model, text, elsewhere) for problem in problems]
+    return [_sentence(dict(problem), model, text, elsewhere) for problem in problems]
+
+
+def told(found: Sequence[str]) -> str:
+    """One mistake in its sentence, several one a line."""
     if len(found) == 1:
         return found[0]
     return "\n".join([f"the bench has {len(found)} mistakes:", *(f"    {one}" for one in found)])

@@ -12,13 +12,8 @@ from gateway.errors import OncewayError
 FLASH_SIZE = 32_768
 
 
-def write_flash(image: Path, firmware: Path) -> None:
-    """Write a flash image with this firmware and nothing else, as after a chip erase and a
-    programmer.
-
-    Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit, and while a
-    board runs from the image.
-    """
+def read_firmware(firmware: Path) -> IntelHex:
+    """Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit."""
     content = IntelHex()
     try:
         content.loadhex(str(firmware))
@@ -33,6 +28,16 @@ def write_flash(image: Path, firmware: Path) -> None:
     last = content.maxaddr()
     if last is None or last >= FLASH_SIZE:
         raise OncewayError("the HEX file is empty or too large for the chip", str(firmware))
+    return content
+
+
+def write_flash(image: Path, firmware: Path) -> None:
+    """Write a flash image with this firmware and nothing else, as after a chip erase and a
+    programmer.
+
+    Raises OncewayError for what `read_firmware` does, and while a board runs from the image.
+    """
+    content = read_firmware(firmware)
     content.padding = 0xFF
     with image.open("ab") as file:
         try:

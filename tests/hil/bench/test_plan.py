@@ -427,3 +427,38 @@ def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: P
     path.write_text('title = "t"\nfirmware = "none.hex"')
     with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
         load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "the HEX file is empty or too large"),
+        (b"\x7fELF\x02\x01", "not an Intel HEX file"),
+        (b":00000001FF\n", "the HEX file is empty or too large"),
+        (b":020000040001F9\n:0100000000FF\n:00000001FF\n", "the HEX file is empty or too large"),
+        (b":0100000000FE\n:00000001FF\n", "not an Intel HEX file"),
+    ],
+    ids=["empty", "an ELF file", "an end only", "beyond the chip", "a wrong checksum"],
+)
+def test_a_firmware_that_no_chip_can_take_is_told_with_the_other_mistakes(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    """One a line, before anything starts."""
+    (hex_file := tmp_path / "mine.hex").write_bytes(content)
+    path = tmp_path / "bench.toml"
+    path.write_text(
+        f'title = "t"\nfirmware = "{hex_file}"\n'
+        '[[fault]]\nkind = "line-trace"\ntrace = "none.csv"\n'
+    )
+    with pytest.raises(OncewayError) as refused:
+        load(str(path))
+    first, *lines = str(refused.value).splitlines()
+    assert first == f"{path}: the bench has 2 mistakes:"
+    assert any("none.csv: cannot read the recording" in line for line in lines)
+    assert any(f"{hex_file}: {why}" in line for line in lines)
+    path.write_text(f'title = "t"\nfirmware = "{hex_file}"\nreadings = 0\nboards = "two"\n')
+    with pytest.raises(OncewayError) as refused:
+        load(str(path))
+    first, *lines = str(refused.value).splitlines()
+    assert first == f"{path}: the bench has 3 mistakes:"
+    assert sum(f"{hex_file}: {why}" in line for line in lines) == 1
