@@ -186,7 +186,7 @@ def _judge(
                 Outcome.UNDELIVERED if board[0].qos == 0 and last == 0 else Outcome.LOST,
                 hops[last + 1],
             )
-    elif len(claim) > seen.allowed(key, board[0].qos):
+    elif seen.too_often(key, board[0].qos):
         outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
     elif altered := next(((hop, why) for hop in hops[1:] if (why := seen.altered(key, hop))), None):
         outcome, (hop, why) = Outcome.ALTERED, altered

@@ -40,6 +40,8 @@ class Seen:
     clients: set[str] = field(default_factory=set)
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
     """What was seen at each place of a gateway's store: origin and position."""
+    stores: set[str] = field(default_factory=set)
+    """Origins of what was seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
     clocks: Clocks = field(default_factory=Clocks)
     gateway: str | None = None
@@ -111,6 +113,8 @@ class Seen:
             case hop, "publication" if hop in HOPS:
                 self.ways[_key(data)][hop].append(_at_hop(event))
                 self.places[data["origin"], data["position"]].add(_key(data))
+                if hop == "spool":
+                    self.stores.add(data["origin"])
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
             case "board", "left":
@@ -261,8 +265,28 @@ class Seen:
         """How often a publication may stand in the claim. What comes to the landing place twice,
         the ingest takes once. At QoS 1 each PUBLISH that a client has sent may be a row there.
         """
-        if self.claim == "table":
-            return 1
+        return 1 if self.claim == "table" else self._may_land(key, qos)
+
+    def too_often(self, key: Key, qos: int) -> bool:
+        """Whether it stands in the claim, or came there on the way, more often than it may."""
+        if len(self.ways[key][self.claim]) > self.allowed(key, qos):
+            return True
+        return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
+
+    def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
+        """Whether the landing place has it at one place of a store's order twice, or at one where
+        the store did not have it, more often than the gateway had cause to store it. What was twice
+        in the store, the ingest takes once. A copy that a fault has made comes under an epoch that
+        no store of the run has.
+        """
+        way = self.ways[key]
+        landed = [(row.origin, row.position) for row in way["batch"]]
+        own = {place for place in landed if place[0] in self.stores}
+        strange = own - {(row.origin, row.position) for row in way["spool"]}
+        many = len(own) > self._may_land(key, qos)
+        return len(set(landed)) < len(landed) or bool(strange and many)
+
+    def _may_land(self, key: Key, qos: int) -> int:
         again = self.again[key] + self.resent[key] * (qos == 1)
         if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF

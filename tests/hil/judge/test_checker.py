@@ -312,6 +312,40 @@ def test_what_the_gateway_asked_a_board_to_publish_again_may_land_again() -> Non
     assert wrong(check(at_the_table)) == [("uno-1", 2, Outcome.DUPLICATE, "table")]
 
 
+@pytest.mark.parametrize("run", [run_of, until_batch])
+def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
+    run: Callable[[int], list[Event]],
+) -> None:
+    """Also if the ingest has taken one of them only: the gateway has landed it twice."""
+    events = run(3)
+    [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
+
+    def second(**other: object) -> Event:
+        return Event(row.t, row.hop, row.event, {**row.data, **other})
+
+    doubled = [("uno-1", 2, Outcome.DUPLICATE, "batch")]
+    later = {"batch": 3, "position": 99}
+    another = {"payload": payload("uno-1", 1000, 2)}
+    for harm in ({}, {"position": 99}, {"batch": 3}, later, another, {**later, **another}):
+        assert wrong(check([*events, second(**harm)])) == doubled, harm
+    in_its_place = [*(e for e in events if e is not row), second(**another)]
+    [(*_, outcome, hop)] = wrong(check(in_its_place))
+    assert (outcome, hop) == (Outcome.ALTERED, "batch")
+
+
+def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -> None:
+    """It comes under an epoch that no store of the run has."""
+    events = run_of(3)
+    [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
+    copy = Event(row.t, row.hop, row.event, {**row.data, "origin": "site/copy", "batch": 1})
+    assert check([*events, copy]).verdict is Verdict.HOLDS
+    twice = check([*events, copy, copy])
+    assert wrong(twice) == [("uno-1", 2, Outcome.DUPLICATE, "batch")]
+    other = {**copy.data, "payload": payload("uno-1", 1000, 2)}
+    altered = check([*events, Event(row.t, row.hop, row.event, other)])
+    assert wrong(altered) == [("uno-1", 2, Outcome.ALTERED, "batch")]
+
+
 def test_what_is_published_again_after_a_start_has_lost_its_time() -> None:
     """The board sampled before it met the gateway, and could still say when. It lost the answer,
     started again, and was told to publish once more: nobody can say the time then.
