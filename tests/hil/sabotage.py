@@ -77,20 +77,24 @@ def copy_tree(tree: Path) -> None:
     shutil.copytree(ROOT / "build" / "firmware", tree / "build" / "firmware")
 
 
-def plant(sabotage: Sabotage, tree: Path) -> None:
-    """Patch a copy, and build its firmware if that is patched. Raises AssertionError if the patch
-    does not fit any more.
-    """
-    text = sabotage.patch.read_text()
+def fit(sabotage: Sabotage, tree: Path, *options: str) -> None:
+    """Patch a tree. Raises AssertionError if the patch does not fit any more."""
     done = subprocess.run(
-        ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", tree],
-        input=text,
+        ["patch", "--strip=1", "--fuzz=0", "--batch", *options, "--directory", tree],
+        input=sabotage.patch.read_text(),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, f"{sabotage.name} does not fit any more: {done.stdout}"
-    if "+++ b/firmware/" in text:
+
+
+def plant(sabotage: Sabotage, tree: Path) -> None:
+    """Patch a copy, and build its firmware if that is patched. Raises AssertionError if the patch
+    does not fit any more.
+    """
+    fit(sabotage, tree)
+    if "+++ b/firmware/" in sabotage.patch.read_text():
         hexes = [f"../build/firmware/uno/{name}.hex" for name in ("sensor",)]
         subprocess.run(["make", "-s", "-C", tree / "firmware", *hexes], check=True)
 
