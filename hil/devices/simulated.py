@@ -38,8 +38,8 @@ STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
 bench. Each is far from the one before, so that a few samples show which of them a board keeps to.
 """
 SECOND_MS = 1000
-SECOND_EVERY = 3
-"""Each third command tells one second: boards keep seconds in another form than milliseconds."""
+SECOND_EVERY = 2
+"""Each other command tells one second: boards keep seconds in another form than milliseconds."""
 PROVISION_TRIES = 10
 SOON = 4
 """Conversions, for each two boards."""

@@ -120,7 +120,7 @@ def way(publication: Publication, start: int) -> list[str]:
     for hop in HOPS:
         for seen in publication.way[hop]:
             said = (
-                ", ".join(f"{r.name}={r.value:g} at {r.time}" for r in seen.records or ())
+                ", ".join(f"{r.name}={r.content} at {r.time}" for r in seen.records or ())
                 or f"{len(seen.payload or b'')} bytes, no SenML"
             )
             stood = f"  {seen.origin} position {seen.position}" if seen.origin else ""
