@@ -30,7 +30,8 @@ RELEASED_AT = CHECKED
 RELEASED_MASK, DONE_MASK = 0x55, 0xAA
 INCARNATION_COPIES = (0x008, 0x000)
 _INCARNATION_SIZE = 6
-_BOOT_CELLS = range(0x010, 0x020, 4)
+BOOT_CELLS = range(0x010, 0x020, 4)
+_BOOT_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,12 @@ class Ledger:
 
     @property
     def boots(self) -> int:
-        """The boot counter, 0 on an empty EEPROM."""
-        cells = [bytes(self.image[at : at + 4]) for at in _BOOT_CELLS]
-        return max((int.from_bytes(cell[:2]) for cell in cells if _valid(cell)), default=0)
+        """The boot counter, 0 on an empty EEPROM. After 65,535 comes 0, so the highest is the one
+        that is most ahead of any other.
+        """
+        cells = [bytes(self.image[at : at + _BOOT_SIZE]) for at in BOOT_CELLS]
+        numbers = [int.from_bytes(cell[:2]) for cell in cells if _valid(cell)]
+        return max(numbers, key=lambda number: (number - numbers[0] + 0x8000) & 0xFFFF, default=0)
 
     def apply(self, entry: Write | Start) -> None:
         """Take the next entry of the log. A torn write is one like any other: what counts is what

@@ -3,13 +3,14 @@
 In: the sequence that comes next. Out: an image by the layout of firmware/README.md. A few slots
 hold the newest publications, all done. The others, which are used next, hold what remains of a slot
 that was once found worn: a record that does not pass its CRC, and marks that by chance are those of
-the publication to come there, so that they must be gone before that one is whole. Starts count from
-0, as the rig counts them.
+the publication to come there, so that they must be gone before that one is whole. Its starts are
+about to go beyond what their 16 bits hold.
 """
 
 from binascii import crc_hqx
 
 from hil.boards.ledger import (
+    BOOT_CELLS,
     CHECKED,
     DONE_MASK,
     ERASED,
@@ -22,6 +23,7 @@ from hil.boards.ledger import (
 
 HELD = 4  # publications in the image
 SOURCE = bytes(8)  # of each of them; nobody asks for it any more
+STARTS = 0xFFFE  # so often the board has started: the second start of a run is number 0
 
 
 def used_image(following: int, incarnation: int) -> bytes:
@@ -29,6 +31,8 @@ def used_image(following: int, incarnation: int) -> bytes:
     image = bytearray(ERASED)
     for at in INCARNATION_COPIES:
         _put(image, at, _sealed(incarnation.to_bytes(4)))
+    for number, at in enumerate(BOOT_CELLS, STARTS - len(BOOT_CELLS) + 1):
+        _put(image, at, _sealed(number.to_bytes(2)))
     sequence = following
     for slot in reversed(range(SLOTS - HELD, SLOTS)):
         sequence = before(sequence)

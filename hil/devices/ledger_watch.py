@@ -61,7 +61,7 @@ class LedgerWatch:
         self._before = before
         self._earlier = len(self.ledger.publications)
         self._adc = AdcLog(board.adc_log)
-        self._samples = Samples(device, self._adc, tells=shipped)
+        self._samples = Samples(device, self._adc, tells=shipped, earlier=self.ledger.boots)
         self._starts = 0
         self._shipped = shipped
         self._timed = 0

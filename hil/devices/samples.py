@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hil.boards.adc_log import AdcLog
 from hil.boards.simulator import HZ
-from hil.judge.senml import Record
+from hil.judge.senml import BOOT_MASK, Record
 
 MOST_MISSED = 0xFF  # the firmware counts no further
 CAUSES = {"power-on": 0, "brown-out": 1, "external": 2, "watchdog": 3}
@@ -34,15 +34,17 @@ class Sample:
 
 class Samples:
     """device: the name under which the board publishes. tells: it is known to tell its starts, the
-    first one too. Publications are asked for in the order in which they were journalled.
+    first one too. earlier: how often it had started before, modulo 2^16. Publications are asked for
+    in the order in which they were journalled.
     """
 
-    def __init__(self, device: str, log: AdcLog, *, tells: bool = False) -> None:
+    def __init__(self, device: str, log: AdcLog, *, tells: bool = False, earlier: int = 0) -> None:
         self._device = device
         self._log = log
         self._tells = tells
         self._used = -1  # index of the last conversion that has become a reading
-        self._told = (0, 0)  # boot and cause in the last status
+        self._earlier = earlier
+        self._told = (earlier & BOOT_MASK, 0)  # boot and cause in the last status
         self._ran = -1  # index of the start that it was of
 
     def reading(self, begun: int) -> Sample:
@@ -90,13 +92,17 @@ class Samples:
 
     def _check(self, life: int, boot: int, cause: int) -> None:
         before, _ = self._told
-        if not before < boot <= 2 * (life + 1):
+        if not self._counted(before) < self._counted(boot) <= 2 * (life + 1):
             raise ContradictionError(
                 f"start {boot} after start {before}, and it has started {life + 1} times"
             )
         if cause not in self._causes(self._ran, life):
             said = self._log.starts[life].cause
             raise ContradictionError(f"cause {cause}, and it started by {said}")
+
+    def _counted(self, boot: int) -> int:
+        """How many starts there were by then, those before the run left out."""
+        return (boot - self._earlier) & BOOT_MASK
 
     def _causes(self, ran: int, life: int) -> set[int]:
         """What the program may say. The boot loader takes the cause away and leaves it RAM: so it

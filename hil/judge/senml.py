@@ -34,6 +34,8 @@ ERA = 0x6000_0000  # a journalled time below this is one from 2038 on
 TIME_ERROR = "tu"  # by how many seconds the time may be wrong
 STATUS = 0xFF  # kind of a source; others are ADC channels
 BOOT = "boot"  # the first record of a status
+BOOT_MASK = 0x3FFF
+"""A status tells these bits of a start's number; the journal has no room for more."""
 # records of a status that tell how link and board are when it is sent, not when it was journalled
 LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 

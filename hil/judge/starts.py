@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hil.judge.senml import BOOT
+from hil.judge.senml import BOOT, BOOT_MASK
 from hil.observe.history import Event, taking
 
 S = 1_000_000_000
@@ -22,8 +22,8 @@ READ_NS = S
 @dataclass(slots=True)
 class _Board:
     """Moments are in ns of the monotonic clock. starts: as its simulator knows them. told: boot
-    numbers of its statuses. greetings: boot number and incarnation. incarnations: under which it
-    has published, or which it was given.
+    numbers of its statuses, by BOOT_MASK. greetings: boot number and incarnation. incarnations:
+    under which it has published, or which it was given.
     """
 
     starts: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ class _Board:
             # it may have lost its power just after it greeted
             lives = range(self._life(t - READ_NS), self._life(t) + 1)
             known = [boots[life] for life in lives if life in boots]
-            if len(known) == len(lives) and boot not in known:
+            if len(known) == len(lives) and boot & BOOT_MASK not in known:
                 yield f"greeted as start {boot}, and its status tells start {known[-1]}"
 
     def _life(self, t: int) -> int:

@@ -2,14 +2,16 @@
 it, and that a bench may ask for it.
 """
 
+from binascii import crc_hqx
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hil.bench.bench import Bench
-from hil.boards.ledger import SLOT_SIZE, SLOTS_AT, Ledger, Write
-from hil.boards.used import HELD, after, before, used_image
+from hil.boards.ledger import BOOT_CELLS, SLOT_SIZE, SLOTS_AT, Ledger, Write
+from hil.boards.used import HELD, STARTS, after, before, used_image
 
 sequences = st.integers(61, 0xFFFF_0000).filter(lambda sequence: sequence & 0xFFFF)
 
@@ -18,7 +20,7 @@ sequences = st.integers(61, 0xFFFF_0000).filter(lambda sequence: sequence & 0xFF
 @example(first=0x1_0001)
 def test_a_used_board_holds_what_it_published_last_and_owes_nothing(first: int) -> None:
     ledger = Ledger.from_image(used_image(first, 0xC0FFEE))
-    assert (ledger.incarnation, ledger.boots) == (0xC0FFEE, 0)
+    assert (ledger.incarnation, ledger.boots) == (0xC0FFEE, STARTS)
     assert len(ledger.publications) == HELD
     assert ledger.publications[-1].sequence == before(first)
     assert all(one.sequence & 0xFFFF for one in ledger.publications)
@@ -38,6 +40,18 @@ def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_s
     ledger.settle()
     assert ledger.publications[-1].sequence == first
     assert ledger.waiting() == []
+
+
+def test_a_used_board_counts_its_starts_across_the_end_of_16_bits() -> None:
+    """As the firmware writes them: the next number into the next cell."""
+    ledger = Ledger.from_image(used_image(100, 1))
+    for at in list(BOOT_CELLS)[:3]:
+        number = (ledger.boots + 1) & 0xFFFF
+        record = number.to_bytes(2)
+        for offset, byte in enumerate(record + crc_hqx(record, 0xFFFF).to_bytes(2)):
+            ledger.apply(Write(None, at + offset, byte))
+        assert ledger.boots == number
+    assert number == 1
 
 
 def test_sequences_skip_those_that_make_no_identifier() -> None:

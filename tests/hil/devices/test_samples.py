@@ -22,6 +22,7 @@ def made(
     starts: Sequence[tuple[int, str]] = ((0, "power-on"),),
     *,
     tells: bool = False,
+    earlier: int = 0,
 ) -> Samples:
     """Conversions and starts at these cycles; the nth conversion is of n steps."""
     log = AdcLog(Path("nowhere"))
@@ -30,7 +31,7 @@ def made(
         for n, cycle in enumerate(conversions)
     ]
     log.starts += [Started(cycle, 1000 + cycle, cause) for cycle, cause in starts]
-    return Samples("uno-1", log, tells=tells)
+    return Samples("uno-1", log, tells=tells, earlier=earlier)
 
 
 def test_a_reading_is_the_last_conversion_before_its_slot_was_written() -> None:
@@ -84,6 +85,25 @@ def test_a_status_tells_a_number_that_its_starts_allow() -> None:
     told = samples.status(310, 3, EXTERNAL)
     assert told.topic == "sensors/uno-1/status"
     assert [record[:2] for record in told.records] == [("uno-1:boot", 3), ("uno-1:cause", EXTERNAL)]
+
+
+def test_starts_of_a_used_board_count_beyond_their_16_bits() -> None:
+    """A status tells the low 14 bits."""
+    starts = [(0, "power-on"), (100, "power-on"), (200, "power-on")]
+    samples = made([], starts, tells=True, earlier=0xFFFE)
+    told = [
+        samples.status(at, boot, POWER_ON).records[0].value
+        for at, boot in [(10, 0x3FFF), (110, 0), (210, 1)]
+    ]
+    assert told == [0x3FFF, 0, 1]
+
+
+@pytest.mark.parametrize("second", [0x3FFD, 0x3FFE, 0x3FFF, 3])
+def test_a_used_board_whose_starts_do_not_go_up_by_one_or_a_few(second: int) -> None:
+    samples = made([], [(0, "power-on"), (100, "power-on")], earlier=0xFFFE)
+    samples.status(10, 0x3FFF, POWER_ON)
+    with pytest.raises(ContradictionError, match=f"start {second} after start 16383"):
+        samples.status(110, second, POWER_ON)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,12 @@ def test_a_board_that_greets_as_it_has_started() -> None:
     assert wrong([*LIVES, hello(10.5, 1), hello(25, 4)]) == []
 
 
+def test_a_status_tells_the_low_bits_of_the_number_with_which_a_board_greets() -> None:
+    lives = [start(0), status(1, 0x3FFF), start(10), status(11, 0)]
+    assert wrong([*lives, hello(5, 0xFFFF), hello(15, 0)]) == []
+    assert wrong([*lives, hello(5, 0xFFFE)]) != []
+
+
 def test_a_board_that_greets_as_another_start() -> None:
     assert wrong([*LIVES, hello(5, 2), hello(6, 2)]) == [
         "uno-1 greeted as start 2, and its status tells start 1"
