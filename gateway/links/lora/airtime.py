@@ -1,0 +1,83 @@
+"""How long a LoRa frame is on the air.
+
+In: spreading factor, bandwidth, coding rate, preamble, and the bytes of a frame. Out: seconds. The
+formula is Semtech's (AN1200.13, "LoRa Modem Designer's Guide", section 4; the SX1276 data sheet has
+the same in 4.1.1.6 and 4.1.1.7).
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+FACTORS = range(7, 13)
+"""Spreading factors of the turn link. (SF6 needs frames without a header.)"""
+
+BANDWIDTHS = (125_000, 250_000, 500_000)
+"""Hz."""
+
+LONGEST = 255
+"""Bytes of a frame that the radios take."""
+
+_SLOW_SYMBOL = 0.016
+"""Seconds. Longer symbols need the low data rate optimisation, which costs bits of each one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modulation:
+    """What sender and receiver have in common. Raises ValueError: a value that LoRa has not."""
+
+    factor: int
+    """Spreading factor, 7…12: one symbol carries so many bits and takes 2^factor chips."""
+
+    bandwidth: int = 125_000
+    """Hz; also the chips in a second."""
+
+    coding: int = 1
+    """Of the coding rate 4/(4 + coding), 1…4."""
+
+    preamble: int = 8
+    """Symbols ahead of the synchronisation word, 6…65535."""
+
+    header: bool = True
+    """Each frame says its own length and coding rate (explicit header)."""
+
+    crc: bool = True
+    """The radio puts two bytes of CRC behind the frame."""
+
+    def __post_init__(self) -> None:
+        if self.factor not in FACTORS:
+            raise ValueError(f"spreading factor {self.factor}: not 7…12")
+        if self.bandwidth not in BANDWIDTHS:
+            raise ValueError(f"bandwidth {self.bandwidth} Hz: not 125000, 250000 or 500000")
+        if not 1 <= self.coding <= 4:
+            raise ValueError(f"coding rate 4/{4 + self.coding}: not 4/5…4/8")
+        if not 6 <= self.preamble <= 0xFFFF:
+            raise ValueError(f"preamble of {self.preamble} symbols: not 6…65535")
+
+    @property
+    def symbol(self) -> float:
+        """Seconds that one symbol takes."""
+        return (1 << self.factor) / self.bandwidth
+
+    @property
+    def slow(self) -> bool:
+        """The low data rate optimisation is on: at 125 kHz, from SF11 on."""
+        return self.symbol > _SLOW_SYMBOL
+
+    def symbols(self, length: int) -> int:
+        """Return how many symbols header, frame and CRC take, without the preamble.
+
+        length: bytes of the frame, 0…255. Raises ValueError: longer than a radio sends.
+        """
+        if not 0 <= length <= LONGEST:
+            raise ValueError(f"a frame of {length} bytes: not 0…{LONGEST}")
+        bits = 8 * length - 4 * self.factor + 28 + 16 * self.crc - 20 * (not self.header)
+        block = 4 * (self.factor - 2 * self.slow)
+        return 8 + max(ceil(bits / block) * (self.coding + 4), 0)
+
+    def airtime(self, length: int) -> float:
+        """Return the seconds from a frame's first preamble symbol to its end; whole microseconds.
+
+        length: bytes of the frame, 0…255. Raises ValueError: longer than a radio sends.
+        """
+        quarters = 4 * (self.preamble + self.symbols(length)) + 17
+        return (quarters * (1_000_000 << self.factor) // (4 * self.bandwidth)) / 1e6

@@ -1,0 +1,153 @@
+"""The ledgers of one radio on the disk, so that a restart does not give it a second hour.
+
+In: transmissions, and the bytes that lay in the file. Out: ledgers, and bytes for the file.
+Sans-IO: the caller writes them with `write`, off its event loop.
+
+A card does not want a write for each frame. So the file holds a **reservation**: airtime that may
+be sent without another write, a 64th of the limit. After a start, all that was reserved counts as
+sent just now. After a reboot of the machine nobody knows how long it was off: it counts as no time.
+A file that cannot be read counts as an hour that is used up.
+"""
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from gateway.links.lora.duty import BLOCKS, Ledger
+from gateway.links.lora.regions import Region
+from gateway.sync import sync
+
+_PARTS = 64
+_LONG = 1e10
+"""Seconds; no machine runs longer."""
+
+_log = logging.getLogger(__name__)
+
+
+class Ledgers:
+    """What one radio has sent, by sub-band.
+
+    machine: this start of the machine, another one after each reboot (the kernel's boot_id). now:
+    seconds of a monotonic clock that goes on while the machine runs. found: what the file held,
+    None if there is no file.
+    """
+
+    def __init__(self, region: Region, machine: str, found: bytes | None, now: float) -> None:
+        self._machine = machine
+        self._ledgers = {band.name: Ledger(band.duty, region.hour) for band in region.bands}
+        self._granted = dict.fromkeys(self._ledgers, 0.0)
+        self._asked: tuple[str, float] | None = None
+        if found is not None:
+            self._restore(found, now)
+
+    def ledger(self, band: str) -> Ledger:
+        """The ledger of a sub-band; to look at. Raises KeyError: the region has none such."""
+        return self._ledgers[band]
+
+    def granted(self, band: str) -> float:
+        """Return the seconds that may be sent before the file has to be written again."""
+        return self._granted[band]
+
+    def low(self, band: str) -> bool:
+        """It is time to write the file, before frames have to wait for it."""
+        return self._granted[band] < self._part(band) / 2
+
+    def spend(self, band: str, airtime: float, start: float) -> None:
+        """Note a transmission of so many seconds. Raises ValueError: so much was not granted, or
+        the law does not allow it at this moment.
+        """
+        if airtime > self._granted[band]:
+            raise ValueError(f"{airtime} s, and {self._granted[band]} s are granted")
+        if wait := self._ledgers[band].wait(airtime, start):
+            raise ValueError(f"{airtime} s, which the law allows in {wait} s only")
+        self._granted[band] -= airtime
+        self._ledgers[band].add(airtime, start)
+
+    def ask(self, band: str, airtime: float, now: float) -> bytes:
+        """Return what the file has to hold so that a transmission of so many seconds, and some
+        more, are granted. Call `grant` when it is on the disk.
+        """
+        more = max(airtime + self._part(band) - self._granted[band], 0.0)
+        self._asked = band, more
+        bands = {
+            name: {"reserved": self._granted[name], "sent": ledger.blocks(now)}
+            for name, ledger in self._ledgers.items()
+        }
+        bands[band]["reserved"] = self._granted[band] + more
+        told = {"machine": self._machine, "at": now, "bands": bands}
+        return json.dumps(told, separators=(",", ":")).encode()
+
+    def grant(self) -> None:
+        """What `ask` returned last is on the disk. `spend` may have gone on meanwhile."""
+        if self._asked is not None:
+            band, more = self._asked
+            self._granted[band] += more
+            self._asked = None
+
+    def _part(self, band: str) -> float:
+        return self._ledgers[band].limit / _PARTS
+
+    def _restore(self, found: bytes, now: float) -> None:
+        try:
+            told = json.loads(found)
+            away = now - _seconds(told["at"]) if told["machine"] == self._machine else 0.0
+            blocks = {
+                name: _blocks(told["bands"][name], max(away, 0.0))
+                for name in self._ledgers
+                if name in told["bands"]
+            }
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
+            _log.warning(
+                "the record of what the radio has sent cannot be read (%r): its hour counts as"
+                " used up",
+                error,
+            )
+            blocks = {name: [(0.0, ledger.limit)] for name, ledger in self._ledgers.items()}
+        for name, entries in blocks.items():
+            self._ledgers[name].restore(entries, now)
+
+
+def _seconds(value: Any) -> float:
+    """Raises ValueError, TypeError: no time of 0 s or more."""
+    seconds = float(value)
+    if not 0 <= seconds < _LONG:
+        raise ValueError(f"{value!r} is no number of seconds")
+    return seconds
+
+
+def _blocks(told: Any, away: float) -> list[tuple[float, float]]:
+    """Age and airtime of each block; the reservation is the last one, of age 0."""
+    if len(told["sent"]) > 2 * BLOCKS + 2:
+        raise ValueError(f"{len(told['sent'])} blocks within an hour")
+    blocks = [(_seconds(age) + away, _seconds(airtime)) for age, airtime in told["sent"]]
+    if blocks != sorted(blocks, reverse=True):
+        raise ValueError("the blocks do not stand in the order of their times")
+    return [*blocks, (0.0, _seconds(told["reserved"]))]
+
+
+def read(file: Path) -> bytes | None:
+    """Return what the file holds, None if there is none. Raises OSError: it cannot be read."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def write(file: Path, data: bytes) -> None:
+    """Put it on the disk, whole or not at all. Raises OSError."""
+    new = file.with_suffix(".new")
+    with new.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(file)
+    sync(file.parent)

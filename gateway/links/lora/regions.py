@@ -1,0 +1,83 @@
+"""What the law allows on the air, by region.
+
+In: a frequency. Out: the sub-band that it lies in, and its rules. Only regions whose rules are
+enforced here can be chosen; another one is one more entry in `REGIONS`.
+
+EU868 is ETSI EN 300 220-2 V3.2.1, table B.1; its letters are the names of the sub-bands here, too.
+Countries may differ (ERC/REC 70-03, appendix 1 and 3): who runs a radio has to know.
+"""
+
+from dataclasses import dataclass
+
+from gateway.errors import OncewayError
+
+
+@dataclass(frozen=True, slots=True)
+class SubBand:
+    """A range of frequencies with rules of its own. low, high: its edges in Hz."""
+
+    name: str
+    low: int
+    high: int
+
+    duty: float
+    """Duty cycle: the share of each hour in which one radio may send (EN 300 220-1, 5.4)."""
+
+    power: int
+    """Most that may be radiated, dBm e.r.p. (a dipole's; e.i.r.p. less 2.15 dB)."""
+
+    rule: str
+    """What it is called in the rules."""
+
+    def holds(self, frequency: int, bandwidth: int) -> bool:
+        """Whether a channel lies inside with its whole bandwidth. Both in Hz."""
+        return self.low <= frequency - bandwidth // 2 and frequency + bandwidth // 2 <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A set of rules."""
+
+    name: str
+    bands: tuple[SubBand, ...]
+
+    frequency: int
+    """Hz of the channel that is used where nobody chooses one."""
+
+    hour: float = 3600.0
+    """Seconds over which the duty cycle counts; any stretch of this length, not the clock's."""
+
+    def band(self, frequency: int, bandwidth: int = 125_000) -> SubBand:
+        """Return the sub-band of a channel. Raises OncewayError: it lies in none, or in two."""
+        for band in self.bands:
+            if band.holds(frequency, bandwidth):
+                return band
+        allowed = ", ".join(
+            f"{band.low / 1e6:g}…{band.high / 1e6:g} ({band.name})" for band in self.bands
+        )
+        raise OncewayError(
+            f"{frequency / 1e6:g} MHz with {bandwidth // 1000} kHz lies in no sub-band of"
+            f" {self.name}",
+            hint=f"The whole channel must lie in one of: {allowed} MHz",
+        )
+
+
+def _eu868(name: str, low: float, high: float, duty: float, power: int) -> SubBand:
+    rule = f"EN 300 220-2 band {name}: duty cycle {duty:.1%}, {power} dBm e.r.p."
+    return SubBand(name, round(low * 1e6), round(high * 1e6), duty, power, rule)
+
+
+EU868 = Region(
+    "EU868",
+    (
+        _eu868("K", 863.0, 865.0, 0.001, 14),
+        _eu868("L", 865.0, 868.0, 0.01, 14),
+        _eu868("M", 868.0, 868.6, 0.01, 14),
+        _eu868("N", 868.7, 869.2, 0.001, 14),
+        _eu868("P", 869.4, 869.65, 0.1, 27),
+        _eu868("R", 869.7, 870.0, 0.01, 14),
+    ),
+    869_525_000,
+)
+
+REGIONS = {region.name: region for region in (EU868,)}
