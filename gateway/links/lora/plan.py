@@ -1,0 +1,217 @@
+"""Whether a site can work: load of the channel, collisions, and the budget of both sides.
+
+In: how many boards send how much how often, and how. Out: the expected figures, what stands against
+it, and what would work.
+
+The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of two frames costs
+both, though radios do capture the stronger one and may listen before they talk.
+
+- A board's frame arrives when no other board's frame begins within its airtime before or after its
+  beginning, and when the gateway is not answering then: a radio that sends hears nothing.
+- The answer arrives when no board's frame begins meanwhile.
+- What is lost either way costs the whole exchange again, and more load.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import exp, inf, isinf
+
+from gateway.links.lora.airtime import FACTORS
+from gateway.links.lora.duty import silence_factor
+from gateway.links.lora.exchange import Exchange, Radio, exchange
+from gateway.links.lora.regions import EU868, Region, SubBand
+
+MOST_TRIES = 3.0
+"""Tries a reading, on average, above which a channel counts as full. Near the point where more load
+brings fewer readings, a few boards more, or a neighbour, make it collapse.
+"""
+
+_ROUNDS = 200
+_HOPELESS = 6.0
+"""Frames that an exchange meets; one in four hundred gets through."""
+
+_INTERVALS = sorted(
+    {unit * number for unit in (1, 60, 3600) for number in (1, 2, 3, 5, 8, 10, 12, 15, 20, 24, 30)}
+)
+"""Seconds, up to 30 hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What is planned."""
+
+    sensors: int
+    every: float
+    """Seconds between two readings of a sensor."""
+
+    factor: int
+    """Spreading factor, 7…12."""
+
+    payload: int = 20
+    """Bytes of a reading."""
+
+    radio: Radio = Radio.SX127X
+    """The gateway's."""
+
+    frequency: int = EU868.frequency
+    """Hz."""
+
+    region: Region = EU868
+
+    loss: float = 0.0
+    """Share of frames that get lost without a collision, each way, 0…1."""
+
+    @property
+    def band(self) -> SubBand:
+        """Raises OncewayError: the channel lies in no sub-band."""
+        return self.region.band(self.frequency)
+
+    @property
+    def exchange(self) -> Exchange:
+        """Raises ValueError: a frame that no radio sends."""
+        return exchange(self.payload, self.factor, self.radio)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Airtime of one side. limit: seconds that it may send in an hour. used: what it would."""
+
+    limit: float
+    used: float
+
+    @property
+    def share(self) -> float:
+        return self.used / self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The figures of a site."""
+
+    site: Site
+
+    tries: float
+    """Tries that a reading takes on average; `inf` when the channel is overloaded."""
+
+    load: float
+    """Share of the time in which somebody sends."""
+
+    collisions: float
+    """Share of exchanges that a collision spoils."""
+
+    gateway: Budget
+
+    board: Budget
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it cannot work; empty if it can."""
+        band, found = self.site.band, []
+        if self.tries > MOST_TRIES:
+            words = "ever more" if isinf(self.tries) else f"{self.tries:.1f}"
+            found.append(f"the channel is full: a reading would take {words} tries")
+        if isinf(self.tries):
+            return found
+        if self.gateway.share > 1:
+            found.append(
+                f"the gateway would have to send {self.gateway.used:.0f} s an hour, and may send"
+                f" {self.gateway.limit:.0f} s ({band.rule})"
+            )
+        if self.board.share > 1:
+            found.append(
+                f"each board would have to send {self.board.used:.0f} s an hour, and may send"
+                f" {self.board.limit:.0f} s ({band.rule})"
+            )
+        return found
+
+    @property
+    def works(self) -> bool:
+        return not self.problems
+
+
+def plan(site: Site) -> Plan:
+    """Work out the figures of a site.
+
+    Raises OncewayError: a channel outside the law. ValueError: a frame that no radio sends, or that
+    alone is above the limit.
+    """
+    cost, band, hour = site.exchange, site.band, site.region.hour
+    tries, answers = _settle(site, cost)
+    readings = site.sensors / site.every
+    quiet = silence_factor(cost.up, band.duty, hour)
+    board = Budget(hour / (1 + quiet), hour / site.every * tries * cost.up)
+    gateway = Budget(band.duty * hour, readings * hour * answers * cost.down)
+    load = readings * (tries * cost.up + answers * cost.down)
+    spoiled = 1 - 1 / (tries * (1 - site.loss) ** 2)
+    return Plan(site, tries, load, spoiled, gateway, board)
+
+
+def _settle(site: Site, cost: Exchange) -> tuple[float, float]:
+    """Tries and answers that a reading takes, once the load that they make is counted in."""
+    others = (site.sensors - 1) / site.every
+    arrives = 1 - site.loss
+    tries = answers = 1.0
+    for _ in range(_ROUNDS):
+        met_up = others * (tries * 2 * cost.up + answers * cost.down)
+        met_down = others * tries * cost.down
+        if met_up + met_down > _HOPELESS:
+            return inf, inf
+        before = tries
+        answers = exp(met_down) / arrives
+        tries = exp(met_up) / arrives * answers
+        if tries - before < 1e-9:
+            break
+    return tries, answers
+
+
+def what_works(site: Site) -> list[str]:
+    """What to change in a site that cannot work; each alone is enough."""
+    return [words for words, changed in _changes(site) if changed is not None]
+
+
+def _changes(site: Site) -> Iterator[tuple[str, Site | None]]:
+    most = _most_sensors(site)
+    if most:
+        yield f"{most} sensors at most", replace(site, sensors=most)
+    if (slowest := _shortest_interval(site)) is not None:
+        yield f"a reading every {say(slowest)}", replace(site, every=slowest)
+    for factor in reversed([factor for factor in FACTORS if factor < site.factor]):
+        if _works(changed := replace(site, factor=factor)):
+            yield f"SF{factor}, which reaches less far", changed
+            break
+    if site.frequency != site.region.frequency:
+        changed = replace(site, frequency=site.region.frequency)
+        if _works(changed):
+            yield f"{changed.frequency / 1e6:g} MHz ({changed.band.rule})", changed
+
+
+def _works(site: Site) -> bool:
+    try:
+        return plan(site).works
+    except ValueError:
+        return False
+
+
+def _most_sensors(site: Site) -> int:
+    """0: not even one works."""
+    low, high = 0, site.sensors
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _works(replace(site, sensors=middle)) else (low, middle)
+    return low
+
+
+def _shortest_interval(site: Site) -> int | None:
+    """In seconds, one of those that people choose; None: not even one a day works."""
+    for seconds in _INTERVALS:
+        if seconds > site.every and _works(replace(site, every=seconds)):
+            return seconds
+    return None
+
+
+def say(seconds: float) -> str:
+    """Return a time in words: `90 s`, `10 min`, `2 h`."""
+    for unit, name in ((3600, "h"), (60, "min")):
+        if seconds >= unit and seconds % unit == 0:
+            return f"{seconds / unit:g} {name}"
+    return f"{seconds:g} s"
