@@ -1,0 +1,29 @@
+/*
+ * The frames of radio links (gateway/links/lora/README.md): AES-128-CCM (RFC 3610, NIST SP 800-38C)
+ * with a tag of 4 bytes, over a header of 3 bytes that everybody may read. A frame in, the same
+ * bytes encrypted or decrypted out; nothing is kept.
+ */
+#ifndef OW_CCM_H
+#define OW_CCM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OW_CCM_HEADER 3
+#define OW_CCM_TAG 4
+#define OW_CCM_OVERHEAD (OW_CCM_HEADER + OW_CCM_TAG)
+
+enum ow_direction { OW_UP, OW_DOWN };
+
+/* Encrypts the content of a frame, in place, and puts the tag behind it. key, direction and counter
+ * must never come together twice with another frame.
+ * frame: header, content, room for the tag. length: of all three. */
+void ow_ccm_seal(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
+    uint8_t length);
+
+/* Decrypts it in place. False: the tag is wrong, or there is no room for one; what stands in the
+ * frame is then of no use. In constant time for a length. */
+bool ow_ccm_open(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
+    uint8_t length);
+
+#endif

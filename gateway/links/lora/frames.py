@@ -1,0 +1,217 @@
+"""Frames of the turn link and their encryption (README.md, Frame and Handshake).
+
+In: bytes that a radio has heard. Out: messages as dataclasses, content decrypted; and back. Each
+function here takes one frame and knows no other.
+"""
+
+import struct
+from dataclasses import dataclass, replace
+from hmac import compare_digest
+from typing import ClassVar, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESCCM
+
+from gateway.links.frames import FrameError
+from gateway.links.keys import NONCE_SIZE, cmac, session_key
+from gateway.links.lora.airtime import LONGEST
+
+HEADER_SIZE = 3
+TAG_SIZE = 4
+OVERHEAD = HEADER_SIZE + TAG_SIZE
+MTU = LONGEST - OVERHEAD
+"""Bytes of the longest content."""
+
+COUNTERS = 1 << 16
+LOW = 0x3F
+"""The bits of a counter that stand in the header."""
+
+TURN, ANSWER, GREETING, GATEWAY_GREETING = range(4)
+"""Types: the two high bits of the third byte."""
+
+UP, DOWN = 0, 1
+"""Directions, in the nonce."""
+
+_SESSION, _HELLO, _WELCOME, _WHO, _NONCE = 0x02, 0x03, 0x04, 0x05, 0x06
+"""Labels: the first byte that a CMAC under a device's key covers. Serial lines have others."""
+
+_HELLO_FIELDS = struct.Struct(">HHIIBB")
+_WELCOME_FIELDS = struct.Struct(f">{NONCE_SIZE}sIBI")
+_POWER_ON = 1
+_LOWEST_DEVICE, _HIGHEST_DEVICE = 1, 254
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Of each frame. low: the low six bits of a counter, or what greeting this is."""
+
+    network: int
+    device: int
+    type: int
+    low: int
+
+    def to_bytes(self) -> bytes:
+        return bytes((self.network, self.device, self.type << 6 | self.low))
+
+    @classmethod
+    def from_frame(cls, frame: bytes) -> Self:
+        """Raises FrameError: a wrong length, a device that cannot be."""
+        if not OVERHEAD <= len(frame) <= LONGEST:
+            raise FrameError(f"a frame of {len(frame)} bytes")
+        if not _LOWEST_DEVICE <= frame[1] <= _HIGHEST_DEVICE:
+            raise FrameError(f"device {frame[1]}")
+        return cls(frame[0], frame[1], frame[2] >> 6, frame[2] & LOW)
+
+
+class SessionCipher:
+    """Seals and opens the frames of one session. key: its 16 bytes. No counter may be used twice in
+    one direction with another content; whoever calls takes care of that.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._ccm = AESCCM(key, tag_length=TAG_SIZE)
+
+    def seal(self, header: Header, direction: int, counter: int, content: bytes) -> bytes:
+        """Return the frame. Raises ValueError: the content is longer than MTU."""
+        if len(content) > MTU:
+            raise ValueError(f"content of {len(content)} bytes")
+        head = header.to_bytes()
+        return head + self._ccm.encrypt(_nonce(direction, counter), content, head)
+
+    def open(self, frame: bytes, direction: int, counter: int) -> bytes | None:
+        """Return the content; None when the tag is wrong."""
+        head, sealed = frame[:HEADER_SIZE], frame[HEADER_SIZE:]
+        try:
+            return self._ccm.decrypt(_nonce(direction, counter), sealed, head)
+        except InvalidTag:
+            return None
+
+
+def _nonce(direction: int, counter: int) -> bytes:
+    return bytes((direction, *bytes(10), counter >> 8, counter & 0xFF))
+
+
+def _code(key: bytes, label: int, data: bytes) -> bytes:
+    return cmac(key, bytes((label,)) + data)[:TAG_SIZE]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A board greets. mtu: the longest content that it takes. nonce: its challenge. code: its
+    proof.
+    """
+
+    VERSION: ClassVar[int] = 1
+    SIZE: ClassVar[int] = HEADER_SIZE + _HELLO_FIELDS.size + NONCE_SIZE + TAG_SIZE
+
+    network: int
+    device: int
+    boot: int
+    attempt: int
+    incarnation: int
+    next_sequence: int
+    mtu: int
+    power_on: bool = False
+    nonce: bytes = bytes(NONCE_SIZE)
+    code: bytes = bytes(TAG_SIZE)
+
+    def to_bytes(self) -> bytes:
+        return self._fields + self.nonce + self.code
+
+    @property
+    def _fields(self) -> bytes:
+        header = Header(self.network, self.device, GREETING, self.VERSION)
+        return header.to_bytes() + _HELLO_FIELDS.pack(
+            self.boot,
+            self.attempt,
+            self.incarnation,
+            self.next_sequence,
+            self.mtu,
+            _POWER_ON if self.power_on else 0,
+        )
+
+    def signed(self, key: bytes, entropy: int) -> Self:
+        """Return it as a board with this key makes it. entropy: 32 bits."""
+        seen = bytes((_NONCE,)) + self._fields + entropy.to_bytes(4, "big")
+        fresh = replace(self, nonce=cmac(key, seen)[:NONCE_SIZE])
+        return replace(fresh, code=_code(key, _HELLO, fresh.to_bytes()[:-TAG_SIZE]))
+
+    def proves(self, key: bytes) -> bool:
+        """Tell whether who made it has this key, now or when it was recorded."""
+        return compare_digest(_code(key, _HELLO, self.to_bytes()[:-TAG_SIZE]), self.code)
+
+    def session(self, key: bytes, nonce: bytes) -> bytes:
+        """Return the key of the session that the WELCOME with this nonce begins."""
+        return session_key(key, nonce, self.to_bytes(), _SESSION)
+
+    @classmethod
+    def from_frame(cls, frame: bytes) -> Self:
+        """Raises FrameError: another version, a wrong length, an MTU that cannot be, flags without
+        a meaning.
+        """
+        header = Header.from_frame(frame)
+        if (header.type, header.low) != (GREETING, cls.VERSION) or len(frame) != cls.SIZE:
+            raise FrameError("no HELLO of this version")
+        boot, attempt, incarnation, next_sequence, mtu, flags = _HELLO_FIELDS.unpack_from(
+            frame, HEADER_SIZE
+        )
+        if not 1 <= mtu <= MTU or flags & ~_POWER_ON:
+            raise FrameError(f"mtu {mtu}, flags {flags}")
+        nonce = frame[-TAG_SIZE - NONCE_SIZE : -TAG_SIZE]
+        numbers = boot, attempt, incarnation, next_sequence, mtu, bool(flags & _POWER_ON)
+        return cls(header.network, header.device, *numbers, nonce, frame[-TAG_SIZE:])
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The gateway offers a session. nonce: its challenge. utc: seconds since 1970, 0 when
+    unknown.
+    """
+
+    KIND: ClassVar[int] = 1
+    SIZE: ClassVar[int] = HEADER_SIZE + _WELCOME_FIELDS.size + TAG_SIZE
+
+    network: int
+    device: int
+    nonce: bytes
+    incarnation: int
+    mtu: int
+    utc: int
+    code: bytes = bytes(TAG_SIZE)
+
+    def to_bytes(self) -> bytes:
+        header = Header(self.network, self.device, GATEWAY_GREETING, self.KIND).to_bytes()
+        fields = _WELCOME_FIELDS.pack(self.nonce, self.incarnation, self.mtu, self.utc)
+        return header + fields + self.code
+
+    def signed(self, key: bytes, hello: Hello) -> Self:
+        """Return it with the code of this key, as the answer to this HELLO and no other."""
+        return replace(self, code=_code(key, _WELCOME, self._covered(hello)))
+
+    def proves(self, key: bytes, hello: Hello) -> bool:
+        """Tell whether who made it has this key, and has made it for this HELLO."""
+        return compare_digest(_code(key, _WELCOME, self._covered(hello)), self.code)
+
+    def _covered(self, hello: Hello) -> bytes:
+        return self.to_bytes()[:-TAG_SIZE] + hello.to_bytes()
+
+    @classmethod
+    def from_frame(cls, frame: bytes) -> Self:
+        """Raises FrameError: no WELCOME, or a wrong length."""
+        header = Header.from_frame(frame)
+        if (header.type, header.low) != (GATEWAY_GREETING, cls.KIND) or len(frame) != cls.SIZE:
+            raise FrameError("no WELCOME")
+        nonce, incarnation, mtu, utc = _WELCOME_FIELDS.unpack_from(frame, HEADER_SIZE)
+        told = nonce, incarnation, mtu, utc
+        return cls(header.network, header.device, *told, frame[-TAG_SIZE:])
+
+
+def who(network: int, device: int, key: bytes, turn: bytes) -> bytes:
+    """Return the WHO that answers a TURN: the gateway has no session that it fits."""
+    header = Header(network, device, GATEWAY_GREETING, 2).to_bytes()
+    return header + _code(key, _WHO, turn)
+
+
+def is_who(frame: bytes, key: bytes, turn: bytes) -> bool:
+    """Tell whether who made it has this key, and has heard this TURN."""
+    return compare_digest(frame, who(turn[0], turn[1], key, turn))

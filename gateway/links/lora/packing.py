@@ -1,0 +1,208 @@
+"""MQTT packets in the frames of the turn link (README.md, Content).
+
+In: the content of a TURN, and what the broker has for a board. Out: whole MQTT packets, and the
+content of an ANSWER. Nothing is kept from one frame to the next: a packed answer means the packets
+of the very TURN that it answers.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.links.frames import FrameError
+
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+_PLAIN = 0x10
+"""From here on, a first byte is that of an MQTT packet [MQTT-2.1.2-1]."""
+
+_ASK_TIME = 0x01
+_PACKED, _WITH_PUBREL, _ALIAS = 0x08, 0x04, 0x03
+_ALIASES = _ALIAS + 1
+_DONE, _TIME, _MORE = 0x01, 0x02, 0x03
+
+_PUBLISH, _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x30, 0x40, 0x50, 0x62, 0x70
+_QOS, _QOS_1, _QOS_2 = 0x06, 0x02, 0x04
+_ACK = struct.Struct(">BBH")
+_PACKED_HEAD = struct.Struct(">BH")
+_ALIAS_ONLY = struct.Struct(">HHBBH")
+"""Of a PUBLISH without a topic: its length 0, identifier, length of the properties, alias."""
+
+_TIME_FIELDS = struct.Struct(">BIB")
+_U16 = struct.Struct(">H")
+_LAST_SECOND = 0xFFFF_FFFF
+_LONGEST_LENGTH = 4
+"""Bytes of a Remaining Length [MQTT 5, 1.5.5]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a board sent. packets: whole ones. asks_time: it wants to know it."""
+
+    packets: tuple[bytes, ...]
+    asks_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a board gets. utc: the time when the frame ends. more: something else waits."""
+
+    packets: tuple[bytes, ...]
+    utc: float | None = None
+    more: bool = False
+
+
+def split(data: bytes) -> tuple[list[bytes], bytes]:
+    """Cut a stream into whole packets and the rest. Raises FrameError: this is no MQTT."""
+    packets, at = [], 0
+    while (size := _size(data, at)) and at + size <= len(data):
+        packets.append(data[at : at + size])
+        at += size
+    return packets, data[at:]
+
+
+def _size(data: bytes, at: int) -> int:
+    """Bytes of the packet that begins there; 0 when its length has not come yet."""
+    if at < len(data) and data[at] < _PLAIN:
+        raise FrameError(f"a packet that begins with {data[at]:#04x}")
+    length = 0
+    for index, byte in enumerate(data[at + 1 : at + 1 + _LONGEST_LENGTH]):
+        length |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return 2 + index + length
+    if len(data) > at + _LONGEST_LENGTH:
+        raise FrameError("a Remaining Length of more than four bytes")
+    return 0
+
+
+def _before(identifier: int) -> int:
+    return identifier - 1 or 0xFFFF
+
+
+def _body(packet: bytes) -> bytes:
+    """What follows the fixed header."""
+    at = 1
+    while packet[at] & 0x80:
+        at += 1
+    return packet[at + 1 :]
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    length, size = bytearray(), len(body)
+    while True:
+        size, byte = size >> 7, size & 0x7F
+        length.append(byte | (0x80 if size else 0))
+        if not size:
+            return bytes((first, *length)) + body
+
+
+def read_turn(content: bytes) -> Turn:
+    """Return what a board sent. Raises FrameError: an unknown form, a packet that is not whole."""
+    asks_time = content[:1] == bytes((_ASK_TIME,))
+    rest = content[1:] if asks_time else content
+    packets: list[bytes] = []
+    while rest and rest[0] >= _PLAIN:
+        size = _size(rest, 0)
+        if not size or size > len(rest):
+            raise FrameError("a packet that is not whole")
+        packets.append(rest[:size])
+        rest = rest[size:]
+    if rest:
+        packets += _unpacked(rest)
+    elif not packets:
+        packets.append(PINGREQ)
+    return Turn(tuple(packets), asks_time)
+
+
+def _unpacked(data: bytes) -> Iterator[bytes]:
+    if not data[0] & _PACKED or len(data) < _PACKED_HEAD.size:
+        raise FrameError(f"packed form {data[0]:#04x}")
+    form, identifier = _PACKED_HEAD.unpack_from(data)
+    if not identifier:
+        raise FrameError("packet identifier 0")
+    if form & _WITH_PUBREL:
+        yield _ACK.pack(_PUBREL, 2, _before(identifier))
+    head = _ALIAS_ONLY.pack(0, identifier, 3, 0x23, (form & _ALIAS) + 1)
+    yield _packet(_PUBLISH | _QOS_2, head + data[_PACKED_HEAD.size :])
+
+
+def pack_turn(turn: Turn) -> bytes:
+    """Return the content of a board's frame; as the firmware does."""
+    packets = list(turn.packets)
+    if packets == [PINGREQ]:
+        packets.clear()
+    packed = _packed(packets[-1]) if packets else None
+    if packed is not None:
+        form, identifier = _PACKED_HEAD.unpack_from(packed)
+        packets.pop()
+        if packets[-1:] == [_ACK.pack(_PUBREL, 2, _before(identifier))]:
+            packets.pop()
+            packed = bytes((form | _WITH_PUBREL,)) + packed[1:]
+        packets.append(packed)
+    return (bytes((_ASK_TIME,)) if turn.asks_time else b"") + b"".join(packets)
+
+
+def _packed(packet: bytes) -> bytes | None:
+    if packet[0] != _PUBLISH | _QOS_2:
+        return None
+    body = _body(packet)
+    if len(body) < _ALIAS_ONLY.size:
+        return None
+    topic, identifier, properties, kind, alias = _ALIAS_ONLY.unpack_from(body)
+    if topic or not identifier or (properties, kind) != (3, 0x23) or not 1 <= alias <= _ALIASES:
+        return None
+    return _PACKED_HEAD.pack(_PACKED | (alias - 1), identifier) + body[_ALIAS_ONLY.size :]
+
+
+def expected(turn: Turn) -> list[bytes]:
+    """Return the successes that answer the packets of a turn, in their order."""
+    found = []
+    for packet in turn.packets:
+        body = _body(packet)
+        if packet[0] == _PUBREL and len(body) >= _U16.size:
+            found.append(_ACK.pack(_PUBCOMP, 2, _U16.unpack_from(body)[0]))
+        elif packet[0] & 0xF0 == _PUBLISH and packet[0] & _QOS and len(body) >= _U16.size:
+            at = _U16.size + _U16.unpack_from(body)[0]
+            if len(body) >= at + _U16.size:
+                kind = _PUBACK if packet[0] & _QOS == _QOS_1 else _PUBREC
+                found.append(_ACK.pack(kind, 2, _U16.unpack_from(body, at)[0]))
+    return [PINGRESP] if turn.packets == (PINGREQ,) else found
+
+
+def pack_answer(answer: Answer, turn: Turn) -> bytes:
+    """Return the content of the frame that answers this turn. All successes that it is owed become
+    one byte, if all are there.
+    """
+    packets, head = list(answer.packets), bytearray()
+    owed = expected(turn)
+    if owed and all(packets.count(packet) >= owed.count(packet) for packet in owed):
+        for packet in owed:
+            packets.remove(packet)
+        head.append(_DONE)
+    if answer.utc is not None:
+        seconds = min(int(answer.utc), _LAST_SECOND)
+        head += _TIME_FIELDS.pack(_TIME, seconds, int(answer.utc % 1 * 256))
+    if answer.more:
+        head.append(_MORE)
+    return bytes(head) + b"".join(packets)
+
+
+def read_answer(content: bytes, turn: Turn) -> Answer:
+    """Return what a board gets; as the firmware does. Raises FrameError as `read_turn`."""
+    packets: list[bytes] = []
+    utc, more = None, False
+    while content and content[0] < _PLAIN:
+        if content[0] == _DONE:
+            packets += expected(turn)
+            content = content[1:]
+        elif content[0] == _TIME and len(content) >= _TIME_FIELDS.size:
+            _, seconds, part = _TIME_FIELDS.unpack_from(content)
+            utc, content = seconds + part / 256, content[_TIME_FIELDS.size :]
+        elif content[0] == _MORE:
+            more, content = True, content[1:]
+        else:
+            raise FrameError(f"packed form {content[0]:#04x}")
+    plain, rest = split(content)
+    if rest:
+        raise FrameError("a packet that is not whole")
+    return Answer((*packets, *plain), utc, more)
