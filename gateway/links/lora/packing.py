@@ -6,7 +6,8 @@ of the very TURN that it answers.
 """
 
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gateway.links.frames import FrameError
@@ -206,3 +207,41 @@ def read_answer(content: bytes, turn: Turn) -> Answer:
     if rest:
         raise FrameError("a packet that is not whole")
     return Answer((*packets, *plain), utc, more)
+
+
+_CONNECT, _CONNACK, _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 1, 2, 8, 9, 10, 11
+_ANSWERED_BY = {_SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK, 5: 6, 6: 7, 12: 13}
+"""Packet types whose answer has the same identifier; PUBREC, PUBREL, and PINGREQ, without one."""
+
+
+class Owed:
+    """The packets that a turn is owed, whatever they say: type and identifier of each."""
+
+    def __init__(self, keys: list[tuple[int, bytes]]) -> None:
+        self._keys = Counter(keys)
+
+    def answered_by(self, packet: bytes) -> bool:
+        """Whether this is one of them."""
+        return _key(packet) in self._keys
+
+    def by(self, packets: Iterable[bytes]) -> bool:
+        """Whether these have all of them."""
+        return not self._keys - Counter(map(_key, packets))
+
+
+def _key(packet: bytes) -> tuple[int, bytes]:
+    kind = packet[0] >> 4
+    return kind, b"" if kind in (2, 13) else _body(packet)[:2]
+
+
+def outstanding(turn: Turn) -> Owed:
+    """Return what the broker owes for the packets of a turn."""
+    keys = []
+    for packet in turn.packets:
+        kind = packet[0] >> 4
+        if kind == _CONNECT:
+            keys.append((_CONNACK, b""))
+        elif kind in _ANSWERED_BY:
+            keys.append((_ANSWERED_BY[kind], _body(packet)[:2]))
+    publishes = [answer for answer in expected(turn) if answer[0] in (_PUBACK, _PUBREC)]
+    return Owed(keys + [_key(answer) for answer in publishes])

@@ -1,0 +1,387 @@
+"""The gateway's half of the turn link (README.md): all boards of one radio. Sans-IO.
+
+In: frames that the radio has heard (`receive`), MQTT for a board (`write`), the time. Out: events,
+and frames for the radio, each with the moment until which it may begin (`take`). `now` is a
+monotonic clock in seconds.
+
+A session here ends when its board begins another one, or the broker closes it. Nothing here waits
+for a board: the broker's own keep-alive does.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from gateway.links.frames import FrameError
+from gateway.links.greeter import draw_incarnation
+from gateway.links.keys import draw_nonce
+from gateway.links.lora.frames import (
+    ANSWER,
+    COUNTERS,
+    DOWN,
+    GREETING,
+    LOW,
+    MTU,
+    OVERHEAD,
+    TURN,
+    UP,
+    Header,
+    Hello,
+    SessionCipher,
+    Welcome,
+    who,
+)
+from gateway.links.lora.packing import Answer, Turn, outstanding, pack_answer, read_turn, split
+
+WINDOW = 1.0
+"""Seconds after a TURN within which its answer may begin."""
+
+OFFERS = 4
+COPIES = 8
+"""Times that one TURN gets its answer, and one HELLO a WELCOME at once."""
+
+STALE = 8
+"""WELCOMEs for HELLOs that may be recorded ones; then one a minute."""
+
+A_MINUTE = 1 / 60
+
+BESIDE = 8
+"""Bytes of an answer that stand beside a packet: success, time, and that more waits."""
+
+
+class Bucket:
+    """So many at once, and so many a second."""
+
+    def __init__(self, size: int, rate: float) -> None:
+        self._size, self._rate = size, rate
+        self._left, self._at = float(size), float("-inf")
+
+    def take(self, now: float) -> bool:
+        """Whether there is one."""
+        if self._at > float("-inf"):
+            self._left = min(self._left + (now - self._at) * self._rate, self._size)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A frame for the radio. until: it must begin before; later, the board listens no more."""
+
+    frame: bytes
+    until: float
+
+
+class Session:
+    """One MQTT Network Connection."""
+
+    def __init__(self, cipher: SessionCipher, mtu: int) -> None:
+        self.cipher = cipher
+        self.mtu = mtu
+        self.counter = -1
+        """Of the last TURN."""
+        self.frame = b""
+        """The last TURN, as it was heard."""
+        self.turn: Turn | None = None
+        self.answer: bytes | None = None
+        """What the last TURN got, or gets; sealed once."""
+        self.heard = float("-inf")
+        self.due = False
+        """A copy of the last TURN has not got its answer yet."""
+        self.copies = 0
+        self.pending: list[bytes] = []
+        """Whole packets for the board."""
+        self.rest = b""
+        self.closing = False
+
+    @property
+    def unsent(self) -> int:
+        """Bytes written that no answer holds yet."""
+        return sum(map(len, self.pending)) + len(self.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """A board has shown that it has its key, and so has the gateway. The incarnation that holds is
+    this one; the HELLO may have none.
+    """
+
+    session: Session
+    hello: Hello
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Whole packets of a session, in order. Their answers go to `write`."""
+
+    session: Session
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The Network Connection is gone, not by a close of this side."""
+
+    session: Session
+    reason: str
+
+
+Event = SessionStarted | Received | SessionEnded
+
+
+@dataclass(slots=True)
+class _Offer:
+    """A WELCOME that no TURN has taken up yet."""
+
+    hello: Hello
+    nonce: bytes
+    incarnation: int
+    cipher: SessionCipher
+    answers: Bucket = field(default_factory=lambda: Bucket(COPIES, A_MINUTE))
+
+
+@dataclass(slots=True)
+class _Device:
+    """What is known of one board."""
+
+    key: bytes
+    session: Session | None = None
+    offers: dict[bytes, _Offer] = field(default_factory=dict)
+    newest: Hello | None = None
+    """That led to the last proved session."""
+    stale: Bucket = field(default_factory=lambda: Bucket(STALE, A_MINUTE))
+    stray: bytes = b""
+    asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
+
+
+class TurnLink:
+    """The gateway's end. network: of this site.
+
+    key: of a board by its number; None turns it away. utc: seconds since 1970, 0 while unknown.
+    airtime: seconds that a frame of so many bytes takes. incarnation: draws a number for a board
+    that has none. nonce: draws eight random bytes. cipher: of a session with this key.
+    """
+
+    def __init__(
+        self,
+        network: int,
+        key: Callable[[int], bytes | None],
+        *,
+        utc: Callable[[], float] = lambda: 0.0,
+        airtime: Callable[[int], float] = lambda length: 0.0,
+        incarnation: Callable[[], int] = draw_incarnation,
+        nonce: Callable[[], bytes] = draw_nonce,
+        cipher: Callable[[bytes], SessionCipher] = SessionCipher,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        """Frames by what became of them."""
+        self._network = network
+        self._key = key
+        self._utc = utc
+        self._airtime = airtime
+        self._incarnation = incarnation
+        self._nonce = nonce
+        self._cipher = cipher
+        self._devices: dict[int, _Device] = {}
+        self._outgoing: list[Outgoing] = []
+        self._events: list[Event] = []
+
+    def receive(self, frame: bytes, now: float) -> list[Event]:
+        """Take a frame whose last symbol has come now. Nothing in it is trusted."""
+        try:
+            header = Header.from_frame(frame)
+            self.counts[self._on_frame(header, frame, now)] += 1
+        except FrameError:
+            self.counts["malformed"] += 1
+        events, self._events = self._events, []
+        return events
+
+    def write(self, session: Session, data: bytes) -> None:
+        """Queue MQTT for a board. What answers its last TURN is to be written after the commit.
+
+        How much waits is `session.unsent`; the caller bounds it. Raises ValueError: a packet is
+        longer than the board takes, which its CONNECT should have said.
+        """
+        packets, session.rest = split(session.rest + data)
+        if any(len(packet) > session.mtu - BESIDE for packet in packets):
+            raise ValueError(f"a packet of more than {session.mtu - BESIDE} bytes")
+        session.pending += packets
+
+    def close(self, session: Session) -> None:
+        """End the Network Connection once what was written has gone with an answer; no
+        `SessionEnded` follows.
+        """
+        session.closing = True
+
+    def take(self, now: float) -> list[Outgoing]:
+        """Return the frames that are due."""
+        for number, device in self._devices.items():
+            session = device.session
+            if session is not None and session.due and now <= session.heard + WINDOW:
+                if session.answer is None and _complete(session):
+                    session.answer = self._seal(number, session)
+                if session.answer is not None:
+                    session.due = False
+                    self._put(session.answer, session.heard)
+                    self.counts["answers"] += 1
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    def _put(self, frame: bytes, heard: float) -> None:
+        self._outgoing.append(Outgoing(frame, heard + WINDOW))
+
+    def _on_frame(self, header: Header, frame: bytes, now: float) -> str:
+        """Returns under what it counts."""
+        if header.network != self._network:
+            return "foreign"
+        if header.type not in (TURN, GREETING):
+            return "of another gateway"
+        device = self._device(header.device)
+        if device is None:
+            return "of a stranger"
+        if header.type == GREETING:
+            return self._on_hello(device, Hello.from_frame(frame), now)
+        return self._on_turn(device, header, frame, now)
+
+    def _device(self, number: int) -> _Device | None:
+        """With the key that holds now: who was revoked or got another one begins from nothing."""
+        key, device = self._key(number), self._devices.get(number)
+        if device is not None and device.key != key:
+            self._end(device, "its key is no longer valid")
+            del self._devices[number]
+            device = None
+        if key is None:
+            return None
+        return device or self._devices.setdefault(number, _Device(key))
+
+    def _end(self, device: _Device, reason: str) -> None:
+        session, device.session = device.session, None
+        if session is not None and not session.closing:
+            self._events.append(SessionEnded(session, reason))
+
+    # --- greetings ---
+
+    def _on_hello(self, device: _Device, hello: Hello, now: float) -> str:
+        if not hello.proves(device.key):
+            return "forged"
+        known = hello.to_bytes()
+        offer = device.offers.get(known)
+        if not _newer(hello, device.newest) and not device.stale.take(now):
+            return "replayed"
+        if offer is None:
+            nonce = self._nonce()
+            incarnation = hello.incarnation or self._incarnation()
+            cipher = self._cipher(hello.session(device.key, nonce))
+            offer = device.offers[known] = _Offer(hello, nonce, incarnation, cipher)
+            while len(device.offers) > OFFERS:
+                del device.offers[next(iter(device.offers))]
+        if not offer.answers.take(now):
+            return "replayed"
+        told = offer.nonce, offer.incarnation, MTU, int(self._utc()) & 0xFFFF_FFFF
+        welcome = Welcome(hello.network, hello.device, *told).signed(device.key, hello)
+        self._put(welcome.to_bytes(), now)
+        return "greetings"
+
+    def _begin(self, device: _Device, offer: _Offer) -> Session:
+        hello, before = offer.hello, device.newest
+        rebooted = before is not None and before.boot != hello.boot
+        self._end(device, "the device was rebooted" if rebooted else "the device greets anew")
+        device.newest, device.stray = replace(hello, incarnation=offer.incarnation), b""
+        device.offers.clear()
+        session = device.session = Session(offer.cipher, hello.mtu)
+        self._events.append(SessionStarted(session, hello, offer.incarnation))
+        return session
+
+    # --- turns ---
+
+    def _on_turn(self, device: _Device, header: Header, frame: bytes, now: float) -> str:
+        session = device.session
+        if session is not None and frame == session.frame:
+            return self._on_copy(session, now)
+        content = None
+        if session is not None and session.counter + 1 < COUNTERS:
+            if header.low == (session.counter + 1) & LOW:
+                content = session.cipher.open(frame, UP, session.counter + 1)
+            over = session.closing and not session.pending
+            if content is not None and (session.answer is None or over):
+                content = session = None  # it goes on where nobody does
+        if content is None and header.low == 0:
+            session, content = self._taken_up(device, frame)
+        if content is None or session is None:
+            return self._on_stray(device, header.device, frame, now)
+        turn = read_turn(content)
+        session.counter += 1
+        session.frame, session.turn, session.answer = frame, turn, None
+        session.heard, session.due, session.copies = now, True, 1
+        if not session.closing:
+            self._events.append(Received(session, b"".join(turn.packets)))
+        return "turns"
+
+    def _taken_up(self, device: _Device, frame: bytes) -> tuple[Session | None, bytes | None]:
+        """The session that this frame begins."""
+        for offer in device.offers.values():
+            content = offer.cipher.open(frame, UP, 0)
+            if content is not None:
+                return self._begin(device, offer), content
+        return None, None
+
+    def _on_copy(self, session: Session, now: float) -> str:
+        """The board has not heard the answer, or somebody repeats what it said."""
+        if session.copies == COPIES:
+            return "replayed"
+        session.copies += 1
+        session.heard, session.due = now, True
+        return "copies"
+
+    def _on_stray(self, device: _Device, number: int, frame: bytes, now: float) -> str:
+        session = device.session
+        if session is not None and not session.closing:
+            return "forged or old"
+        if device.stray == frame and device.asked.take(now):
+            self._put(who(self._network, number, device.key, frame), now)
+        device.stray = frame
+        return "of no session"
+
+    def _seal(self, number: int, session: Session) -> bytes:
+        """The answer to the last TURN: as much as fits."""
+        turn = session.turn or Turn(())
+        owed = outstanding(turn)
+        session.pending.sort(key=lambda packet: not owed.answered_by(packet))
+        utc = self._utc() if turn.asks_time else 0.0
+        count, content = len(session.pending), b""
+        while True:
+            told = tuple(session.pending[:count])
+            more = count < len(session.pending)
+            moment = utc + self._airtime(session.mtu + OVERHEAD) if utc else None
+            content = pack_answer(Answer(told, moment, more), turn)
+            if len(content) <= session.mtu or not count:
+                break
+            count -= 1
+        if moment is not None:
+            moment = utc + self._airtime(len(content) + OVERHEAD)
+            content = pack_answer(Answer(told, moment, more), turn)
+        del session.pending[:count]
+        header = Header(self._network, number, ANSWER, session.counter & LOW)
+        return session.cipher.seal(header, DOWN, session.counter, content)
+
+
+def _newer(hello: Hello, known: Hello | None) -> bool:
+    """Whether it was made after the one that is known. Of all others nobody can tell: the board has
+    lost its memory, the gateway its own, or somebody repeats what he recorded.
+    """
+    return (
+        known is not None
+        and hello.incarnation == known.incarnation
+        and (hello.boot, hello.attempt) > (known.boot, known.attempt)
+    )
+
+
+def _complete(session: Session) -> bool:
+    """All that the last TURN is owed is there."""
+    if session.turn is None:
+        return False
+    return session.closing or outstanding(session.turn).by(session.pending)

@@ -1,0 +1,376 @@
+"""Both halves of the turn link over bad air, and through power cuts: every reading once, no nonce
+twice, and the board within the law. The board's half is the C code.
+"""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.links.lora.frames import (
+    DOWN,
+    GREETING,
+    LOW,
+    TURN,
+    UP,
+    Header,
+    Hello,
+    SessionCipher,
+    Welcome,
+    is_who,
+)
+from gateway.links.lora.packing import PINGREQ, PINGRESP
+from gateway.links.lora.turns import (
+    COPIES,
+    OFFERS,
+    STALE,
+    WINDOW,
+    Received,
+    Session,
+    SessionStarted,
+    TurnLink,
+)
+from tests.links.lora.test_duty import HOUR, TINY, worst_hour
+from tests.links.lora.world import DEVICE, DUTY, KEY, NETWORK, World
+
+FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
+
+
+def settled(world: World) -> None:
+    world.settle()
+    assert worst_hour(world.ledger.sent) <= DUTY * HOUR + TINY
+
+
+def begun(seed: int = 1) -> World:
+    """A world whose first reading is through."""
+    world = World(seed)
+    world.board.sample()
+    world.run(30.0)
+    assert len(world.ledger.delivered) == 1
+    return world
+
+
+def greetings(world: World) -> list[bytes]:
+    return [frame for up, frame in world.ledger.air if up and is_greeting(frame)]
+
+
+def is_greeting(frame: bytes) -> bool:
+    return Header.from_frame(frame).type == GREETING
+
+
+class Peer:
+    """A board in a few lines, for tests of single frames: it has greeted, and a session is offered
+    to it.
+    """
+
+    def __init__(self, link: TurnLink) -> None:
+        self.hello = Hello(NETWORK, DEVICE, 1, 0, 0, 1, 96).signed(KEY, 1)
+        link.receive(self.hello.to_bytes(), 0.0)
+        (offered,) = link.take(0.0)
+        welcome = Welcome.from_frame(offered.frame)
+        assert welcome.proves(KEY, self.hello)
+        self._cipher = SessionCipher(self.hello.session(KEY, welcome.nonce))
+
+    def turn(self, counter: int, content: bytes) -> bytes:
+        header = Header(NETWORK, DEVICE, TURN, counter & LOW)
+        return self._cipher.seal(header, UP, counter, content)
+
+    def read(self, frame: bytes, counter: int) -> bytes | None:
+        assert Header.from_frame(frame).low == counter & LOW
+        return self._cipher.open(frame, DOWN, counter)
+
+
+def opened() -> tuple[TurnLink, Peer, Session]:
+    """A link, a board, and the session between them; its first turn was a poll."""
+    link = TurnLink(NETWORK, {DEVICE: KEY}.get)
+    peer = Peer(link)
+    started, received = link.receive(peer.turn(0, b""), 1.0)
+    assert isinstance(started, SessionStarted)
+    assert received == Received(started.session, PINGREQ)
+    link.write(started.session, PINGRESP)
+    ((answer),) = link.take(1.0)
+    assert peer.read(answer.frame, 0) == b"\x01"
+    return link, peer, started.session
+
+
+def answers(world: World, frames: list[bytes]) -> int:
+    """How many frames the gateway sends for these, one a second."""
+    sent = 0
+    for frame in frames:
+        world.now += 1.0
+        world.gateway.receive(frame, world.now)
+        while (deadline := world.gateway.deadline) < world.now + WINDOW:
+            world.now = deadline
+            sent += len(world.gateway.step(deadline))
+        sent += len(world.gateway.step(world.now))
+    return sent
+
+
+def test_a_reading_takes_two_frames_of_the_promised_size() -> None:
+    world = begun()
+    for _ in range(3):
+        world.board.sample()
+        world.run(60.0)
+    copies = dict.fromkeys(world.ledger.air)
+    assert [(up, len(frame)) for up, frame in copies][-4:] == [(True, 30), (False, 8)] * 2
+    settled(world)
+
+
+@pytest.mark.parametrize("fault", FRAMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:
+    world = World(seed)
+    rates = {"lost": 0.25, "doubled": 0.2, "late": 0.2, "damaged": 0.2, "replayed": 0.3}
+    names = dict(zip(FRAMES, rates, strict=False))
+    for name, rate in rates.items():
+        setattr(world, name, rate if names.get(fault) == name else 0.6 * rate * (fault == "all"))
+    for _ in range(25):
+        world.board.sample()
+        world.run(world.random.expovariate(1 / 40))
+    settled(world)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_power_cuts_of_both_lose_and_double_nothing(seed: int) -> None:
+    world = World(100 + seed)
+    world.lost, world.late, world.replayed = 0.1, 0.05, 0.1
+    for _ in range(30):
+        world.board.sample()
+        for _ in range(world.random.randrange(4)):
+            world.run(world.random.choice((0.05, 0.3, 1.0, 3.0, 20.0)))
+            world.random.choice((world.cut_board, world.cut_gateway))()
+        world.run(world.random.expovariate(1 / 60))
+    settled(world)
+    assert len(world.ledger.nonces) > 60
+
+
+def test_messages_for_a_board_come_with_its_turns_in_order_and_once() -> None:
+    world = begun()
+    world.lost = 0.2
+    for number in range(60):
+        world.gateway.command(number)
+        if number % 6 == 5:
+            world.board.sample()
+            world.run(60.0)
+    settled(world)
+    assert world.ledger.commands == list(range(60))
+
+
+def test_more_than_one_answer_holds_comes_at_once_without_another_reading() -> None:
+    world = begun()
+    for number in range(40):
+        world.gateway.command(number)
+    world.board.poll()
+    world.run(120.0)
+    assert world.ledger.commands == list(range(40))
+
+
+def test_an_answer_that_is_late_waits_for_the_board_to_ask_again() -> None:
+    """The broker commits after the board has gone to sleep."""
+    link, peer, session = opened()
+    frame = peer.turn(1, b"\x08\x00\x09reading")
+    (received,) = link.receive(frame, 10.0)
+    assert isinstance(received, Received)
+    assert link.take(10.5) == []
+    link.write(session, b"\x50\x02\x00\x09")
+    assert link.take(10.0 + WINDOW + 0.1) == []
+    assert link.receive(frame, 14.0) == []
+    (answer,) = link.take(14.0)
+    assert answer.until == 14.0 + WINDOW
+    assert peer.read(answer.frame, 1) == b"\x01"
+
+
+def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
+    link, peer, session = opened()
+    frame = peer.turn(1, b"\x08\x00\x09reading")
+    link.receive(frame, 10.0)
+    link.write(session, b"\x50\x02\x00\x09")
+    first = link.take(10.0)
+    link.write(session, b"\x30\x05\x00\x01c\x00x")
+    link.receive(frame, 12.0)
+    assert [out.frame for out in link.take(12.0)] == [out.frame for out in first]
+    link.receive(peer.turn(2, b""), 20.0)
+    link.write(session, PINGRESP)
+    (second,) = link.take(20.0)
+    assert peer.read(second.frame, 2) == b"\x01\x30\x05\x00\x01c\x00x"
+
+
+def test_only_the_next_counter_is_taken_and_only_after_an_answer() -> None:
+    link, peer, session = opened()
+    for wrong in (peer.turn(2, b""), peer.turn(65, b""), peer.turn(0, b"\x40\x02\x00\x01")):
+        assert link.receive(wrong, 5.0) == []
+    assert link.counts["forged or old"] == 3
+    assert len(link.receive(peer.turn(1, b"\x08\x00\x09a"), 6.0)) == 1
+    assert link.receive(peer.turn(2, b""), 7.0) == []
+    assert link.take(7.0) == []
+    assert session.counter == 1
+
+
+def test_malformed_content_ends_nothing() -> None:
+    link, peer, session = opened()
+    assert link.receive(peer.turn(1, b"\x05"), 5.0) == []
+    assert link.counts["malformed"] == 1
+    assert session.counter == 0
+
+
+def test_a_packet_that_no_answer_holds_is_refused() -> None:
+    link, _, session = opened()
+    with pytest.raises(ValueError, match="more than 88 bytes"):
+        link.write(session, b"\x30\x60" + bytes(0x60))
+
+
+def test_after_a_restart_of_the_gateway_the_second_copy_makes_the_board_greet() -> None:
+    world = begun()
+    world.cut_gateway()
+    world.board.sample()
+    began = world.now
+    while len(world.ledger.delivered) < 2 and world.now < began + 120:
+        world.run(1.0)
+    assert world.gateway.link.counts["of no session"] == 2
+    assert world.gateway.link.counts["greetings"] >= 1
+    assert world.now < began + 60
+    settled(world)
+
+
+def test_a_recorded_greeting_costs_nobody_the_session() -> None:
+    world = begun()
+    world.board.start(world.now)
+    world.run(30.0)
+    session = world.gateway.session
+    sent = answers(world, greetings(world) * 20)
+    assert sent <= STALE + 1
+    assert world.gateway.session is session
+    assert world.ledger.reasons == ["the device was rebooted"]
+    world.board.sample()
+    settled(world)
+    assert world.gateway.session is session
+
+
+def test_a_recorded_turn_gets_so_many_answers_and_no_more() -> None:
+    world = begun()
+    world.run(60.0)
+    recorded = [frame for up, frame in world.ledger.air if up and not is_greeting(frame)]
+    delivered = list(world.ledger.delivered)
+    assert answers(world, recorded * 30) < COPIES
+    assert world.ledger.delivered == delivered
+    world.board.sample()
+    settled(world)
+
+
+def test_all_that_was_recorded_is_worth_little_after_a_restart_of_the_gateway() -> None:
+    """Also of a gateway that was restored: it knows no session in either case."""
+    world = begun()
+    for _ in range(10):
+        world.board.sample()
+        world.run(30.0)
+    recorded = [frame for up, frame in world.ledger.air if up]
+    delivered = list(world.ledger.delivered)
+    world.cut_gateway()
+    seconds = len(recorded) * 10
+    assert answers(world, recorded * 10) <= STALE + 2 * seconds / 60 + 2
+    assert world.gateway.session is None
+    assert world.ledger.delivered == delivered
+    world.board.sample()
+    settled(world)
+
+
+def test_a_board_whose_memory_was_lost_gets_in_and_uses_no_nonce_again() -> None:
+    world = begun()
+    for _ in range(3):
+        world.board.lose_memory()
+        world.board.start(world.now)
+        world.board.sample()
+        world.run(120.0)
+    settled(world)
+
+
+def test_a_counter_that_is_used_up_begins_a_new_session() -> None:
+    world = begun()
+    world.run(60.0)
+    session = world.gateway.session
+    assert session is not None
+    world.board._lib.turn_set_counter(world.board._turn, 0xFFFF)
+    session.counter = 0xFFFE
+    world.board.sample()
+    world.run(60.0)
+    assert session.counter == 0xFFFF
+    assert world.gateway.session is not session
+    settled(world)
+
+
+def test_a_board_that_nobody_answers_keeps_its_journal_and_stays_quiet() -> None:
+    world = begun()
+    world.lost = 1.0
+    for _ in range(12):
+        world.board.sample()
+        world.run(600.0)
+    day = [end - start for start, end in world.ledger.sent]
+    assert len(day) < 60
+    settled(world)
+
+
+def test_a_gateway_that_closes_says_so_with_its_last_answer() -> None:
+    link, peer, session = opened()
+    link.write(session, b"\xe0\x01\x8b")
+    link.close(session)
+    assert link.receive(peer.turn(1, b"\x08\x00\x09reading"), 5.0) == []
+    (answer,) = link.take(5.0)
+    assert peer.read(answer.frame, 1) == b"\xe0\x01\x8b"
+    after = peer.turn(2, b"")
+    for moment in (6.0, 9.0):
+        assert link.receive(after, moment) == []
+    (told,) = link.take(9.0)
+    assert is_who(told.frame, KEY, after)
+
+
+def test_a_key_that_is_taken_away_ends_the_session() -> None:
+    keys: dict[int, bytes] = {DEVICE: KEY}
+    link = TurnLink(NETWORK, keys.get)
+    hello = Hello(NETWORK, DEVICE, 1, 0, 0, 1, 96).signed(KEY, 1)
+    assert link.receive(hello.to_bytes(), 0.0) == []
+    assert len(link.take(0.0)) == 1
+    keys.clear()
+    link.receive(hello.to_bytes(), 1.0)
+    assert link.take(1.0) == []
+    assert link.counts["of a stranger"] == 1
+
+
+def test_offers_have_a_bound() -> None:
+    link = TurnLink(NETWORK, {DEVICE: KEY}.get)
+    for boot in range(50):
+        hello = Hello(NETWORK, DEVICE, boot, 0, 0, 1, 96).signed(KEY, boot)
+        link.receive(hello.to_bytes(), 100.0 * boot)
+        link.take(100.0 * boot)
+    assert len(link._devices[DEVICE].offers) == OFFERS
+
+
+@given(st.lists(st.binary(max_size=60), max_size=20), st.integers(0, 2**32))
+def test_no_frame_stops_the_gateway(frames: list[bytes], seed: int) -> None:
+    random = Random(seed)
+    link = TurnLink(NETWORK, {DEVICE: KEY}.get)
+    for moment, frame in enumerate(frames):
+        told = frame if random.random() < 0.3 else bytes((NETWORK, DEVICE)) + frame
+        events = link.receive(told, float(moment))
+        assert not [event for event in events if isinstance(event, SessionStarted)]
+        assert link.take(float(moment)) == [] or link.counts["of no session"]
+    assert sum(link.counts.values()) == len(frames)
+
+
+def test_ten_thousand_forged_frames_on_the_air_do_nothing() -> None:
+    world = begun()
+    world.run(60.0)
+    session, delivered = world.gateway.session, list(world.ledger.delivered)
+    recorded = [frame for _, frame in world.ledger.air]
+    for _ in range(10_000):
+        forged = bytearray(world.random.choice(recorded))
+        for _ in range(world.random.randrange(1, 4)):
+            bit = world.random.randrange(8 * len(forged))
+            forged[bit // 8] ^= 1 << bit % 8
+        if bytes(forged) not in recorded:
+            world.gateway.receive(bytes(forged), world.now)
+            world.board.receive(bytes(forged), world.now)
+    assert world.gateway.session is session
+    assert world.ledger.delivered == delivered
+    world.board.sample()
+    settled(world)
