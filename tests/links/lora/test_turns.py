@@ -145,6 +145,16 @@ def test_power_cuts_of_both_lose_and_double_nothing(seed: int) -> None:
     assert len(world.ledger.nonces) > 60
 
 
+def test_a_board_with_more_than_the_law_lets_it_send_uses_what_it_may() -> None:
+    world = World(5)
+    for _ in range(1500):
+        world.board.sample()
+    world.run(1.5 * HOUR)
+    assert len(world.ledger.delivered) < 1500
+    assert 0.85 * DUTY * HOUR < worst_hour(world.ledger.sent) <= DUTY * HOUR + TINY
+    settled(world)
+
+
 def test_messages_for_a_board_come_with_its_turns_in_order_and_once() -> None:
     world = begun()
     world.lost = 0.2
@@ -194,6 +204,18 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
     link.write(session, PINGRESP)
     (second,) = link.take(20.0)
     assert peer.read(second.frame, 2) == b"\x01\x30\x05\x00\x01c\x00x"
+
+
+def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
+    """What is written between two copies of it waits for the next turn: no nonce comes twice."""
+    link, peer, session = opened()
+    frame = peer.turn(1, b"\x40\x02\x00\x07")
+    link.receive(frame, 10.0)
+    (first,) = link.take(10.0)
+    assert peer.read(first.frame, 1) == b""
+    link.write(session, b"\x30\x05\x00\x01c\x00x")
+    link.receive(frame, 12.0)
+    assert [out.frame for out in link.take(12.0)] == [first.frame]
 
 
 def test_only_the_next_counter_is_taken_and_only_after_an_answer() -> None:

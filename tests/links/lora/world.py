@@ -195,9 +195,11 @@ class Board:
     def _advance(self) -> None:
         if not self._connected:
             return
-        for identifier in list(self.journal):
+        for identifier in self.journal:
             step = self._flights.get(identifier)
-            if step is None and len(self._flights) < 2:
+            if step is None and len(self._flights) == 2:
+                break
+            if step is None:
                 step = PUBREL if self.journal[identifier] else PUBLISH
                 self._flights[identifier] = step
             if step == PUBREL and self._put(acknowledge(PUBREL, identifier)):
