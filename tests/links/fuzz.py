@@ -41,6 +41,8 @@ TARGETS = [
     _target("link", LINK, buffers, keys=keys) for buffers in BUFFERS for keys in (True, False)
 ]
 TARGETS += [_target("packet", ("packet_read", "bytes"), BUFFERS[0])]
+TURN = ("turn", "ccm", "pack", "cmac", "airtime", "bytes")
+TARGETS += [_target("turn", TURN, BUFFERS[0], keys=True)]
 
 
 def fuzz(target: Target, seconds: int) -> bool:
