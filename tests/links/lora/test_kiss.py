@@ -1,0 +1,164 @@
+"""The KISS modem against one that follows the document of its protocol."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.links.lora.airtime import Modulation
+from gateway.links.lora.kiss import (
+    ANSWER_WAIT,
+    LOOK_EVERY,
+    META_WAIT,
+    Decoder,
+    KissModem,
+    encode,
+)
+from gateway.links.lora.radio import Event, Failed, Heard, Radio, Ready, Sent
+from tests.links.lora.tnc import Tnc, unwrap, wrap
+
+CHANNEL = 869_525_000
+
+
+def exchange(modem: KissModem, tnc: Tnc, now: float, *, step: int = 1000) -> list[Event]:
+    """Carry bytes both ways until nobody says more; `step` at a time."""
+    events: list[Event] = []
+    while data := modem.take():
+        for at in range(0, len(data), step):
+            tnc.feed(data[at : at + step])
+        data, tnc.out = tnc.out, b""
+        for at in range(0, len(data), step):
+            events += modem.receive(data[at : at + step], now)
+    data, tnc.out = tnc.out, b""
+    return events + modem.receive(data, now)
+
+
+def ready() -> tuple[KissModem, Tnc]:
+    modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
+    modem.open(0.0)
+    assert exchange(modem, tnc, 0.0) == [Ready("KISS modem, firmware 2")]
+    return modem, tnc
+
+
+def test_it_is_a_radio() -> None:
+    radio: Radio = KissModem(CHANNEL, Modulation(9), 14)
+    assert not radio.idle
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_it_is_set_up_without_any_delay_before_a_frame(step: int) -> None:
+    modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
+    modem.open(0.0)
+    assert exchange(modem, tnc, 0.0, step=step) == [Ready("KISS modem, firmware 2")]
+    assert struct.unpack("<IIBB", tnc.radio) == (CHANNEL, 125_000, 9, 5)
+    assert (tnc.power, tnc.duplex, tnc.delay, tnc.report) == (14, 1, 0, 1)
+    assert modem.idle
+
+
+def test_a_frame_goes_out_and_is_charged_with_the_modem_s_preamble() -> None:
+    modem, tnc = ready()
+    frame = bytes(range(0xB0, 0xF0))
+    modem.send(frame, 1.0)
+    assert not modem.idle
+    assert exchange(modem, tnc, 1.0) == []
+    assert tnc.pending == frame
+    tnc.finish()
+    assert exchange(modem, tnc, 1.5) == [Sent(1.5, True)]
+    assert modem.idle
+    assert modem.airtime(8) == Modulation(9, preamble=16).airtime(8)
+    assert KissModem(CHANNEL, Modulation(7), 14).airtime(8) == pytest.approx(
+        Modulation(7, preamble=32).airtime(8)
+    )
+
+
+def test_what_is_heard_comes_with_its_signal() -> None:
+    modem, tnc = ready()
+    tnc.hear(b"\xc0\xdb\xdc\xdd", -26, -113)
+    assert exchange(modem, tnc, 2.0) == [Heard(b"\xc0\xdb\xdc\xdd", 2.0, -113.0, -6.5)]
+
+
+def test_a_modem_that_tells_no_signal_is_heard_all_the_same() -> None:
+    modem, tnc = ready()
+    tnc.report = 0
+    tnc.hear(b"one", 0, 0)
+    tnc.hear(b"two", 0, 0)
+    assert exchange(modem, tnc, 2.0) == [Heard(b"one", 2.0)]
+    assert modem.deadline == 2.0 + META_WAIT
+    assert modem.tick(2.0 + META_WAIT) == [Heard(b"two", 2.0)]
+
+
+def test_nothing_is_sent_while_it_sends() -> None:
+    modem, _ = ready()
+    modem.send(b"one", 1.0)
+    with pytest.raises(RuntimeError):
+        modem.send(b"two", 1.0)
+
+
+@pytest.mark.parametrize("answer", [b"\xf8\x00", b"\xf1\x07"])
+def test_a_frame_that_did_not_leave_is_said(answer: bytes) -> None:
+    modem, _ = ready()
+    modem.send(b"one", 1.0)
+    modem.take()
+    assert modem.receive(wrap(b"\x06" + answer), 1.1) == [Sent(1.1, False)]
+    assert modem.idle
+
+
+def test_a_port_without_a_modem_is_said() -> None:
+    modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
+    tnc.mute = True
+    modem.open(0.0)
+    assert exchange(modem, tnc, 0.0) == []
+    assert modem.deadline == ANSWER_WAIT
+    (failed,) = modem.tick(ANSWER_WAIT)
+    assert isinstance(failed, Failed)
+    assert "no KISS modem answers" in failed.reason
+    assert modem.deadline is None
+
+
+def test_a_channel_that_it_does_not_take_is_said() -> None:
+    modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
+    tnc.refuses = {0x09}
+    modem.open(0.0)
+    (failed,) = exchange(modem, tnc, 0.0)
+    assert failed == Failed("asked to use this channel, it says a value that it cannot have")
+
+
+def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
+    modem, tnc = ready()
+    modem.send(b"one", 1.0)
+    late = 1.0 + modem.airtime(3) + ANSWER_WAIT
+    assert modem.deadline == late
+    assert modem.tick(late) == [Failed("it does not say that a frame has left: it hangs")]
+    modem.open(10.0)
+    tnc.boot()
+    assert len(exchange(modem, tnc, 10.0)) == 1
+    tnc.boot()  # back on the channel that it has from its maker
+    assert modem.tick(10.0 + LOOK_EVERY) == []
+    (failed,) = exchange(modem, tnc, 40.0)
+    assert isinstance(failed, Failed)
+    assert "it was reset" in failed.reason
+    modem.open(41.0)
+    assert isinstance(exchange(modem, tnc, 41.0)[0], Ready)
+    assert modem.tick(41.0 + LOOK_EVERY) == []
+    assert exchange(modem, tnc, 71.0) == []
+    assert modem.idle
+
+
+@given(st.binary(max_size=300), st.integers(0, 15))
+def test_coding_agrees_with_the_other_one(data: bytes, kind: int) -> None:
+    assert encode(kind, data) == wrap(bytes((kind,)) + data)
+    assert unwrap(encode(kind, data)[1:-1]) == bytes((kind,)) + data
+    assert list(Decoder().feed(encode(kind, data))) == [(kind, data)]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=10))
+def test_no_bytes_of_the_port_stop_it(pieces: list[bytes]) -> None:
+    modem, _ = ready()
+    for moment, piece in enumerate(pieces):
+        modem.receive(piece + b"\xc0\x06" + piece + b"\xc0", 1.0 + moment)
+        modem.tick(1.0 + moment)
+    decoder = Decoder()
+    assert list(decoder.feed(b"\xc0" + b"x" * 100_000 + b"\xc0")) == []
+    assert decoder.broken == 1
+    assert list(decoder.feed(b"\x00after\xc0")) == [(0, b"after")]
