@@ -2,12 +2,14 @@
 twice, and the board within the law. The board's half is the C code.
 """
 
+import ctypes
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import (
     DOWN,
     GREETING,
@@ -32,7 +34,7 @@ from gateway.links.lora.turns import (
     TurnLink,
 )
 from tests.links.lora.test_duty import HOUR, TINY, worst_hour
-from tests.links.lora.world import DEVICE, DUTY, KEY, NETWORK, World
+from tests.links.lora.world import DEVICE, DUTY, KEY, NETWORK, World, build
 
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
@@ -356,6 +358,15 @@ def test_a_key_that_is_taken_away_ends_the_session() -> None:
     link.receive(hello.to_bytes(), 1.0)
     assert link.take(1.0) == []
     assert link.counts["of a stranger"] == 1
+
+
+@pytest.mark.parametrize("factor", range(7, 13))
+def test_the_board_counts_airtime_as_the_gateway_does(factor: int) -> None:
+    board = build()
+    board.ow_airtime_ms.restype = ctypes.c_uint16
+    for length in range(256):
+        exact = round(Modulation(factor).airtime(length) * 1e6)
+        assert board.ow_airtime_ms(factor, length) == -(-exact // 1000)
 
 
 def test_offers_have_a_bound() -> None:

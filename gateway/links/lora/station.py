@@ -1,0 +1,136 @@
+"""One radio of a gateway at work: its turn link, its modem, and the law between them. Sans-IO.
+
+In: bytes of the modem's port, MQTT for boards (through `link.write`), the time. Out: events of the
+link, bytes for the port, and the record of what was sent, which must be on the disk before more is
+(`record`, `recorded`). A frame that the law, the record or the modem holds up for longer than its
+board listens is not sent; it is counted, and the board asks again.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gateway.links.lora import radio, turns
+from gateway.links.lora.frames import HEADER_SIZE
+from gateway.links.lora.ledger_file import Ledgers
+from gateway.links.lora.turns import Outgoing, TurnLink
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """How a board was heard last. rssi: dBm. snr: dB. None where the radio does not tell."""
+
+    at: float
+    rssi: float | None
+    snr: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RadioReady:
+    """The radio is set up. told: what it says it is."""
+
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class RadioFailed:
+    """The port is to be opened again, and `open` called. reason: for the log."""
+
+    reason: str
+
+
+Event = turns.Event | RadioReady | RadioFailed
+
+
+class Station:
+    """band: the sub-band of its channel, a name in `ledgers`."""
+
+    def __init__(self, modem: radio.Radio, link: TurnLink, ledgers: Ledgers, band: str) -> None:
+        self.counts: Counter[str] = Counter()
+        """Frames for boards: sent; not sent, by reason."""
+        self.signals: dict[int, Signal] = {}
+        """Of each frame's device, which may be anybody's; 254 at most."""
+        self.link = link
+        self._modem = modem
+        self._ledgers = ledgers
+        self._band = band
+        self._queue: list[Outgoing] = []
+        self._retry: float | None = None
+        self._recording = False
+
+    def open(self, now: float) -> None:
+        """The port has been opened."""
+        self._modem.open(now)
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Take bytes from the port, split anywhere."""
+        return self._on_events(self._modem.receive(data, now), now)
+
+    def tick(self, now: float) -> list[Event]:
+        """Let time pass; to be called at `deadline`, and after `link.write` and `recorded`."""
+        return self._on_events(self._modem.tick(now), now)
+
+    def take(self) -> bytes:
+        """Return what is to be written to the port now."""
+        return self._modem.take()
+
+    def record(self, now: float) -> bytes | None:
+        """Return what must be written to the record now, if it must; call `recorded` when it is on
+        the disk. What was granted before may be sent meanwhile.
+        """
+        longest = max((self._airtime(out) for out in self._queue), default=0.0)
+        short = longest > self._ledgers.granted(self._band)
+        if self._recording or not (short or self._ledgers.low(self._band)):
+            return None
+        self._recording = True
+        return self._ledgers.ask(self._band, longest, now)
+
+    def recorded(self) -> None:
+        self._ledgers.grant()
+        self._recording = False
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` is next needed."""
+        moments = [self._modem.deadline, self._retry]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _on_events(self, found: list[radio.Event], now: float) -> list[Event]:
+        events: list[Event] = []
+        for event in found:
+            match event:
+                case radio.Heard(frame, at, rssi, snr):
+                    events += self.link.receive(frame, at)
+                    if len(frame) >= HEADER_SIZE:
+                        self.signals[frame[1]] = Signal(at, rssi, snr)
+                case radio.Sent(_, done):
+                    self.counts["sent" if done else "failed"] += 1
+                case radio.Ready(told):
+                    events.append(RadioReady(told))
+                case radio.Failed(reason):
+                    events.append(RadioFailed(reason))
+        self._queue += self.link.take(now)
+        self._send(now)
+        return events
+
+    def _send(self, now: float) -> None:
+        """The one whose board listens least long goes first."""
+        self._retry = None
+        self._queue.sort(key=lambda out: out.until)
+        while self._queue:
+            out = self._queue[0]
+            airtime = self._airtime(out)
+            wait = self._ledgers.ledger(self._band).wait(airtime, now)
+            if now + wait > out.until:
+                self._queue.pop(0)
+                self.counts["law" if wait else "late"] += 1
+                continue
+            held = airtime > self._ledgers.granted(self._band) or not self._modem.idle
+            if wait or held:
+                self._retry = now + wait if wait else out.until
+                return
+            self._queue.pop(0)
+            self._ledgers.spend(self._band, airtime, now)
+            self._modem.send(out.frame, now)
+
+    def _airtime(self, out: Outgoing) -> float:
+        return self._modem.airtime(len(out.frame))
