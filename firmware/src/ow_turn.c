@@ -379,9 +379,11 @@ const uint8_t *ow_turn_packet(struct ow_turn *turn, uint8_t *length)
                 return packet;
             }
         }
-        if (turn->at == turn->length || *packet >= OW_PACK_PLAIN || !take_form(turn)) {
-            turn->counts.broken = (uint16_t)(turn->counts.broken + (turn->at < turn->length));
+        if (turn->at == turn->length) {
             finish(turn);
+        } else if (*packet >= OW_PACK_PLAIN || !take_form(turn)) {
+            /* what it held would be missing for ever: MQTT begins again, and asks again */
+            down(turn, OW_TURN_PROTOCOL);
         }
     }
     return NULL;

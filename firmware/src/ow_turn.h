@@ -39,7 +39,13 @@
 enum ow_turn_state { OW_TURN_IDLE, OW_TURN_GREETING, OW_TURN_OPEN };
 enum ow_turn_phase { OW_TURN_RESTING, OW_TURN_SENDING, OW_TURN_LISTENING, OW_TURN_WAITING };
 enum ow_turn_event { OW_TURN_NOTHING, OW_TURN_UP, OW_TURN_DATA, OW_TURN_DOWN };
-enum ow_turn_cause { OW_TURN_CLOSED, OW_TURN_GATEWAY_GONE, OW_TURN_NO_ANSWER, OW_TURN_WORN };
+enum ow_turn_cause {
+    OW_TURN_CLOSED,
+    OW_TURN_GATEWAY_GONE,
+    OW_TURN_NO_ANSWER,
+    OW_TURN_PROTOCOL, /* the gateway's answer made no sense */
+    OW_TURN_WORN      /* the counter is used up */
+};
 
 /* What the identity page says of the radio. */
 struct ow_radio_plan {
@@ -123,7 +129,8 @@ void ow_turn_sent(struct ow_turn *turn, uint16_t now);
 bool ow_turn_listens(const struct ow_turn *turn);
 
 /* A frame of so many bytes was heard and lies in `frame`. After OW_TURN_DATA, ow_turn_packet gives
- * the packets until it gives NULL; only then may the next call follow. */
+ * the packets until it gives NULL; only then may the next call follow. The session may be over
+ * then, see `state`: the answer made no sense, or its counter was the last one. */
 enum ow_turn_event ow_turn_receive(struct ow_turn *turn, uint8_t length);
 const uint8_t *ow_turn_packet(struct ow_turn *turn, uint8_t *length);
 

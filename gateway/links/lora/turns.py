@@ -155,6 +155,9 @@ class _Device:
     """That led to the last proved session."""
     stale: Bucket = field(default_factory=lambda: Bucket(STALE, A_MINUTE))
     stray: bytes = b""
+    """The last TURN that fits no session."""
+    strays: int = 0
+    """Copies of it."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
 
 
@@ -164,6 +167,8 @@ class TurnLink:
     key: of a board by its number; None turns it away. utc: seconds since 1970, 0 while unknown.
     airtime: seconds that a frame of so many bytes takes. incarnation: draws a number for a board
     that has none. nonce: draws eight random bytes. cipher: of a session with this key.
+    patience: so many copies of a TURN that fits no session make it tell the board; more where other
+    gateways hear it, too.
     """
 
     def __init__(
@@ -176,6 +181,7 @@ class TurnLink:
         incarnation: Callable[[], int] = draw_incarnation,
         nonce: Callable[[], bytes] = draw_nonce,
         cipher: Callable[[bytes], SessionCipher] = SessionCipher,
+        patience: int = 2,
     ) -> None:
         self.counts: Counter[str] = Counter()
         """Frames by what became of them."""
@@ -186,6 +192,7 @@ class TurnLink:
         self._incarnation = incarnation
         self._nonce = nonce
         self._cipher = cipher
+        self._patience = patience
         self._devices: dict[int, _Device] = {}
         self._outgoing: list[Outgoing] = []
         self._events: list[Event] = []
@@ -341,9 +348,10 @@ class TurnLink:
         session = device.session
         if session is not None and not session.closing:
             return "forged or old"
-        if device.stray == frame and device.asked.take(now):
-            self._put(who(self._network, number, device.key, frame), now)
+        device.strays = device.strays + 1 if device.stray == frame else 1
         device.stray = frame
+        if device.strays >= self._patience and device.asked.take(now):
+            self._put(who(self._network, number, device.key, frame), now)
         return "of no session"
 
     def _seal(self, number: int, session: Session) -> bytes:

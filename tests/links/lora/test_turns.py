@@ -34,7 +34,16 @@ from gateway.links.lora.turns import (
     TurnLink,
 )
 from tests.links.lora.test_duty import HOUR, TINY, worst_hour
-from tests.links.lora.world import DEVICE, DUTY, KEY, NETWORK, World, build
+from tests.links.lora.world import (
+    DEVICE,
+    DUTY,
+    KEY,
+    NETWORK,
+    PUBREC,
+    World,
+    acknowledge,
+    build,
+)
 
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
@@ -254,6 +263,29 @@ def test_after_a_restart_of_the_gateway_the_second_copy_makes_the_board_greet() 
     assert world.gateway.link.counts["of no session"] == 2
     assert world.gateway.link.counts["greetings"] >= 1
     assert world.now < began + 60
+    settled(world)
+
+
+def test_where_others_hear_the_board_too_they_answer_first() -> None:
+    _, peer, _ = opened()
+    other = TurnLink(NETWORK, {DEVICE: KEY}.get, patience=4)
+    frame, told = peer.turn(1, b""), []
+    for copy in range(4):
+        other.receive(frame, 10.0 * copy)
+        told.append(len(other.take(10.0 * copy)))
+    assert told == [0, 0, 0, 1]
+
+
+def test_an_answer_that_makes_no_sense_makes_the_board_begin_again() -> None:
+    """It holds a form that this firmware does not know: what stood behind it must not be lost."""
+    world = begun()
+    session = world.gateway.session
+    assert session is not None
+    world.gateway.link.write(session, acknowledge(PUBREC, 9))
+    session.pending[:] = [b"\x05?"]
+    world.board.sample()
+    world.run(60.0)
+    assert world.gateway.session is not session
     settled(world)
 
 
