@@ -35,13 +35,15 @@ def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
 class Ledger:
     """What one radio has sent in one sub-band within the last hour.
 
-    duty: its limit, 0…1. hour: seconds; tests may shorten it. Times are kept in whole microseconds.
-    It errs on one side only: what counts as one block leaves the hour with its last transmission.
+    duty: its limit, 0…1. hour: seconds; tests may shorten it. late: seconds by which a radio may
+    send later than it was told to; so much longer a transmission counts. Times are kept in whole
+    microseconds. It errs on one side only: what counts as one block leaves the hour with its last
+    transmission.
     """
 
-    def __init__(self, duty: float, hour: float = 3600.0) -> None:
-        self._hour = round(hour * 1e6)
-        self._limit = int(duty * self._hour)
+    def __init__(self, duty: float, hour: float = 3600.0, late: float = 0.0) -> None:
+        self._hour = round((hour + late) * 1e6)
+        self._limit = int(duty * round(hour * 1e6))
         self._block = self._hour // BLOCKS
         self._sent: deque[tuple[int, int, int]] = deque()
         """Blocks, oldest first: start, end, airtime."""

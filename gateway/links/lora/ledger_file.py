@@ -20,6 +20,9 @@ from gateway.links.lora.regions import Region
 from gateway.sync import sync
 
 _PARTS = 64
+LATE = 1.0
+"""Seconds that a modem takes at most until it sends what it was given; after that it has failed."""
+
 _LONG = 1e10
 """Seconds; no machine runs longer."""
 
@@ -36,7 +39,7 @@ class Ledgers:
 
     def __init__(self, region: Region, machine: str, found: bytes | None, now: float) -> None:
         self._machine = machine
-        self._ledgers = {band.name: Ledger(band.duty, region.hour) for band in region.bands}
+        self._ledgers = {band.name: Ledger(band.duty, region.hour, LATE) for band in region.bands}
         self._granted = dict.fromkeys(self._ledgers, 0.0)
         self._asked: tuple[str, float] | None = None
         if found is not None:
