@@ -60,6 +60,15 @@ Trusted = Annotated[
         show_default="beside the table, TABLE_trusted.json",
     ),
 ]
+Writer = Annotated[
+    Literal["auto", "fast", "public"],
+    typer.Option(
+        help=(
+            "Write by Delta's own classes (fast), by its public API (public), or as the table"
+            " allows (auto)."
+        )
+    ),
+]
 Rows = Annotated[int, typer.Option(metavar="N", help="Most rows of a micro-batch.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master, e.g. spark://host:7077.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")]
@@ -81,6 +90,7 @@ def _ingest(
     memory: str,
     conf: list[str],
     trusted: str | None,
+    writer: str,
     downloaded: bool = False,
 ) -> Command:
     _check_time(every, "--every")
@@ -98,6 +108,7 @@ def _ingest(
     ]
     options += ["--available-now"] if available_now else ["--every", every]
     options += ["--trusted", trusted] if trusted else []
+    options += ["--writer", writer] if writer != "auto" else []
     return build("jobs/stream.py", options, master, memory, conf, downloaded)
 
 
@@ -114,6 +125,7 @@ def command(
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
+    writer: Writer = "auto",
 ) -> None:
     """Print the spark-submit command of this installation.
 
@@ -133,6 +145,7 @@ def command(
             memory,
             conf,
             trusted,
+            writer,
         )
     )
 
@@ -150,6 +163,7 @@ def run(
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
+    writer: Writer = "auto",
 ) -> None:
     """Run that command in place of this process.
 
@@ -170,6 +184,7 @@ def run(
             memory,
             conf,
             trusted,
+            writer,
             True,
         )
     )
@@ -183,9 +198,10 @@ def release(
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
+    writer: Writer = "auto",
 ) -> None:
     """Take batches that are in quarantine into the table, as far as they were repaired at the
-    landing place. May run beside the ingest.
+    landing place. May run beside the ingest, but not where the table is on S3.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
     """
@@ -196,6 +212,8 @@ def release(
             [
                 "--table",
                 table,
+                "--writer",
+                writer,
                 "release",
                 "--landing",
                 landing,
@@ -215,13 +233,23 @@ def compact(
     master: Master = "local[*]",
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
+    writer: Writer = "auto",
 ) -> None:
     """Join the tables' small files into large ones. May run beside the ingest, which waits for it
-    on a local disk. Run it once a day.
+    on a local disk; where the table is on S3, stop the ingest first. Run it once a day.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
-    _execute(build("jobs/upkeep.py", ["--table", table, "compact"], master, memory, conf, True))
+    _execute(
+        build(
+            "jobs/upkeep.py",
+            ["--table", table, "--writer", writer, "compact"],
+            master,
+            memory,
+            conf,
+            True,
+        )
+    )
 
 
 @app.command()
@@ -248,6 +276,7 @@ def expire(
     master: Master = "local[*]",
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
+    writer: Writer = "auto",
 ) -> None:
     """Delete old publications and their readings. Their keys are kept, so that no old batch brings
     them back.
@@ -258,7 +287,7 @@ def expire(
     _execute(
         build(
             "jobs/upkeep.py",
-            ["--table", table, "expire", "--older-than", older_than],
+            ["--table", table, "--writer", writer, "expire", "--older-than", older_than],
             master,
             memory,
             conf,

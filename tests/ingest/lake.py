@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.ingest.jobs import stream
-from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.jobs.assembly import WriterName, open_sink
 from gateway.ingest.landing.batch import SCHEMA
 from gateway.ingest.landing.keys import Keys, beside, save
 from gateway.ingest.landing.place import Announced
@@ -28,8 +28,9 @@ class Lake:
     through a stream.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, writer: WriterName = "fast") -> None:
         self.spark = spark
+        self.writer = writer
         self.publications = folder / "lake" / "publications"
         self._landing = str(folder / "landing")
         self.allow_unsigned()
@@ -41,7 +42,7 @@ class Lake:
 
     def open(self) -> Sink:
         """A sink as a new process has it."""
-        return open_sink(self.spark, self._landing, str(self.publications))
+        return open_sink(self.spark, self._landing, str(self.publications), self.writer)
 
     def micro_batch(self, *batches: list[Row]) -> DataFrame:
         """Batches of one gateway as the source gives them, each as a chunk of its own."""
@@ -57,8 +58,9 @@ class Lake:
                 [(Announced(f"site/{self._batches:08x}", 1), table)], number
             )
             if built is not None:
-                chunks.append(files.put(built))
-        return self.spark.createDataFrame(pa.Table.from_batches(chunks, schema=WRITTEN))
+                chunks.append(files.put(built) if self.writer == "fast" else built)
+        columns = WRITTEN if self.writer == "fast" else merged_batches.CHUNK
+        return self.spark.createDataFrame(pa.Table.from_batches(chunks, schema=columns))
 
     def table(self, suffix: str = "") -> DataFrame:
         return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
@@ -96,8 +98,8 @@ class Lake:
 
 
 class Job(Lake):
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        super().__init__(spark, folder)
+    def __init__(self, spark: SparkSession, folder: Path, writer: WriterName = "fast") -> None:
+        super().__init__(spark, folder, writer)
         self.landing = folder / "landing"
         self.checkpoint = folder / "checkpoint"
         self.landing.mkdir(parents=True)
@@ -111,6 +113,8 @@ class Job(Lake):
             "--checkpoint",
             str(self.checkpoint),
             "--available-now",
+            "--writer",
+            self.writer,
         ]
         return argparse.Namespace(**(vars(stream.parse_arguments(arguments)) | changes))
 

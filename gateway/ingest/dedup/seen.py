@@ -18,7 +18,7 @@ from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
 from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
 from gateway.ingest.delta.storage import Folder
 from gateway.ingest.delta.tables import Table, first_line, is_file_gone
-from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.delta.transaction import Writer
 
 log = logging.getLogger("onceway.ingest")
 
@@ -34,7 +34,7 @@ class Seen:
         self,
         table: Table,
         table_id: str,
-        writer: DeltaWriter,
+        writer: Writer,
         commits: CommitLog,
         snapshots: Folder,
     ) -> None:
@@ -80,11 +80,12 @@ class Seen:
             self.covers = max([self.covers, *(commit.version for commit in commits)])
 
     def landed(self, added: SeenRanges, version: int) -> None:
-        """Our append of `added` is in the table, as version `version`, and nothing else has changed
-        since `covers`.
+        """Our append of `added` is in the table, as version `version`. What else is in since
+        `covers` is for `catch_up`.
         """
         self.ranges.add(added.as_ranges())
-        self.covers = version
+        if version == self.covers + 1:
+            self.covers = version
 
     def _rebuild(self) -> None:
         started = time.monotonic()

@@ -12,7 +12,7 @@ the feeds are where they were in the version that came back, and a table made ag
 from collections.abc import Callable
 from typing import Any
 
-from gateway.ingest.delta.commits import APPENDED, REWRITING, Commit, CommitLog
+from gateway.ingest.delta.commits import APPENDED, BASED_ON, REWRITING, Commit, CommitLog
 
 Feeds = dict[str, int]
 
@@ -50,6 +50,9 @@ class Taken:
                 return
             if commit.operation in REWRITING:
                 return  # another table: its rows may be a part of their batches
+            if self._is_overtaken(commit):
+                version -= 1
+                continue
             self._add(commit.note.get(MOVED, {}))
             if commit.note.get(ALL):
                 self._all_at = version
@@ -64,6 +67,16 @@ class Taken:
                 self.load(head)
                 return
             self.landed(commit.note, version)
+
+    def _is_overtaken(self, commit: Commit) -> bool:
+        """Whether the table was set back just before this commit, and it did not notice
+        (`delta/public.py`): then what it says of feeds is of the table before.
+        """
+        based_on = commit.note.get(BASED_ON)
+        if based_on is None:
+            return False
+        between = map(self._commits.read, range(based_on + 1, commit.version))
+        return any(one is None or one.operation in REWRITING for one in between)
 
     def ahead(self, feeds: Feeds) -> Feeds:
         """Those of `feeds` that are further than the table."""
@@ -81,7 +94,11 @@ class Taken:
         return bool(self.feeds) and ALL in self.note({})
 
     def landed(self, note: dict[str, Any], version: int) -> None:
-        """A commit with this note is in, as `version`, and nothing else since `covers`."""
+        """A commit with this note is in, as `version`. What else is in since `covers` is for
+        `catch_up`.
+        """
+        if version != self.covers + 1:
+            return
         self._add(note.get(MOVED, {}))
         self.covers = version
         if note.get(ALL):

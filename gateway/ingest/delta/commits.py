@@ -32,6 +32,11 @@ REWRITING = frozenset(
 APPENDED = "micro_batch"
 """The key in our note that says which micro-batch of the stream a commit holds."""
 
+BASED_ON = "based_on"
+"""The key in our note that says on which version its rows are based, where others may have got in
+between.
+"""
+
 ACTIONS = "actions"
 """The key in our note that says how many actions follow the commit info."""
 
@@ -114,20 +119,23 @@ def parse(text: bytes, version: int) -> Commit:
         action = json.loads(line)
         if info := action.get("commitInfo"):
             operation = info.get("operation", "")
-            note = _our_note(info.get("userMetadata"))
-            restored = _restored(info)
+            note = our_note(info.get("userMetadata"))
+            restored = restored_version(info)
         elif txn := action.get("txn"):
             progress[txn["appId"]] = txn["version"]
     return Commit(version, operation, note, progress, changes_data, restored)
 
 
-def _restored(info: dict[str, Any]) -> int | None:
-    """Delta writes the version as text, and null when a time was asked for."""
+def restored_version(info: dict[str, Any]) -> int | None:
+    """The version that a RESTORE brought back, by its commit info. Delta writes it as text, and
+    null when a time was asked for.
+    """
     version = str((info.get("operationParameters") or {}).get("version"))
     return int(version) if info.get("operation") == "RESTORE" and version.isdecimal() else None
 
 
-def _our_note(text: str | None) -> dict[str, Any]:
+def our_note(text: str | None) -> dict[str, Any]:
+    """What is ours in a commit's user metadata; {} when there is nothing."""
     try:
         note = json.loads(text or "{}")
         found = note.get(APPLICATION, {})
@@ -156,6 +164,6 @@ def is_whole(text: bytes, version: int) -> bool:
         for name in names
         if name in metrics
     }
-    return len(actions) > _our_note(info.get("userMetadata")).get(ACTIONS, 0) and all(
+    return len(actions) > our_note(info.get("userMetadata")).get(ACTIONS, 0) and all(
         kinds[kind] >= count for kind, count in expected.items()
     )

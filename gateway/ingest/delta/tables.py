@@ -16,7 +16,7 @@ from typing import Any, cast
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from gateway.errors import OncewayError
@@ -102,8 +102,7 @@ class Table:
                 time.sleep(0.5)
 
     def _complete(self) -> None:
-        found = StructType.fromJson(json.loads(self._newest()[1].schemaString()))
-        there = {field.name.lower(): field.dataType.simpleString() for field in found}
+        there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
         for column, kind, _ in self._layout.columns:
             if there.get(column, kind) != kind:
                 raise OncewayError(
@@ -118,6 +117,9 @@ class Table:
         ]
         if lacking:
             self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(lacking)})")
+
+    def _schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self._newest()[1].schemaString()))
 
     def exists(self) -> bool:
         return bool(
@@ -134,9 +136,8 @@ class Table:
         """
         log, metadata = self._newest()
         refuse_unfit(self._spark, metadata, self.name)
-        return Place(
-            str(log.dataPath()), str(metadata.id()), metadata.configuration().contains(SIGNED)
-        )
+        signed = metadata.configuration().contains(SIGNED)
+        return Place(str(log.dataPath()), str(metadata.id()), signed)
 
     def _newest(self) -> tuple[Any, Any]:
         """Delta's log of the table and its metadata now."""
@@ -185,12 +186,19 @@ class Table:
         """Put `rows` in place of all there is, and store `version` under `application` with
         them.
         """
-        writer = (
-            rows.write.format("delta")
-            .mode("overwrite")
-            .option("txnAppId", application)
-            .option("txnVersion", version)
+        note = {"of": application, "publications": version}
+        self._write(
+            rows.write.mode("overwrite"),
+            txnAppId=application,
+            txnVersion=str(version),
+            userMetadata=json.dumps({APPLICATION: note}),
         )
+
+    def append(self, rows: DataFrame, **options: str) -> None:
+        self._write(rows.write.mode("append"), **options)
+
+    def _write(self, writer: DataFrameWriter, **options: str) -> None:
+        writer = writer.format("delta").options(**options)
         if self._is_path:
             writer.save(self.name)
         else:

@@ -14,7 +14,7 @@ time of the append.
 import json
 import secrets
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from delta.exceptions import (
@@ -47,6 +47,11 @@ CONFLICTS = (
     ProtocolChangedException,
 )
 """How Delta refuses a commit. They have no class in common."""
+
+SWAP = "onceway/swap"
+"""The application id under which each append stores the version that it makes, so that those of the
+other writer (`public.py`) are refused beside it.
+"""
 
 LOOK_BACK = 100
 """Commits that are looked through for the last one of ours."""
@@ -91,6 +96,22 @@ class _Measures:
             self.numOutputRows + sum(int(one.get()) for one in rows if one.isDefined()),
             self.numOutputBytes + sum(int(file.size()) for file in files),
         )
+
+
+class Writer(Protocol):
+    """A compare-and-swap, by whatever means."""
+
+    def append(
+        self,
+        new: Addition,
+        based_on: int,
+        note: dict[str, Any],
+        progress: tuple[str, int] | None = None,
+    ) -> int: ...
+
+    def progress(self, application: str) -> tuple[int, int | None]: ...
+
+    def version(self) -> int: ...
 
 
 class DeltaWriter:
@@ -143,9 +164,8 @@ class DeltaWriter:
             actions = actions.appended(self._actions.fromJson(action))
         self._measure(transaction, _Measures.of(new.actions).plus(written))
         if progress is not None:
-            actions = actions.appended(
-                self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(*progress, self._none)
-            )
+            actions = actions.appended(self._stored(*progress))
+        actions = actions.appended(self._stored(SWAP, based_on + 1))
         nonce = secrets.token_hex(8)
         try:
             version = int(
@@ -157,6 +177,11 @@ class DeltaWriter:
             version = self._landed_all_the_same(nonce, based_on, error)
         durability.settle(self._location, version)
         return version
+
+    def _stored(self, application: str, version: int) -> Any:
+        """The action of a commit that stores a version under an application id."""
+        actions = self._jvm.org.apache.spark.sql.delta.actions
+        return actions.SetTransaction(application, version, self._none)
 
     def _check(self, metadata: Any) -> None:
         """Raises OncewayError when it is another table than at the first commit, or one whose files
@@ -185,6 +210,8 @@ class DeltaWriter:
                 break
             if application in commit.progress:
                 return version, commit.progress[application]
+            if commit.note.get("of") == application:
+                return version, int(commit.note["publications"])
             if number == 0:
                 return version, None
         # computes the table's whole state

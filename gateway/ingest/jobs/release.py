@@ -17,6 +17,8 @@ from gateway.ingest.landing.place import Announced, Landing
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
 from gateway.ingest.sink.foreach_batch import Sink
+from gateway.ingest.sink.merged_batches import CHUNK
+from gateway.ingest.sink.row_batch import RowBatch
 
 log = logging.getLogger("onceway.ingest")
 
@@ -25,11 +27,17 @@ def release(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> 
     """Returns how many batches are still damaged, or not to be trusted."""
     trust.refresh()
     still_damaged = 0
+    by_files = not issubclass(sink.batches, RowBatch)
     files = DataFiles(sink.locations["publications"], sink.locations["readings"])
     for batches in _portions(landing, trust, sink.quarantine.open()):
-        chunks = list(map(files.put, read_batches(landing, BatchList(0, batches))))
-        sink.take_repaired(spark.createDataFrame(pa.Table.from_batches(chunks, WRITTEN)), 0)
+        chunks = list(read_batches(landing, BatchList(0, batches)))
         damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
+        rows = (
+            pa.Table.from_batches(map(files.put, chunks), WRITTEN)
+            if by_files
+            else pa.Table.from_batches(chunks, CHUNK)
+        )
+        sink.take_repaired(spark.createDataFrame(rows), 0)
         whole = [(one.feed, one.number) for one in batches if (one.feed, one.number) not in damaged]
         if whole:
             with lease(sink.locations["publications"]):

@@ -27,6 +27,7 @@ from gateway.ingest.landing.place import Announced, Landing
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
+from gateway.ingest.sink.merged_batches import SPARK_CHUNK
 
 CHUNK_ROWS = 125_000
 """Rows that are held in memory at once by a reading task, and put into one file; at least one
@@ -46,7 +47,8 @@ class LandingSource(DataSource):
     """Options: landing (URL), taken (how far each feed is in the table, JSON), rows (most rows of a
     micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`), trusted (the
     file of keys), signed (`true` or `false`: whether the table wants signatures), publications,
-    readings (folders of the tables).
+    readings (folders of the tables), files (`true`: tasks write the tables' files; `false`: rows go
+    through Spark).
     """
 
     @classmethod
@@ -54,10 +56,14 @@ class LandingSource(DataSource):
         return "onceway"
 
     def schema(self) -> StructType:
-        return SPARK_WRITTEN
+        return SPARK_WRITTEN if self._by_files else SPARK_CHUNK
+
+    @property
+    def _by_files(self) -> bool:
+        return self.options["files"] == "true"
 
     def streamReader(self, schema: StructType) -> "LandingReader":
-        files = (self.options["publications"], self.options["readings"])
+        files = (self.options["publications"], self.options["readings"]) if self._by_files else None
         return LandingReader(
             self.options["landing"],
             json.loads(self.options["taken"]),
@@ -88,7 +94,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks: int,
         wait: bool,
         trust: Trust,
-        tables: tuple[str, str],
+        tables: tuple[str, str] | None,
     ) -> None:
         self._url = landing
         self._taken = taken
@@ -137,10 +143,8 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return split(self._feeds.between(start, end), self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return map(
-            DataFiles(*self._tables).put,
-            read_batches(Landing(self._url), cast(BatchList, partition)),
-        )
+        chunks = read_batches(Landing(self._url), cast(BatchList, partition))
+        return chunks if self._tables is None else map(DataFiles(*self._tables).put, chunks)
 
     def commit(self, end: Offset) -> None:
         self._feeds.forget(end)

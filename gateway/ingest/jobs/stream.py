@@ -12,6 +12,7 @@ import logging
 import signal
 import sys
 import threading
+from typing import get_args
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,7 +21,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.tables import absolute, is_named
 from gateway.ingest.durations import seconds
-from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.jobs.assembly import WriterName, open_sink
 from gateway.ingest.jobs.checkpoint import make_fit
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session
@@ -28,6 +29,7 @@ from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
+from gateway.ingest.sink.row_batch import RowBatch
 
 ROWS = 500_000
 """Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
@@ -37,6 +39,10 @@ DAMAGED_HELP = (
     " repaired (default skip)"
 )
 
+WRITER_HELP = (
+    "write by Delta's own classes (fast), by its public API (public), or as the table allows"
+    " (auto, the default)"
+)
 TRUSTED_HELP = "file of the gateways' keys (default: beside the table, TABLE_trusted.json)"
 
 log = logging.getLogger("onceway.ingest")
@@ -74,6 +80,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="N",
         help=f"most rows of a micro-batch (default {ROWS})",
     )
+    parser.add_argument("--writer", choices=get_args(WriterName), default="auto", help=WRITER_HELP)
     parser.add_argument("--trusted", metavar="URL", help=TRUSTED_HELP)
     parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
     when = parser.add_mutually_exclusive_group()
@@ -97,7 +104,7 @@ def _time(text: str) -> float:
 
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
     """Prepare the tables and start the query."""
-    sink = open_sink(spark, options.landing, options.table)
+    sink = open_sink(spark, options.landing, options.table, options.writer)
     refuse_emptied(Landing(options.landing), sink)
     checkpoint = absolute(options.checkpoint)
     make_fit(spark, checkpoint, sink.taken.feeds)
@@ -116,6 +123,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         .option("signed", str(sink.signed).lower())
         .option("publications", sink.locations["publications"])
         .option("readings", sink.locations["readings"])
+        .option("files", str(not issubclass(sink.batches, RowBatch)).lower())
         .load()
     )
     writer = (

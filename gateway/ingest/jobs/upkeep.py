@@ -2,19 +2,20 @@
 joins small files, `expire` deletes old rows, `summarise` keeps the tables about devices.
 
 In: the table, and for `release` the landing URL. Out: changed tables; one line per step on standard
-error. All of them may run while the stream does. `onceway ingest release`, `compact`, `expire` and
-`summarise` start them.
+error. All of them may run while the stream does, but where the table is on S3 (README.md). `onceway
+ingest release`, `compact`, `expire` and `summarise` start them.
 """
 
 import argparse
 import logging
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.tables import Table, absolute, beside, is_named, mend
+from gateway.ingest.delta.tables import absolute, beside, is_named, mend
 from gateway.ingest.durations import seconds
-from gateway.ingest.jobs.assembly import open_sink
+from gateway.ingest.jobs.assembly import WriterName, open_sink, table_kind
 from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release
@@ -38,6 +39,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("upkeep.py", description="Look after the tables of an ingest.")
     parser.add_argument(
         "--table", required=True, metavar="PATH_OR_NAME", help="Delta table of the publications"
+    )
+    parser.add_argument(
+        "--writer", choices=get_args(WriterName), default="auto", help="as for the stream"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     released = commands.add_parser(
@@ -65,12 +69,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Raises OncewayError when there is no table, or when `release` leaves damaged batches."""
     spark = open_session(is_named(options.table))
-    publications = Table(spark, options.table, PUBLICATIONS)
-    readings = Table(spark, beside(publications.name, "readings"), READINGS)
-    quarantine = Table(spark, beside(publications.name, "quarantine"), QUARANTINE)
-    conflicts = Table(spark, beside(publications.name, "conflicts"), CONFLICTS)
-    devices = Table(spark, beside(publications.name, "devices"), DEVICES)
-    quality = Table(spark, beside(publications.name, "quality"), QUALITY)
+    kind = table_kind(spark, options.table, options.writer)
+    publications = kind(spark, options.table, PUBLICATIONS)
+    readings = kind(spark, beside(publications.name, "readings"), READINGS)
+    quarantine = kind(spark, beside(publications.name, "quarantine"), QUARANTINE)
+    conflicts = kind(spark, beside(publications.name, "conflicts"), CONFLICTS)
+    devices = kind(spark, beside(publications.name, "devices"), DEVICES)
+    quality = kind(spark, beside(publications.name, "quality"), QUALITY)
     others = (readings, quarantine, conflicts, devices, quality)
     try:
         mend(publications, *others)
@@ -78,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
             raise OncewayError("there is no such table", publications.name)
         if options.command == "release":
             url = absolute(options.landing)
-            sink = open_sink(spark, url, publications.name)
+            sink = open_sink(spark, url, publications.name, options.writer)
             trusted = options.trusted or keys.beside(sink.locations["publications"])
             damaged = release(spark, sink, Landing(url), Trust(trusted, sink.signed))
             if damaged:

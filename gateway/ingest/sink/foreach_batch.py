@@ -32,7 +32,7 @@ log = logging.getLogger("onceway.ingest")
 class Sink:
     """locations: of the tables; the lease of `publications` is held while anything is committed.
     taken: how far each feed is in the table. counters: kept in `files`. signed: whether the table
-    wants signed batches.
+    wants signed batches. batches: how rows reach the writer.
 
     micro_batches: how many there were.
     """
@@ -48,6 +48,7 @@ class Sink:
         counters: Counters,
         files: Folder,
         signed: bool,
+        batches: type[MicroBatch],
     ) -> None:
         self.locations = locations
         self._seen = seen
@@ -59,6 +60,7 @@ class Sink:
         self.micro_batches = 0
         self._files = files
         self.signed = signed
+        self.batches = batches
         self._rows = 0
         self._appends = 0
 
@@ -73,7 +75,7 @@ class Sink:
     def _take(self, rows: DataFrame, batch: int, note: dict[str, int], moves_feeds: bool) -> None:
         started = time.monotonic()
         self.micro_batches += 1
-        micro_batch = MicroBatch(rows, self.locations)
+        micro_batch = self.batches(rows, self.locations)
         with lease(self.locations["publications"]):
             self.quarantine.add(micro_batch.damaged)
             outcome = self._append(micro_batch, note, moves_feeds)
@@ -96,6 +98,8 @@ class Sink:
         outcome = self._appender.append(micro_batch, note, moves_feeds)
         if not outcome.new or outcome.version is None:
             self._readings.follow(self._seen.covers)
+        elif outcome.version > outcome.based_on + 1:  # somebody has got in between
+            self._readings.follow(outcome.version)
         else:
             self._readings.follow(
                 outcome.version, micro_batch.addition("readings", outcome.drop), outcome.based_on

@@ -18,7 +18,7 @@ from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import Seen
 from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.tables import SIGNED, Layout
-from gateway.ingest.delta.transaction import Addition, Conflict, DeltaWriter
+from gateway.ingest.delta.transaction import Addition, Conflict, Writer
 from gateway.ingest.sink.microbatch import MicroBatch
 
 PUBLICATIONS = Layout(
@@ -108,7 +108,7 @@ class Appender:
         self,
         seen: Seen,
         taken: Taken,
-        writer: DeltaWriter,
+        writer: Writer,
         name: str,
         cleaned: Callable[[str], int],
         on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from gateway.errors import OncewayError
 from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
 from gateway.ingest.delta.tables import Layout, Table, first_line, is_file_gone
-from gateway.ingest.delta.transaction import Addition, Conflict, DeltaWriter
+from gateway.ingest.delta.transaction import Addition, Conflict, Writer
 from gateway.ingest.payload import decoded
 from gateway.ingest.sink.data_files import KEY, ORIGIN
 
@@ -115,7 +115,7 @@ class Readings:
     def __init__(
         self,
         table: Table,
-        writer: DeltaWriter,
+        writer: Writer,
         publications: Table,
         publications_id: str,
         commits: CommitLog,
@@ -155,7 +155,10 @@ class Readings:
             new = self._rows_since(until, rows, based_on)
             if new is not None and (new.actions or new.rows is not None):
                 self._version = self._writer.append(
-                    new, self._version, {"publications": until}, (self._application, until)
+                    new,
+                    self._version,
+                    {"of": self._application, "publications": until},
+                    (self._application, until),
                 )
         except (HistoryGone, PySparkException, Py4JJavaError) as error:
             if isinstance(error, Py4JJavaError) and not is_file_gone(error):

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import functions as F
 
 from gateway.errors import OncewayError
+from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.storage import LocalFolder
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.delta.transaction import DeltaWriter
@@ -22,6 +24,7 @@ from gateway.ingest.sink import readings as sink_readings
 from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.readings import READINGS
+from gateway.ingest.sink.row_batch import RowBatch
 from gateway.uplink.batch import Row
 from tests.ingest.batches import row
 from tests.ingest.lake import Lake
@@ -32,10 +35,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """One table for all; each test has devices of its own."""
-    return Lake(spark, tmp_path_factory.mktemp("lake [1] #2? 100%41", numbered=False))
+@pytest.fixture(scope="module", params=["fast", "public"])
+def lake(
+    spark: "SparkSession",
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Lake:
+    """One table of each writer for all; each test has devices of its own."""
+    folder = tmp_path_factory.mktemp(f"lake [1] #2? 100%41 {request.param}", numbered=False)
+    return Lake(spark, folder, request.param)
 
 
 def rows(device: str, *sequences: int) -> list[Row]:
@@ -86,9 +94,13 @@ def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(
     for suffix in ("", "_readings"):
         used = {path.rsplit("/", 1)[-1] for path in lake.table(suffix).inputFiles()}
         folder = lake.publications.with_name(lake.publications.name + suffix)
-        assert {
-            path.name for path in folder.glob("*.parquet")
-        } == used  # what was written and not used is deleted
+        there = {path.name: path for path in folder.glob("*.parquet")}
+        # what was written and not used is deleted; Delta itself leaves a file of a commit without
+        # rows, which `compact` deletes
+        unused = [there[name] for name in there.keys() - used]
+        assert used <= there.keys()
+        assert sum(pq.read_metadata(path).num_rows for path in unused) == 0
+        assert lake.writer == "public" or not unused
 
 
 def test_the_history_says_how_many_rows_and_files_a_commit_has(lake: Lake) -> None:
@@ -142,12 +154,15 @@ def crash_after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, times: 
     monkeypatch.setattr(owner, name, called)
 
 
-STEPS: list[tuple[type, str, int]] = [
-    (MicroBatch, "__init__", 1),
-    (DeltaWriter, "append", 1),
-    (DeltaWriter, "append", 2),
-    (LocalFolder, "write", 1),
-]
+def steps(lake: Lake) -> list[tuple[type, str, int]]:
+    fast = lake.writer == "fast"
+    writer: type = DeltaWriter if fast else PublicWriter
+    return [
+        (MicroBatch if fast else RowBatch, "__init__", 1),
+        (writer, "append", 1),
+        (writer, "append", 2),
+        (LocalFolder, "write", 1),
+    ]
 
 
 def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,13 +170,14 @@ def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> No
     finds what the one before left.
     """
     lake.open()(lake.micro_batch(rows("before d", 1)), 0)  # new tables go other ways
-    for number, (owner, name, times) in enumerate(STEPS, 1):
+    count = len(steps(lake))
+    for number, (owner, name, times) in enumerate(steps(lake), 1):
         sink = lake.open()
         crash_after(monkeypatch, owner, name, times)
         with pytest.raises(KeyboardInterrupt, match=f"after {name}"):  # noqa: PT012 - in the one or in the other
             sink(lake.micro_batch(rows("d", number, number + 1)), number)
             sink.save()
-    lake.open()(lake.micro_batch(rows("d", len(STEPS), len(STEPS) + 1)), len(STEPS))
+    lake.open()(lake.micro_batch(rows("d", count, count + 1)), count)
     # the first died before a commit, and nobody has read its batch again
     assert lake.keys("d") == keys("d", 2, 3, 4, 5)
     assert lake.readings("d") == readings("d", 2, 3, 4, 5)
@@ -190,15 +206,26 @@ def test_a_commit_that_lands_and_fails_all_the_same_is_found_in_the_log(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.open()
-    failing: list[CommitsAndFails] = []
-    real = DeltaWriter._delta_log
-    monkeypatch.setattr(
-        DeltaWriter,
-        "_delta_log",
-        lambda self: failing.append(CommitsAndFails(real(self))) or failing[-1],
-    )
+    failing: list[Any] = []
+    if lake.writer == "fast":
+        real = DeltaWriter._delta_log
+        monkeypatch.setattr(
+            DeltaWriter,
+            "_delta_log",
+            lambda self: failing.append(CommitsAndFails(real(self))) or failing[-1],
+        )
+    else:
+        append = PublicTable.append
+
+        def append_and_fail(table: PublicTable, *arguments: Any, **options: str) -> None:
+            append(table, *arguments, **options)
+            failing.append(table)
+            raise Py4JError("connection lost")
+
+        monkeypatch.setattr(PublicTable, "append", append_and_fail)
     sink(lake.micro_batch(rows("e", 1, 2)), 0)
-    assert [len(one.landed) for one in failing] == [1, 1]  # publications and readings
+    assert len(failing) == 2  # publications and readings
+    assert all(one.landed for one in failing if isinstance(one, CommitsAndFails))
     monkeypatch.undo()
     sink(lake.micro_batch(rows("e", 2, 3)), 1)
     assert lake.keys("e") == keys("e", 1, 2, 3)
@@ -229,6 +256,8 @@ def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A bucket may be writable and refuse to delete."""
+    if lake.writer == "public":
+        pytest.skip("it deletes no files: it writes none but by Delta")
 
     def refuse(folder: LocalFolder, name: str) -> None:
         raise Py4JError("AccessDenied")

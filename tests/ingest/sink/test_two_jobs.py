@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.ingest.delta import lease as lease_module
+from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.jobs.assembly import WriterName
 from gateway.ingest.sink.foreach_batch import Sink
 from tests.ingest.batches import row
 from tests.ingest.lake import Lake
@@ -27,38 +29,50 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 STEPS = 10
-GAPS = {"before the write": "append", "before the commit": "_write"}
-"""Where another job gets in between: what of DeltaWriter is about to be called."""
+GAPS: dict[WriterName, dict[str, tuple[type, str]]] = {
+    "fast": {
+        "before the write": (DeltaWriter, "append"),
+        "before the commit": (DeltaWriter, "_write"),
+    },
+    "public": {
+        "before the write": (PublicWriter, "append"),
+        "before the commit": (PublicTable, "append"),
+    },
+}
+"""Where another job gets in between: what is about to be called."""
 
 
 @contextmanager
 def once_before(
-    monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]
+    monkeypatch: pytest.MonkeyPatch, gap: tuple[type, str], act: Callable[[], None]
 ) -> "Iterator[None]":
-    """`act` happens before the next call of a method of DeltaWriter."""
-    real = getattr(DeltaWriter, name)
+    """`act` happens before the next call of a method."""
+    owner, name = gap
+    real = getattr(owner, name)
 
     def called(*arguments: Any, **keywords: Any) -> Any:
-        monkeypatch.setattr(DeltaWriter, name, real)
+        monkeypatch.setattr(owner, name, real)
         act()
         return real(*arguments, **keywords)
 
-    monkeypatch.setattr(DeltaWriter, name, called)
+    monkeypatch.setattr(owner, name, called)
     yield
-    monkeypatch.setattr(DeltaWriter, name, real)
+    monkeypatch.setattr(owner, name, real)
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize(("seed", "writer"), [(1, "fast"), (2, "public")])
 def test_the_table_is_the_set_of_all_keys(
     spark: "SparkSession",
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     seed: int,
+    writer: WriterName,
 ) -> None:
     """Without the lease: the compare-and-swap has to do it alone."""
+    gaps = GAPS[writer]
     monkeypatch.setattr(lease_module, "lock_file", lambda location: None)
-    random, lake, model, done = Random(seed), Lake(spark, tmp_path), set[int](), set[str]()
+    random, lake, model, done = Random(seed), Lake(spark, tmp_path, writer), set[int](), set[str]()
     sinks = {name: lake.open() for name in "AB"}
 
     def append(sink: Sink) -> None:
@@ -68,22 +82,22 @@ def test_the_table_is_the_set_of_all_keys(
         model.update(numbers)
         sink(lake.micro_batch([row("dev", number) for number in numbers]), 0)
 
-    schedule = [*GAPS, "optimize in between", "restart", "lose snapshots", "optimize"]
+    schedule = [*gaps, "optimize in between", "restart", "lose snapshots", "optimize"]
     schedule += random.choices([*schedule, "append"], k=STEPS - len(schedule))
     random.shuffle(schedule)
     for step in schedule:
         name, other = random.sample("AB", 2)
-        if step in GAPS:
+        if step in gaps:
             with once_before(
                 monkeypatch,
-                GAPS[step],
+                gaps[step],
                 lambda: (done.add(step), append(sinks[other]))[0],  # noqa: B023
             ):
                 append(sinks[name])
         elif step == "optimize in between":
             with once_before(
                 monkeypatch,
-                "_write",
+                gaps["before the commit"],
                 lambda: (done.add(step), lake.sql("optimize publications"))[0],  # noqa: B023
             ):
                 append(sinks[name])
@@ -105,5 +119,5 @@ def test_the_table_is_the_set_of_all_keys(
         == lake.table("_readings").count()
         == len(model)
     )
-    assert done == {*GAPS, "optimize in between"}  # every planned race has happened
+    assert done == {*gaps, "optimize in between"}  # every planned race has happened
     assert "another writer was first" in caplog.text

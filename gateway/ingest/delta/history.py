@@ -1,0 +1,83 @@
+"""The commits of a Delta table by its public API, where nobody may read its log: `DESCRIBE
+HISTORY`.
+
+In: a table. Out: the same as `commits.CommitLog`, but for what a commit stores under an application
+id; the note says that too. Each question costs a Spark job.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.ingest.delta.commits import Commit, CommitLog, HistoryGone, our_note, restored_version
+from gateway.ingest.delta.tables import Table
+
+KEPT = 1000
+"""Commits that are remembered: they never change."""
+
+NO_ROWS = frozenset(
+    {
+        "ADD COLUMNS",
+        "ADD CONSTRAINT",
+        "CHANGE COLUMN",
+        "CLUSTER BY",
+        "COMPUTE STATS",
+        "CREATE TABLE",
+        "DROP CONSTRAINT",
+        "OPTIMIZE",
+        "REORG",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPGRADE PROTOCOL",
+        "VACUUM END",
+        "VACUUM START",
+    }
+)
+"""Delta's operations after which the table has the rows that it had before."""
+
+
+class HistoryLog(CommitLog):
+    """The table must exist."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._commits: dict[int, Commit] = {}
+
+    def head(self) -> int | None:
+        return self._load(1)
+
+    def read(self, version: int) -> Commit | None:
+        if version not in self._commits:
+            head = self._load(1)
+            if head is None or not 0 <= version <= head:
+                return None
+            self._load(head - version + 1)
+        return self._commits.get(version)
+
+    def after(self, version: int) -> Iterator[Commit]:
+        head = self._load(1)
+        if head is None or head <= version:
+            return
+        if any(number not in self._commits for number in range(version + 1, head + 1)):
+            self._load(head - version)
+        for number in range(version + 1, head + 1):
+            commit = self._commits.get(number)
+            if commit is None:
+                raise HistoryGone(f"version {number} is no longer in the history", self._table.name)
+            yield commit
+
+    def _load(self, count: int) -> int | None:
+        """Ask for the newest commits; returns the version of the newest."""
+        rows = self._table.delta().history(count).collect()
+        if len(self._commits) > KEPT:
+            self._commits.clear()
+        for row in rows:
+            self._commits[row["version"]] = _commit(row.asDict(recursive=True))
+        return max((int(row["version"]) for row in rows), default=None)
+
+
+def _commit(row: dict[str, Any]) -> Commit:
+    operation, note = str(row["operation"]), our_note(row["userMetadata"])
+    written = (row["operationMetrics"] or {}).get("numOutputRows")
+    changes_data = operation not in NO_ROWS and not (operation == "WRITE" and written == "0")
+    progress = {note["of"]: int(note["publications"])} if "of" in note else {}
+    return Commit(row["version"], operation, note, progress, changes_data, restored_version(row))

@@ -1,0 +1,121 @@
+"""The same compare-and-swap as `transaction.py` by nothing but Delta's public API: for tables that
+a catalog keeps, and where Delta's own classes are not to be had.
+
+In: rows, and the version on which they are based. Out: the version that holds them, or Conflict.
+
+Each append says `txnAppId` and `txnVersion`, the version that it wants to make. Delta leaves out,
+without a word, one whose `txnVersion` is not above the last, and refuses one that meets another of
+that id on its way. So of several jobs of Onceway one wins. Whether it was this one, a random number
+in the commit's user metadata tells. What differs: an append of a program that is not Onceway, in
+the moment between the look and the commit, is not noticed before the next look.
+"""
+
+import json
+import secrets
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta import durability
+from gateway.ingest.delta.commits import APPLICATION, BASED_ON
+from gateway.ingest.delta.history import HistoryLog
+from gateway.ingest.delta.tables import SIGNED, Place, Table
+from gateway.ingest.delta.transaction import CONFLICTS, SWAP, Addition, Conflict
+
+
+class PublicTable(Table):
+    """A table that is looked at by Delta's public API alone. It may be partitioned, have
+    constraints, defaults and mapped columns: Spark's writer sees to them.
+    """
+
+    def place(self) -> Place:
+        detail = self.delta().detail().select("location", "id", "properties").collect()[0]
+        return Place(detail["location"], detail["id"], SIGNED in detail["properties"])
+
+    def location(self) -> str | None:
+        return self.place().location if self.exists() else None
+
+    def _schema(self) -> Any:
+        return self.read().schema
+
+
+class PublicWriter:
+    """Compare-and-swap on one table."""
+
+    def __init__(self, spark: SparkSession, table: Table, place: Place, log: HistoryLog) -> None:
+        self._spark = spark
+        self._table = table
+        self._place = place
+        self._log = log
+
+    def append(
+        self,
+        new: Addition,
+        based_on: int,
+        note: dict[str, Any],
+        progress: tuple[str, int] | None = None,
+    ) -> int:
+        """As `DeltaWriter.append`; files are not added. progress: the note says it."""
+        version = self.version()
+        if version < based_on:
+            raise OncewayError(
+                f"the table is at version {version} and was at {based_on}",
+                self._table.name,
+                "Was it deleted or taken from a backup?",
+            )
+        if version > based_on:
+            raise Conflict(f"the table is at version {version}, not {based_on}")
+        nonce = secrets.token_hex(8)
+        told = json.dumps({APPLICATION: {**note, BASED_ON: based_on, "nonce": nonce}})
+        rows = self._nothing() if new.rows is None else new.rows
+        failure: Exception | None = None
+        try:
+            self._table.append(rows, txnAppId=SWAP, txnVersion=str(based_on + 1), userMetadata=told)
+        except (PySparkException, Py4JError) as error:
+            failure = error
+        landed = [
+            one.version for one in self._log.after(based_on) if one.note.get("nonce") == nonce
+        ]
+        if landed:
+            durability.settle(self._place.location, landed[0])
+            return landed[0]
+        if failure is None:
+            raise Conflict("the commit was left out, as another job had made that version")
+        if isinstance(failure, CONFLICTS):
+            raise Conflict(str(failure).splitlines()[0]) from failure
+        raise failure
+
+    def progress(self, application: str) -> tuple[int, int | None]:
+        """As `DeltaWriter.progress`, from the notes; what is no longer in the history is not known,
+        and then the rows are made anew.
+        """
+        head = self.version()
+        for version in range(head, -1, -1):
+            commit = self._log.read(version)
+            if commit is None:
+                break
+            if application in commit.progress:
+                return head, commit.progress[application]
+        return head, None
+
+    def version(self) -> int:
+        head = self._log.head()
+        return -1 if head is None else head
+
+    def _nothing(self) -> DataFrame:
+        return self._spark.createDataFrame([], self._table.read().schema)
+
+
+def has_own_classes(spark: SparkSession) -> bool:
+    """Whether Delta's own classes, which `transaction.py` uses, are to be had."""
+    try:
+        delta = spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
+        return all(
+            type(getattr(delta, name)).__name__ == "JavaClass"
+            for name in ("DeltaLog", "DeltaOperations$Write", "OptimisticTransaction")
+        )
+    except Exception:  # Spark Connect, and clusters that allow no call into Java
+        return False

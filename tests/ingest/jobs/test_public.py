@@ -1,0 +1,57 @@
+"""The public writer takes tables that the fast one refuses, and chooses itself by the name."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.ingest.delta.public import PublicTable, has_own_classes
+from gateway.ingest.delta.tables import Table
+from gateway.ingest.jobs.assembly import WriterName, table_kind
+from tests.ingest.batches import land, row
+from tests.ingest.lake import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def test_the_writer_is_chosen_by_the_name_and_by_what_is_to_be_had(spark: "SparkSession") -> None:
+    assert table_kind(spark, "/lake/publications", "auto") is Table
+    assert table_kind(spark, "lake.publications", "auto") is Table
+    assert table_kind(spark, "main.lake.publications", "auto") is PublicTable
+    assert table_kind(spark, "/lake/publications", "public") is PublicTable
+    assert table_kind(spark, "main.lake.publications", "fast") is Table
+    assert has_own_classes(spark)
+    assert not has_own_classes(object())  # type: ignore[arg-type]
+
+
+def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    job = Job(spark, tmp_path, "public")
+    land(job.landing, "site", 1, [row("dev", 1), row("dev", 2)])
+    job.run()
+    job.sql("alter table publications add constraint later check (sequence > 0)")
+    land(job.landing, "site", 2, [row("dev", 2), row("dev", 3)])
+    job.run()
+    job.lose_checkpoint()
+    land(job.landing, "site", 3, [row("dev", 1), row("dev", 4)])
+    job.run()
+    assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
+    assert job.table("_readings").count() == 4
+    land(job.landing, "site", 4, [row("dev", 0)])
+    with pytest.raises(Exception, match="later"):
+        job.run()
+    assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
+
+
+def test_one_writer_goes_on_after_the_other(spark: "SparkSession", tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    writers: tuple[WriterName, ...] = ("fast", "public", "fast")
+    for number, job.writer in enumerate(writers, 1):
+        land(job.landing, "site", number, [row("dev", number), row("dev", number + 1)])
+        job.run()
+    assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
+    assert job.table("_readings").count() == 4
