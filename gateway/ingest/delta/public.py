@@ -31,12 +31,18 @@ class PublicTable(Table):
     constraints, defaults and mapped columns: Spark's writer sees to them.
     """
 
+    _location: str | None = None
+    """Once it is known: a table does not move, and to ask costs a Spark job."""
+
     def place(self) -> Place:
         detail = self.delta().detail().select("location", "id", "properties").collect()[0]
+        self._location = detail["location"]
         return Place(detail["location"], detail["id"], SIGNED in detail["properties"])
 
     def location(self) -> str | None:
-        return self.place().location if self.exists() else None
+        if self._location is None and self.exists():
+            self.place()
+        return self._location
 
     def _schema(self) -> Any:
         return self.read().schema
@@ -90,7 +96,7 @@ class PublicWriter:
 
     def progress(self, application: str) -> tuple[int, int | None]:
         """As `DeltaWriter.progress`, from the notes; what is no longer in the history is not known,
-        and then the rows are made anew.
+        and then the rows are made again.
         """
         head = self.version()
         for version in range(head, -1, -1):
