@@ -258,13 +258,23 @@ def summarise(
     master: Master = "local[*]",
     memory: Memory = "2g",
     conf: Conf = [],  # noqa: B006
+    writer: Writer = "auto",
 ) -> None:
     """Bring the tables about devices up to date: which there are (…_devices), and what came of each
     of them day by day (…_quality). May run beside the ingest.
 
     Example: onceway ingest summarise --table /srv/lake/publications
     """
-    _execute(build("jobs/upkeep.py", ["--table", table, "summarise"], master, memory, conf, True))
+    _execute(
+        build(
+            "jobs/upkeep.py",
+            ["--table", table, "--writer", writer, "summarise"],
+            master,
+            memory,
+            conf,
+            True,
+        )
+    )
 
 
 @app.command()

@@ -9,8 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.jobs import stream
-from gateway.ingest.jobs.assembly import WriterName, open_sink
+from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.landing.batch import SCHEMA
 from gateway.ingest.landing.keys import Keys, beside, save
 from gateway.ingest.landing.place import Announced

@@ -20,8 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from gateway.errors import OncewayError
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.tables import absolute, is_named
+from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.durations import seconds
-from gateway.ingest.jobs.assembly import WriterName, open_sink
+from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import make_fit
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import open_session

@@ -8,22 +8,20 @@ from pyspark.sql import SparkSession
 
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.seen import Seen
-from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Table, beside
-from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.delta.writers import open_writer
 from gateway.ingest.summary import devices, quality
 
 
 def summarise(spark: SparkSession, publications: Table) -> None:
     """Raises what Spark raises when a table cannot be read or written."""
-    place = publications.place()
-    commits = CommitLog(open_folder(spark, place.location, "_delta_log"))
+    place, kind = publications.place(), type(publications)
+    commits, writer = open_writer(spark, publications, place)
     own = open_folder(spark, place.location, snapshot.FOLDER)
-    writer = DeltaWriter(spark, place.location, commits)
     seen = Seen(publications, place.id, writer, commits, own)
     seen.load()
-    of_devices = Table(spark, beside(publications.name, "devices"), devices.DEVICES)
+    of_devices = kind(spark, beside(publications.name, "devices"), devices.DEVICES)
     devices.follow(spark, of_devices, publications, seen.covers)
-    of_days = Table(spark, beside(publications.name, "quality"), quality.QUALITY)
+    of_days = kind(spark, beside(publications.name, "quality"), quality.QUALITY)
     quality.follow(spark, of_days, publications, seen.covers, seen.ranges)

@@ -14,8 +14,9 @@ from typing import get_args
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta.tables import absolute, beside, is_named, mend
+from gateway.ingest.delta.writers import WriterName, table_kind
 from gateway.ingest.durations import seconds
-from gateway.ingest.jobs.assembly import WriterName, open_sink, table_kind
+from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release

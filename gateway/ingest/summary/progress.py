@@ -12,11 +12,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.lease import lease
-from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Table, first_line, is_file_gone
-from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.delta.writers import open_writer
 from gateway.ingest.summary.changes import Changes, since
 
 log = logging.getLogger("onceway.ingest")
@@ -32,12 +30,10 @@ class Follower:
         self.table = table
         self._publications = publications
         self._place = publications.place()
-        self._log = CommitLog(open_folder(spark, self._place.location, "_delta_log"))
+        self._log, _ = open_writer(spark, publications, self._place)
         self._application = f"onceway/{what}-{version}/{self._place.id}"
         table.create()
-        location = table.place().location
-        own_log = CommitLog(open_folder(spark, location, "_delta_log"))
-        self._writer = DeltaWriter(spark, location, own_log)
+        _, self._writer = open_writer(spark, table, table.place())
 
     def follow(self, until: int, make: Callable[[Changes, DataFrame], DataFrame]) -> None:
         """make: of the changes and of the rows that the table has, those that it is to have. Raises

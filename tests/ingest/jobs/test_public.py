@@ -7,7 +7,9 @@ import pytest
 
 from gateway.ingest.delta.public import PublicTable, has_own_classes
 from gateway.ingest.delta.tables import Table
-from gateway.ingest.jobs.assembly import WriterName, table_kind
+from gateway.ingest.delta.writers import WriterName, table_kind
+from gateway.ingest.jobs.summarise import summarise
+from gateway.ingest.sink.publications import PUBLICATIONS
 from tests.ingest.batches import land, row
 from tests.ingest.lake import Job
 
@@ -53,5 +55,12 @@ def test_one_writer_goes_on_after_the_other(spark: "SparkSession", tmp_path: Pat
     for number, job.writer in enumerate(writers, 1):
         land(job.landing, "site", number, [row("dev", number), row("dev", number + 1)])
         job.run()
+        if number > 1:  # after a part of it, and after all
+            kind = table_kind(spark, str(job.publications), job.writer)
+            summarise(spark, kind(spark, str(job.publications), PUBLICATIONS))
     assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
     assert job.table("_readings").count() == 4
+    (seen,) = job.table("_devices").collect()
+    assert (seen["device"], seen["site"], seen["current"]) == ("dev", "site", True)
+    counted = job.table("_quality").agg({"arrived": "sum", "duplicates": "sum"}).collect()[0]
+    assert sorted(counted.asDict().values()) == [2, 4]

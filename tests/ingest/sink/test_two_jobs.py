@@ -16,7 +16,7 @@ import pytest
 from gateway.ingest.delta import lease as lease_module
 from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.transaction import DeltaWriter
-from gateway.ingest.jobs.assembly import WriterName
+from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.sink.foreach_batch import Sink
 from tests.ingest.batches import row
 from tests.ingest.lake import Lake
