@@ -1,0 +1,144 @@
+"""The ingest as processes, started with spark-submit, and a Spark cluster for them."""
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from gateway.ingest import command
+from gateway.ingest.delta.writers import WriterName
+from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.uplink.signing import load_or_make
+from tests.ingest.batches import EPOCH, land, row
+from tests.uplink.servers import free_ports, listens, running, wait_until
+
+HERE = Path(__file__).parent
+
+Key = tuple[str, int, int]
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.landing, self.table = folder / "landing", folder / "publications"
+        self._signer = load_or_make(folder)
+        save(beside(str(self.table)), Keys({"site": [self._signer.public]}))
+        for number in range(1, 7):
+            # each overlaps the next
+            self.land(number, "dev", range(number * 10, number * 10 + 12))
+        damaged = self.landing / "site" / EPOCH / "000000000003.parquet"
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+
+    def land(self, number: int, device: str, sequences: Iterable[int]) -> None:
+        rows = [row(device, sequence) for sequence in sequences]
+        land(self.landing, "site", number, rows, signer=self._signer)
+
+    def start(
+        self,
+        *dying: str,
+        checkpoint: str = "checkpoint",
+        table: str = "",
+        writer: WriterName = "auto",
+        rows: int = 24,
+        master: str = "local[1]",
+        conf: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:
+        options = [
+            "--landing",
+            str(self.landing),
+            "--table",
+            table or str(self.table),
+            "--checkpoint",
+            str(self.folder / checkpoint),
+            "--writer",
+            writer,
+            "--rows",
+            str(rows),
+            "--available-now",
+        ]
+        script = str(HERE / "die.py") if dying else "jobs/stream.py"
+        line = command.build(
+            script,
+            [*dying, *options],
+            master=master,
+            memory="1g",
+            conf=list(conf),
+        )
+        environment = {**os.environ, **line.environment, "PYTHONPATH": str(HERE.parents[1])}
+        log = (self.folder / f"{checkpoint}.log").open("ab")
+        return subprocess.Popen(
+            line.arguments,
+            env=environment,
+            stderr=log,
+            stdout=log,
+            start_new_session=True,
+            cwd=self.folder,
+        )
+
+    def said(self, checkpoint: str = "checkpoint") -> str:
+        return (self.folder / f"{checkpoint}.log").read_text()[-3000:]
+
+    def keys(self, suffix: str = "") -> Counter[Key]:
+        rows = (
+            DeltaTable(f"{self.table}{suffix}")
+            .to_pyarrow_table(columns=["device", "incarnation", "sequence"])
+            .to_pylist()
+        )
+        return Counter((one["device"], one["incarnation"], one["sequence"]) for one in rows)
+
+    def check(self, more: Iterable[Key] = ()) -> None:
+        """Each publication and each reading once; those of the damaged batch that no other batch
+        holds are missing. more: keys that were landed besides.
+        """
+        expected = {
+            ("dev", 7, number * 10 + position)
+            for number in (1, 2, 4, 5, 6)
+            for position in range(12)
+        }
+        assert self.keys() == Counter(dict.fromkeys(expected.union(more), 1))
+        assert self.keys("_readings") == self.keys()
+        assert len(DeltaTable(f"{self.table}_quarantine").to_pyarrow_table()) == 1
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """One master and two workers of one core each on loopback; yields the master's URL. Their
+    executors' logs are in folders `one` and `two`.
+    """
+    (port,) = free_ports(1)
+    url = f"spark://127.0.0.1:{port}"
+    spark_class = Path(find_spec("pyspark").origin).parent / "bin" / "spark-class"  # type: ignore[union-attr, arg-type]
+    base = [str(spark_class), "org.apache.spark.deploy"]
+    here = ["--host", "127.0.0.1", "--webui-port", "0"]
+    with ExitStack() as stack:
+        stack.enter_context(
+            running(
+                [base[0], f"{base[1]}.master.Master", *here, "--port", str(port)],
+                folder / "master.log",
+            )
+        )
+        wait_until(lambda: listens(port), "Spark's master")
+        for name in ("one", "two"):
+            worker = [
+                *here,
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(folder / name),
+                url,
+            ]
+            stack.enter_context(
+                running([base[0], f"{base[1]}.worker.Worker", *worker], folder / f"{name}.log")
+            )
+        wait_until(
+            lambda: (folder / "master.log").read_text().count("Registering worker") == 2,
+            "both workers",
+        )
+        yield url
