@@ -26,8 +26,8 @@ restore_app = typer.Typer()
 def backup(
     file: Annotated[Path, typer.Argument(help="The file to make.")], config: ConfigOption = None
 ) -> None:
-    """Write the whole gateway to one encrypted file: store, device registry, users, configuration
-    and certificates.
+    """Write the whole gateway to one encrypted file: store, device registry, users, configuration,
+    certificates and the key that signs batches.
 
     The gateway may run meanwhile. The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
 

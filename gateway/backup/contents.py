@@ -26,6 +26,7 @@ from gateway import __version__
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.store import backup as store_backup
+from gateway.uplink.signing import FILE as SIGNING_KEY
 
 STORE, REGISTRY, CONFIG = "gateway.db", "registry.db", "gateway.toml"
 _MANIFEST = "manifest.json"
@@ -94,6 +95,7 @@ def _places(config: Config, config_file: Path) -> Iterator[tuple[str, Path]]:
     data = config.gateway.data
     yield STORE, data / STORE
     yield REGISTRY, data / REGISTRY
+    yield SIGNING_KEY, data / SIGNING_KEY  # without it the centre would trust no batch any more
     yield CONFIG, config_file.absolute()
     yield "users", config.users_file
     for number, listener in enumerate(config.listener, 1):

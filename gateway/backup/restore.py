@@ -1,8 +1,8 @@
 """A machine takes the place of the gateway of a backup.
 
 In: the files of a backup in a folder, its manifest, and what is here. Out: store, registry,
-configuration, users and certificates where they were; what was here stands beside them. No gateway
-and no uplink may run.
+configuration, users, certificates and signing key where they were; what was here stands beside
+them. No gateway and no uplink may run.
 """
 
 import os

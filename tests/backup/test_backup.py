@@ -20,6 +20,7 @@ from gateway.backup.sealed import SealedReader
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Pubrec
 from gateway.service import control
+from gateway.uplink.signing import load_or_make
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.service.process import gateway
@@ -107,6 +108,20 @@ def test_what_was_revoked_since_stays_revoked(site: Path, tmp_path: Path) -> Non
     assert "revoked here, and so they stay: roof-1, roof-3" in done.stdout
     now = {item.name: item.status for item in Registry(site / "data/registry.db").devices()}
     assert now == {"roof-1": "revoked", "roof-2": "ready", "roof-3": "revoked"}
+
+
+def test_batches_are_signed_with_the_key_that_the_centre_trusts(site: Path, tmp_path: Path) -> None:
+    file, data = tmp_path / "b", site / "data"
+    data.mkdir()
+    trusted = load_or_make(data).public
+    backed_up(site, file)
+    (data / "uplink.key").unlink()
+    other = load_or_make(data).public  # another machine, whose uplink has run already
+    done = onceway("restore", file, "--config", site / "gateway.toml")
+    assert done.returncode == 0, done.stderr
+    assert load_or_make(data).public == trusted != other
+    assert (data / "uplink.key").stat().st_mode & 0o777 == 0o600
+    assert (data / "uplink.key.before-restore").exists()
 
 
 def test_what_was_here_is_kept(site: Path, tmp_path: Path) -> None:
