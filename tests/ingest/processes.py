@@ -18,6 +18,8 @@ from tests.ingest.batches import EPOCH, land, row
 from tests.uplink.servers import free_ports, listens, running, wait_until
 
 HERE = Path(__file__).parent
+START_S = 120
+"""Seconds that a Java program may take to start, on a busy machine."""
 
 Key = tuple[str, int, int]
 
@@ -122,7 +124,7 @@ def cluster(folder: Path) -> Iterator[str]:
                 folder / "master.log",
             )
         )
-        wait_until(lambda: listens(port), "Spark's master")
+        wait_until(lambda: listens(port), "Spark's master", START_S)
         for name in ("one", "two"):
             worker = [
                 *here,
@@ -140,5 +142,6 @@ def cluster(folder: Path) -> Iterator[str]:
         wait_until(
             lambda: (folder / "master.log").read_text().count("Registering worker") == 2,
             "both workers",
+            START_S,
         )
         yield url

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from zipfile import ZipFile
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import gateway
@@ -36,6 +36,7 @@ def open_session(named_tables: bool = False) -> SparkSession:
     """named_tables: whether tables are given by catalog names, which Spark forgets at its end
     unless it has a metastore.
     """
+    SparkContext._ensure_initialized()  # before Java is there, SparkConf knows of no setting
     given = SparkConf()
     local = given.get("spark.master", "local").startswith("local")
     settings = (

@@ -2,6 +2,9 @@
 it with the public writer, too.
 """
 
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -27,12 +30,35 @@ def take_in_on_two_workers(site: Site, writer: WriterName) -> None:
     """Checks that both have had a share of it."""
     site.land(7, "large", range(LARGE))
     site.land(8, "large", range(LARGE, 2 * LARGE))
+    conf = [*CONF, f"spark.pyspark.python={python_without_onceway(site.folder)}"]
+    conf.append(f"spark.pyspark.driver.python={sys.executable}")
     with cluster(site.folder) as url:
-        started = site.start(master=url, conf=CONF, writer=writer, rows=100_000)
+        started = site.start(master=url, conf=conf, writer=writer, rows=100_000)
         assert started.wait(timeout=250) == 0, site.said()
     logs = [list((site.folder / name).glob("app-*/*/stderr")) for name in ("one", "two")]
     assert all("Finished task" in log.read_text() for (log,) in logs)
     site.check(("large", 7, sequence) for sequence in range(2 * LARGE))
+
+
+def python_without_onceway(folder: Path) -> Path:
+    """That of the workers: it has what README says they need, and gets the rest from the driver."""
+    site_packages = sysconfig.get_path("purelib")
+    python = folder / "python"
+    python.write_text(
+        f"""#!/bin/sh
+PYTHONPATH={site_packages}${{PYTHONPATH:+:$PYTHONPATH}} exec {sys.executable} -S "$@"
+"""
+    )
+    python.chmod(0o755)
+    found = subprocess.run(
+        [python, "-c", "import pyarrow, gateway"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "No module named 'gateway'" in found.stderr
+    return python
 
 
 def test_two_workers_share_the_batches_and_each_is_taken_once(tmp_path: Path) -> None:

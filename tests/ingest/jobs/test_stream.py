@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.ingest.jobs.session import SETTINGS
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.lake import Job
 
@@ -23,6 +24,12 @@ def job(spark: "SparkSession", tmp_path: Path) -> Job:
 
 def keys(*sequences: int, device: str = "dev") -> list[tuple[str, int, int]]:
     return [(device, 7, sequence) for sequence in sequences]
+
+
+def test_settings_of_the_command_line_win_over_the_ingest_s_own(spark: "SparkSession") -> None:
+    """The fixture `spark` gives this one as spark-submit would."""
+    assert SETTINGS["spark.sql.shuffle.partitions"] != "1"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
 def test_batches_arrive_with_all_their_columns_in_micro_batches_of_few_rows(job: Job) -> None:
