@@ -20,6 +20,7 @@ from gateway.config.values import (
     Landing,
     SpoolFilter,
     TopicFilter,
+    TopicPrefix,
     Window,
     split_bind,
 )
@@ -247,6 +248,16 @@ class WebSection(Section):
     """ADDRESS:PORT."""
 
 
+class MirrorSection(Section):
+    """Readings of boards as JSON, for programs that do not read SenML-CBOR: the retained messages
+    `readings/DEVICE/NAME`. They never go up, and no disk is written for them; nobody but the
+    gateway may write there. Without the section there are none.
+    """
+
+    topic: TopicPrefix = "readings"
+    """The first level of their topics."""
+
+
 class LogSection(Section):
     """Lines on standard error."""
 
@@ -381,6 +392,7 @@ class UplinkSection(Section):
 
 
 _DEFAULT_QUEUE = QueueSection()
+_MIRROR = MirrorSection().topic
 
 
 class Config(Section):
@@ -398,7 +410,20 @@ class Config(Section):
     acl: list[AclSection] = []
     uplink: UplinkSection | None = None
     web: WebSection | None = None
+    mirror: MirrorSection | None = None
     log: LogSection = LogSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_the_mirror(cls, values: Any) -> Any:
+        """Where readings are mirrored, nobody but the gateway writes."""
+        if not isinstance(values, dict) or values.get("mirror") is None:
+            return values
+        mirror, acl = values["mirror"], values.get("acl", [])
+        topic = mirror.get("topic", _MIRROR) if isinstance(mirror, dict) else mirror.topic
+        if not isinstance(topic, str) or not isinstance(acl, list):
+            return values  # for the checks of each key to find
+        return values | {"acl": [*acl, {"deny_write": [f"{topic}/#"]}]}
 
     @property
     def users_file(self) -> Path:

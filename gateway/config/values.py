@@ -10,7 +10,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, topic_filter_problem
+from gateway.mqtt.topics import (
+    SHARE_PREFIX,
+    SYSTEM_PREFIX,
+    topic_filter_problem,
+    topic_name_problem,
+)
 
 _OFTEN = ("file", "s3", "sftp")
 """Schemes of landing places that fsspec knows for sure."""
@@ -32,6 +37,14 @@ def _check_filter(value: str) -> str:
 def _check_spooled(value: str) -> str:
     if value.startswith(SYSTEM_PREFIX):
         raise ValueError("the broker's own figures do not go up")
+    return value
+
+
+def _check_prefix(value: str) -> str:
+    if problem := topic_name_problem(value):
+        raise ValueError(f"a topic that {problem}")
+    if value.startswith("$") or value.endswith("/"):
+        raise ValueError("must be the first levels of a topic, without $ before and / behind them")
     return value
 
 
@@ -113,6 +126,7 @@ GatewayName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(
 HookUrl = Annotated[str, AfterValidator(_check_hook)]
 Landing = Annotated[str, AfterValidator(_check_landing)]
 Window = Annotated[str, AfterValidator(_check_window)]
+TopicPrefix = Annotated[str, AfterValidator(_check_prefix)]
 TopicFilter = Annotated[str, AfterValidator(_check_filter)]
 SpoolFilter = Annotated[TopicFilter, AfterValidator(_check_spooled)]
 Count = Annotated[int, Field(ge=1)]

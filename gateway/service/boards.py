@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ class Boards:
         self._statuses = read(folder)
         self._refusals: dict[str, Refusal] = {}
         self._new = False
+        self.taken: Callable[[str, str, bytes, int | None], None] | None = None
+        """Called with name, topic, payload and time (µs since 1970) of what a board publishes."""
 
     def met(
         self,
@@ -75,6 +78,8 @@ class Boards:
         if reason is None:
             if known is not None and known.topic == topic:
                 del self._refusals[name]
+            if self.taken is not None:
+                self.taken(name, topic, payload, utc)
             if topic.endswith(_TOPIC_END) and len(payload) <= _MOST_BYTES:
                 self._take(name, payload, utc)
         elif reason != ReasonCode.QUOTA_EXCEEDED:  # passes: the spool's trouble, not the board's

@@ -135,7 +135,7 @@ class Gateway:
                 self._registry,
                 lambda access: greeter(admit=access.greets, key=access.key),
             )
-            outside = Outside(config, engine, lambda: self.ports, self._registry.boards, restored)
+            outside = Outside(config, engine, lambda: self.ports, self._registry, restored)
             try:
                 await listeners.change(config, self._passwords)
                 await outside.start()

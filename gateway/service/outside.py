@@ -12,12 +12,13 @@ from gateway.config import Config, split_bind
 from gateway.errors import OncewayError
 from gateway.links.address import format_address
 from gateway.links.serial_port import PortStatus
-from gateway.service.boards import Boards
 from gateway.service.control import Control
+from gateway.service.devices import Registry
 from gateway.service.engine import Engine
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
+    from gateway.service.mirror import Mirror
     from gateway.web.server import WebServer
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class Outside:
         config: Config,
         engine: Engine,
         ports: Callable[[], list[PortStatus]],
-        boards: Boards,
+        registry: Registry,
         restored: str | None = None,
     ) -> None:
         self._config = config
@@ -42,8 +43,10 @@ class Outside:
             ports,
             config.gateway.data,
             restored,
-            boards,
+            registry.boards,
         )
+        self._registry = registry
+        self._mirror = self._made_mirror(engine)
         self._control = Control(config.gateway.data, engine, self._source)
         self._web: WebServer | None = None
 
@@ -56,6 +59,9 @@ class Outside:
                 "%s. `onceway session` and `onceway gateway status` do not reach this gateway",
                 error,
             )
+        if self._mirror is not None:
+            self._mirror.start()
+            self._registry.boards.taken = self._mirror.take
         section = self._config.web
         if section is not None:
             # with aiohttp, 15 MB that a gateway without metrics does not spend
@@ -70,7 +76,25 @@ class Outside:
                     "metrics at http://%s/metrics, health at /healthz", format_address(address)
                 )
 
+    def _made_mirror(self, engine: Engine) -> Mirror | None:
+        config = self._config
+        if config.mirror is None:
+            return None
+        # with its decoder, what a gateway without a mirror does not spend
+        from gateway.mirror.last import LastReadings
+        from gateway.service.mirror import Mirror
+
+        is_open = any(section.open for section in config.serial)
+        return Mirror(
+            engine,
+            LastReadings(config.gateway.data),
+            config.mirror.topic,
+            lambda name: self._registry.tolerates({name}, is_open),
+        )
+
     async def close(self) -> None:
         await self._control.close()
+        if self._mirror is not None:
+            self._mirror.close()
         if self._web is not None:
             await self._web.close()

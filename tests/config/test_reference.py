@@ -35,7 +35,9 @@ def test_its_defaults_are_those_in_force() -> None:
     found = tomllib.loads("\n".join(_without_skipped(lines)))
     config = parse(found, "reference").model_dump()
     expected = Config().model_dump()
-    expected["uplink"], expected["web"] = config["uplink"], config["web"]
+    for name in ("uplink", "web", "mirror"):
+        expected[name] = config[name]
+    expected["acl"] = parse({"mirror": {}}, "reference").model_dump()["acl"]
     assert config == expected
     assert config["uplink"]["batch_count"] == 500
     assert config["web"] == {"bind": "127.0.0.1:9464"}

@@ -1,0 +1,140 @@
+"""Readings of boards as JSON on topics of their own.
+
+In: what boards publish, as it is taken. Out: retained messages in memory, told at the end of a turn
+of the event loop, in the order of their coming; and the file of the last values, every ten minutes.
+
+    readings/DEVICE/$state    online or offline
+    readings/DEVICE/NAME      {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
+                              "quality": "synchronised"}
+
+A board that may not connect any more is gone: its topics are cleared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from gateway.broker.announce import announce
+from gateway.mirror.decode import DEVICE_NAME, Reading, readings
+from gateway.mirror.last import LastReadings
+from gateway.service.engine import Engine
+
+log = logging.getLogger(__name__)
+
+SAVE_S = 600.0
+LOOK_S = 1.0
+"""Between two looks at who is there."""
+STATE = "$state"
+"""No name of a reading begins so (RFC 8428, section 4.5.1)."""
+
+
+class Mirror:
+    """topic: first level; None: nothing is told, the last values are kept all the same. stays:
+    whether a board of this name may connect. Runs from `start` to `close`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        last: LastReadings,
+        topic: str | None,
+        stays: Callable[[str], bool],
+    ) -> None:
+        self.last = last
+        self._engine = engine
+        self._topic = topic
+        self._stays = stays
+        self._states: dict[str, bool] = {}
+        """By board: whether it was connected when that was last told."""
+        self._coming: list[tuple[str, Reading]] = []
+        self._thread = ThreadPoolExecutor(1, "readings")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Tell what was known before."""
+        self.tell(
+            {
+                f"{device}/{name}": _payload(series.last)
+                for device in self.last.devices
+                for name, series in self.last.of(device).items()
+            }
+        )
+        self._look()
+        self._task = asyncio.create_task(self._run())
+
+    def close(self) -> None:
+        """Keep the last values."""
+        if self._task is not None:
+            self._task.cancel()
+        if news := self.last.news():
+            self.last.write(news)
+        self._thread.shutdown(cancel_futures=True)
+
+    def take(self, device: str, topic: str, payload: bytes, utc: int | None) -> None:
+        """A publication of a board was taken. Called in the middle of it: told afterwards, and
+        whatever goes wrong here is no trouble of the publication.
+        """
+        if not DEVICE_NAME.fullmatch(device):
+            return
+        try:
+            found = readings(device, topic, payload, utc)
+        except Exception:
+            log.exception("%s: a publication to %r cannot be mirrored", device, topic)
+            return
+        if found and not self._coming:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._coming += [(device, item) for item in found]
+
+    def tell(self, messages: dict[str, bytes]) -> None:
+        """Payloads by topic, without its first level."""
+        if self._topic is None or not messages:
+            return
+        self._engine.begin()
+        for name, payload in messages.items():
+            announce(self._engine.broker, f"{self._topic}/{name}", payload)
+        self._engine.broker.settle()
+
+    def _flush(self) -> None:
+        coming, self._coming = self._coming, []
+        for device, reading in coming:
+            if self.last.take(device, reading):
+                self.tell({f"{device}/{reading.name}": _payload(reading)})
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        saved = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                self._look()
+                if loop.time() - saved >= SAVE_S and (news := self.last.news()):
+                    saved = loop.time()
+                    await loop.run_in_executor(self._thread, self.last.write, news)
+            except Exception:
+                log.exception("the mirror of readings met an internal error")
+
+    def _look(self) -> None:
+        """Who is there, and who is gone for good."""
+        here = connected(self._engine)
+        for device in self.last.devices:
+            if device not in here and not self._stays(device):
+                self._states.pop(device, None)
+                names = [*self.last.forget(device), STATE]
+                self.tell({f"{device}/{name}": b"" for name in names})
+            elif self._states.get(device) != (device in here):
+                self._states[device] = device in here
+                self.tell({f"{device}/{STATE}": b"online" if device in here else b"offline"})
+
+
+def connected(engine: Engine) -> set[str]:
+    """Boards with a connection."""
+    devices = (connection.peer.device for connection in engine.broker.connections)
+    return {device.name for device in devices if device is not None}
+
+
+def _payload(reading: Reading) -> bytes:
+    return json.dumps(reading.public()).encode()

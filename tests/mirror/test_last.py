@@ -1,0 +1,65 @@
+"""The last readings in memory: their bounds, and what outlives the gateway."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.mirror import last
+from gateway.mirror.decode import Reading
+from gateway.mirror.last import FILE, MOST_OF_ONE, POINTS, LastReadings
+
+NOW = 1_767_225_600_000_000
+
+
+def reading(name: str = "adc0", value: float | str = 1.5, at: int = NOW) -> Reading:
+    return Reading(name, value, "V", at, "synchronised", 4, at)
+
+
+def test_they_outlive_the_gateway(tmp_path: Path) -> None:
+    kept = LastReadings(tmp_path)
+    assert kept.take("roof-1", reading())
+    assert kept.take("roof-1", reading("door", "open"))
+    text = kept.news()
+    assert text
+    assert kept.news() is None, "nothing new"
+    kept.write(text)
+    later = LastReadings(tmp_path)
+    assert {name: series.last for name, series in later.of("roof-1").items()} == {
+        "adc0": reading(),
+        "door": reading("door", "open"),
+    }
+    assert later.news() is None, "what was read is not new"
+
+
+def test_a_file_that_cannot_be_read_is_an_empty_one(tmp_path: Path) -> None:
+    for text in ("", "[1]", '{"a": 3}', '{"a": [{"name": "x"}]}', '{"a": [{"name": 1, "b": 2}]}'):
+        (tmp_path / FILE).write_text(text)
+        assert LastReadings(tmp_path).devices == []
+
+
+def test_names_and_boards_without_end_take_memory_with_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last, "MOST_NAMES", MOST_OF_ONE + 1)
+    kept = LastReadings(tmp_path)
+    taken = [kept.take("roof-1", reading(f"n{number}")) for number in range(MOST_OF_ONE + 1)]
+    assert taken == [True] * MOST_OF_ONE + [False]
+    assert kept.take("roof-2", reading())
+    assert not kept.take("roof-3", reading())
+    assert kept.take("roof-2", reading(value=7)), "a known name has its place"
+    assert sorted(kept.forget("roof-2")) == ["adc0"]
+    assert kept.take("roof-3", reading())
+    for number in range(POINTS + 5):
+        kept.take("roof-3", reading(value=number, at=NOW + number))
+    points = kept.of("roof-3")["adc0"].points
+    assert (len(points), points[-1]) == (POINTS, (NOW + POINTS + 4, POINTS + 4))
+
+
+def test_readings_an_hour_and_the_last_receipt_are_counted(tmp_path: Path) -> None:
+    kept = LastReadings(tmp_path)
+    assert kept.received("roof-1") is None
+    for minute in range(90):
+        kept.take("roof-1", reading(at=NOW + minute * 60_000_000))
+    end = NOW + 89 * 60_000_000
+    assert kept.received("roof-1") == end
+    assert kept.per_hour("roof-1", end) == 60
