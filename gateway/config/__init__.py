@@ -17,11 +17,13 @@ from pydantic import ValidationError
 
 from gateway.config.mistakes import explain
 from gateway.config.sections import (
+    INSIDE,
     AccessSection,
     AclSection,
     Config,
     DeliverySection,
     GatewaySection,
+    HomeAssistantSection,
     LimitsSection,
     ListenerSection,
     LogSection,
@@ -36,12 +38,14 @@ from gateway.config.values import split_bind, split_window
 from gateway.errors import OncewayError
 
 __all__ = [
+    "INSIDE",
     "AccessSection",
     "AclSection",
     "Config",
     "ConfigError",
     "DeliverySection",
     "GatewaySection",
+    "HomeAssistantSection",
     "LimitsSection",
     "ListenerSection",
     "LogSection",

@@ -258,6 +258,19 @@ class MirrorSection(Section):
     """The first level of their topics."""
 
 
+class HomeAssistantSection(Section):
+    """Boards as devices of Home Assistant, by MQTT discovery; [mirror] counts as given, too.
+    Without the section there are none.
+    """
+
+    prefix: TopicPrefix = "homeassistant"
+    """Its discovery prefix; its birth message comes to `PREFIX/status`."""
+    expire_after_s: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
+    """After so many seconds without a reading a value is unavailable; 0: never. Without it: three
+    of the longest of the last gaps, ten minutes at least.
+    """
+
+
 class LogSection(Section):
     """Lines on standard error."""
 
@@ -392,7 +405,16 @@ class UplinkSection(Section):
 
 
 _DEFAULT_QUEUE = QueueSection()
-_MIRROR = MirrorSection().topic
+
+INSIDE = "onceway-inside"
+"""The user name of the gateway's own clients (`gateway/service/inside.py`)."""
+
+
+def _of(section: Any, key: str, default: Any) -> Any:
+    """A key of a section that is not checked yet, or was."""
+    return (
+        section.get(key, default) if isinstance(section, dict) else getattr(section, key, default)
+    )
 
 
 class Config(Section):
@@ -411,19 +433,30 @@ class Config(Section):
     uplink: UplinkSection | None = None
     web: WebSection | None = None
     mirror: MirrorSection | None = None
+    home_assistant: HomeAssistantSection | None = None
     log: LogSection = LogSection()
 
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Where readings are mirrored, nobody but the gateway writes."""
-        if not isinstance(values, dict) or values.get("mirror") is None:
+        """Where readings are mirrored, nobody but the gateway writes. What it must hear itself, it
+        may read.
+        """
+        if not isinstance(values, dict):
             return values
-        mirror, acl = values["mirror"], values.get("acl", [])
-        topic = mirror.get("topic", _MIRROR) if isinstance(mirror, dict) else mirror.topic
-        if not isinstance(topic, str) or not isinstance(acl, list):
-            return values  # for the checks of each key to find
-        return values | {"acl": [*acl, {"deny_write": [f"{topic}/#"]}]}
+        home = values.get("home_assistant")
+        if home is not None:
+            values = {"mirror": {}} | values
+        mirror, acl = values.get("mirror"), values.get("acl", [])
+        if mirror is None or not isinstance(acl, list):
+            return values
+        more: list[Any] = [{"deny_write": [f"{_of(mirror, 'topic', 'readings')}/#"]}]
+        if home is not None and any(
+            _of(item, "read", []) or _of(item, "write", []) for item in acl
+        ):
+            prefix = _of(home, "prefix", "homeassistant")
+            more.append({"users": [INSIDE], "read": [f"{prefix}/status"]})
+        return values | {"acl": [*acl, *more]}
 
     @property
     def users_file(self) -> Path:

@@ -114,6 +114,10 @@ class Registry:
         found = (self._known or {}).get(name)
         return found is not None and found.status == "admitted" and found.key is None
 
+    def registered(self) -> "dict[str, Listed]":
+        """All devices of the registry; none while it cannot be read."""
+        return {name: item.listed for name, item in (self._known or {}).items()}
+
     def _look(self) -> bytes:
         """Differs after each change: the change counter in the file's header (SQLite's "Database
         File Format", section 1.3.7). Empty while there is no registry.
@@ -131,8 +135,22 @@ class Registry:
                 f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S
             )
         ) as database:
-            rows = database.execute("SELECT name, status, key FROM device")
-            return {name: _Known(status, key) for name, status, key in rows}
+            rows = database.execute("SELECT name, status, key, board, firmware FROM device")
+            return {
+                name: _Known(status, key, Listed(status, board, firmware))
+                for name, status, key, board, firmware in rows
+            }
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What may be shown of a device. board: its kind. firmware: SHA-256 of its HEX file. Both None
+    where that is not known.
+    """
+
+    status: str
+    board: str | None
+    firmware: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +159,7 @@ class _Known:
 
     status: str
     key: bytes | None = field(repr=False)
+    listed: Listed
 
 
 def _welcome(known: dict[str, _Known], name: str, stranger: bool) -> bool:

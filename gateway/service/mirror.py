@@ -3,6 +3,7 @@
 In: what boards publish, as it is taken. Out: retained messages in memory, told at the end of a turn
 of the event loop, in the order of their coming; and the file of the last values, every ten minutes.
 
+    readings/$state           online: the gateway is there
     readings/DEVICE/$state    online or offline
     readings/DEVICE/NAME      {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
                               "quality": "synchronised"}
@@ -33,21 +34,23 @@ STATE = "$state"
 
 
 class Mirror:
-    """topic: first level; None: nothing is told, the last values are kept all the same. stays:
-    whether a board of this name may connect. Runs from `start` to `close`.
+    """topic: first level. stays: whether a board of this name may connect. Runs from `start` to
+    `close`.
     """
 
     def __init__(
         self,
         engine: Engine,
         last: LastReadings,
-        topic: str | None,
+        topic: str,
         stays: Callable[[str], bool],
     ) -> None:
         self.last = last
+        self.topic = topic
         self._engine = engine
-        self._topic = topic
         self._stays = stays
+        self.on_gone: Callable[[str], None] = lambda device: None
+        """Called with a board that may not connect any more."""
         self._states: dict[str, bool] = {}
         """By board: whether it was connected when that was last told."""
         self._coming: list[tuple[str, Reading]] = []
@@ -56,8 +59,9 @@ class Mirror:
 
     def start(self) -> None:
         """Tell what was known before."""
-        self.tell(
-            {
+        self._tell(
+            {STATE: b"online"}
+            | {
                 f"{device}/{name}": _payload(series.last)
                 for device in self.last.devices
                 for name, series in self.last.of(device).items()
@@ -89,20 +93,15 @@ class Mirror:
             asyncio.get_running_loop().call_soon(self._flush)
         self._coming += [(device, item) for item in found]
 
-    def tell(self, messages: dict[str, bytes]) -> None:
+    def _tell(self, messages: dict[str, bytes]) -> None:
         """Payloads by topic, without its first level."""
-        if self._topic is None or not messages:
-            return
-        self._engine.begin()
-        for name, payload in messages.items():
-            announce(self._engine.broker, f"{self._topic}/{name}", payload)
-        self._engine.broker.settle()
+        tell(self._engine, {f"{self.topic}/{name}": text for name, text in messages.items()})
 
     def _flush(self) -> None:
         coming, self._coming = self._coming, []
         for device, reading in coming:
             if self.last.take(device, reading):
-                self.tell({f"{device}/{reading.name}": _payload(reading)})
+                self._tell({f"{device}/{reading.name}": _payload(reading)})
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -124,10 +123,19 @@ class Mirror:
             if device not in here and not self._stays(device):
                 self._states.pop(device, None)
                 names = [*self.last.forget(device), STATE]
-                self.tell({f"{device}/{name}": b"" for name in names})
+                self._tell({f"{device}/{name}": b"" for name in names})
+                self.on_gone(device)
             elif self._states.get(device) != (device in here):
                 self._states[device] = device in here
-                self.tell({f"{device}/{STATE}": b"online" if device in here else b"offline"})
+                self._tell({f"{device}/{STATE}": b"online" if device in here else b"offline"})
+
+
+def tell(engine: Engine, messages: dict[str, bytes]) -> None:
+    """Say payloads by topic, as the gateway's own."""
+    engine.begin()
+    for topic, payload in messages.items():
+        announce(engine.broker, topic, payload)
+    engine.broker.settle()
 
 
 def connected(engine: Engine) -> set[str]:

@@ -15,9 +15,11 @@ from gateway.links.serial_port import PortStatus
 from gateway.service.control import Control
 from gateway.service.devices import Registry
 from gateway.service.engine import Engine
+from gateway.web.health import problems
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
+    from gateway.service.home_assistant import HomeAssistant
     from gateway.service.mirror import Mirror
     from gateway.web.server import WebServer
 
@@ -46,7 +48,9 @@ class Outside:
             registry.boards,
         )
         self._registry = registry
-        self._mirror = self._made_mirror(engine)
+        self._engine = engine
+        self._mirror = self._made_mirror()
+        self._home: HomeAssistant | None = None
         self._control = Control(config.gateway.data, engine, self._source)
         self._web: WebServer | None = None
 
@@ -60,8 +64,11 @@ class Outside:
                 error,
             )
         if self._mirror is not None:
+            self._home = self._made_home(self._mirror)
             self._mirror.start()
             self._registry.boards.taken = self._mirror.take
+        if self._home is not None:
+            self._home.start()
         section = self._config.web
         if section is not None:
             # with aiohttp, 15 MB that a gateway without metrics does not spend
@@ -76,7 +83,7 @@ class Outside:
                     "metrics at http://%s/metrics, health at /healthz", format_address(address)
                 )
 
-    def _made_mirror(self, engine: Engine) -> Mirror | None:
+    def _made_mirror(self) -> Mirror | None:
         config = self._config
         if config.mirror is None:
             return None
@@ -86,14 +93,31 @@ class Outside:
 
         is_open = any(section.open for section in config.serial)
         return Mirror(
-            engine,
+            self._engine,
             LastReadings(config.gateway.data),
             config.mirror.topic,
             lambda name: self._registry.tolerates({name}, is_open),
         )
 
+    def _made_home(self, mirror: Mirror) -> HomeAssistant | None:
+        config = self._config
+        if config.home_assistant is None:
+            return None
+        from gateway.service.home_assistant import HomeAssistant
+
+        return HomeAssistant(
+            config.gateway.name,
+            config.home_assistant,
+            self._engine,
+            mirror,
+            self._registry,
+            lambda: [item.what for item in problems(self._source)],
+        )
+
     async def close(self) -> None:
         await self._control.close()
+        if self._home is not None:
+            self._home.close()
         if self._mirror is not None:
             self._mirror.close()
         if self._web is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import cbor2
 
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Publish, Version
+from gateway.mqtt.packets import Publish, Subscribe, Subscription, Version
 from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
 
@@ -28,9 +28,9 @@ def configuration(folder: Path, lines: list[Pty], text: str = "", clock: bool = 
 class Sensor:
     """A board in session with the gateway. At QoS 1 the packet identifier is the sequence."""
 
-    def __init__(self, line: Pty, name: str) -> None:
+    def __init__(self, line: Pty, name: str, key: bytes | None = None) -> None:
         self.name = name
-        self.board = Board(line, name)
+        self.board = Board(line, name, key=key)
         self._sequence = 0
 
     async def connect(self) -> None:
@@ -42,6 +42,12 @@ class Sensor:
         """Send a reading of now and wait until the gateway has it."""
         record = {-2: f"{self.name}:", -3: int(time.time()), 0: name, 1: unit, 2: value}
         await self.publish(f"sensors/{self.name}/{name}", cbor2.dumps([record]))
+
+    async def subscribe(self, topic_filter: str) -> None:
+        before = len(self.board.received)
+        packet = Subscribe(60_000, [Subscription(topic_filter, 2)])
+        self.board.write(encode(packet, Version.V5))
+        await until(lambda: len(self.board.received) > before)
 
     async def publish(self, topic: str, payload: bytes) -> None:
         self._sequence += 1

@@ -46,7 +46,7 @@ async def test_readings_are_there_for_everybody_and_cost_the_disk_nothing(
         await sensor.connect()
         await sensor.measure(3.25)
         await sensor.measure(21.5, "t", "Cel")
-        found = await heard(running.port, 3)
+        found = await heard(running.port, 4)
         assert await running.end() == 0
     with closing(sqlite3.connect(tmp_path / "data" / "gateway.db")) as database:
         topics = database.execute("SELECT topic FROM spool ORDER BY id").fetchall()
@@ -57,11 +57,11 @@ async def test_readings_are_there_for_everybody_and_cost_the_disk_nothing(
     assert abs(time.time() - time.mktime(moment) + time.timezone) < 60
     assert shown == {"value": 3.25, "unit": "V", "quality": "synchronised"}
     assert json.loads(found["readings/roof-1/t"])["unit"] == "Cel"
-    assert found["readings/roof-1/$state"] == b"online"
+    assert found["readings/roof-1/$state"] == found["readings/$state"] == b"online"
 
     sensor.board.power_off()
     async with gateway(tmp_path, "--config", file) as running:
-        later = await heard(running.port, 3)
+        later = await heard(running.port, 4)
     assert later["readings/roof-1/t"] == found["readings/roof-1/t"], "kept over a restart"
     assert later["readings/roof-1/$state"] == b"offline"
 
@@ -76,7 +76,7 @@ async def test_a_board_that_is_revoked_disappears(tmp_path: Path, line: Pty) -> 
         await sensor.connect()
         await sensor.measure(3.25)
         async with wire(running.port, Connect("reader")) as client:
-            client.send(Subscribe(1, [Subscription("readings/#", 0)]))
+            client.send(Subscribe(1, [Subscription("readings/+/+", 0)]))
             await client.take(Suback)
             there = {(await client.take(Publish)).topic for _ in range(2)}
             registry.revoke("roof-1")

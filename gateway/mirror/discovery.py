@@ -1,0 +1,230 @@
+"""What Home Assistant is told of boards: device-based MQTT discovery.
+
+In: names and the last readings of a board. Out: the message of `PREFIX/device/ID/config`, as Home
+Assistant's documentation of the MQTT integration has it ("Device discovery payload": device,
+origin, components), with the long forms of all keys. Units are SenML's (RFC 8428, section 12.1) in,
+and Home Assistant's out; a device class stands only where it knows the unit.
+"""
+
+from typing import Any
+
+from gateway import __version__
+from gateway.mirror.last import Series
+
+Message = dict[str, Any]
+
+LEAST_EXPIRY_S = 600
+_GAPS = 3
+"""So many of the longest gaps without a reading, and its value is not known any more."""
+_STATE_OF = "{{ value_json.value }}"
+_FLAG_OF = "{{ 'ON' if value_json.value else 'OFF' }}"
+
+_UNITS = {
+    "V": ("V", "voltage"),
+    "A": ("A", "current"),
+    "W": ("W", "power"),
+    "J": ("J", "energy"),
+    "kWh": ("kWh", "energy"),
+    "Hz": ("Hz", "frequency"),
+    "Cel": ("°C", "temperature"),
+    "K": ("K", "temperature"),
+    "%RH": ("%", "humidity"),
+    "%EL": ("%", "battery"),
+    "Pa": ("Pa", "pressure"),
+    "hPa": ("hPa", "pressure"),
+    "lx": ("lx", "illuminance"),
+    "W/m2": ("W/m²", "irradiance"),
+    "m": ("m", "distance"),
+    "m/s": ("m/s", "speed"),
+    "m3": ("m³", "volume"),
+    "kg": ("kg", "weight"),
+    "g": ("g", "weight"),
+    "s": ("s", "duration"),
+    "dBW": ("dBW", None),
+    "%": ("%", None),
+    "/": (None, None),
+    "count": (None, None),
+}
+
+
+def identifier(*names: str) -> str:
+    """One word of letters, digits, dashes and underscores, different for different names."""
+    return "_".join(map(_word, ("onceway", *names)))
+
+
+def _word(name: str) -> str:
+    return "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter == "-") else f"_{ord(letter):x}_"
+        for letter in name
+    )
+
+
+def of_gateway(gateway: str, topic: str) -> Message:
+    """The gateway itself. topic: first level of the mirror."""
+    mine = identifier(gateway)
+    state = f"{topic}/$gateway"
+
+    def component(key: str, name: str, **more: Any) -> Message:
+        return {"unique_id": f"{mine}_{key}", "name": name, "state_topic": state} | more
+
+    return {
+        "device": {
+            "identifiers": [mine],
+            "name": gateway,
+            "manufacturer": "Onceway",
+            "model": "Gateway",
+            "sw_version": __version__,
+        },
+        "origin": _origin(),
+        "availability": [{"topic": f"{topic}/$state"}],
+        "components": {
+            "problem": component(
+                "problem",
+                "Problem",
+                platform="binary_sensor",
+                device_class="problem",
+                entity_category="diagnostic",
+                value_template="{{ 'ON' if value_json.problems else 'OFF' }}",
+                json_attributes_topic=state,
+            ),
+            "waiting": component(
+                "waiting",
+                "Readings that wait for the uplink",
+                platform="sensor",
+                state_class="measurement",
+                entity_category="diagnostic",
+                value_template="{{ value_json.waiting }}",
+            ),
+        },
+    }
+
+
+def of_board(
+    gateway: str,
+    device: str,
+    known: dict[str, Series],
+    topic: str,
+    *,
+    model: str | None = None,
+    firmware: str | None = None,
+    expire_after_s: int | None = None,
+) -> Message:
+    """A board. topic: first level of the mirror. firmware: SHA-256 of its HEX file, if known.
+    expire_after_s: None: by the gaps between its readings; 0: values do not expire.
+    """
+    mine = identifier(gateway, device)
+    about: Message = {
+        "identifiers": [mine],
+        "name": device,
+        "manufacturer": "Onceway",
+        "model": model or "Sensor",
+        "via_device": identifier(gateway),
+    }
+    components = {
+        _word(name): _value(name, series, f"{topic}/{device}/{name}", expire_after_s)
+        for name, series in known.items()
+    } | _commands(device)
+    if firmware is not None:
+        about["sw_version"] = firmware[:12]
+        components["update_firmware"] = {
+            "platform": "update",
+            "name": "Firmware",
+            "state_topic": f"{topic}/{device}/$firmware",
+            "device_class": "firmware",
+            "entity_category": "diagnostic",
+        }
+    for key, component in components.items():
+        component["unique_id"] = f"{mine}_{key}"
+    return {
+        "device": about,
+        "origin": _origin(),
+        "availability": [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}],
+        "availability_mode": "all",
+        "components": components,
+    }
+
+
+def shape(known: dict[str, Series]) -> object:
+    """Differs when `of_board` does for these readings."""
+    return [
+        (name, series.last.unit, type(series.last.value), series.last.status, expiry_s(series))
+        for name, series in known.items()
+    ]
+
+
+def expiry_s(series: Series) -> int:
+    """Three of the longest of the last gaps, rounded up to ten minutes times a power of two: so
+    that Home Assistant is not told again for each reading.
+    """
+    wanted, found = _GAPS * max(series.gaps, default=0.0), LEAST_EXPIRY_S
+    while found < wanted:
+        found *= 2
+    return found
+
+
+def _origin() -> Message:
+    return {"name": "Onceway", "sw_version": __version__}
+
+
+def _value(name: str, series: Series, topic: str, expire_after_s: int | None) -> Message:
+    value, unit = series.last.value, series.last.unit
+    found: Message = {
+        "platform": "sensor",
+        "name": name,
+        "state_topic": topic,
+        "value_template": _STATE_OF,
+        "json_attributes_topic": topic,
+    }
+    if isinstance(value, bool):
+        found |= {"platform": "binary_sensor", "value_template": _FLAG_OF}
+    elif not isinstance(value, str):
+        shown, kind = _UNITS.get(unit or "/", (unit, None))
+        found["state_class"] = "measurement"
+        if shown is not None:
+            found["unit_of_measurement"] = shown
+        if kind is not None:
+            found["device_class"] = kind
+        if kind == "energy":
+            found["state_class"] = "total"
+    if series.last.status:
+        return found | {"entity_category": "diagnostic"}
+    expires = expiry_s(series) if expire_after_s is None else expire_after_s
+    return found | {"expire_after": expires} if expires else found
+
+
+def _commands(device: str) -> dict[str, Message]:
+    """What a board obeys (`firmware/README.md`); each once, so at QoS 2 and never retained. No
+    reading has such a key: an underscore in its name is written otherwise.
+    """
+    common = {"command_topic": f"commands/{device}", "qos": 2, "retain": False}
+    return {
+        "command_identify": common
+        | {
+            "platform": "button",
+            "name": "Identify",
+            "payload_press": "identify",
+            "device_class": "identify",
+            "entity_category": "diagnostic",
+        },
+        "command_reboot": common
+        | {
+            "platform": "button",
+            "name": "Restart",
+            "payload_press": "reboot",
+            "device_class": "restart",
+            "entity_category": "config",
+        },
+        "command_interval": common
+        | {
+            "platform": "number",
+            "name": "Interval",
+            "command_template": "interval {{ value | int }} s",
+            "min": 1,
+            "max": 65_535,
+            "step": 1,
+            "mode": "box",
+            "unit_of_measurement": "s",
+            "device_class": "duration",
+            "entity_category": "config",
+        },
+    }

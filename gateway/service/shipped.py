@@ -1,0 +1,46 @@
+"""The sensor firmware that this installation brought along, to tell which boards have another one.
+
+In: the board catalogue and HEX files beside this package (`provisioning/`), read as data: nothing
+of `provisioning` is imported here. Out: by kind of board, title and SHA-256 of the HEX file, which
+is what the device registry knows of a board's firmware.
+"""
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """sha256: None where no HEX file is there, as in a source tree that was not built."""
+
+    title: str
+    sha256: str | None
+
+
+@cache
+def kinds(root: Path = ROOT) -> dict[str, Kind]:
+    """All kinds of boards by the name that the registry has for them."""
+    try:
+        catalogue = tomllib.loads((root / "provisioning" / "boards.toml").read_text())
+    except OSError:
+        return {}
+    return {
+        name: Kind(str(board["title"]), _sha256(root, str(board["firmware"])))
+        for name, board in catalogue.items()
+    }
+
+
+def _sha256(root: Path, firmware: str) -> str | None:
+    built = root / "build" / "firmware" / firmware / "sensor.hex"
+    packed = root / "provisioning" / "hex" / f"{firmware}.hex"
+    for path in (built, packed):
+        try:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError:
+            continue
+    return None
