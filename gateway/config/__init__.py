@@ -28,13 +28,14 @@ from gateway.config.sections import (
     ListenerSection,
     LogSection,
     MirrorSection,
+    PageSection,
     QueueSection,
     QuotaSection,
     SerialSection,
     SpoolSection,
     UplinkSection,
 )
-from gateway.config.values import split_bind, split_window
+from gateway.config.values import is_local, split_bind, split_window
 from gateway.errors import OncewayError
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "ListenerSection",
     "LogSection",
     "MirrorSection",
+    "PageSection",
     "QueueSection",
     "QuotaSection",
     "SerialSection",
@@ -115,9 +117,16 @@ def parse(values: dict[str, Any], where: str) -> Config:
 
 def advice(config: Config) -> list[str]:
     """What a configuration allows that its writer may not have meant, each with what to write."""
-    return [
+    found = [
         f"listener {item.name}: takes everybody who reaches this machine, without a password. If"
         ' not meant: bind = "127.0.0.1:PORT", or anonymous = false and `onceway user add NAME`'
         for item in config.listener
         if item.anonymous and not item.is_local
     ]
+    page = config.page
+    if page is not None and page.key is None and not is_local(page.bind):
+        found.append(
+            f"page {page.bind}: passwords come unencrypted, unless a proxy stands before it. Give"
+            " certificate and key, or a loopback address"
+        )
+    return found

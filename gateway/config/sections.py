@@ -3,7 +3,6 @@ where it is not given.
 """
 
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
 from pathlib import Path
 from shutil import disk_usage
 from typing import Annotated, Any, Literal
@@ -22,6 +21,7 @@ from gateway.config.values import (
     TopicFilter,
     TopicPrefix,
     Window,
+    is_local,
     split_bind,
 )
 
@@ -121,10 +121,7 @@ class ListenerSection(Section):
     @property
     def is_local(self) -> bool:
         """Whether only programs of this machine reach it, and need not show who they are."""
-        host, _ = self.address
-        return (
-            host == "localhost" or (host != "" and ip_address(host).is_loopback)
-        ) and not self.knows_certificates
+        return self.bind is not None and is_local(self.bind) and not self.knows_certificates
 
     @property
     def address(self) -> tuple[str, int]:
@@ -246,6 +243,25 @@ class WebSection(Section):
 
     bind: Bind = "127.0.0.1:9464"
     """ADDRESS:PORT."""
+
+
+class PageSection(Section):
+    """A page to look at, for users of the gateway. Without the section there is none."""
+
+    bind: Bind = "127.0.0.1:8080"
+    """ADDRESS:PORT. Beyond this machine, use tls or a proxy that does: passwords come this way."""
+    operators: list[str] = []
+    """Shell patterns of the users who may command boards; all others may look."""
+    certificate: FilePath | None = None
+    """For HTTPS, with those between it and its authority, in PEM format."""
+    key: FilePath | None = None
+    """Its private key."""
+
+    @model_validator(mode="after")
+    def _both(self) -> "PageSection":
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("HTTPS needs both certificate and key")
+        return self
 
 
 class MirrorSection(Section):
@@ -432,6 +448,7 @@ class Config(Section):
     acl: list[AclSection] = []
     uplink: UplinkSection | None = None
     web: WebSection | None = None
+    page: PageSection | None = None
     mirror: MirrorSection | None = None
     home_assistant: HomeAssistantSection | None = None
     log: LogSection = LogSection()
@@ -493,7 +510,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _unique(self) -> "Config":
-        addresses = [item.bind for item in (*self.listener, self.web) if item and item.bind]
+        sections = (*self.listener, self.web, self.page)
+        addresses = [item.bind for item in sections if item and item.bind]
         for kind, values in (("bind", addresses), ("port", [item.port for item in self.serial])):
             for value in values:
                 if values.count(value) > 1 and not value.endswith(":0"):

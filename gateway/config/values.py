@@ -121,6 +121,12 @@ def split_bind(value: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_local(bind: str) -> bool:
+    """Whether only programs of this machine reach an address."""
+    host, _ = split_bind(bind)
+    return host == "localhost" or (host != "" and ip_address(host).is_loopback)
+
+
 Bind = Annotated[str, AfterValidator(_check_bind)]
 GatewayName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)]
 HookUrl = Annotated[str, AfterValidator(_check_hook)]

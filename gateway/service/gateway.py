@@ -135,7 +135,14 @@ class Gateway:
                 self._registry,
                 lambda access: greeter(admit=access.greets, key=access.key),
             )
-            outside = Outside(config, engine, lambda: self.ports, self._registry, restored)
+            outside = Outside(
+                config,
+                engine,
+                lambda: self.ports,
+                self._registry,
+                lambda: self._passwords,
+                restored,
+            )
             try:
                 await listeners.change(config, self._passwords)
                 await outside.start()

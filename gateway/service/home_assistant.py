@@ -37,8 +37,8 @@ _UNKNOWN = Listed("", None, None)
 
 
 class HomeAssistant:
-    """gateway: its name. problems: what is wrong with it, in words. Runs from `start` to
-    `close`.
+    """gateway: its name. topic: the mirror's first level. problems: what is wrong with the
+    gateway, in words. Runs from `start` to `close`.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class HomeAssistant:
         section: HomeAssistantSection,
         engine: Engine,
         mirror: Mirror,
+        topic: str,
         registry: Registry,
         problems: Callable[[], list[str]],
     ) -> None:
@@ -54,6 +55,7 @@ class HomeAssistant:
         self._section = section
         self._engine = engine
         self._mirror = mirror
+        self._topic = topic
         self._registry = registry
         self._problems = problems
         self._told: dict[str, bytes] = {}
@@ -65,12 +67,12 @@ class HomeAssistant:
         self._kinds: dict[str, Kind] = {}
         self._inside: Inside | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        mirror.on_gone = self._clear
+        mirror.on_gone.append(self._clear)
 
     def start(self) -> None:
         self._begin(self._run())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
 
@@ -106,7 +108,7 @@ class HomeAssistant:
 
     async def _look(self) -> None:
         """Tell what has changed, a part a turn."""
-        topic = self._mirror.topic
+        topic = self._topic
         figures = {
             "problems": self._problems(),
             "waiting": self._engine.broker.spool.count,
@@ -133,7 +135,7 @@ class HomeAssistant:
                 self._gateway,
                 device,
                 self._mirror.last.of(device),
-                self._mirror.topic,
+                self._topic,
                 model=kind.title if kind else None,
                 firmware=listed.firmware,
                 expire_after_s=self._section.expire_after_s,
@@ -141,7 +143,7 @@ class HomeAssistant:
         }
         if listed.firmware is not None:
             newest = (kind and kind.sha256) or listed.firmware
-            told[f"{self._mirror.topic}/{device}/$firmware"] = {
+            told[f"{self._topic}/{device}/$firmware"] = {
                 "installed_version": listed.firmware[:12],
                 "latest_version": newest[:12],
                 "release_summary": f"On the gateway: sudo onceway device flash {device}",
@@ -159,7 +161,7 @@ class HomeAssistant:
     def _clear(self, device: str) -> None:
         """A board is gone."""
         self._shapes.pop(device, None)
-        topics = [self._config_of(device), f"{self._mirror.topic}/{device}/$firmware"]
+        topics = [self._config_of(device), f"{self._topic}/{device}/$firmware"]
         for topic in topics:
             self._told.pop(topic, None)
         tell(self._engine, dict.fromkeys(topics, b""))

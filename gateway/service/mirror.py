@@ -34,23 +34,25 @@ STATE = "$state"
 
 
 class Mirror:
-    """topic: first level. stays: whether a board of this name may connect. Runs from `start` to
-    `close`.
+    """topic: first level; None: nothing is told, the last values are kept all the same. stays:
+    whether a board of this name may connect. Runs from `start` to `close`.
     """
 
     def __init__(
         self,
         engine: Engine,
         last: LastReadings,
-        topic: str,
+        topic: str | None,
         stays: Callable[[str], bool],
     ) -> None:
         self.last = last
-        self.topic = topic
+        self._topic = topic
         self._engine = engine
         self._stays = stays
-        self.on_gone: Callable[[str], None] = lambda device: None
+        self.on_gone: list[Callable[[str], None]] = []
         """Called with a board that may not connect any more."""
+        self.on_taken: list[Callable[[str], None]] = []
+        """Called with a board that has new readings."""
         self._states: dict[str, bool] = {}
         """By board: whether it was connected when that was last told."""
         self._coming: list[tuple[str, Reading]] = []
@@ -70,7 +72,7 @@ class Mirror:
         self._look()
         self._task = asyncio.create_task(self._run())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Keep the last values."""
         if self._task is not None:
             self._task.cancel()
@@ -95,13 +97,18 @@ class Mirror:
 
     def _tell(self, messages: dict[str, bytes]) -> None:
         """Payloads by topic, without its first level."""
-        tell(self._engine, {f"{self.topic}/{name}": text for name, text in messages.items()})
+        topic = self._topic
+        if topic is not None:
+            tell(self._engine, {f"{topic}/{name}": text for name, text in messages.items()})
 
     def _flush(self) -> None:
         coming, self._coming = self._coming, []
         for device, reading in coming:
             if self.last.take(device, reading):
                 self._tell({f"{device}/{reading.name}": _payload(reading)})
+        for device in {device for device, _ in coming}:
+            for call in self.on_taken:
+                call(device)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -124,7 +131,8 @@ class Mirror:
                 self._states.pop(device, None)
                 names = [*self.last.forget(device), STATE]
                 self._tell({f"{device}/{name}": b"" for name in names})
-                self.on_gone(device)
+                for call in self.on_gone:
+                    call(device)
             elif self._states.get(device) != (device in here):
                 self._states[device] = device in here
                 self._tell({f"{device}/{STATE}": b"online" if device in here else b"offline"})

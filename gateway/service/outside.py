@@ -1,17 +1,21 @@
 """How a running gateway is looked at from outside. In: its parts. Out: what the configuration asks
-for, open until `close`.
+for, open until `close`. What takes memory is imported where it is asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.config import Config, split_bind
 from gateway.errors import OncewayError
 from gateway.links.address import format_address
 from gateway.links.serial_port import PortStatus
+from gateway.links.tls import Tls
+from gateway.service.access import Passwords
 from gateway.service.control import Control
 from gateway.service.devices import Registry
 from gateway.service.engine import Engine
@@ -19,15 +23,20 @@ from gateway.web.health import problems
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
-    from gateway.service.home_assistant import HomeAssistant
+    from gateway.config import HomeAssistantSection, MirrorSection, PageSection
     from gateway.service.mirror import Mirror
-    from gateway.web.server import WebServer
 
 log = logging.getLogger(__name__)
 
 
+class _Closing(Protocol):
+    async def close(self) -> None: ...
+
+
 class Outside:
-    """ports: serial ports seen so far. restored: why this is another life of the store."""
+    """ports: serial ports seen so far. passwords: those that count now. restored: why this is
+    another life of the store.
+    """
 
     def __init__(
         self,
@@ -35,6 +44,7 @@ class Outside:
         engine: Engine,
         ports: Callable[[], list[PortStatus]],
         registry: Registry,
+        passwords: Callable[[], Passwords],
         restored: str | None = None,
     ) -> None:
         self._config = config
@@ -49,10 +59,9 @@ class Outside:
         )
         self._registry = registry
         self._engine = engine
-        self._mirror = self._made_mirror()
-        self._home: HomeAssistant | None = None
+        self._passwords = passwords
         self._control = Control(config.gateway.data, engine, self._source)
-        self._web: WebServer | None = None
+        self._open: list[_Closing] = [self._control]
 
     async def start(self) -> None:
         """Open. Raises OncewayError."""
@@ -63,62 +72,93 @@ class Outside:
                 "%s. `onceway session` and `onceway gateway status` do not reach this gateway",
                 error,
             )
-        if self._mirror is not None:
-            self._home = self._made_home(self._mirror)
-            self._mirror.start()
-            self._registry.boards.taken = self._mirror.take
-        if self._home is not None:
-            self._home.start()
-        section = self._config.web
-        if section is not None:
-            # with aiohttp, 15 MB that a gateway without metrics does not spend
-            from gateway.web.server import (
-                WebServer,
-            )
-
-            self._web = WebServer(*split_bind(section.bind), self._source)
-            await self._web.start()
-            for address in self._web.addresses:
-                log.info(
-                    "metrics at http://%s/metrics, health at /healthz", format_address(address)
-                )
-
-    def _made_mirror(self) -> Mirror | None:
         config = self._config
-        if config.mirror is None:
-            return None
-        # with its decoder, what a gateway without a mirror does not spend
+        if config.mirror is not None or config.page is not None:
+            mirror = self._start_mirror(config.mirror)
+            if config.home_assistant is not None and config.mirror is not None:
+                self._start_home(config.home_assistant, mirror, config.mirror.topic)
+            if config.page is not None:
+                await self._start_page(config.page, mirror)
+        if config.web is not None:
+            await self._start_web(config.web.bind)
+
+    async def close(self) -> None:
+        for part in self._open:
+            await part.close()
+
+    def _start_mirror(self, section: MirrorSection | None) -> Mirror:
         from gateway.mirror.last import LastReadings
         from gateway.service.mirror import Mirror
 
-        is_open = any(section.open for section in config.serial)
-        return Mirror(
+        is_open = any(serial.open for serial in self._config.serial)
+        mirror = Mirror(
             self._engine,
-            LastReadings(config.gateway.data),
-            config.mirror.topic,
+            LastReadings(self._config.gateway.data),
+            section.topic if section is not None else None,
             lambda name: self._registry.tolerates({name}, is_open),
         )
+        mirror.start()
+        self._open.append(mirror)
+        self._registry.boards.taken = mirror.take
+        return mirror
 
-    def _made_home(self, mirror: Mirror) -> HomeAssistant | None:
-        config = self._config
-        if config.home_assistant is None:
-            return None
+    def _start_home(self, section: HomeAssistantSection, mirror: Mirror, topic: str) -> None:
         from gateway.service.home_assistant import HomeAssistant
 
-        return HomeAssistant(
-            config.gateway.name,
-            config.home_assistant,
+        home = HomeAssistant(
+            self._config.gateway.name,
+            section,
             self._engine,
             mirror,
+            topic,
             self._registry,
             lambda: [item.what for item in problems(self._source)],
         )
+        home.start()
+        self._open.append(home)
 
-    async def close(self) -> None:
-        await self._control.close()
-        if self._home is not None:
-            self._home.close()
-        if self._mirror is not None:
-            self._mirror.close()
-        if self._web is not None:
-            await self._web.close()
+    async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
+        from gateway.service.page_commands import command
+        from gateway.service.page_logins import PageLogins
+        from gateway.service.shipped import kinds
+        from gateway.web.board_rows import BoardRows
+        from gateway.web.live import Live
+        from gateway.web.page import PageServer
+
+        tls = None
+        if section.certificate is not None and section.key is not None:
+            tls = Tls(section.certificate, section.key, name=f"page {section.bind}")
+        await asyncio.to_thread(kinds)  # it reads files, once
+        boards = BoardRows(self._source, mirror.last, self._registry.registered, kinds)
+        mirror.on_taken.append(boards.touch)
+        live = Live(self._source, mirror.last, boards)
+        page = PageServer(
+            *split_bind(section.bind),
+            tls,
+            live,
+            PageLogins(self._passwords, section.operators),
+            partial(command, self._engine),
+            self._where,
+        )
+        await page.start()
+        live.start()
+        self._open.append(page)
+        for address in page.addresses:
+            scheme = "http" if tls is None else "https"
+            log.info("a page to look at: %s://%s/", scheme, format_address(address))
+
+    async def _start_web(self, bind: str) -> None:
+        # with aiohttp, 15 MB that a gateway without metrics does not spend
+        from gateway.web.server import WebServer
+
+        web = WebServer(*split_bind(bind), self._source)
+        await web.start()
+        self._open.append(web)
+        for address in web.addresses:
+            log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
+
+    def _where(self, device: str, sequence: int) -> dict[str, Any]:
+        """Where a reading is; on any thread."""
+        from gateway.web.where import where
+
+        return where(self._config, device, sequence)

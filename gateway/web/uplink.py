@@ -5,6 +5,7 @@ waits for no disk.
 """
 
 import asyncio
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ PATIENCE_S = 1.0
 @dataclass(frozen=True, slots=True)
 class UplinkState:
     """running: whether there is a process. cut, landed: numbers of the newest batches. landed_at:
-    µs UTC, None before the first.
+    µs UTC, None before the first. error: of the outage, in the uplink's words.
     """
 
     running: bool
@@ -27,6 +28,7 @@ class UplinkState:
     landed: int
     landed_at: int | None
     totals: Totals
+    error: str | None = None
 
 
 def read(folder: Path) -> UplinkState | None:
@@ -35,8 +37,10 @@ def read(folder: Path) -> UplinkState | None:
         with Spool(folder, to_read=True) as spool:
             (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()
             running = holder(folder / "uplink.lock") is not None
+            outage = spool.get(OUTAGE)
+            error = str(json.loads(outage).get("error")) if outage else None
             return UplinkState(
-                running, spool.get(OUTAGE) is not None, cut, landed, landed_at, spool.totals()
+                running, outage is not None, cut, landed, landed_at, spool.totals(), error
             )
     except OncewayError:
         return None

@@ -30,6 +30,7 @@ class Sensor:
 
     def __init__(self, line: Pty, name: str, key: bytes | None = None) -> None:
         self.name = name
+        self._line = line
         self.board = Board(line, name, key=key)
         self._sequence = 0
 
@@ -42,6 +43,11 @@ class Sensor:
         """Send a reading of now and wait until the gateway has it."""
         record = {-2: f"{self.name}:", -3: int(time.time()), 0: name, 1: unit, 2: value}
         await self.publish(f"sensors/{self.name}/{name}", cbor2.dumps([record]))
+
+    def unplug(self) -> None:
+        """The board and its cable are gone."""
+        self.board.power_off()
+        self._line.unplug()
 
     async def subscribe(self, topic_filter: str) -> None:
         before = len(self.board.received)

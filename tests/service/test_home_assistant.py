@@ -116,8 +116,7 @@ async def test_a_board_that_goes_is_cleared_and_one_that_is_dead_is_unavailable(
         message = await until_told(client, BOARD)
         state = "readings/roof-1/$state"
         assert {"topic": state} in message["availability"]
-        sensor.board.power_off()
-        line.unplug()
+        sensor.unplug()
         while (packet := await client.take(Publish, within=60)).payload != b"offline":
             assert packet.topic != state or packet.payload == b"online"
         assert packet.topic == state

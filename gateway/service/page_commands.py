@@ -1,0 +1,64 @@
+"""Commands of the page's users to boards.
+
+In: a user, a board, and a command in the words of `firmware/README.md`. Out: a publication to
+`commands/BOARD` at QoS 2, as if the user had sent it, and its commit; or why not.
+"""
+
+import asyncio
+import logging
+import re
+
+from gateway.broker.burst import Burst
+from gateway.broker.routing import publish, refuses
+from gateway.logs import about
+from gateway.mirror.decode import DEVICE_NAME
+from gateway.mqtt.errors import quote
+from gateway.service.engine import Engine
+
+log = logging.getLogger(__name__)
+
+_COMMAND = re.compile(r"identify|reboot|interval [1-9]\d{0,4}( s| min)?")
+_MOST = 65_535
+PATIENCE_S = 5.0
+
+
+async def command(engine: Engine, user: str, device: str, text: str) -> str | None:
+    """Why a command was not sent, or None."""
+    number = re.search(r"\d+", text)
+    if not DEVICE_NAME.fullmatch(device):
+        return "A board of such a name takes no commands."
+    if not _COMMAND.fullmatch(text) or (number and int(number[0]) > _MOST):
+        return "There is no such command."
+    broker = engine.broker
+    topic = broker.router.routed(broker.router.topic(f"commands/{device}"))
+    if not broker.acl.may_write(user, "", topic.name):
+        return f"The access rules do not let you publish to {topic.name}."
+    if not any(route.qos == 2 and route.session.client == device for route in topic.routes):
+        return "The board has never asked for commands: nothing was sent."
+    engine.begin()
+    burst = Burst(topic, text.encode(), 2)
+    if refuses(broker, burst):
+        return "The gateway takes no messages now: its disk or a queue is full."
+    commit = publish(broker, burst, "")
+    broker.settle()
+    log.warning("%s: the command %r of %s", device, text, quote(user), extra=about(client=device))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await _on_disk(engine, commit)
+    except TimeoutError:
+        return "The disk is slow: the command waits for it."
+    return None
+
+
+async def _on_disk(engine: Engine, commit: int) -> None:
+    """Returns after this commit."""
+    broker, done = engine.broker, asyncio.Event()
+
+    def look() -> None:
+        if broker.committed >= commit:
+            done.set()
+        else:
+            broker.after_commit.append(look)
+
+    look()
+    await done.wait()

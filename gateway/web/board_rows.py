@@ -1,0 +1,160 @@
+"""Boards as the page lists them. In: connections, ports, the device registry, last readings and
+what boards tell of themselves. Out: a row for each, made when something of it has changed, and for
+all of them in turn within a minute: so that ten thousand rows cost little.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol
+
+from gateway.links.serial_port import PortStatus
+from gateway.mirror.decode import Reading
+from gateway.mirror.last import LastReadings
+from gateway.web.source import Source
+
+Row = dict[str, Any]
+ROUND = 60
+"""Calls of `changes` in which each row is looked at once."""
+MOST_AT_ONCE = 1000
+"""Rows that one call makes; the rest follow."""
+
+
+class Listed(Protocol):
+    """A device of the registry."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def board(self) -> str | None: ...
+
+    @property
+    def firmware(self) -> str | None: ...
+
+
+class Kind(Protocol):
+    """A kind of board."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def sha256(self) -> str | None: ...
+
+
+class BoardRows:
+    """registered: the device registry. kinds: by name, once they are known."""
+
+    def __init__(
+        self,
+        source: Source,
+        readings: LastReadings,
+        registered: Callable[[], Mapping[str, Listed]],
+        kinds: Callable[[], Mapping[str, Kind]],
+    ) -> None:
+        self._source = source
+        self._readings = readings
+        self._registered = registered
+        self._kinds = kinds
+        self._rows: dict[str, Row] = {}
+        self._dirty: set[str] = set()
+        self._turn = 0
+        self._connected: dict[str, str] = {}
+        """Where each board is connected that is."""
+        self._listed: dict[str, Listed] = {}
+
+    @property
+    def connected(self) -> int:
+        return len(self._connected)
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """All of them by name, as they were last looked at."""
+        return self._rows
+
+    def touch(self, name: str) -> None:
+        """Something of a board has changed."""
+        self._dirty.add(name)
+
+    def changes(self) -> tuple[list[Row], list[str]]:
+        """Rows that are not as they were at the last call, and the names that are gone."""
+        ports = {port.device: port for port in self._source.ports() if port.device}
+        pending = {
+            port.refused: port.path
+            for port in self._source.ports()
+            if port.refused and port.refused not in self._listed
+        }
+        connected, listed = dict(self._connections()), dict(self._registered())
+        for before, now in ((self._connected, connected), (self._listed, listed)):
+            self._dirty |= {
+                name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
+            }
+        self._connected, self._listed = connected, listed
+        names = {*self._readings.devices, *connected, *listed, *pending}
+        self._dirty |= names - self._rows.keys()
+        self._dirty |= {row["name"] for row in self._rows.values() if row["state"] == "pending"}
+        self._turn = (self._turn + 1) % ROUND
+        self._dirty.update([*self._rows][self._turn :: ROUND])
+        gone = [name for name in self._rows if name not in names]
+        for name in gone:
+            del self._rows[name]
+        changed = []
+        self._dirty &= names
+        for name in list(islice(self._dirty, MOST_AT_ONCE)):
+            self._dirty.discard(name)
+            row = self._row(name, ports.get(name), pending.get(name))
+            if self._rows.get(name) != row:
+                self._rows[name] = row
+                changed.append(row)
+        return changed, gone
+
+    def _connections(self) -> Iterator[tuple[str, str]]:
+        for connection in self._source.broker.connections:
+            if connection.peer.device is not None:
+                yield connection.peer.device.name, connection.peer.address
+
+    def _row(self, name: str, port: PortStatus | None, pending: str | None) -> Row:
+        listed = self._listed.get(name)
+        kind = self._kinds().get((listed and listed.board) or "")
+        firmware = listed.firmware if listed else None
+        boards = self._source.boards
+        told = (boards.status(name) if boards else None) or {}
+        last = self._last(name)
+        return {
+            "name": name,
+            "state": self._state(name, listed, pending),
+            "place": self._connected.get(name) or pending,
+            "kind": kind.title if kind else None,
+            "last": last and value(last),
+            "seen": self._readings.received(name),
+            "per_hour": self._readings.per_hour(name, self._source.broker.utc or 0),
+            "again": port.statistics.retransmissions if port else None,
+            "bad": port.statistics.crc_errors if port else None,
+            "life": told.get("life"),
+            "firmware": firmware and firmware[:12],
+            "outdated": bool(firmware and kind and kind.sha256 and kind.sha256 != firmware),
+        }
+
+    def _state(self, name: str, listed: Listed | None, pending: str | None) -> str:
+        if name in self._connected:
+            return "online"
+        if listed is not None and listed.status in ("revoked", "flashing"):
+            return listed.status
+        return "pending" if pending else "offline"
+
+    def _last(self, name: str) -> Reading | None:
+        known = [series.last for series in self._readings.of(name).values()]
+        measured = [item for item in known if not item.status]
+        return max(measured, key=lambda item: item.received or 0, default=None)
+
+
+def value(reading: Reading) -> Row:
+    """A reading as the page shows it. time: µs since 1970."""
+    return {
+        "name": reading.name,
+        "value": reading.value,
+        "unit": reading.unit,
+        "time": reading.time,
+        "quality": reading.quality,
+        "time_error_s": reading.time_error_s,
+    }

@@ -1,0 +1,152 @@
+"""Is everything all right? In: a gateway's parts, and how they were in the last two hours. Out:
+what the page's first view shows: what is wrong and what to do, the way of a reading with its
+counts, and how long the room lasts.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from gateway import __version__
+from gateway.broker.spool import ROW_OVERHEAD
+from gateway.web.health import problems
+from gateway.web.source import Source
+from gateway.web.uplink import UplinkState
+
+SAMPLES = 120
+SAMPLE_S = 60.0
+LATE_S = 3600.0
+"""What has waited longer for the uplink deserves a look."""
+DAY_S = 86_400
+_PAYLOAD = 60
+"""Bytes of topic and payload that a reading is taken for while the spool is empty."""
+
+_TODO = {
+    "store": "Look at the disk: sudo onceway doctor",
+    "spool": "Make the uplink land what waits: sudo onceway uplink status",
+    "serial": "Plug the board in, or stop what holds its port: onceway board ports",
+    "boards": "Look at the access rules: sudo onceway gateway check-config",
+    "uplink": "Look at the landing place: sudo onceway uplink status",
+    "process": "Start it: sudo systemctl start onceway-uplink",
+    "late": "Look at the landing place: sudo onceway uplink status",
+    "clock": "Look at the network and at timedatectl: readings wait for the time",
+    "restored": "Read what a restore means in gateway/README.md",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How it was: totals since the start, what waited, and whether the uplink was down."""
+
+    spooled: int
+    waiting: int
+    landed: int
+    down: bool
+
+
+class History:
+    """The last SAMPLES looks, one every SAMPLE_S."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES + 1)
+
+    def add(self, source: Source, uplink: UplinkState | None) -> None:
+        spool = source.broker.spool
+        landed = uplink.totals.readings if uplink else 0
+        self._samples.append(Sample(spool.next, spool.count, landed, is_down(uplink)))
+
+    def per_day(self) -> float | None:
+        """Readings that come in a day, by the last looks; None with fewer than two."""
+        if len(self._samples) < 2:
+            return None
+        came = self._samples[-1].spooled - self._samples[0].spooled
+        return came * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
+
+    def public(self) -> dict[str, list[int]]:
+        """Series for small plots, of equal length: what came and landed between two looks, and what
+        waited and whether the uplink was down at the later one.
+        """
+        samples = list(self._samples)
+        pairs = list(pairwise(samples))
+        return {
+            "came": [later.spooled - before.spooled for before, later in pairs],
+            "waiting": [later.waiting for _, later in pairs],
+            "landed": [max(0, later.landed - before.landed) for before, later in pairs],
+            "down": [int(later.down) for _, later in pairs],
+        }
+
+
+def is_down(uplink: UplinkState | None) -> bool:
+    return uplink is not None and (uplink.outage or not uplink.running)
+
+
+def overview(
+    source: Source, uplink: UplinkState | None, history: History, boards: tuple[int, int]
+) -> dict[str, Any]:
+    """What the page shows first. uplink: None without one, or when it cannot be read. boards: how
+    many are connected, and are known.
+    """
+    broker = source.broker
+    spool, utc = broker.spool, broker.utc
+    found = _found(source, uplink)
+    age = source.spool_age_s
+    return {
+        "gateway": broker.config.gateway.name,
+        "version": __version__,
+        "problems": [{"part": part, "what": what, "todo": _TODO[part]} for part, what in found],
+        "boards": {"connected": boards[0], "known": boards[1]},
+        "spool": {
+            "waiting": spool.count,
+            "bytes": spool.size,
+            "limit": spool.limit,
+            "since": None
+            if not spool.count or age is None or utc is None
+            else utc - int(age * 1e6),
+        },
+        "uplink": _uplink(source, uplink),
+        "room_days": _room_days(source, history),
+        "clock": utc is not None,
+        "started": None if utc is None else utc - broker.monotonic,
+        "history": history.public(),
+        "sample_s": SAMPLE_S,
+    }
+
+
+def _found(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
+    broker = source.broker
+    found = [(item.part, item.what) for item in problems(source)]
+    if broker.config.uplink is not None and uplink is not None:
+        if not uplink.running:
+            found.append(("process", "the uplink does not run: batches wait"))
+        elif uplink.outage:
+            found.append(("uplink", f"the landing place does not answer: {uplink.error}"))
+        elif (age := source.spool_age_s) is not None and age > LATE_S:
+            found.append(("late", f"the oldest reading has waited for {age / 3600:.0f} h"))
+    if broker.utc is None:
+        found.append(("clock", "the clock is not synchronised: batches wait for the time"))
+    return found
+
+
+def _uplink(source: Source, uplink: UplinkState | None) -> dict[str, Any] | None:
+    if source.broker.config.uplink is None or uplink is None:
+        return None
+    return {
+        "running": uplink.running,
+        "outage": uplink.outage,
+        "cut": uplink.cut,
+        "landed": uplink.landed,
+        "at": uplink.landed_at,
+        "readings": uplink.totals.readings,
+        "batches": uplink.totals.batches,
+    }
+
+
+def _room_days(source: Source, history: History) -> float | None:
+    """Days until the spool is full if nothing lands any more; None when nothing comes."""
+    spool, per_day = source.broker.spool, history.per_day()
+    if not per_day:
+        return None
+    size = spool.size / spool.count if spool.count else ROW_OVERHEAD + _PAYLOAD
+    room = min(spool.limit - spool.size, source.broker.disk_room)
+    return round(max(0, room) / (per_day * size), 1)

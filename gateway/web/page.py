@@ -1,0 +1,323 @@
+"""The page: files, logins, figures as they change, and commands, over HTTP.
+
+In: requests of browsers. Out: `static/` to everybody; to users who have logged in, what the gateway
+shows. A connection brings one request; it lives twenty seconds, or an hour where it is a stream of
+server-sent events.
+
+    POST /api/login, /api/logout     JSON {"user", "password"}; the session is a cookie
+    GET  /api/me                     who is logged in, if anybody; the token for what changes
+                                     something
+    GET  /api/events                 text/event-stream: everything once, then what has changed
+    GET  /api/board?name=            a board with its last hours
+    GET  /api/where?device=&sequence=    where one reading is
+    POST /api/command                JSON {"device", "command"}: operators only
+
+What changes something must come from this page: the cookie is SameSite=Strict, `Origin` must be the
+host that was asked, and the header X-Onceway must have the session's token.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from aiohttp import hdrs, web
+
+from gateway.links.endpoint import Endpoint
+from gateway.links.tls import Tls
+from gateway.web.live import Live, Subscriber
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 64
+MOST_STREAMS = 16
+LIFETIME_S = 20.0
+STREAM_S = 3600.0
+COOKIE = "onceway"
+_LONGEST_BODY = 8192
+_LONGEST_NAME = 256
+_SHUTDOWN_TIMEOUT = 1.0
+_KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src"
+        " 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Server": "onceway",
+}
+
+
+class Login(Protocol):
+    """A session of a user."""
+
+    user: str
+    operator: bool
+    csrf: str
+
+
+class Logins(Protocol):
+    """Who may look (`gateway/service/page_logins.py`)."""
+
+    async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]: ...
+
+    def session(self, token: str | None) -> Login | None: ...
+
+    def logout(self, token: str | None) -> None: ...
+
+
+Command = Callable[[str, str, str], Awaitable[str | None]]
+"""User, board, command → why it was not sent, or None."""
+Where = Callable[[str, int], dict[str, Any]]
+"""Board, sequence → where that reading is; on any thread."""
+
+
+class PageServer:
+    """Serves until `close`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: Tls | None,
+        live: Live,
+        logins: Logins,
+        command: Command,
+        where: Where,
+    ) -> None:
+        self._endpoint = Endpoint(host, port, tls=tls)
+        self._secure = tls is not None
+        self._live = live
+        self._logins = logins
+        self._command = command
+        self._where = where
+        self._searching = asyncio.Lock()
+        self._files = {f"/{name}": file for name, file in _static().items()}
+        self._files["/"] = self._files["/index.html"]
+        self._server: web.Server | None = None
+        self._streams: set[object] = set()
+        """Connections that are streams."""
+
+    async def start(self) -> None:
+        """Listen. Raises OncewayError."""
+        server = self._server = web.Server(self._answer, access_log=None)
+
+        def connection() -> asyncio.BaseProtocol:
+            if len(server.connections) >= MOST_CONNECTIONS:
+                return _Busy()
+            handler = server()
+            asyncio.get_running_loop().call_later(LIFETIME_S, self._abort, handler)
+            return handler
+
+        await self._endpoint.listen(connection)
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses listened on, as (host, port)."""
+        return self._endpoint.addresses
+
+    async def close(self) -> None:
+        self._endpoint.close()
+        self._live.close()
+        if self._server is not None:
+            await self._server.shutdown(_SHUTDOWN_TIMEOUT)
+
+    def _abort(self, handler: web.RequestHandler) -> None:
+        if handler not in self._streams and handler.transport is not None:
+            handler.transport.abort()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await self._route(request)
+        except _Refused as refusal:
+            response = web.json_response({"error": refusal.text}, status=refusal.status)
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+            response.force_close()
+        return response
+
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        method, path = request.method, request.path
+        if path in self._files and method in ("GET", "HEAD"):
+            kind, body = self._files[path]
+            return web.Response(body=body, content_type=kind, charset="utf-8")
+        match method, path:
+            case "POST", "/api/login":
+                return await self._log_in(request)
+            case "POST", "/api/logout":
+                self._changing(request)
+                self._logins.logout(request.cookies.get(COOKIE))
+                response = web.json_response({})
+                response.del_cookie(COOKIE, path="/")
+                return response
+            case "POST", "/api/command":
+                return await self._send(request)
+            case "GET", "/api/me":
+                return web.json_response(_me(self._logins.session(request.cookies.get(COOKIE))))
+            case "GET", "/api/events":
+                self._session(request)
+                return await self._stream(request)
+            case "GET", "/api/board":
+                self._session(request)
+                return self._board(request)
+            case "GET", "/api/where":
+                self._session(request)
+                return await self._search(request)
+        raise _Refused(404, "There is nothing here.")
+
+    # -- who is it
+
+    def _session(self, request: web.BaseRequest) -> Login:
+        session = self._logins.session(request.cookies.get(COOKIE))
+        if session is None:
+            raise _Refused(401, "Log in first.")
+        return session
+
+    def _changing(self, request: web.BaseRequest) -> Login:
+        """The session of a request that changes something."""
+        _same_origin(request)
+        session = self._session(request)
+        if not hmac.compare_digest(
+            request.headers.get("X-Onceway", "").encode(), session.csrf.encode()
+        ):
+            raise _Refused(403, "This request does not come from the page. Load it again.")
+        return session
+
+    async def _log_in(self, request: web.BaseRequest) -> web.Response:
+        _same_origin(request)
+        user, password = _strings(await _body(request), "user", "password")
+        found = await self._logins.login(user, password, request.remote or "")
+        if isinstance(found, tuple):
+            raise _Refused(*found)
+        response = web.json_response(_me(self._logins.session(found)))
+        response.set_cookie(
+            COOKIE, found, path="/", httponly=True, samesite="Strict", secure=self._secure
+        )
+        return response
+
+    # -- what it wants
+
+    async def _send(self, request: web.BaseRequest) -> web.Response:
+        session = self._changing(request)
+        device, text = _strings(await _body(request), "device", "command")
+        if not session.operator:
+            raise _Refused(
+                403, f"{session.user} may only look. See `operators` under [page] in gateway.toml."
+            )
+        if device not in self._live.boards.rows:
+            raise _Refused(404, "There is no such board.")
+        problem = await self._command(session.user, device, text)
+        if problem is not None:
+            raise _Refused(409, problem)
+        return web.json_response({})
+
+    def _board(self, request: web.BaseRequest) -> web.Response:
+        found = self._live.board(request.query.get("name", ""))
+        if found is None:
+            raise _Refused(404, "There is no such board.")
+        return web.json_response(found)
+
+    async def _search(self, request: web.BaseRequest) -> web.Response:
+        device, number = request.query.get("device", ""), request.query.get("sequence", "")
+        if not 0 < len(device) <= _LONGEST_NAME:
+            raise _Refused(400, "Which board?")
+        if not (number.isascii() and number.isdecimal() and len(number) <= 18):
+            raise _Refused(400, "A reading's number is a whole number, such as 42.")
+        if self._searching.locked():
+            raise _Refused(503, "Somebody else is looking for a reading. Try again in a moment.")
+        async with self._searching:  # it reads the whole spool
+            return web.json_response(await asyncio.to_thread(self._where, device, int(number)))
+
+    async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
+        if len(self._streams) >= MOST_STREAMS:
+            raise _Refused(503, "Too many people look at the page.")
+        response = web.StreamResponse(headers=_HEADERS | {"X-Accel-Buffering": "no"})
+        response.content_type, response.charset = "text/event-stream", "utf-8"
+        response.force_close()
+        protocol = request.protocol
+        self._streams.add(protocol)
+        subscriber = self._live.subscribe()
+        try:
+            await response.prepare(request)
+            async with asyncio.timeout(STREAM_S):
+                await _feed(response, subscriber)
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            self._live.unsubscribe(subscriber)
+            self._streams.discard(protocol)
+        return response
+
+
+async def _feed(response: web.StreamResponse, subscriber: Subscriber) -> None:
+    """Send events until the subscriber is dropped."""
+    while (event := await subscriber.get()) is not None:
+        await response.write(b"data: " + event + b"\n\n")
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class _Busy(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _static() -> dict[str, tuple[str, bytes]]:
+    """The page's files: kind and content by name."""
+    folder = files("gateway.web").joinpath("static")
+    found = {}
+    for file in folder.iterdir():
+        kind = _KINDS.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            found[file.name] = kind, file.read_bytes()
+    return found
+
+
+def _me(session: Login | None) -> dict[str, Any]:
+    if session is None:
+        return {"user": None}
+    return {"user": session.user, "operator": session.operator, "csrf": session.csrf}
+
+
+def _same_origin(request: web.BaseRequest) -> None:
+    """Browsers say where a POST comes from; other programs need not."""
+    origin = request.headers.get(hdrs.ORIGIN)
+    if origin is not None and urlsplit(origin).netloc != request.host:
+        raise _Refused(403, "This request comes from another page.")
+
+
+async def _body(request: web.BaseRequest) -> Any:
+    """The JSON of a request; refused when it is long, or none."""
+    if request.content_type != "application/json":
+        raise _Refused(415, "Send JSON.")
+    try:
+        body = await request.content.readexactly(_LONGEST_BODY + 1)
+    except asyncio.IncompleteReadError as error:
+        body = error.partial
+    if len(body) > _LONGEST_BODY:
+        raise _Refused(413, "That is too long.")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _Refused(400, "That is no JSON.") from error
+
+
+def _strings(body: Any, *keys: str) -> list[str]:
+    values = [body.get(key) if isinstance(body, dict) else None for key in keys]
+    found = [value for value in values if isinstance(value, str) and value.isprintable()]
+    if len(found) < len(keys):
+        raise _Refused(400, f"Send the texts {' and '.join(keys)}.")
+    return found

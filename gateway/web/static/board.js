@@ -1,0 +1,183 @@
+// One board: its values, its state, what it can be told, and where a reading of it is.
+
+import { badge } from "./boards.js";
+import { holes, plot } from "./draw.js";
+import { fill, h } from "./dom.js";
+import { ask, now, state } from "./gateway.js";
+import { ago, count, moment, plural, span, valued } from "./words.js";
+
+const CAUSES = ["power-on", "brown-out", "reset", "watchdog"];
+const EVERY_MS = 2000;
+const opened = new Set();
+let name = "", found = null, asked = 0, problem = "";
+
+export const title = (board) => board;
+
+export function draw(main, board) {
+  if (name !== board || !main.querySelector(".board")) {
+    [name, found, asked, problem] = [board, null, 0, ""];
+    main.replaceChildren(frame());
+  }
+  look(main);
+  const row = state.boards.get(name);
+  const part = (kind) => main.querySelector(`.${kind}`);
+  fill(part("head"), row ? [badge(row.state), row.place ? ` on ${row.place}` : "", row.kind ? `, ${row.kind}` : ""] : problem || "There is no board of this name.");
+  part("known").hidden = !row;
+  fill(part("pending"), row && row.state === "pending"
+    ? ["It asks to be let in. On the gateway: ", h("code", {}, `sudo onceway device admit ${name}`)] : []);
+  if (!row) return;
+  fill(part("facts"), facts(row));
+  if (found) fill(part("plots"), plots(found.series));
+}
+
+/** Ask for what the list does not have, not too often. */
+async function look(main) {
+  const row = state.boards.get(name);
+  const due = row && (found === null || found.seen !== row.seen || found.row.state !== row.state);
+  if (!due || performance.now() - asked < EVERY_MS) return;
+  asked = performance.now();
+  const board = name;
+  try {
+    const answer = await ask(`api/board?name=${encodeURIComponent(board)}`);
+    if (board !== name) return;
+    found = { ...answer, seen: answer.row.seen };
+    const field = main.querySelector("#sequence");
+    if (field && !field.value && answer.sequence) field.value = answer.sequence;
+    draw(main, board);
+  } catch (error) {
+    problem = error.message;
+  }
+}
+
+function frame() {
+  return h("div", { class: "board" },
+    h("p", { class: "small" }, h("a", { href: "#/boards" }, "← All boards")),
+    h("h1", { tabindex: "-1" }, name),
+    h("p", { class: "head" }), h("p", { class: "pending warn" }),
+    h("div", { class: "known" },
+      h("section", { "aria-labelledby": "h-values" }, h("h2", { id: "h-values" }, "Last readings"), h("div", { class: "plots" }, h("p", { class: "quiet" }, "…"))),
+      h("section", { "aria-labelledby": "h-board" }, h("h2", { id: "h-board" }, "The board"), h("dl", { class: "facts" })),
+      commands(), search()));
+}
+
+function plots(series) {
+  const measured = series.filter((one) => !one.status);
+  if (measured.length === 0) return [h("p", { class: "quiet" }, "No reading has come yet.")];
+  return measured.map((one) => {
+    const points = one.points;
+    const head = h("figcaption", {}, h("strong", {}, one.name), h("span", {}, `${valued(one)}, ${ago(one.time, now())}`));
+    if (points.length < 2) return h("figure", { class: "plot" }, head);
+    const values = points.map(([, value]) => value);
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const gaps = holes(points.map(([time]) => time));
+    const label = `${one.name}: ${plural(points.length, "reading")} in ${span((points[points.length - 1][0] - points[0][0]) / 1e6)}, `
+      + `from ${valued({ value: low, unit: one.unit })} to ${valued({ value: high, unit: one.unit })}`
+      + (gaps.length ? `, ${plural(gaps.length, "gap")}` : "");
+    return h("figure", { class: "plot" }, head, plot(points, one.unit, label),
+      h("p", { class: "small quiet" }, label),
+      h("details", {
+        open: opened.has(one.name),
+        ontoggle: (event) => (event.target.open ? opened.add(one.name) : opened.delete(one.name)),
+      }, h("summary", {}, "As a table"), table(one)));
+  });
+}
+
+function table(one) {
+  const lines = one.points.slice(-20).reverse();
+  return h("div", { class: "scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), h("th", { scope: "col" }, "Value"))),
+    h("tbody", {}, lines.map(([time, value]) => h("tr", {}, h("td", {}, moment(time)), h("td", { class: "number" }, valued({ value, unit: one.unit })))))));
+}
+
+function facts(row) {
+  const said = found ? found.series.filter((one) => one.status) : [];
+  const told = Object.fromEntries(said.map((one) => [one.name, one.value]));
+  const fact = (label, value) => value === null || value === undefined ? null : h("div", {}, h("dt", {}, label), h("dd", {}, value));
+  const gaps = found ? Math.max(0, ...found.series.map((one) => holes(one.points.map(([time]) => time)).length)) : 0;
+  return [
+    fact("Heard", row.seen === null ? "never" : `${ago(row.seen, now())} (${moment(row.seen)})`),
+    fact("Readings in the last hour", count(row.per_hour)),
+    fact("Newest reading", found && found.sequence ? `number ${found.sequence}` : null),
+    fact("Gaps in the plot", count(gaps)),
+    fact("Frames sent again", row.again === null ? null : count(row.again)),
+    fact("Damaged frames", row.bad === null ? null : count(row.bad)),
+    fact("Starts", told.boot === undefined ? null : `${count(told.boot)}, the last one by ${CAUSES[told.cause] ?? "an unknown cause"}`),
+    fact("EEPROM", row.life === null ? null : `${plural(row.life, "year")} left${told.worn ? `, ${plural(told.worn, "worn cell")}` : ""}`),
+    fact("Refused for good", told.aside ? plural(told.aside, "reading") : null),
+    fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest: sudo onceway device flash ", row.name) : null]),
+  ];
+}
+
+function commands() {
+  const told = h("p", { class: "told", role: "status" });
+  const send = async (command, done) => {
+    told.className = "told";
+    told.textContent = "…";
+    try {
+      await ask("api/command", { device: name, command });
+      told.textContent = done;
+    } catch (error) {
+      told.className = "told bad";
+      told.textContent = error.message;
+    }
+  };
+  const may = state.me.operator;
+  const button = (command, label, done, sure) => h("button", {
+    type: "button", disabled: !may,
+    onclick: () => { if (!sure || confirm(sure)) send(command, done); },
+  }, label);
+  const number = h("input", { id: "interval", type: "number", min: 1, max: 65535, required: true, disabled: !may, inputmode: "numeric" });
+  const unit = h("select", { id: "unit", "aria-label": "Unit of the interval", disabled: !may }, h("option", { value: "s" }, "seconds"), h("option", { value: "min" }, "minutes"));
+  return h("section", { "aria-labelledby": "h-commands" }, h("h2", { id: "h-commands" }, "Tell it"),
+    may ? null : h("p", { class: "quiet" }, "You may look. To command boards, your name must stand in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+    h("div", { class: "actions" },
+      button("identify", "Blink its LED", "Its LED blinks for ten seconds."),
+      button("reboot", "Restart it", "It restarts when all is settled.", `Restart ${name}?`),
+      h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); send(`interval ${number.value} ${unit.value}`, `It was told to measure every ${number.value} ${unit.value}.`); } },
+        h("div", {}, h("label", { for: "interval" }, "Measure every"), number), unit, h("button", { disabled: !may }, "Set"))),
+    told);
+}
+
+function search() {
+  const field = h("input", { id: "sequence", type: "number", min: 0, required: true, inputmode: "numeric" });
+  const answer = h("div", { class: "answer", "aria-live": "polite" });
+  const find = async (event) => {
+    event.preventDefault();
+    fill(answer, h("p", { class: "quiet" }, "…"));
+    try {
+      const sequence = field.value;
+      fill(answer, path(sequence, await ask(`api/where?device=${encodeURIComponent(name)}&sequence=${sequence}`)));
+    } catch (error) {
+      fill(answer, h("p", { class: "told bad" }, error.message));
+    }
+  };
+  return h("section", { "aria-labelledby": "h-where" }, h("h2", { id: "h-where" }, "Where is reading …?"),
+    h("form", { class: "row", onsubmit: find }, h("div", {}, h("label", { for: "sequence" }, "Its number"), field), h("button", { class: "first" }, "Find it")), answer);
+}
+
+const STATIONS = ["board", "spool", "batch", "landed"];
+
+/** The way of one reading, with the place where it is. */
+function path(sequence, { places, known_from, error }) {
+  if (error) return [h("p", { class: "told bad" }, error)];
+  if (places.length === 0) {
+    return [h("p", { class: "told" }, `Reading ${sequence} is not in this gateway's spool or batches: it never came here, or is still in the board`
+      + (known_from ? `, or landed before batch ${known_from}.` : "."))];
+  }
+  return places.map((place) => {
+    const at = STATIONS.indexOf(place.place);
+    const words = {
+      board: "sent",
+      spool: at === 1 ? "waits here, in no batch yet" : "passed",
+      batch: place.batch ? `number ${place.batch}${at === 2 ? ", not landed yet" : ""}` : "to come",
+      landed: at === 3 ? `${moment(place.since)}` : "to come",
+    };
+    return [
+      h("p", {}, `Reading ${sequence} of ${name} `, h("strong", {}, ["is in the board", "waits in the spool", "is in a batch", "has landed"][at]), "."),
+      h("ol", { class: "way" }, STATIONS.map((station, index) => h("li", { class: index < at ? "passed" : index === at ? "here" : "ahead", "aria-current": index === at ? "step" : null },
+        h("h2", {}, station[0].toUpperCase() + station.slice(1)), h("p", { class: "small" }, words[station])))),
+      place.file ? h("p", { class: "small quiet" }, "File: ", h("code", {}, `${place.landing ?? ""}/${place.file}`)) : null,
+      h("p", { class: "small quiet" }, "Whether it is in the table, the centre knows: ", h("code", {}, `onceway where ${name} ${sequence} --table TABLE`)),
+    ];
+  });
+}

@@ -1,0 +1,102 @@
+// All boards: who is there, with what, and when it was heard.
+
+import { fill, h } from "./dom.js";
+import { now, state } from "./gateway.js";
+import { ago, count, moment, plural, valued } from "./words.js";
+
+const PART = 100;
+const COLUMNS = ["Board", "State", "Last reading", "Heard", "Readings/h", "Sent again", "EEPROM", "Firmware"];
+const natural = new Intl.Collator("en", { numeric: true });
+let wanted = "", troubled = false, shown = PART;
+
+export const title = () => "Boards";
+
+export function draw(main) {
+  if (!main.querySelector("table.boards")) {
+    main.replaceChildren(frame(() => draw(main)));
+  }
+  const found = select();
+  const many = found.length === 1 ? "1 board" : `${count(found.length)} boards`;
+  fill(main.querySelector(".found"), found.length > shown ? `${many}, the first ${count(shown)} are shown` : many);
+  rows(main.querySelector("tbody"), found.slice(0, shown));
+  main.querySelector(".more").hidden = found.length <= shown;
+  fill(main.querySelector(".none"), state.boards.size === 0
+    ? ["No board is known yet. Plug one in, and on the gateway: ", h("code", {}, "sudo onceway device add NAME")]
+    : found.length === 0 ? ["No board fits."] : []);
+}
+
+export function leave() {
+  shown = PART;
+}
+
+function frame(redraw) {
+  const typed = (event) => {
+    wanted = event.target.value.trim().toLowerCase();
+    shown = PART;
+    redraw();
+  };
+  const ticked = (event) => {
+    troubled = event.target.checked;
+    redraw();
+  };
+  return h("div", {},
+    h("h1", { tabindex: "-1" }, "Boards"),
+    h("form", { class: "row", role: "search", onsubmit: (event) => event.preventDefault() },
+      h("div", {}, h("label", { for: "wanted" }, "Find a name, port or state"),
+        h("input", { id: "wanted", type: "search", autocomplete: "off", value: wanted, oninput: typed })),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: troubled, onchange: ticked }), "only those that need a look")),
+    h("p", { class: "found small quiet", role: "status" }),
+    h("div", { class: "card list" },
+      h("table", { class: "boards" },
+        h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col" }, name)))), h("tbody"))),
+    h("p", { class: "none" }),
+    h("button", { class: "more", type: "button", onclick: () => { shown += PART; redraw(); } }, `Show ${PART} more`));
+}
+
+let order = [], names = -1;
+
+/** Rows that are wanted, by name. Sorting ten thousand takes a while: only when there are others. */
+function select() {
+  if (names !== state.names) {
+    names = state.names;
+    order = [...state.boards.keys()].sort(natural.compare);
+  }
+  const found = [];
+  for (const name of order) {
+    const row = state.boards.get(name);
+    if (fits(row) && (!troubled || row.state !== "online" || row.outdated)) found.push(row);
+  }
+  return found;
+}
+
+function fits(row) {
+  return wanted === "" || `${row.name} ${row.place ?? ""} ${row.state}`.toLowerCase().includes(wanted);
+}
+
+function rows(body, found) {
+  found.forEach((row, index) => {
+    let line = body.children[index];
+    if (line === undefined) {
+      line = h("tr", {}, COLUMNS.map((name, column) => column === 0 ? h("th", { scope: "row" }) : h("td", { "data-label": name })));
+      line.children[1].className = "bare";
+      body.append(line);
+    }
+    cells(row).forEach((cell, column) => fill(line.children[column], cell));
+  });
+  while (body.children.length > found.length) body.lastChild.remove();
+}
+
+function cells(row) {
+  return [
+    h("a", { href: `#/board/${encodeURIComponent(row.name)}` }, row.name),
+    [badge(row.state), row.place ? h("span", { class: "small quiet" }, ` ${row.place}`) : null],
+    row.last ? [`${valued(row.last)} `, h("span", { class: "quiet small" }, row.last.name)] : "–",
+    row.seen === null ? "never" : h("time", { datetime: new Date(row.seen / 1000).toISOString(), title: moment(row.seen) }, ago(row.seen, now())),
+    count(row.per_hour),
+    row.again === null ? "–" : [plural(row.again, "frame")],
+    row.life === null ? "–" : h("span", { class: row.life < 1 ? "warn" : null }, `${plural(row.life, "year")} left`),
+    row.firmware ? [h("code", {}, row.firmware.slice(0, 7)), row.outdated ? h("span", { class: "warn" }, " not the newest") : null] : "–",
+  ];
+}
+
+export const badge = (word) => h("span", { class: `state ${word}` }, word);

@@ -1,0 +1,80 @@
+// Is everything all right, and if not, what to do?
+
+import { bars, spark } from "./draw.js";
+import { fill, h } from "./dom.js";
+import { now, state } from "./gateway.js";
+import { ago, bytes, count, moment, plural, span } from "./words.js";
+
+export const title = () => "Overview";
+
+export function draw(main) {
+  fill(main, verdict(), way(), facts());
+}
+
+/** In a few words, whatever view is shown. */
+export function sentence() {
+  const { problems } = state.overview;
+  return problems.length === 0 ? "Everything is all right" : `${plural(problems.length, "thing needs", "things need")} you`;
+}
+
+function verdict() {
+  const found = state.overview.problems;
+  const good = found.length === 0;
+  return h("section", { class: good ? "verdict" : "verdict bad" },
+    h("h1", { tabindex: "-1" }, h("span", { class: "mark", "aria-hidden": "true" }, good ? "✓" : "!"),
+      sentence()),
+    good
+      ? h("p", { class: "quiet" }, "What boards send is taken and brought on.")
+      : h("ul", {}, found.map((one) => h("li", {}, h("span", {}, one.what), h("span", { class: "quiet" }, todo(one.todo))))));
+}
+
+/** `Do this: command` with the command as code. */
+function todo(text) {
+  const [what, command] = text.split(/: (?=sudo |onceway )/);
+  return command ? [`${what}: `, h("code", {}, command)] : text;
+}
+
+function way() {
+  const { boards, spool, uplink, history } = state.overview;
+  const station = (name, big, lines, picture) => h("li", {},
+    h("h2", {}, name), h("p", { class: "big number" }, big),
+    lines.filter(Boolean).map((line) => h("p", { class: "small quiet" }, line)), picture);
+  const open = uplink ? uplink.cut - uplink.landed : 0;
+  return h("ol", { class: "way", "aria-label": "The way of a reading" },
+    station("Boards", `${count(boards.connected)} of ${count(boards.known)}`,
+      ["connected", rate(history.came)], spark(history.came)),
+    station("Spool", count(spool.waiting),
+      [spool.waiting ? `readings wait, the oldest for ${waited(spool.since)}` : "nothing waits", `${bytes(spool.bytes)} of ${bytes(spool.limit)}`],
+      spark(history.waiting)),
+    station("Batch", uplink ? count(open) : "–",
+      uplink ? [open === 1 ? "batch is on its way" : "batches are on their way", uplink.cut ? `number ${count(uplink.cut)} is the newest` : "none was cut yet"]
+        : ["no uplink is configured"]),
+    station("Landed", uplink ? count(uplink.readings) : "–",
+      uplink ? [`readings in ${plural(uplink.batches, "batch", "batches")}`, uplink.at ? `the last one ${ago(uplink.at, now())}` : "none yet"] : [],
+      uplink && spark(history.landed)));
+}
+
+function waited(since) {
+  return since === null || now() === null ? "an unknown time" : span((now() - since) / 1e6);
+}
+
+function rate(came) {
+  const hour = came.slice(-60);
+  if (hour.length === 0) return null;
+  const mean = hour.reduce((sum, one) => sum + one, 0) / hour.length;
+  return `${count(Math.round(mean * (3600 / state.overview.sample_s)))} readings an hour`;
+}
+
+function facts() {
+  const { room_days, clock, started, history, sample_s, uplink } = state.overview;
+  const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+  const down = history.down.reduce((sum, one) => sum + one, 0);
+  const outages = down === 0 ? "No outage of the uplink" : `The uplink was down for ${span(down * sample_s)}`;
+  const label = `${outages} in the last ${span(history.down.length * sample_s)}`;
+  return h("section", {}, h("h2", {}, "The gateway"),
+    h("dl", { class: "facts" },
+      fact("Room if nothing lands", room_days === null ? "not known yet" : room_days > 3650 ? "more than ten years" : `${count(room_days)} days`),
+      fact("Clock", clock ? "synchronised" : h("span", { class: "warn" }, "not synchronised")),
+      fact("Running since", started === null ? "an unknown time" : moment(started))),
+    uplink && history.down.length > 0 && [h("p", { class: "small quiet" }, label), bars(history.down, label)]);
+}

@@ -1,0 +1,25 @@
+"""Where one reading is, for the page. In: a board and a sequence. Out: the places on this gateway
+that know it, as `onceway where` has them; the table is the centre's.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from gateway.config import Config
+from gateway.errors import OncewayError
+from gateway.uplink.landing import without_password
+from gateway.uplink.spool import Spool
+from gateway.uplink.where import in_gateway
+
+
+def where(config: Config, device: str, sequence: int) -> dict[str, Any]:
+    """places: as `Place`. known_from: the oldest batch that is remembered. error: why it cannot be
+    found out.
+    """
+    landing = without_password(config.uplink.landing).rstrip("/") if config.uplink else None
+    try:
+        with Spool(config.gateway.data, to_read=True) as spool:
+            places = [asdict(place) for place in in_gateway(spool, device, sequence, landing)]
+            return {"places": places, "known_from": spool.oldest_known_batch()}
+    except OncewayError as error:
+        return {"places": [], "known_from": None, "error": str(error)}

@@ -1,0 +1,113 @@
+"""A gateway with a page, its users and boards, for tests."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from gateway.service.users import Users
+from tests.links.board import Pty
+from tests.service.boards import Sensor, configuration
+from tests.service.process import GatewayProcess, start
+
+USER, OPERATOR, PASSWORD = "lena", "otto", "correct horse"
+EACH_SECOND = (
+    "-c",
+    "from gateway.web import live, overview; live.SAMPLE_S = overview.SAMPLE_S = 1.0;"
+    " from gateway.cli import main; main()",
+)
+"""A gateway whose history has a look each second, not each minute."""
+TEXT = f'[page]\nbind = "127.0.0.1:0"\noperators = ["{OPERATOR}"]\n'
+
+
+@dataclass
+class Page:
+    """url: of the page, without a slash behind it. file: the configuration."""
+
+    running: GatewayProcess
+    url: str
+    sensors: list[Sensor]
+    file: Path
+
+    async def uplink(self) -> int:
+        """Land what waits; returns the exit code."""
+        return await (await self._start_uplink("--once")).wait()
+
+    @asynccontextmanager
+    async def running_uplink(self) -> AsyncIterator[None]:
+        process = await self._start_uplink()
+        yield
+        process.terminate()
+        await process.wait()
+
+    async def _start_uplink(self, *options: str) -> asyncio.subprocess.Process:
+        command = "from gateway.cli import main; main()"
+        arguments = [sys.executable, "-c", command, "uplink", "run", *options]
+        return await asyncio.create_subprocess_exec(
+            *arguments, "--config", str(self.file), stderr=asyncio.subprocess.DEVNULL
+        )
+
+
+@asynccontextmanager
+async def page(
+    folder: Path,
+    boards: list[str],
+    text: str = "",
+    users: tuple[str, ...] = (USER, OPERATOR),
+    program: tuple[str, ...] = ("-m", "gateway"),
+) -> AsyncIterator[Page]:
+    """A page at a free port, with these boards in session."""
+    (folder / "data").mkdir(exist_ok=True)
+    accounts = Users(folder / "data" / "users")
+    for name in users:
+        accounts.add(name, PASSWORD)
+    lines = [Pty() for _ in boards]
+    file = configuration(folder, lines, TEXT + text)
+    async with AsyncExitStack() as stack:
+        running = await start("--config", str(file), program=program)
+        stack.push_async_callback(running.end, signal.SIGKILL)
+        await running.ready()
+        await running.logged("a page to look at: ")
+        line = next(line for line in running.log if "a page to look at: " in line)
+        sensors = [Sensor(pty, name) for pty, name in zip(lines, boards, strict=True)]
+        for sensor in sensors:
+            await sensor.connect()
+        yield Page(running, line.rpartition(": ")[2].strip().rstrip("/"), sensors, file)
+        for sensor in sensors:
+            sensor.unplug()
+
+
+class Browser:
+    """Asks as the page does."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._http = http
+        self.csrf = ""
+
+    async def get(self, path: str) -> tuple[int, dict[str, object]]:
+        async with self._http.get(self._url + path) as answer:
+            return answer.status, await answer.json()
+
+    async def post(self, path: str, body: object, **headers: str) -> tuple[int, dict[str, object]]:
+        wanted = {"X-Onceway": self.csrf, "Origin": self._url} | headers
+        async with self._http.post(self._url + path, json=body, headers=wanted) as answer:
+            return answer.status, await answer.json()
+
+    async def login(self, user: str = USER, password: str = PASSWORD) -> int:
+        status, found = await self.post("/api/login", {"user": user, "password": password})
+        self.csrf = str(found.get("csrf", ""))
+        return status
+
+
+@asynccontextmanager
+async def browser(url: str) -> AsyncIterator[Browser]:
+    # a cookie of an address is no cookie to aiohttp's jar unless it is told so
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(cookie_jar=jar) as http:
+        yield Browser(url, http)

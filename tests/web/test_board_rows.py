@@ -1,0 +1,105 @@
+"""Boards as the page lists them: their states, and that a row is told when it has changed."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gateway.links.serial_port import PortStatus
+from gateway.mirror.decode import Reading
+from gateway.mirror.last import LastReadings
+from gateway.service.boards import Boards
+from gateway.service.devices import Listed
+from gateway.service.shipped import Kind
+from gateway.web.board_rows import MOST_AT_ONCE, ROUND, BoardRows
+from tests.web.test_web import a_port, a_source
+
+NOW = 1_767_225_600_000_000
+KINDS = {"uno": Kind("Arduino Uno R3", "cd" * 32)}
+
+
+@dataclass
+class World:
+    rows: BoardRows
+    readings: LastReadings
+    listed: dict[str, Listed]
+    ports: list[PortStatus]
+
+    def changed(self) -> dict[str, dict[str, object]]:
+        return {str(row["name"]): row for row in self.rows.changes()[0]}
+
+
+def world(folder: Path) -> World:
+    readings, listed, ports = LastReadings(folder), dict[str, Listed](), list[PortStatus]()
+    source = replace(a_source(folder, ports=ports), ports=lambda: ports, boards=Boards(folder))
+    return World(
+        BoardRows(source, readings, lambda: listed, lambda: KINDS), readings, listed, ports
+    )
+
+
+def reading(value: float, at: int = NOW, status: bool = False, name: str = "adc0") -> Reading:
+    return Reading(name, value, "V", at, "synchronised", None, at, status)
+
+
+def test_each_state_is_told(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    there.listed["off"] = Listed("ready", "uno", "cd" * 32)
+    there.listed["gone"] = Listed("revoked", None, None)
+    there.listed["new"] = Listed("flashing", "uno", "ab" * 32)
+    there.ports.append(replace(a_port("/dev/ttyACM0", True), refused="stranger"))
+    found = there.changed()
+    assert {name: row["state"] for name, row in found.items()} == {
+        "off": "offline",
+        "gone": "revoked",
+        "new": "flashing",
+        "stranger": "pending",
+    }
+    assert found["stranger"]["place"] == "/dev/ttyACM0"
+    assert (found["off"]["kind"], found["off"]["outdated"]) == ("Arduino Uno R3", False)
+    assert (found["new"]["firmware"], found["new"]["outdated"]) == ("ab" * 6, True)
+    assert there.changed() == {}, "nothing has changed"
+
+
+def test_a_row_is_told_when_it_has_changed_and_gone_when_it_is(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    there.readings.take("roof-1", reading(1.0))
+    there.readings.take("roof-1", reading(9.9, NOW + 1, status=True, name="life"))
+    (row,) = there.changed().values()
+    assert (row["last"], row["seen"]) == (
+        {
+            "name": "adc0",
+            "value": 1.0,
+            "unit": "V",
+            "time": NOW,
+            "quality": "synchronised",
+            "time_error_s": None,
+        },
+        NOW + 1,
+    )
+    there.rows.touch("roof-1")
+    assert there.changed() == {}, "touched, and as before"
+    there.readings.take("roof-1", reading(2.0, NOW + 2))
+    there.rows.touch("roof-1")
+    assert there.changed()["roof-1"]["seen"] == NOW + 2
+    there.readings.forget("roof-1")
+    assert there.rows.changes() == ([], ["roof-1"])
+    assert there.rows.rows == {}
+
+
+def test_what_nobody_told_of_is_found_within_a_round(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    for number in range(100):
+        there.readings.take(f"roof-{number}", reading(1.0))
+    assert len(there.changed()) == 100
+    for number in range(100):
+        there.readings.take(f"roof-{number}", reading(2.0))
+    found: set[str] = set()
+    for _ in range(ROUND):
+        found |= there.changed().keys()
+    assert len(found) == 100
+
+
+def test_many_at_once_are_made_in_parts(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    there.listed |= {f"roof-{n}": Listed("ready", None, None) for n in range(2 * MOST_AT_ONCE)}
+    found = [len(there.changed()) for _ in range(4)]
+    assert max(found) == found[0] == MOST_AT_ONCE
+    assert sum(found) == 2 * MOST_AT_ONCE

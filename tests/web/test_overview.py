@@ -1,0 +1,116 @@
+"""What the page's first view says: what is wrong and what to do, and how long the room lasts."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.broker.spool import Oldest
+from gateway.config import parse
+from gateway.uplink.spool import Totals
+from gateway.web.overview import SAMPLE_S, SAMPLES, History, overview
+from gateway.web.source import Source
+from gateway.web.uplink import UplinkState
+from tests.web.test_web import a_source
+
+UPLINK = {"uplink": {"landing": "file:///landing"}}
+NOW = time.time_ns() // 1000
+
+
+def uplink(running: bool = True, outage: bool = False, readings: int = 0) -> UplinkState:
+    error = "no route to host" if outage else None
+    return UplinkState(running, outage, 3, 2, NOW, Totals(2, readings, 900, 0), error)
+
+
+def source(folder: Path, **sections: Any) -> Source:
+    made = a_source(folder, parse(UPLINK | sections, "here"))
+    made.broker.set_clock(NOW)
+    return made
+
+
+def problems(found: dict[str, Any]) -> list[str]:
+    return [item["part"] for item in found["problems"]]
+
+
+def test_nothing_is_wrong_with_a_gateway_that_works(tmp_path: Path) -> None:
+    found = overview(source(tmp_path), uplink(readings=26), History(), (1, 2))
+    assert problems(found) == []
+    assert found["boards"] == {"connected": 1, "known": 2}
+    assert (found["uplink"]["cut"], found["uplink"]["landed"], found["uplink"]["readings"]) == (
+        3,
+        2,
+        26,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "part", "words"),
+    [
+        (uplink(running=False), "process", "sudo systemctl start onceway-uplink"),
+        (uplink(outage=True), "uplink", "sudo onceway uplink status"),
+    ],
+)
+def test_an_uplink_that_does_not_land_needs_somebody(
+    tmp_path: Path, state: UplinkState, part: str, words: str
+) -> None:
+    found = overview(source(tmp_path), state, History(), (0, 0))
+    (problem,) = found["problems"]
+    assert problem["part"] == part
+    assert words in problem["todo"]
+    assert not state.outage or "no route to host" in problem["what"]
+
+
+def test_a_clock_that_is_not_synchronised_needs_somebody(tmp_path: Path) -> None:
+    found = overview(a_source(tmp_path), None, History(), (0, 0))
+    assert problems(found) == ["clock"]
+    assert found["uplink"] is None, "none is configured"
+    assert (found["clock"], found["started"]) == (False, None)
+
+
+def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None:
+    made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
+    made.broker.disk_full = True
+    made.broker.spool.full = True
+    found = overview(made, uplink(), History(), (0, 0))
+    assert problems(found) == ["store", "spool", "serial"]
+    assert all(item["todo"] for item in found["problems"])
+
+
+def test_the_history_has_what_came_landed_and_waited_between_two_looks(tmp_path: Path) -> None:
+    made, history = source(tmp_path), History()
+    assert history.per_day() is None
+    assert overview(made, None, history, (0, 0))["room_days"] is None
+    for number in range(SAMPLES + 5):
+        made.broker.spool.next += 10
+        history.add(made, uplink(running=number % 2 == 0, readings=number * 8))
+    found = history.public()
+    assert {len(series) for series in found.values()} == {SAMPLES}
+    assert set(found["came"]) == {10}
+    assert set(found["landed"]) == {8}
+    assert found["down"][-2:] == [1, 0]
+    assert history.per_day() == pytest.approx(10 * 86_400 / SAMPLE_S)
+
+
+def test_the_room_lasts_for_what_is_left_at_the_present_rate(tmp_path: Path) -> None:
+    made, history = source(tmp_path), History()
+    spool = made.broker.spool
+    history.add(made, None)
+    spool.next += 1
+    history.add(made, None)  # one a minute, 1440 a day
+    spool.size, spool.lowest, spool.limit = 100, spool.next - 1, 100 + 1440 * 100 * 7
+    assert overview(made, uplink(), history, (0, 0))["room_days"] == 7.0
+    spool.limit = 50
+    assert overview(made, uplink(), history, (0, 0))["room_days"] == 0.0
+
+
+def test_it_says_since_when_the_oldest_reading_waits(tmp_path: Path) -> None:
+    made = source(tmp_path)
+    spool = made.broker.spool
+    assert overview(made, uplink(), History(), (0, 0))["spool"]["since"] is None
+    spool.size, spool.lowest, spool.next = 100, 1, 2
+    spool.oldest = Oldest(spool.boot, made.broker.monotonic - 7_200_000_000, None)
+    found = overview(made, uplink(), History(), (0, 0))
+    assert found["spool"]["since"] == NOW - 7_200_000_000
+    (problem,) = found["problems"]
+    assert (problem["part"], problem["what"]) == ("late", "the oldest reading has waited for 2 h")

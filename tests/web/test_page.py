@@ -1,0 +1,239 @@
+"""The page's logins, roles and figures, asked as a browser does."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import cbor2
+import pytest
+
+from gateway.config import advice, parse
+from gateway.service.users import Users
+from tests.links.board import until
+from tests.links.certificates import Authority
+from tests.web.page import OPERATOR, PASSWORD, USER, Browser, browser, page
+
+
+@asynccontextmanager
+async def events(client: Browser) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    async def read() -> AsyncIterator[dict[str, Any]]:
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+    async with client._http.get(client._url + "/api/events") as answer, asyncio.timeout(60):
+        assert answer.status == 200
+        assert answer.content_type == "text/event-stream"
+        yield read()
+
+
+def test_the_page_is_small() -> None:
+    folder = files("gateway.web").joinpath("static")
+    assert sum(len(file.read_bytes()) for file in folder.iterdir()) < 200_000
+
+
+def test_the_page_asks_nobody_but_the_gateway() -> None:
+    for file in files("gateway.web").joinpath("static").iterdir():
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in text, file.name
+
+
+async def test_nothing_is_shown_to_who_has_not_logged_in(tmp_path: Path) -> None:
+    async with page(tmp_path, ["roof-1"]) as shown, browser(shown.url) as client:
+        assert await client.get("/api/me") == (200, {"user": None})
+        for path in (
+            "/api/events",
+            "/api/board?name=roof-1",
+            "/api/where?device=roof-1&sequence=1",
+        ):
+            assert (await client.get(path))[0] == 401
+        body = {"device": "roof-1", "command": "identify"}
+        assert (await client.post("/api/command", body))[0] == 401
+        async with client._http.get(shown.url + "/") as answer:
+            assert answer.status == 200
+            policy = answer.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "roof-1" not in await answer.text()
+        assert (await client.get("/../gateway.toml"))[0] == 404
+
+
+async def test_the_session_is_a_cookie_that_scripts_and_other_pages_do_not_have(
+    tmp_path: Path,
+) -> None:
+    async with page(tmp_path, []) as shown, browser(shown.url) as client:
+        body = {"user": USER, "password": PASSWORD}
+        async with client._http.post(shown.url + "/api/login", json=body) as answer:
+            cookie = answer.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert (await client.get("/api/me"))[1]["user"] == USER
+        assert PASSWORD not in "".join(shown.running.log)
+
+
+async def test_what_changes_something_must_come_from_the_page(tmp_path: Path) -> None:
+    body = {"device": "roof-1", "command": "identify"}
+    async with page(tmp_path, ["roof-1"]) as shown, browser(shown.url) as client:
+        foreign = {"Origin": "http://evil.example"}
+        assert (await client.post("/api/login", {"user": USER, "password": PASSWORD}, **foreign))[
+            0
+        ] == 403
+        await client.login(OPERATOR)
+        assert (await client.post("/api/command", body, **foreign))[0] == 403
+        assert (await client.post("/api/command", body, **{"X-Onceway": "guessed"}))[0] == 403
+        assert (await client.post("/api/logout", {}, **{"X-Onceway": ""}))[0] == 403
+        assert (await client.get("/api/me"))[1]["user"] == OPERATOR
+        assert (await client.post("/api/logout", {}))[0] == 200
+        assert await client.get("/api/me") == (200, {"user": None})
+
+
+async def test_wrong_passwords_make_an_address_wait(tmp_path: Path) -> None:
+    async with page(tmp_path, []) as shown, browser(shown.url) as client:
+        found = [await client.login(USER, "wrong") for _ in range(6)]
+        assert found[:3] == [403] * 3
+        assert found[-1] == 429
+        assert await client.login(USER) == 429, "the right one waits, too"
+        assert await client.login("nobody") == 403, "a name that is none is not told apart"
+        assert await client.login(OPERATOR) == 200
+
+
+async def test_a_session_ends_with_its_user(tmp_path: Path) -> None:
+    async with page(tmp_path, []) as shown, browser(shown.url) as client:
+        await client.login()
+        Users(tmp_path / "data" / "users").remove(USER)
+        shown.running.process.send_signal(1)  # SIGHUP
+        await shown.running.logged("read again")
+        assert await client.get("/api/me") == (200, {"user": None})
+
+
+async def test_without_users_the_page_says_what_to_do(tmp_path: Path) -> None:
+    async with page(tmp_path, [], users=()) as shown, browser(shown.url) as client:
+        status, found = await client.post("/api/login", {"user": "a", "password": "b"})
+        assert status == 403
+        assert "sudo onceway user add" in str(found["error"])
+
+
+@pytest.mark.parametrize(
+    "body", [[], {"user": 3, "password": "x"}, {"user": "a\0b", "password": "x"}, {}, "x" * 10_000]
+)
+async def test_nonsense_is_refused_in_a_sentence(tmp_path: Path, body: object) -> None:
+    async with page(tmp_path, []) as shown, browser(shown.url) as client:
+        status, found = await client.post("/api/login", body)
+        assert 400 <= status < 500
+        assert str(found["error"]).endswith(".")
+
+
+async def test_who_may_look_may_not_command_and_an_operator_may(tmp_path: Path) -> None:
+    async with page(tmp_path, ["roof-1"]) as shown:
+        (sensor,) = shown.sensors
+        await sensor.measure(1.0)
+        body = {"device": "roof-1", "command": "interval 60 min"}
+        async with browser(shown.url) as client:
+            await client.login(USER)
+            status, found = await client.post("/api/command", body)
+            assert (status, "may only look" in str(found["error"])) == (403, True)
+        async with browser(shown.url) as client, events(await operator(client)) as news:
+            await anext(news)
+            status, found = await client.post("/api/command", body)
+            assert (status, "never asked" in str(found["error"])) == (409, True)
+            await sensor.subscribe("commands/roof-1")
+            for command in ("explode", "interval 99999", "identify\n", "interval 0 s"):
+                wrong = {"device": "roof-1", "command": command}
+                assert (await client.post("/api/command", wrong))[0] in (400, 409)
+            assert (await client.post("/api/command", body | {"device": "roof-2"}))[0] == 404
+            assert await client.post("/api/command", body) == (200, {})
+            await until(lambda: b"interval 60 min" in sensor.board.received)
+            assert b"explode" not in sensor.board.received
+        await shown.running.logged("the command 'interval 60 min' of")
+
+
+async def operator(client: Browser) -> Browser:
+    assert await client.login(OPERATOR) == 200
+    return client
+
+
+async def test_figures_come_as_they_change(tmp_path: Path) -> None:
+    uplink = f'[uplink]\nlanding = "file://{tmp_path}/landing"\n'
+    async with page(tmp_path, ["roof-1"], uplink) as shown, browser(shown.url) as client:
+        (sensor,) = shown.sensors
+        await client.login()
+        async with events(client) as news:
+            first = await anext(news)
+            assert first["all"]
+            assert first["overview"]["spool"]["waiting"] == 0
+            (row,) = first["boards"]
+            assert (row["name"], row["state"], row["last"]) == ("roof-1", "online", None)
+            await sensor.measure(3.25)
+            async for event in news:
+                if event["boards"]:
+                    break
+            (row,) = event["boards"]
+            assert (row["last"]["value"], row["per_hour"]) == (3.25, 1)
+            assert 0 <= event["now"] - row["seen"] < 30e6
+            while not (event.get("overview") or {}).get("spool", {}).get("waiting"):
+                event = await anext(news)
+            status, board = await client.get("/api/board?name=roof-1")
+            assert status == 200
+            (series,) = board["series"]
+            assert series["points"] == [[series["time"], 3.25]]
+            late = {-2: "roof-1:", -3: 1_767_225_600, 0: "adc0", 1: "V", 2: 1.5}
+            await sensor.publish("sensors/roof-1/adc0", cbor2.dumps([late]))
+            (series,) = (await client.get("/api/board?name=roof-1"))[1]["series"]
+            assert [value for _, value in series["points"]] == [1.5, 3.25], "in the order of time"
+            assert (await client.get("/api/board?name=roof-9"))[0] == 404
+
+            where = "/api/where?device=roof-1&sequence=1"
+            (place,) = (await client.get(where))[1]["places"]
+            assert place["place"] == "spool"
+            assert await shown.uplink() == 0
+            (place,) = (await client.get(where))[1]["places"]
+            assert (place["place"], place["batch"]) == ("landed", 1)
+            assert (await client.get("/api/where?device=roof-1&sequence=9"))[1]["places"] == []
+            for wrong in ("device=&sequence=1", "device=a&sequence=-1", "device=a&sequence=x"):
+                assert (await client.get(f"/api/where?{wrong}"))[0] == 400
+            while (event.get("overview") or {}).get("uplink", {}).get("readings") != 2:
+                event = await anext(news)
+            assert [item["part"] for item in event["overview"]["problems"]] == ["process"]
+
+            sensor.unplug()
+            while not (event["boards"] and event["boards"][0]["state"] == "offline"):
+                event = await anext(news)
+
+
+async def test_many_who_look_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    async with page(tmp_path, []) as shown, browser(shown.url) as client:
+        await client.login()
+        streams = [await client._http.get(shown.url + "/api/events") for _ in range(16)]
+        assert (await client.get("/api/events"))[0] == 503
+        for stream in streams:
+            stream.close()
+        async with asyncio.timeout(30):
+            while True:
+                async with client._http.get(shown.url + "/api/events") as answer:
+                    if answer.status == 200:
+                        break
+
+
+async def test_a_page_with_a_certificate_speaks_https(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).issue("localhost")
+    text = f'certificate = "{certificate}"\nkey = "{key}"\n'
+    async with page(tmp_path, [], text) as shown:
+        assert shown.url.startswith("https://")
+        async with aiohttp.ClientSession() as http:
+            body = {"user": USER, "password": PASSWORD}
+            async with http.post(shown.url + "/api/login", json=body, ssl=False) as answer:
+                assert answer.status == 200
+                assert "Secure" in answer.headers["Set-Cookie"]
+
+
+def test_a_page_for_all_without_encryption_is_warned_of() -> None:
+    assert advice(parse({"page": {}}, "here")) == []
+    (text,) = advice(parse({"page": {"bind": ":8080"}}, "here"))
+    assert "unencrypted" in text
+    with pytest.raises(Exception, match="both certificate and key"):
+        parse({"page": {"key": "/k.pem"}}, "here")

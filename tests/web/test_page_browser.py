@@ -1,0 +1,290 @@
+"""The page in a real browser, Debian's Chromium, on a phone and on a wide screen: every view and
+action, by keyboard too, in light and in dark, without an error in the console. Screenshots are left
+in build/page.
+"""
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import cbor2
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from gateway.service.shipped import ROOT
+from tests.service.boards import Sensor
+from tests.web.page import EACH_SECOND, OPERATOR, PASSWORD, USER, page
+
+SHOTS = ROOT / "build" / "page"
+PATIENCE_MS = 20_000
+expect.set_options(timeout=PATIENCE_MS)
+
+Scheme = Literal["light", "dark"]
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield started
+        await started.close()
+
+
+@asynccontextmanager
+async def window(
+    url: str, width: int = 1400, scheme: Scheme = "light", allowed: str = "$^", height: int = 900
+) -> AsyncIterator[Page]:
+    """An open page. allowed: errors that the console may tell."""
+    async with chromium() as started:
+        context = await started.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
+        shown = await context.new_page()
+        shown.set_default_timeout(PATIENCE_MS)
+        told: list[str] = []
+        shown.on("console", lambda line: told.append(line.text) if line.type == "error" else None)
+        shown.on("pageerror", lambda error: told.append(str(error)))
+        await shown.goto(url)
+        yield shown
+        assert [line for line in told if not re.search(allowed, line)] == []
+
+
+async def log_in(shown: Page, user: str = OPERATOR) -> None:
+    await shown.get_by_label("User").fill(user)
+    await shown.get_by_label("Password").fill(PASSWORD)
+    await shown.keyboard.press("Enter")
+    await expect(shown.get_by_role("navigation")).to_be_visible()
+
+
+async def fits(shown: Page, width: int) -> None:
+    """Nothing is to be scrolled sideways."""
+    assert await shown.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def measure(sensor: Sensor, count: int) -> None:
+    """Readings of the last minutes, with a gap in the middle."""
+    now = int(time.time())
+    for number in range(count):
+        at = now - (count - number) * 20 - (300 if number < count // 2 else 0)
+        value = round(3.2 + 0.4 * math.sin(number / 4), 3)
+        record = {-2: f"{sensor.name}:", -3: at, 0: "adc0", 1: "V", 2: value, "tu": 3}
+        await sensor.publish(f"sensors/{sensor.name}/adc0", cbor2.dumps([record]))
+
+
+UPLINK = '[uplink]\nlanding = "file://{}/landing"\n'
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+async def test_every_view_is_readable(tmp_path: Path, width: int, scheme: Scheme) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    boards = ["roof-1", "cellar-2"]
+    async with (
+        page(tmp_path, boards, UPLINK.format(tmp_path)) as there,
+        window(there.url, width, scheme) as shown,
+    ):
+        roof, cellar = there.sensors
+        await measure(roof, 24)
+        await cellar.measure(21.5, "t", "Cel")
+        status = cbor2.dumps(
+            [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "cause", 2: 1}, {0: "life", 2: 11.4}]
+        )
+        await roof.publish("sensors/roof-1/status", status)
+
+        async def shot(name: str) -> None:
+            await fits(shown, width)
+            await shown.screenshot(path=SHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
+
+        await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
+        await shot("login")
+        await log_in(shown)
+        await expect(shown.get_by_role("heading", level=1)).to_contain_text("1 thing needs you")
+        await expect(shown.get_by_text("sudo systemctl start onceway-uplink")).to_be_visible()
+        await expect(shown.get_by_text("2 of 2")).to_be_visible()
+        assert await there.uplink() == 0
+        await expect(shown.get_by_text("readings in 1 batch")).to_be_visible()
+        await shot("overview")
+        await shown.get_by_role("link", name="Boards").click()
+        await expect(shown.get_by_role("heading", level=1)).to_be_focused()
+        await expect(shown.get_by_role("row", name=re.compile("cellar-2.*21.5 °C"))).to_be_visible()
+        await shot("boards")
+        await shown.get_by_role("link", name="roof-1").click()
+        await expect(shown.get_by_role("heading", level=1)).to_have_text("roof-1")
+        plot = shown.get_by_role("img", name=re.compile("adc0: 24 readings in .* 1 gap"))
+        await expect(plot).to_be_visible()
+        await expect(shown.get_by_text("3, the last one by brown-out")).to_be_visible()
+        await shown.get_by_label("Its number").fill("1")
+        await shown.get_by_role("button", name="Find it").click()
+        await expect(shown.get_by_text("has landed", exact=True)).to_be_visible()
+        await shot("board")
+
+
+async def test_a_gateway_that_works_says_so(tmp_path: Path) -> None:
+    """Its pictures, from build/page, stand in `gateway/web/pictures`."""
+    boards = ["roof-1", "cellar-2", "greenhouse-3"]
+    uplink = UPLINK.format(tmp_path) + "batch_age_s = 1\n"
+    async with (
+        page(tmp_path, boards, uplink, program=EACH_SECOND) as there,
+        there.running_uplink(),
+        window(there.url, 1000, height=620) as shown,
+    ):
+        await measure(there.sensors[0], 40)
+        for number in range(24):
+            await there.sensors[1 + number % 2].measure(60.0 + number % 5, "humidity", "%RH")
+            await asyncio.sleep(0.1 * (number % 6))  # a board's own pace
+        await there.sensors[1].measure(11.4, "temperature", "Cel")
+        await log_in(shown)
+        await expect(shown.get_by_role("heading", level=1)).to_contain_text("all right")
+        await expect(shown.get_by_text("nothing waits")).to_be_visible()
+        await expect(shown.locator("svg.spark")).to_have_count(3)
+        bars = shown.get_by_role("img", name=re.compile("uplink.* in the last"))
+        await expect(bars).to_be_visible()
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        await shown.screenshot(path=SHOTS / "readme-overview.png", full_page=True)
+        await shown.get_by_role("link", name="Boards").click()
+        await shown.get_by_role("link", name="roof-1").click()
+        await expect(shown.get_by_role("img", name=re.compile("40 readings"))).to_be_visible()
+        await shown.screenshot(path=SHOTS / "readme-board.png")
+
+
+async def test_a_reading_s_way_is_followed(tmp_path: Path) -> None:
+    async with (
+        page(tmp_path, ["roof-1"], UPLINK.format(tmp_path)) as there,
+        window(there.url + "/#/board/roof-1") as shown,
+    ):
+        await there.sensors[0].measure(1.0)
+        await log_in(shown, USER)
+        find = shown.get_by_role("button", name="Find it")
+        await shown.get_by_label("Its number").fill("1")
+        await find.click()
+        here = shown.locator("[aria-current=step]")
+        await expect(here).to_contain_text("waits here, in no batch yet")
+        await there.uplink()
+        await find.click()
+        await expect(here).to_contain_text("Landed")
+        await shown.get_by_label("Its number").fill("77")
+        await find.click()
+        await expect(shown.get_by_text("it never came here")).to_be_visible()
+
+
+async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path) -> None:
+    async with page(tmp_path, ["roof-1"]) as there:
+        (sensor,) = there.sensors
+        await sensor.measure(1.0)
+        await sensor.subscribe("commands/roof-1")
+        async with window(there.url + "/#/board/roof-1") as shown:
+            await log_in(shown, USER)
+            await expect(shown.get_by_role("button", name="Blink its LED")).to_be_disabled()
+            await expect(shown.get_by_text("You may look.")).to_be_visible()
+            await shown.get_by_role("button", name="Log out").click()
+            await log_in(shown, OPERATOR)
+            await shown.get_by_role("button", name="Blink its LED").click()
+            await expect(shown.get_by_text("blinks for ten seconds")).to_be_visible()
+            assert b"identify" in sensor.board.received
+            await shown.get_by_label("Measure every").fill("15")
+            await shown.get_by_label("Unit of the interval").select_option("minutes")
+            await shown.get_by_role("button", name="Set").click()
+            await expect(shown.get_by_text("measure every 15 min")).to_be_visible()
+            assert b"interval 15 min" in sensor.board.received
+            shown.on("dialog", lambda dialog: dialog.accept())
+            await shown.get_by_role("button", name="Restart it").click()
+            await expect(shown.get_by_text("It restarts")).to_be_visible()
+            assert b"reboot" in sensor.board.received
+
+
+async def test_all_of_it_works_by_keyboard(tmp_path: Path) -> None:
+    async with page(tmp_path, ["roof-1"]) as there, window(there.url, 360) as shown:
+        await there.sensors[0].measure(1.0)
+        await expect(shown.get_by_label("User")).to_be_focused()
+        await shown.keyboard.type(USER)
+        await shown.keyboard.press("Tab")
+        await shown.keyboard.type(PASSWORD)
+        await shown.keyboard.press("Enter")
+        boards = shown.get_by_role("link", name="Boards")
+        await expect(boards).to_be_visible()
+        await boards.focus()
+        await shown.keyboard.press("Enter")
+        heading = shown.get_by_role("heading", level=1)
+        await expect(heading).to_be_focused()
+        await shown.keyboard.press("Tab")
+        await shown.keyboard.type("nothing")
+        await expect(shown.get_by_text("No board fits.")).to_be_visible()
+        for _ in "nothing":
+            await shown.keyboard.press("Backspace")
+        await shown.keyboard.press("Tab")
+        await shown.keyboard.press("Tab")
+        link = shown.get_by_role("link", name="roof-1")
+        await expect(link).to_be_focused()
+        await there.sensors[0].measure(7.0)
+        await expect(shown.get_by_text("7 V")).to_be_visible()
+        await expect(link).to_be_focused()
+        await shown.keyboard.press("Enter")
+        await expect(heading).to_have_text("roof-1")
+        await expect(heading).to_be_focused()
+
+
+async def test_a_board_that_is_gone_and_a_wrong_password_are_said(tmp_path: Path) -> None:
+    async with (
+        page(tmp_path, ["roof-1"]) as there,
+        window(there.url, allowed="status of 403") as shown,
+    ):
+        await shown.get_by_label("User").fill(USER)
+        await shown.get_by_label("Password").fill("wrong")
+        await shown.keyboard.press("Enter")
+        await expect(shown.get_by_role("alert")).to_have_text("User name or password is wrong.")
+        await log_in(shown)
+        await shown.get_by_role("link", name="Boards").click()
+        row = shown.get_by_role("row", name=re.compile("roof-1"))
+        await expect(row).to_contain_text("online")
+        await there.sensors[0].measure(1.0)
+        there.sensors[0].unplug()
+        await expect(row).to_contain_text("offline")
+        await shown.get_by_label("only those that need a look").check()
+        await expect(row).to_be_visible()
+
+
+async def test_a_gateway_that_is_gone_is_said(tmp_path: Path) -> None:
+    async with (
+        page(tmp_path, []) as there,
+        window(there.url, allowed="ERR_|Failed to load|status of") as shown,
+    ):
+        await log_in(shown)
+        await expect(shown.get_by_role("heading", level=1)).to_contain_text("all right")
+        await there.running.end()
+        await expect(shown.get_by_text("What you see may be old")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+async def test_axe_finds_nothing_in_any_view(tmp_path: Path, width: int, scheme: Scheme) -> None:
+    async with (
+        page(tmp_path, ["roof-1", "cellar-2"], UPLINK.format(tmp_path)) as there,
+        window(there.url, width, scheme) as shown,
+    ):
+        await measure(there.sensors[0], 5)
+        there.sensors[1].unplug()
+
+        async def look(view: str) -> None:
+            found = await Axe().run(shown)
+            assert found.violations_count == 0, f"{view}: {found.generate_report()}"
+
+        await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
+        await look("login")
+        await log_in(shown, USER)
+        for view in ("#/", "#/boards", "#/board/roof-1"):
+            await shown.goto(f"{there.url}/{view}")
+            await expect(shown.get_by_role("heading", level=1)).to_have_count(1)
+            if view.endswith("roof-1"):
+                await shown.get_by_label("Its number").fill("1")
+                await shown.get_by_role("button", name="Find it").click()
+                await expect(shown.locator("[aria-current=step]")).to_be_visible()
+                await shown.get_by_text("As a table").click()
+            await look(view)
