@@ -122,6 +122,7 @@ class Outside:
         from gateway.service.page_logins import PageLogins
         from gateway.service.shipped import kinds
         from gateway.web.board_rows import BoardRows
+        from gateway.web.clients import Clients
         from gateway.web.live import Live
         from gateway.web.page import PageServer
 
@@ -136,6 +137,7 @@ class Outside:
             *split_bind(section.bind),
             tls,
             live,
+            Clients(self._source, self._engine.end_session),
             PageLogins(self._passwords, section.operators),
             partial(command, self._engine),
             self._where,

@@ -10,7 +10,9 @@ server-sent events.
     GET  /api/events                 text/event-stream: everything once, then what has changed
     GET  /api/board?name=            a board with its last hours
     GET  /api/where?device=&sequence=    where one reading is
+    GET  /api/clients?wanted=        sessions, retained messages, refusals
     POST /api/command                JSON {"device", "command"}: operators only
+    POST /api/end                    JSON {"client"}: ends a session; operators only
 
 What changes something must come from this page: the cookie is SameSite=Strict, `Origin` must be the
 host that was asked, and the header X-Onceway must have the session's token.
@@ -29,6 +31,8 @@ from aiohttp import hdrs, web
 
 from gateway.links.endpoint import Endpoint
 from gateway.links.tls import Tls
+from gateway.mqtt.errors import quote
+from gateway.web.clients import Clients
 from gateway.web.live import Live, Subscriber
 
 log = logging.getLogger(__name__)
@@ -87,6 +91,7 @@ class PageServer:
         port: int,
         tls: Tls | None,
         live: Live,
+        clients: Clients,
         logins: Logins,
         command: Command,
         where: Where,
@@ -94,6 +99,7 @@ class PageServer:
         self._endpoint = Endpoint(host, port, tls=tls)
         self._secure = tls is not None
         self._live = live
+        self._clients = clients
         self._logins = logins
         self._command = command
         self._where = where
@@ -158,6 +164,12 @@ class PageServer:
                 return response
             case "POST", "/api/command":
                 return await self._send(request)
+            case "POST", "/api/end":
+                return await self._end(request)
+            case "GET", "/api/clients":
+                user = self._session(request).user
+                wanted = request.query.get("wanted", "")[:_LONGEST_NAME]
+                return web.json_response(await self._clients.find(user, wanted))
             case "GET", "/api/me":
                 return web.json_response(_me(self._logins.session(request.cookies.get(COOKIE))))
             case "GET", "/api/events":
@@ -189,6 +201,14 @@ class PageServer:
             raise _Refused(403, "This request does not come from the page. Load it again.")
         return session
 
+    def _commanding(self, request: web.BaseRequest) -> Login:
+        session = self._changing(request)
+        if not session.operator:
+            raise _Refused(
+                403, f"{session.user} may only look. See `operators` under [page] in gateway.toml."
+            )
+        return session
+
     async def _log_in(self, request: web.BaseRequest) -> web.Response:
         _same_origin(request)
         user, password = _strings(await _body(request), "user", "password")
@@ -204,17 +224,21 @@ class PageServer:
     # -- what it wants
 
     async def _send(self, request: web.BaseRequest) -> web.Response:
-        session = self._changing(request)
+        session = self._commanding(request)
         device, text = _strings(await _body(request), "device", "command")
-        if not session.operator:
-            raise _Refused(
-                403, f"{session.user} may only look. See `operators` under [page] in gateway.toml."
-            )
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
         problem = await self._command(session.user, device, text)
         if problem is not None:
             raise _Refused(409, problem)
+        return web.json_response({})
+
+    async def _end(self, request: web.BaseRequest) -> web.Response:
+        session = self._commanding(request)
+        (client,) = _strings(await _body(request), "client")
+        if not await self._clients.end(client):
+            raise _Refused(404, "There is no such session.")
+        log.warning("%s: the session was ended by %s", quote(client), quote(session.user))
         return web.json_response({})
 
     def _board(self, request: web.BaseRequest) -> web.Response:

@@ -13,9 +13,11 @@ import cbor2
 import pytest
 
 from gateway.config import advice, parse
+from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.service.users import Users
 from tests.links.board import until
 from tests.links.certificates import Authority
+from tests.service.wire import wire
 from tests.web.page import OPERATOR, PASSWORD, USER, Browser, browser, page
 
 
@@ -203,6 +205,33 @@ async def test_figures_come_as_they_change(tmp_path: Path) -> None:
             sensor.unplug()
             while not (event["boards"] and event["boards"][0]["state"] == "offline"):
                 event = await anext(news)
+
+
+async def test_clients_are_found_and_ended_by_an_operator_alone(tmp_path: Path) -> None:
+    rules = '[[acl]]\nwrite = ["#"]\nread = ["seen/#"]\n'
+    login = {"username": USER, "password": PASSWORD.encode()}
+    async with page(tmp_path, ["roof-1"], rules) as shown, browser(shown.url) as client:
+        async with wire(shown.running.port, Connect("meter", **login)) as meter:
+            for number, topic in enumerate(("seen/a", "hidden/b"), 1):
+                meter.send(Publish(topic, b"7", 1, number, retain=True))
+                await meter.take(Puback)
+            assert (await client.get("/api/clients"))[0] == 401
+            await client.login(USER)
+            (session,) = (await client.get("/api/clients?wanted=METER"))[1]["sessions"]["shown"]
+            assert (session["client"], session["user"], session["connected"]) == (
+                "meter",
+                USER,
+                True,
+            )
+            assert (await client.get("/api/clients?wanted=nobody"))[1]["sessions"]["shown"] == []
+            everything = (await client.get("/api/clients"))[1]
+            assert everything["retained"]["shown"] == [{"topic": "seen/a", "size": 1, "text": "7"}]
+            assert (await client.post("/api/end", {"client": "meter"}))[0] == 403
+            await client.login(OPERATOR)
+            assert (await client.post("/api/end", {"client": "nobody"}))[0] == 404
+            assert (await client.post("/api/end", {"client": "meter"}))[0] == 200
+            assert (await meter.take(Disconnect)).reason == 0x98
+        await shown.running.logged("was ended by")
 
 
 async def test_many_who_look_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ async def test_every_view_is_readable(tmp_path: Path, width: int, scheme: Scheme
         await shown.get_by_role("button", name="Find it").click()
         await expect(shown.get_by_text("has landed", exact=True)).to_be_visible()
         await shot("board")
+        await shown.get_by_role("link", name="Clients").click()
+        await expect(shown.get_by_role("row", name=re.compile("roof-1.*a board"))).to_be_visible()
+        await shot("clients")
 
 
 async def test_a_gateway_that_works_says_so(tmp_path: Path) -> None:
@@ -198,6 +201,20 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path) -> None:
             await shown.get_by_role("button", name="Restart it").click()
             await expect(shown.get_by_text("It restarts")).to_be_visible()
             assert b"reboot" in sensor.board.received
+
+
+async def test_clients_are_found_and_ended(tmp_path: Path) -> None:
+    async with page(tmp_path, ["roof-1"]) as there, window(there.url + "/#/clients", 360) as shown:
+        await there.sensors[0].measure(1.0)
+        await log_in(shown)
+        await expect(shown.get_by_role("row", name=re.compile("roof-1.*a board"))).to_be_visible()
+        await shown.get_by_label("Find a client").fill("nobody")
+        await expect(shown.get_by_role("row", name=re.compile("roof-1"))).to_have_count(0)
+        await shown.get_by_label("Find a client").fill("roof")
+        await fits(shown, 360)
+        shown.on("dialog", lambda dialog: dialog.accept())
+        await shown.get_by_role("button", name="End the session of roof-1").click()
+        await expect(shown.get_by_role("row", name=re.compile("roof-1"))).to_have_count(0)
 
 
 async def test_all_of_it_works_by_keyboard(tmp_path: Path) -> None:
@@ -279,7 +296,7 @@ async def test_axe_finds_nothing_in_any_view(tmp_path: Path, width: int, scheme:
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
         await look("login")
         await log_in(shown, USER)
-        for view in ("#/", "#/boards", "#/board/roof-1"):
+        for view in ("#/", "#/boards", "#/board/roof-1", "#/clients"):
             await shown.goto(f"{there.url}/{view}")
             await expect(shown.get_by_role("heading", level=1)).to_have_count(1)
             if view.endswith("roof-1"):

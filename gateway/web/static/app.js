@@ -2,11 +2,12 @@
 
 import * as board from "./board.js";
 import * as boards from "./boards.js";
+import * as clients from "./clients.js";
 import { fill, h } from "./dom.js";
 import { ask, listen, silence, state } from "./gateway.js";
 import * as overview from "./overview.js";
 
-const VIEWS = { "": overview, boards, board };
+const VIEWS = { "": overview, boards, board, clients };
 const part = (id) => document.getElementById(id);
 let present = null, drawing = false;
 
@@ -54,7 +55,8 @@ function draw() {
 
 function links(name) {
   const link = (href, label, here) => h("a", { href, "aria-current": here ? "page" : null }, label);
-  fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", name === "boards" || name === "board"));
+  fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", name === "boards" || name === "board"),
+    link("#/clients", "Clients", name === "clients"));
 }
 
 function lost(is) {

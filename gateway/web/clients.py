@@ -1,0 +1,88 @@
+"""Clients, retained messages and refusals, for the page. In: a running broker, and what somebody
+looks for. Out: the first ones that fit, a part of the sessions a turn.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from gateway.broker.retained import Retained
+from gateway.broker.view import view
+from gateway.web.source import Source
+
+MOST = 200
+_AT_ONCE = 256
+_TEXT = 200
+
+End = Callable[[str], Awaitable[bool]]
+"""Ends the session of a client; False when there is none."""
+
+
+class Clients:
+    def __init__(self, source: Source, end: End) -> None:
+        self._source = source
+        self.end = end
+
+    async def find(self, user: str, wanted: str) -> dict[str, Any]:
+        """What has `wanted` in its name, address, user or topic. user: who asks; retained messages
+        are those that he may read.
+        """
+        broker = self._source.broker
+        wanted = wanted.lower()
+        return {
+            "sessions": await self._sessions(wanted),
+            "retained": await self._retained(user, wanted),
+            "refusals": [
+                {"request": request, "reason": reason.name.lower(), "count": count}
+                for (request, reason), count in broker.statistics.refusals.items()
+            ],
+        }
+
+    async def _sessions(self, wanted: str) -> dict[str, Any]:
+        broker = self._source.broker
+        found: list[dict[str, Any]] = []
+        connected = fit = 0
+        for index, session in enumerate(list(broker.sessions.values())):
+            if index % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # the clients' turn
+            if session.ended:
+                continue
+            connected += session.connection is not None
+            shown = view(session, broker.now)
+            if wanted in f"{shown.client}\n{shown.address}\n{shown.user}".lower():
+                fit += 1
+                if len(found) < MOST:
+                    found.append(asdict(shown))
+        return {"count": len(broker.sessions), "connected": connected, "fit": fit, "shown": found}
+
+    async def _retained(self, user: str, wanted: str) -> dict[str, Any]:
+        broker = self._source.broker
+        found: list[dict[str, Any]] = []
+        last: str | None = None
+        while len(found) < MOST and (topics := broker.retained.after("", last, _AT_ONCE)):
+            last = topics[-1]
+            fitting = (
+                message
+                for topic in topics
+                if wanted in topic.lower()
+                and broker.acl.may_read(user, "", topic)
+                and (message := broker.retained.get(topic)) is not None
+            )
+            found += map(_shown, islice(fitting, MOST - len(found)))
+            await asyncio.sleep(0)
+        return {"count": broker.retained.count, "bytes": broker.retained.size, "shown": found}
+
+
+def _shown(message: Retained) -> dict[str, Any]:
+    """text: of the payload, cut; None where it is none."""
+    try:
+        text = message.payload.decode()
+    except UnicodeDecodeError:
+        text = ""
+    return {
+        "topic": message.topic,
+        "size": len(message.payload),
+        "text": text[:_TEXT] if text.isprintable() and text else None,
+    }
