@@ -34,12 +34,14 @@ log = logging.getLogger(__name__)
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
 
 _TALKATIVE = (
+    "gateway.links.serial_port",
     "gateway.service.gateway",
+    "gateway.service.home_assistant",
     "gateway.service.listeners",
     "gateway.service.outside",
-    "gateway.links.serial_port",
+    "gateway.service.page_logins",
 )
-"""Where it is, when it starts and reloads, and the boards that come and go."""
+"""Where it is, when it starts and reloads, boards that come and go, and who logs in to the page."""
 
 _OTHER_FILES = 64
 

@@ -124,6 +124,7 @@ class Outside:
         from gateway.web.board_rows import BoardRows
         from gateway.web.clients import Clients
         from gateway.web.live import Live
+        from gateway.web.log_lines import LogLines
         from gateway.web.page import PageServer
 
         tls = None
@@ -138,6 +139,7 @@ class Outside:
             tls,
             live,
             Clients(self._source, self._engine.end_session),
+            LogLines(),
             PageLogins(self._passwords, section.operators),
             partial(command, self._engine),
             self._where,

@@ -11,6 +11,7 @@ server-sent events.
     GET  /api/board?name=            a board with its last hours
     GET  /api/where?device=&sequence=    where one reading is
     GET  /api/clients?wanted=        sessions, retained messages, refusals
+    GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only
     POST /api/end                    JSON {"client"}: ends a session; operators only
 
@@ -34,6 +35,7 @@ from gateway.links.tls import Tls
 from gateway.mqtt.errors import quote
 from gateway.web.clients import Clients
 from gateway.web.live import Live, Subscriber
+from gateway.web.log_lines import LogLines
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +94,7 @@ class PageServer:
         tls: Tls | None,
         live: Live,
         clients: Clients,
+        lines: LogLines,
         logins: Logins,
         command: Command,
         where: Where,
@@ -100,6 +103,7 @@ class PageServer:
         self._secure = tls is not None
         self._live = live
         self._clients = clients
+        self._lines = lines
         self._logins = logins
         self._command = command
         self._where = where
@@ -122,6 +126,7 @@ class PageServer:
             return handler
 
         await self._endpoint.listen(connection)
+        self._lines.start()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -130,6 +135,7 @@ class PageServer:
 
     async def close(self) -> None:
         self._endpoint.close()
+        self._lines.close()
         self._live.close()
         if self._server is not None:
             await self._server.shutdown(_SHUTDOWN_TIMEOUT)
@@ -170,6 +176,8 @@ class PageServer:
                 user = self._session(request).user
                 wanted = request.query.get("wanted", "")[:_LONGEST_NAME]
                 return web.json_response(await self._clients.find(user, wanted))
+            case "GET", "/api/log":
+                return self._log(request)
             case "GET", "/api/me":
                 return web.json_response(_me(self._logins.session(request.cookies.get(COOKIE))))
             case "GET", "/api/events":
@@ -202,12 +210,7 @@ class PageServer:
         return session
 
     def _commanding(self, request: web.BaseRequest) -> Login:
-        session = self._changing(request)
-        if not session.operator:
-            raise _Refused(
-                403, f"{session.user} may only look. See `operators` under [page] in gateway.toml."
-            )
-        return session
+        return _operator(self._changing(request))
 
     async def _log_in(self, request: web.BaseRequest) -> web.Response:
         _same_origin(request)
@@ -241,6 +244,16 @@ class PageServer:
         log.warning("%s: the session was ended by %s", quote(client), quote(session.user))
         return web.json_response({})
 
+    def _log(self, request: web.BaseRequest) -> web.Response:
+        _operator(self._session(request))
+        query = request.query
+        found = self._lines.after(
+            _number(query.get("after", "0")),
+            query.get("wanted", "")[:_LONGEST_NAME],
+            query.get("level", "info"),
+        )
+        return web.json_response(found)
+
     def _board(self, request: web.BaseRequest) -> web.Response:
         found = self._live.board(request.query.get("name", ""))
         if found is None:
@@ -251,12 +264,11 @@ class PageServer:
         device, number = request.query.get("device", ""), request.query.get("sequence", "")
         if not 0 < len(device) <= _LONGEST_NAME:
             raise _Refused(400, "Which board?")
-        if not (number.isascii() and number.isdecimal() and len(number) <= 18):
-            raise _Refused(400, "A reading's number is a whole number, such as 42.")
+        sequence = _number(number)
         if self._searching.locked():
             raise _Refused(503, "Somebody else is looking for a reading. Try again in a moment.")
         async with self._searching:  # it reads the whole spool
-            return web.json_response(await asyncio.to_thread(self._where, device, int(number)))
+            return web.json_response(await asyncio.to_thread(self._where, device, sequence))
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
         if len(self._streams) >= MOST_STREAMS:
@@ -321,6 +333,20 @@ def _same_origin(request: web.BaseRequest) -> None:
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and urlsplit(origin).netloc != request.host:
         raise _Refused(403, "This request comes from another page.")
+
+
+def _operator(session: Login) -> Login:
+    if not session.operator:
+        raise _Refused(
+            403, f"{session.user} may only look. See `operators` under [page] in gateway.toml."
+        )
+    return session
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise _Refused(400, "Give a whole number, such as 42.")
+    return int(text)
 
 
 async def _body(request: web.BaseRequest) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -15,6 +16,7 @@ import pytest
 from gateway.config import advice, parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.service.users import Users
+from gateway.web.log_lines import MOST, LogLines
 from tests.links.board import until
 from tests.links.certificates import Authority
 from tests.service.wire import wire
@@ -232,6 +234,36 @@ async def test_clients_are_found_and_ended_by_an_operator_alone(tmp_path: Path) 
             assert (await client.post("/api/end", {"client": "meter"}))[0] == 200
             assert (await meter.take(Disconnect)).reason == 0x98
         await shown.running.logged("was ended by")
+
+
+async def test_operators_read_the_log(tmp_path: Path) -> None:
+    async with page(tmp_path, []) as shown, browser(shown.url) as client:
+        await client.login(USER)
+        assert (await client.get("/api/log"))[0] == 403
+        await client.login(USER, "wrong")
+        await client.login(OPERATOR)
+        status, found = await client.get("/api/log?wanted=LOGGED%20IN")
+        assert status == 200
+        assert [line["level"] for line in found["lines"]] == ["info", "info"]
+        assert PASSWORD not in str(found)
+        last = found["last"]
+        assert (await client.get(f"/api/log?after={last}"))[1] == {"lines": [], "last": last}
+        assert (await client.get("/api/log?level=error"))[1]["lines"] == []
+        assert (await client.get("/api/log?after=-1"))[0] == 400
+
+
+def test_the_log_keeps_the_last_lines_and_breaks_none() -> None:
+    lines = LogLines()
+    for number in range(MOST + 5):
+        lines.handle(logging.makeLogRecord({"msg": f"line {number}", "levelname": "INFO"}))
+    lines.handle(logging.makeLogRecord({"msg": "a\nb" + "c" * 1000, "levelname": "WARNING"}))
+    lines.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",), "levelname": "INFO"}))
+    found = lines.after(0, "", "info")
+    assert (len(found["lines"]), found["last"]) == (MOST, MOST + 6)
+    (last,) = lines.after(0, "", "warning")["lines"]
+    assert last["text"].startswith("a\\x0ab")
+    assert len(last["text"]) == 500
+    assert [line["text"] for line in lines.after(0, "LINE 7", "info")["lines"]][:1] == ["line 7"]
 
 
 async def test_many_who_look_are_refused_in_a_sentence(tmp_path: Path) -> None:

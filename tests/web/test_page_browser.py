@@ -128,6 +128,11 @@ async def test_every_view_is_readable(tmp_path: Path, width: int, scheme: Scheme
         await shown.get_by_role("link", name="Clients").click()
         await expect(shown.get_by_role("row", name=re.compile("roof-1.*a board"))).to_be_visible()
         await shot("clients")
+        await shown.get_by_role("link", name="Log", exact=True).click()
+        await expect(shown.get_by_role("row", name=re.compile("has logged in"))).to_be_visible()
+        await shot("log")
+        await shown.get_by_label("Show").select_option("errors")
+        await expect(shown.get_by_text("No line fits.")).to_be_visible()
 
 
 async def test_a_gateway_that_works_says_so(tmp_path: Path) -> None:
@@ -295,8 +300,8 @@ async def test_axe_finds_nothing_in_any_view(tmp_path: Path, width: int, scheme:
 
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
         await look("login")
-        await log_in(shown, USER)
-        for view in ("#/", "#/boards", "#/board/roof-1", "#/clients"):
+        await log_in(shown)
+        for view in ("#/", "#/boards", "#/board/roof-1", "#/clients", "#/log"):
             await shown.goto(f"{there.url}/{view}")
             await expect(shown.get_by_role("heading", level=1)).to_have_count(1)
             if view.endswith("roof-1"):

@@ -5,9 +5,10 @@ import * as boards from "./boards.js";
 import * as clients from "./clients.js";
 import { fill, h } from "./dom.js";
 import { ask, listen, silence, state } from "./gateway.js";
+import * as log from "./log.js";
 import * as overview from "./overview.js";
 
-const VIEWS = { "": overview, boards, board, clients };
+const VIEWS = { "": overview, boards, board, clients, log };
 const part = (id) => document.getElementById(id);
 let present = null, drawing = false;
 
@@ -56,7 +57,8 @@ function draw() {
 function links(name) {
   const link = (href, label, here) => h("a", { href, "aria-current": here ? "page" : null }, label);
   fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", name === "boards" || name === "board"),
-    link("#/clients", "Clients", name === "clients"));
+    link("#/clients", "Clients", name === "clients"),
+    link("#/log", "Log", name === "log"));
 }
 
 function lost(is) {

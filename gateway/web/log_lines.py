@@ -1,0 +1,60 @@
+"""The gateway's last log lines, for the page. In: log records, from `start` to `close`. Out: those
+that fit, the newest at the end. The journal has all of them.
+"""
+
+import logging
+from collections import deque
+from typing import Any
+
+from gateway.logs import printable
+
+MOST = 1000
+LONGEST = 500
+"""Characters of a line."""
+
+
+class LogLines(logging.Handler):
+    """What the configuration lets through; no secret is ever logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[dict[str, Any]] = deque(maxlen=MOST)
+        self._count = 0
+
+    def start(self) -> None:
+        logging.getLogger().addHandler(self)
+
+    def close(self) -> None:
+        logging.getLogger().removeHandler(self)
+        super().close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """On any thread: the lock of the handler is held."""
+        try:
+            text = printable(record.getMessage())[:LONGEST]
+        except (TypeError, ValueError):
+            return
+        self._count += 1
+        self._lines.append(
+            {
+                "number": self._count,
+                "time": int(record.created * 1_000_000),
+                "level": record.levelname.lower(),
+                "text": text,
+            }
+        )
+
+    def after(self, number: int, wanted: str, level: str) -> dict[str, Any]:
+        """Lines behind a number. wanted: a part of the text. level: the least; `info` is all."""
+        least = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+        levels = logging.getLevelNamesMapping()
+        with self.lock:  # type: ignore[union-attr] # every handler has one
+            lines = list(self._lines)
+        found = [
+            line
+            for line in lines
+            if line["number"] > number
+            and levels[line["level"].upper()] >= least
+            and wanted.lower() in line["text"].lower()
+        ]
+        return {"lines": found, "last": lines[-1]["number"] if lines else 0}
