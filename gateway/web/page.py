@@ -43,6 +43,8 @@ MOST_CONNECTIONS = 64
 MOST_STREAMS = 16
 LIFETIME_S = 20.0
 STREAM_S = 3600.0
+WRITE_S = 30.0
+"""Who takes nothing of a stream for so long is not there any more."""
 COOKIE = "onceway"
 _LONGEST_BODY = 8192
 _LONGEST_NAME = 256
@@ -294,7 +296,8 @@ class PageServer:
 async def _feed(response: web.StreamResponse, subscriber: Subscriber) -> None:
     """Send events until the subscriber is dropped."""
     while (event := await subscriber.get()) is not None:
-        await response.write(b"data: " + event + b"\n\n")
+        async with asyncio.timeout(WRITE_S):
+            await response.write(b"data: " + event + b"\n\n")
 
 
 class _Refused(Exception):

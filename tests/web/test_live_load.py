@@ -2,28 +2,84 @@
 
 import asyncio
 import json
+import socket
 import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gateway.mirror.decode import Reading
 from gateway.mirror.last import LastReadings
 from gateway.service.devices import Listed
 from gateway.web.board_rows import BoardRows
+from gateway.web.clients import Clients
 from gateway.web.live import Live
+from gateway.web.log_lines import LogLines
+from gateway.web.page import PageServer
+from tests.links.board import until
 from tests.web.test_web import a_source
 
 BOARDS, UPDATES, SECONDS = 10_000, 50, 10
 NOW = 1_767_225_600_000_000
 
 
-async def test_ten_thousand_boards_and_fifty_updates_a_second(tmp_path: Path) -> None:
-    readings, source = LastReadings(tmp_path), a_source(tmp_path)
+def many(folder: Path) -> tuple[Live, LastReadings, BoardRows, list[str]]:
+    readings, source = LastReadings(folder), a_source(folder)
     names = [f"roof-{number}" for number in range(BOARDS)]
     listed = {name: Listed("ready", "uno", "ab" * 32) for name in names}
     boards = BoardRows(source, readings, lambda: listed, dict)
     for name in names:
         readings.take(name, Reading("adc0", 1.0, "V", NOW, "synchronised", None, NOW))
-    live = Live(source, readings, boards)
+    return Live(source, readings, boards), readings, boards, names
+
+
+class Everybody:
+    """Logs everybody in."""
+
+    user, operator, csrf = "lena", False, "token"
+
+    async def login(self, user: str, password: str, address: str) -> str:
+        return "token"
+
+    def session(self, token: str | None) -> Any:
+        return self
+
+    def logout(self, token: str | None) -> None: ...
+
+
+async def nothing(*arguments: object) -> None: ...
+
+
+async def nobody(client: str) -> bool:
+    return False
+
+
+async def test_who_takes_nothing_of_a_stream_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.web.page.WRITE_S", 0.5)
+    live, _, boards, _ = many(tmp_path)
+    while len(boards.rows) < BOARDS:
+        live._tell()
+    clients = Clients(a_source(tmp_path), nobody)
+    page = PageServer(
+        "127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), nothing, lambda *_: {}
+    )
+    await page.start()
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(deaf, page.addresses[0])
+        await loop.sock_sendall(deaf, b"GET /api/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: live._subscribers)
+        await until(lambda: not live._subscribers)
+    await page.close()
+
+
+async def test_ten_thousand_boards_and_fifty_updates_a_second(tmp_path: Path) -> None:
+    live, readings, boards, names = many(tmp_path)
     longest = 0.0
     while len(boards.rows) < BOARDS:
         began = time.process_time()
