@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from gateway.ingest.payload.senml import NotSenml, Record, decode
+from gateway.senml import NotSenml, Record, decode
 
 Quality = Literal["synchronised", "reckoned", "unknown"]
 """Of a time: the board told UTC; it told how long ago, counted from the receipt; it told none, and

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.ingest.payload import senml
+from gateway import senml
 from hil.boards.exchange import Gateway, converse
 from hil.boards.measure import measure
 from hil.boards.simulator import SimulatedBoard

@@ -1,5 +1,5 @@
 """What payloads say.
 
-In: payloads as bytes. Out: SenML records, one by one or thousands at once as Arrow columns. Imports
-nothing of Spark.
+In: payloads as bytes. Out: SenML records, thousands at once, as Arrow columns; those that are not
+alike come from `gateway.senml`, one by one. Imports nothing of Spark.
 """
