@@ -251,7 +251,7 @@ class PageSection(Section):
     bind: Bind = "127.0.0.1:8080"
     """ADDRESS:PORT. Beyond this machine, use tls or a proxy that does: passwords come this way."""
     operators: list[str] = []
-    """Shell patterns of the users who may command boards; all others may look."""
+    """Shell patterns of the users who may change something; all others may look."""
     certificate: FilePath | None = None
     """For HTTPS, with those between it and its authority, in PEM format."""
     key: FilePath | None = None

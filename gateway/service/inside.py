@@ -1,8 +1,8 @@
-"""A client of the gateway's own: MQTT without a network.
+"""Clients of the gateway's own: MQTT without a network.
 
-In: topic filters. Out: the messages that match, at QoS 0, on the event loop. It is a client like
-any other, with a session and a connection that people see; access rules hold for it, as for the
-user INSIDE (`Config` lets it read what it is there for).
+In: packets to send. Out: packets that come, on the event loop. They are clients like any other,
+with a session and a connection that people see; access rules, quotas and limits hold for them, by
+the user that they are.
 """
 
 from __future__ import annotations
@@ -15,56 +15,79 @@ from gateway.broker.peer import Peer
 from gateway.config import INSIDE
 from gateway.links.carrier import Receiver
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Publish, Side, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Publish,
+    Side,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.stream import PacketStream
 from gateway.service.engine import Engine
 
+_LONGEST_PACKET = 1 << 28
+
 
 class _Access(ByAcl):
+    """Lets in who is there already."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | None:
-        caller.user = INSIDE
+        caller.user = self._user
         return None
 
     def holds(self, caller: Caller) -> bool:
         return True
 
 
-class Inside:
-    """Connected from its creation on (a `Carrier`). heard: called with each message; it may not
-    publish, but for what it does later.
+class Client:
+    """Connected from its creation on (a `Carrier`); its session ends with it. came: called with
+    each packet in the middle of the broker's work, and with None at the end of the connection.
     """
 
     high_water = 1 << 30
 
     def __init__(
-        self, engine: Engine, filters: list[str], heard: Callable[[Publish], None]
+        self, engine: Engine, name: str, user: str, came: Callable[[Packet | None], None]
     ) -> None:
-        self.peer = Peer("inside", "inside")
+        self.peer = Peer(name, name)
         self._engine = engine
-        self._heard = heard
-        self._filters = filters
-        self._stream = PacketStream(1 << 28, Version.V5, Side.SERVER)
-        self._receiver: Receiver | None = engine.accept(Policy(_Access()))(self)
-        self._send(Connect(f"{INSIDE}-{secrets.token_hex(8)}"))
+        self._came = came
+        self._stream = PacketStream(_LONGEST_PACKET, Version.V5, Side.SERVER)
+        self._receiver: Receiver | None = engine.accept(Policy(_Access(user)))(self)
+        self._receive(Connect(f"{INSIDE}-{secrets.token_hex(8)}"))
 
     @property
     def closed(self) -> bool:
         return self._receiver is None
 
+    def send(self, packet: Packet) -> None:
+        """Soon: the broker may be in the middle of writing."""
+        self._engine.call_later(0, lambda: self._receive(packet))
+
+    def leave(self) -> None:
+        """End the connection from this side; `came` is not called any more."""
+        self._came = lambda packet: None
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.lost("it has what it wanted")
+
     def close(self) -> None:
         """The broker has ended the connection."""
         self._receiver = None
+        self._came(None)
 
     abort = close
 
     def write(self, data: bytes) -> None:
         self._stream.feed(data)
         for packet in self._stream:
-            if isinstance(packet, Publish):
-                self._heard(packet)
-            elif isinstance(packet, Connack) and self._filters:
-                # not now: the broker is in the middle of writing
-                self._engine.call_later(0, self._subscribe)
+            self._came(packet)
 
     def pause_reading(self) -> None: ...
 
@@ -74,9 +97,30 @@ class Inside:
     def unsent(self) -> int:
         return 0
 
-    def _subscribe(self) -> None:
-        self._send(Subscribe(1, [Subscription(item, 0) for item in self._filters]))
-
-    def _send(self, packet: Connect | Subscribe) -> None:
+    def _receive(self, packet: Packet) -> None:
         if self._receiver is not None:
             self._receiver.receive(encode(packet, Version.V5))
+
+
+class Inside:
+    """The gateway itself as a client: the user INSIDE, whom `Config` lets read what he is there
+    for. heard: called with each message that matches a filter, at QoS 0.
+    """
+
+    def __init__(
+        self, engine: Engine, filters: list[str], heard: Callable[[Publish], None]
+    ) -> None:
+        self._filters = filters
+        self._heard = heard
+        self._client = Client(engine, "inside", INSIDE, self._came)
+
+    @property
+    def closed(self) -> bool:
+        return self._client.closed
+
+    def _came(self, packet: Packet | None) -> None:
+        if isinstance(packet, Publish):
+            self._heard(packet)
+        elif isinstance(packet, Connack):
+            wanted = [Subscription(item, 0) for item in self._filters]
+            self._client.send(Subscribe(1, wanted))

@@ -25,6 +25,7 @@ from gateway.web.source import Source
 if TYPE_CHECKING:
     from gateway.config import HomeAssistantSection, MirrorSection, PageSection
     from gateway.service.mirror import Mirror
+    from gateway.web.messages import Messages
 
 log = logging.getLogger(__name__)
 
@@ -120,12 +121,14 @@ class Outside:
     async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
         from gateway.service.page_commands import command
         from gateway.service.page_logins import PageLogins
+        from gateway.service.page_messages import publish
+        from gateway.service.page_registry import PageRegistry
         from gateway.service.shipped import kinds
         from gateway.web.board_rows import BoardRows
         from gateway.web.clients import Clients
         from gateway.web.live import Live
         from gateway.web.log_lines import LogLines
-        from gateway.web.page import PageServer
+        from gateway.web.page import Deeds, PageServer
 
         tls = None
         if section.certificate is not None and section.key is not None:
@@ -141,8 +144,13 @@ class Outside:
             Clients(self._source, self._engine.end_session),
             LogLines(),
             PageLogins(self._passwords, section.operators),
-            partial(command, self._engine),
-            self._where,
+            Deeds(
+                partial(command, self._engine),
+                PageRegistry(self._config.gateway.data, self._registry, self._source.ports).change,
+                self._where,
+                self._watch,
+                partial(publish, self._engine),
+            ),
         )
         await page.start()
         live.start()
@@ -160,6 +168,12 @@ class Outside:
         self._open.append(web)
         for address in web.addresses:
             log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
+
+    def _watch(self, user: str, topic_filter: str, messages: Messages) -> Callable[[], None]:
+        """Returns what stops it."""
+        from gateway.service.page_messages import Watch
+
+        return Watch(self._engine, user, topic_filter, messages).stop
 
     def _where(self, device: str, sequence: int) -> dict[str, Any]:
         """Where a reading is; on any thread."""

@@ -123,6 +123,7 @@ class BoardRows:
         return {
             "name": name,
             "state": self._state(name, listed, pending),
+            "registered": listed is not None and listed.status != "revoked",
             "place": self._connected.get(name) or pending,
             "kind": kind.title if kind else None,
             "last": last and value(last),

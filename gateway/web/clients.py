@@ -10,11 +10,11 @@ from typing import Any
 
 from gateway.broker.retained import Retained
 from gateway.broker.view import view
+from gateway.web.messages import said
 from gateway.web.source import Source
 
 MOST = 200
 _AT_ONCE = 256
-_TEXT = 200
 
 End = Callable[[str], Awaitable[bool]]
 """Ends the session of a client; False when there is none."""
@@ -76,13 +76,12 @@ class Clients:
 
 
 def _shown(message: Retained) -> dict[str, Any]:
-    """text: of the payload, cut; None where it is none."""
-    try:
-        text = message.payload.decode()
-    except UnicodeDecodeError:
-        text = ""
+    """kind, text: as in `messages.py`."""
+    kind, text = said(message.topic, message.payload)
     return {
         "topic": message.topic,
+        "qos": message.qos,
         "size": len(message.payload),
-        "text": text[:_TEXT] if text.isprintable() and text else None,
+        "kind": kind,
+        "text": text,
     }

@@ -76,6 +76,11 @@ class Live:
         self._subscribers: set[Subscriber] = set()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def utc(self) -> int | None:
+        """µs since 1970, if the clock is known."""
+        return self._source.broker.utc
+
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
 
@@ -153,4 +158,4 @@ class Live:
             self._subscribers = {one for one in self._subscribers if one.put(event)}
 
     def _event(self, **parts: Any) -> bytes:
-        return json.dumps({"now": self._source.broker.utc} | parts).encode()
+        return json.dumps({"now": self.utc} | parts).encode()

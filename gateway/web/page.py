@@ -13,7 +13,10 @@ server-sent events.
     GET  /api/clients?wanted=        sessions, retained messages, refusals
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only
+    POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
     POST /api/end                    JSON {"client"}: ends a session; operators only
+    GET  /api/messages?filter=       text/event-stream: what matches, as it comes
+    POST /api/publish                JSON {"topic", "payload", "qos", "retain"}: operators only
 
 What changes something must come from this page: the cookie is SameSite=Strict, `Origin` must be the
 host that was asked, and the header X-Onceway must have the session's token.
@@ -23,7 +26,9 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -33,9 +38,11 @@ from aiohttp import hdrs, web
 from gateway.links.endpoint import Endpoint
 from gateway.links.tls import Tls
 from gateway.mqtt.errors import quote
+from gateway.mqtt.packets import Publish
 from gateway.web.clients import Clients
-from gateway.web.live import Live, Subscriber
+from gateway.web.live import Live
 from gateway.web.log_lines import LogLines
+from gateway.web.messages import Messages, Watching
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +89,27 @@ class Logins(Protocol):
 
 Command = Callable[[str, str, str], Awaitable[str | None]]
 """User, board, command → why it was not sent, or None."""
+Change = Callable[[str, str, str], Awaitable[str | None]]
+"""User, board, `admit` or `revoke` → why the device registry is as it was, or None."""
 Where = Callable[[str, int], dict[str, Any]]
 """Board, sequence → where that reading is; on any thread."""
+
+
+Get = Callable[[], Awaitable[bytes | None]]
+"""The next event of a stream; None: there is none any more."""
+Publishing = Callable[[str, Publish], Awaitable[str | None]]
+"""User, message → why it was not taken, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deeds:
+    """What the gateway does for users of the page."""
+
+    command: Command
+    change: Change
+    where: Where
+    watch: Watching
+    publish: Publishing
 
 
 class PageServer:
@@ -98,8 +124,7 @@ class PageServer:
         clients: Clients,
         lines: LogLines,
         logins: Logins,
-        command: Command,
-        where: Where,
+        deeds: Deeds,
     ) -> None:
         self._endpoint = Endpoint(host, port, tls=tls)
         self._secure = tls is not None
@@ -107,8 +132,7 @@ class PageServer:
         self._clients = clients
         self._lines = lines
         self._logins = logins
-        self._command = command
-        self._where = where
+        self._deeds = deeds
         self._searching = asyncio.Lock()
         self._files = {f"/{name}": file for name, file in _static().items()}
         self._files["/"] = self._files["/index.html"]
@@ -172,6 +196,12 @@ class PageServer:
                 return response
             case "POST", "/api/command":
                 return await self._send(request)
+            case "POST", "/api/registry":
+                return await self._register(request)
+            case "POST", "/api/publish":
+                return await self._publish(request)
+            case "GET", "/api/messages":
+                return await self._watch(request)
             case "POST", "/api/end":
                 return await self._end(request)
             case "GET", "/api/clients":
@@ -184,7 +214,7 @@ class PageServer:
                 return web.json_response(_me(self._logins.session(request.cookies.get(COOKIE))))
             case "GET", "/api/events":
                 self._session(request)
-                return await self._stream(request)
+                return await self._news(request)
             case "GET", "/api/board":
                 self._session(request)
                 return self._board(request)
@@ -233,10 +263,16 @@ class PageServer:
         device, text = _strings(await _body(request), "device", "command")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
-        problem = await self._command(session.user, device, text)
-        if problem is not None:
-            raise _Refused(409, problem)
-        return web.json_response({})
+        return _done(await self._deeds.command(session.user, device, text))
+
+    async def _register(self, request: web.BaseRequest) -> web.Response:
+        session = self._commanding(request)
+        device, change = _strings(await _body(request), "device", "change")
+        if change not in ("admit", "revoke"):
+            raise _Refused(400, "Send admit or revoke.")
+        if device not in self._live.boards.rows:
+            raise _Refused(404, "There is no such board.")
+        return _done(await self._deeds.change(session.user, device, change))
 
     async def _end(self, request: web.BaseRequest) -> web.Response:
         session = self._commanding(request)
@@ -270,34 +306,66 @@ class PageServer:
         if self._searching.locked():
             raise _Refused(503, "Somebody else is looking for a reading. Try again in a moment.")
         async with self._searching:  # it reads the whole spool
-            return web.json_response(await asyncio.to_thread(self._where, device, sequence))
+            return web.json_response(await asyncio.to_thread(self._deeds.where, device, sequence))
 
-    async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _publish(self, request: web.BaseRequest) -> web.Response:
+        session = self._commanding(request)
+        body = await _body(request)
+        (topic,) = _strings(body, "topic")
+        payload, qos, retain = (body.get(key) for key in ("payload", "qos", "retain"))
+        fits = isinstance(payload, str) and type(qos) is int and isinstance(retain, bool)
+        if not fits or qos not in (1, 2):
+            raise _Refused(400, "Send payload as a text, qos 1 or 2, and retain.")
+        message = Publish(topic, payload.encode(errors="replace"), qos, retain=retain)
+        problem = await self._deeds.publish(session.user, message)
+        if problem is None:
+            log.warning("%s has published to %s", quote(session.user), quote(topic))
+        return _done(problem)
+
+    async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
+        user = self._session(request).user
+        messages = Messages(lambda: self._live.utc)
+        with self._streaming(request):
+            stop = self._deeds.watch(
+                user, request.query.get("filter", "")[:_LONGEST_NAME], messages
+            )
+            try:
+                return await self._stream(request, messages.get)
+            finally:
+                stop()
+
+    async def _news(self, request: web.BaseRequest) -> web.StreamResponse:
+        with self._streaming(request):
+            subscriber = self._live.subscribe()
+            try:
+                return await self._stream(request, subscriber.get)
+            finally:
+                self._live.unsubscribe(subscriber)
+
+    @contextmanager
+    def _streaming(self, request: web.BaseRequest) -> Iterator[None]:
+        """Its connection may live longer than others."""
         if len(self._streams) >= MOST_STREAMS:
             raise _Refused(503, "Too many people look at the page.")
+        protocol = request.protocol
+        self._streams.add(protocol)
+        try:
+            yield
+        finally:
+            self._streams.discard(protocol)
+
+    async def _stream(self, request: web.BaseRequest, get: Get) -> web.StreamResponse:
+        """Send events until there are no more."""
         response = web.StreamResponse(headers=_HEADERS | {"X-Accel-Buffering": "no"})
         response.content_type, response.charset = "text/event-stream", "utf-8"
         response.force_close()
-        protocol = request.protocol
-        self._streams.add(protocol)
-        subscriber = self._live.subscribe()
-        try:
+        with suppress(TimeoutError, ConnectionError):
             await response.prepare(request)
             async with asyncio.timeout(STREAM_S):
-                await _feed(response, subscriber)
-        except (TimeoutError, ConnectionError):
-            pass
-        finally:
-            self._live.unsubscribe(subscriber)
-            self._streams.discard(protocol)
+                while (event := await get()) is not None:
+                    async with asyncio.timeout(WRITE_S):
+                        await response.write(b"data: " + event + b"\n\n")
         return response
-
-
-async def _feed(response: web.StreamResponse, subscriber: Subscriber) -> None:
-    """Send events until the subscriber is dropped."""
-    while (event := await subscriber.get()) is not None:
-        async with asyncio.timeout(WRITE_S):
-            await response.write(b"data: " + event + b"\n\n")
 
 
 class _Refused(Exception):
@@ -329,6 +397,13 @@ def _me(session: Login | None) -> dict[str, Any]:
     if session is None:
         return {"user": None}
     return {"user": session.user, "operator": session.operator, "csrf": session.csrf}
+
+
+def _done(problem: str | None) -> web.Response:
+    """The answer to a request that was carried out, if there was no problem."""
+    if problem is not None:
+        raise _Refused(409, problem)
+    return web.json_response({})
 
 
 def _same_origin(request: web.BaseRequest) -> None:

@@ -27,12 +27,15 @@ TEXT = f'[page]\nbind = "127.0.0.1:0"\noperators = ["{OPERATOR}"]\n'
 
 @dataclass
 class Page:
-    """url: of the page, without a slash behind it. file: the configuration."""
+    """url: of the page, without a slash behind it. file: the configuration. strangers: boards that
+    are not in session yet.
+    """
 
     running: GatewayProcess
     url: str
     sensors: list[Sensor]
     file: Path
+    strangers: list[Sensor]
 
     async def uplink(self) -> int:
         """Land what waits; returns the exit code."""
@@ -60,13 +63,18 @@ async def page(
     text: str = "",
     users: tuple[str, ...] = (USER, OPERATOR),
     program: tuple[str, ...] = ("-m", "gateway"),
+    strangers: tuple[str, ...] = (),
 ) -> AsyncIterator[Page]:
-    """A page at a free port, with these boards in session."""
+    """A page at a free port, with these boards in session. strangers: boards at ports of their own
+    that are not open to all: they ask to be let in.
+    """
     (folder / "data").mkdir(exist_ok=True)
     accounts = Users(folder / "data" / "users")
     for name in users:
         accounts.add(name, PASSWORD)
     lines = [Pty() for _ in boards]
+    closed = [Pty() for _ in strangers]
+    text += "".join(f'[[serial]]\nport = "{line.path}"\n' for line in closed)
     file = configuration(folder, lines, TEXT + text)
     async with AsyncExitStack() as stack:
         running = await start("--config", str(file), program=program)
@@ -77,8 +85,10 @@ async def page(
         sensors = [Sensor(pty, name) for pty, name in zip(lines, boards, strict=True)]
         for sensor in sensors:
             await sensor.connect()
-        yield Page(running, line.rpartition(": ")[2].strip().rstrip("/"), sensors, file)
-        for sensor in sensors:
+        asking = [Sensor(pty, name) for pty, name in zip(closed, strangers, strict=True)]
+        url = line.rpartition(": ")[2].strip().rstrip("/")
+        yield Page(running, url, sensors, file, asking)
+        for sensor in sensors + asking:
             sensor.unplug()
 
 

@@ -16,7 +16,7 @@ from gateway.web.board_rows import BoardRows
 from gateway.web.clients import Clients
 from gateway.web.live import Live
 from gateway.web.log_lines import LogLines
-from gateway.web.page import PageServer
+from gateway.web.page import Deeds, PageServer
 from tests.links.board import until
 from tests.web.test_web import a_source
 
@@ -63,9 +63,8 @@ async def test_who_takes_nothing_of_a_stream_is_let_go(
     while len(boards.rows) < BOARDS:
         live._tell()
     clients = Clients(a_source(tmp_path), nobody)
-    page = PageServer(
-        "127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), nothing, lambda *_: {}
-    )
+    deeds = Deeds(nothing, nothing, lambda *_: {}, lambda *_: lambda: None, nothing)
+    page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), deeds)
     await page.start()
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

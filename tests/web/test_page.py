@@ -15,8 +15,10 @@ import pytest
 
 from gateway.config import advice, parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
+from gateway.service.page_messages import MOST_A_SECOND
 from gateway.service.users import Users
 from gateway.web.log_lines import MOST, LogLines
+from gateway.web.messages import said
 from tests.links.board import until
 from tests.links.certificates import Authority
 from tests.service.wire import wire
@@ -24,13 +26,15 @@ from tests.web.page import OPERATOR, PASSWORD, USER, Browser, browser, page
 
 
 @asynccontextmanager
-async def events(client: Browser) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+async def events(
+    client: Browser, path: str = "/api/events"
+) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     async def read() -> AsyncIterator[dict[str, Any]]:
         async for line in answer.content:
             if line.startswith(b"data: "):
                 yield json.loads(line[6:])
 
-    async with client._http.get(client._url + "/api/events") as answer, asyncio.timeout(60):
+    async with client._http.get(client._url + path) as answer, asyncio.timeout(60):
         assert answer.status == 200
         assert answer.content_type == "text/event-stream"
         yield read()
@@ -209,6 +213,149 @@ async def test_figures_come_as_they_change(tmp_path: Path) -> None:
                 event = await anext(news)
 
 
+async def test_the_registry_is_changed_by_an_operator_alone_and_by_names_that_are_known(
+    tmp_path: Path,
+) -> None:
+    async with (
+        page(tmp_path, ["roof-1"], strangers=("roof-7",)) as shown,
+        browser(shown.url) as client,
+        asyncio.timeout(60),
+    ):
+
+        async def change(device: str, wanted: str) -> tuple[int, str]:
+            body = {"device": device, "change": wanted}
+            status, found = await client.post("/api/registry", body)
+            return status, str(found.get("error", ""))
+
+        async def told(*wanted: object) -> None:
+            async for event in news:
+                for row in event["boards"]:
+                    if (row["name"], row["state"], row["registered"]) == ("roof-7", *wanted):
+                        return
+
+        assert (await change("roof-7", "admit"))[0] == 401
+        await client.login(USER)
+        async with events(client) as news:
+            await told("pending", False)
+            assert (await change("roof-7", "admit"))[0] == 403
+            await client.login(OPERATOR)
+            assert (await change("roof-7", "forget"))[0] == 400
+            assert (await change("roof-9", "admit"))[0] == 404
+            assert (await change("--help", "admit"))[0] == 404
+            assert await change("roof-1", "admit") == (409, "roof-1 does not ask to be let in now.")
+            assert await change("roof-1", "revoke") == (
+                409,
+                "roof-1 is not in the device registry.",
+            )
+            assert (await change("roof-7", "admit"))[0] == 200
+            await shown.running.logged(f"roof-7: let in by '{OPERATOR}'")
+            await told("offline", True)
+            assert (await change("roof-7", "revoke"))[0] == 200
+            await told("revoked", False)
+            (tmp_path / "data" / "registry.db").write_bytes(b"no database" * 100)
+            status, why = await change("roof-7", "admit")
+            assert (status, "not a device registry" in why) == (409, True)
+
+
+ALL = "/api/messages?filter=%23"
+
+
+async def test_messages_come_as_a_user_may_read_them_and_no_faster_than_people_read(
+    tmp_path: Path,
+) -> None:
+    rules = '[[acl]]\nwrite = ["#"]\nread = ["seen/#"]\nsubscribe = ["#"]\n'
+    meter = Connect("meter", username=USER, password=PASSWORD.encode())
+    async with page(tmp_path, ["roof-1"], rules) as shown, browser(shown.url) as client:
+        assert (await client.get(ALL))[0] == 401
+        await client.login(USER)
+        async with events(client, ALL) as news, wire(shown.running.port, meter) as wired:
+            assert (await anext(news))["watching"]
+            wired.send(Publish("hidden/a", b"1", 1, 1), Publish("seen/a", b"2", 1, 2))
+            (message,) = (await anext(news))["messages"]
+            assert (message["topic"], message["kind"], message["text"]) == ("seen/a", "text", "2")
+            many = MOST_A_SECOND + 40
+            for number in range(many):
+                wired.send(Publish("seen/many", str(number).encode(), 1, 10 + number))
+            came = []
+            while not (event := await anext(news))["more"]:
+                came += event["messages"]
+            came += event["messages"]
+            # the second may have begun with the two before, or end in the middle
+            assert MOST_A_SECOND - 2 <= len(came) < many
+            async for event in news:
+                if any(item["topic"] == "seen/again" for item in event["messages"]):
+                    break
+                wired.send(Publish("seen/again", b"", 1, 9))
+            body = {"client": (await sessions(client, "onceway-inside"))[0]["client"]}
+            await client.login(OPERATOR)
+            assert (await client.post("/api/end", body))[0] == 200
+            while "error" not in (event := await anext(news)):
+                pass
+            assert event["error"] == "The gateway refuses it: administrative action."
+        for wrong, why in (("a/%23/b", "no topic filter"), ("%24share/g/a", "take messages away")):
+            async with events(client, f"/api/messages?filter={wrong}") as news:
+                event = await anext(news)
+                assert why in event["error"]
+                assert [event async for event in news] == [], "and it ends"
+        async with asyncio.timeout(30):
+            while await sessions(client, "onceway-inside"):
+                pass
+
+
+async def sessions(client: Browser, wanted: str) -> list[dict[str, Any]]:
+    found: Any = (await client.get(f"/api/clients?wanted={wanted}"))[1]["sessions"]
+    shown: list[dict[str, Any]] = found["shown"]
+    return shown
+
+
+async def test_an_operator_publishes_what_the_access_rules_let_him(tmp_path: Path) -> None:
+    rules = f'[[acl]]\nusers = ["{OPERATOR}"]\nwrite = ["notes/#"]\nread = ["#"]\n'
+    async with page(tmp_path, [], rules) as shown, browser(shown.url) as client:
+
+        async def publish(topic: str, **more: object) -> tuple[int, str]:
+            body = {"topic": topic, "payload": "é\n", "qos": 2, "retain": True} | more
+            status, found = await client.post("/api/publish", body)
+            return status, str(found.get("error", ""))
+
+        assert (await publish("notes/a"))[0] == 401
+        await client.login(USER)
+        assert (await publish("notes/a"))[0] == 403
+        await client.login(OPERATOR)
+        assert (await publish("notes/a"))[0] == 200
+        assert (await publish("notes/b", qos=1, retain=False))[0] == 200
+        assert await publish("other/a") == (
+            409,
+            "The access rules do not let you publish to other/a.",
+        )
+        assert await publish("notes/#") == (409, "This is no topic: it contains a wildcard.")
+        assert (await publish("$SYS/a"))[0] == 409
+        assert (await publish("notes/a", payload=7))[0] == 400
+        assert (await publish("notes/a", qos=True))[0] == 400
+        assert (await publish("notes/a", payload="x" * 9000))[0] == 413
+        kept: Any = (await client.get("/api/clients"))[1]["retained"]
+        assert [(item["topic"], item["size"]) for item in kept["shown"]] == [("notes/a", 3)]
+        assert (await publish("notes/a", payload=""))[0] == 200
+        assert not (await client.get("/api/clients"))[1]["retained"]["shown"]  # type: ignore[index]
+        await shown.running.logged(f"'{OPERATOR}' has published to 'notes/a'")
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "text"),
+    [
+        (b"", "empty", ""),
+        (b"on\n", "text", "on\n"),
+        ("é".encode() * 1000, "text", "é" * 400),
+        (b"\x00\xff", "bytes", "00 ff"),
+        (b"\x1b[31m", "bytes", "1b 5b 33 31 6d"),
+        (b"\xff" * 5000, "bytes", " ".join(["ff"] * 64)),
+        (cbor2.dumps([{-2: "r:", 0: "t", 1: "Cel", 2: 21.5}, {0: "n", 3: "x"}]), "readings",
+         "r:t = 21.5 Cel, r:n = x"),
+    ],
+)  # fmt: skip
+def test_payloads_are_said_for_people(payload: bytes, kind: str, text: str) -> None:
+    assert said("a/b", payload) == (kind, text)
+
+
 async def test_clients_are_found_and_ended_by_an_operator_alone(tmp_path: Path) -> None:
     rules = '[[acl]]\nwrite = ["#"]\nread = ["seen/#"]\n'
     login = {"username": USER, "password": PASSWORD.encode()}
@@ -227,7 +374,8 @@ async def test_clients_are_found_and_ended_by_an_operator_alone(tmp_path: Path) 
             )
             assert (await client.get("/api/clients?wanted=nobody"))[1]["sessions"]["shown"] == []
             everything = (await client.get("/api/clients"))[1]
-            assert everything["retained"]["shown"] == [{"topic": "seen/a", "size": 1, "text": "7"}]
+            kept = {"topic": "seen/a", "qos": 1, "size": 1, "kind": "text", "text": "7"}
+            assert everything["retained"]["shown"] == [kept]
             assert (await client.post("/api/end", {"client": "meter"}))[0] == 403
             await client.login(OPERATOR)
             assert (await client.post("/api/end", {"client": "nobody"}))[0] == 404

@@ -18,6 +18,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from gateway.service.shipped import ROOT
+from tests.links.board import until
 from tests.service.boards import Sensor
 from tests.web.page import EACH_SECOND, OPERATOR, PASSWORD, USER, page
 
@@ -128,6 +129,9 @@ async def test_every_view_is_readable(tmp_path: Path, width: int, scheme: Scheme
         await shown.get_by_role("link", name="Clients").click()
         await expect(shown.get_by_role("row", name=re.compile("roof-1.*a board"))).to_be_visible()
         await shot("clients")
+        await shown.get_by_role("link", name="Messages").click()
+        await expect(shown.get_by_role("heading", level=1)).to_have_text("Messages")
+        await shot("messages")
         await shown.get_by_role("link", name="Log", exact=True).click()
         await expect(shown.get_by_role("row", name=re.compile("has logged in"))).to_be_visible()
         await shot("log")
@@ -206,6 +210,78 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path) -> None:
             await shown.get_by_role("button", name="Restart it").click()
             await expect(shown.get_by_text("It restarts")).to_be_visible()
             assert b"reboot" in sensor.board.received
+
+
+async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(tmp_path: Path) -> None:
+    names = ("roof-7", "roof-8")
+    async with (
+        page(tmp_path, [], strangers=names) as there,
+        window(there.url + "/#/boards", 360) as shown,
+    ):
+        seven, _ = there.strangers
+        await log_in(shown, USER)
+        row = shown.get_by_role("row", name=re.compile("roof-7"))
+        await expect(row).to_contain_text("pending")
+        await expect(shown.get_by_role("button", name=re.compile("Let"))).to_have_count(0)
+        await shown.get_by_role("button", name="Log out").click()
+        await log_in(shown, OPERATOR)
+        await fits(shown, 360)
+        await shown.get_by_role("button", name="Let roof-7 in").click()
+        await expect(row).to_contain_text("offline")
+        await seven.connect()
+        await expect(row).to_contain_text("online")
+        await expect(shown.get_by_role("row", name=re.compile("roof-8"))).to_contain_text("pending")
+
+        await shown.get_by_role("link", name="roof-8").click()
+        await shown.get_by_role("button", name="Let it in").click()
+        await expect(shown.get_by_text("It was let in and may greet.")).to_be_visible()
+        await expect(shown.get_by_role("button", name="Revoke it")).to_be_visible()
+
+        await shown.get_by_role("link", name="All boards").click()
+        await shown.get_by_role("link", name="roof-7").click()
+        shown.on("dialog", lambda dialog: dialog.accept())
+        await shown.get_by_role("button", name="Revoke it").click()
+        await expect(shown.get_by_text("It was revoked: the gateway does not")).to_be_visible()
+        await until(lambda: seven.board.ended)
+        await shown.get_by_role("button", name="Let it in again").click()
+        await expect(shown.get_by_text("It may greet again.")).to_be_visible()
+
+
+async def test_messages_are_watched_and_published(tmp_path: Path) -> None:
+    async with (
+        page(tmp_path, ["roof-1"]) as there,
+        window(there.url + "/#/messages", 360) as shown,
+    ):
+        (sensor,) = there.sensors
+        await log_in(shown, USER)
+        await expect(shown.get_by_role("button", name="Publish")).to_be_disabled()
+        await shown.get_by_role("button", name="Log out").click()
+        await log_in(shown, OPERATOR)
+        await shown.get_by_label("Topic filter").fill("sensors/#")
+        await shown.get_by_role("button", name="Watch").click()
+        await expect(shown.get_by_text("0 came")).to_be_visible()
+        await sensor.measure(3.25)
+        row = shown.get_by_role("row", name=re.compile("sensors.roof-1.adc0"))
+        await expect(row).to_contain_text("roof-1:adc0 = 3.25 V")
+        await shown.get_by_label("Topic", exact=True).fill("sensors/of-mine")
+        await shown.get_by_label("Message", exact=True).fill("hello\nworld")
+        await shown.get_by_label("keep it").check()
+        await shown.get_by_role("button", name="Publish").click()
+        await expect(shown.get_by_text("Published to sensors/of-mine")).to_be_visible()
+        row = shown.get_by_role("row", name=re.compile("sensors.of-mine retained"))
+        await expect(row).to_contain_text("hello")
+        await fits(shown, 360)
+        await shown.get_by_role("button", name="Stop").click()
+        await expect(shown.get_by_text("2 came; stopped")).to_be_visible()
+        await shown.get_by_label("Topic filter").fill("sensors/#/a")
+        await shown.get_by_role("button", name="Watch").click()
+        await expect(shown.get_by_role("alert")).to_contain_text("no topic filter")
+        await shown.get_by_role("link", name="Clients").click()
+        kept = shown.get_by_role("row", name=re.compile("sensors.of-mine"))
+        await expect(kept).to_contain_text("hello")
+        shown.on("dialog", lambda dialog: dialog.accept())
+        await shown.get_by_role("button", name="Clear sensors/of-mine").click()
+        await expect(kept).to_have_count(0)
 
 
 async def test_clients_are_found_and_ended(tmp_path: Path) -> None:
@@ -301,7 +377,7 @@ async def test_axe_finds_nothing_in_any_view(tmp_path: Path, width: int, scheme:
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
         await look("login")
         await log_in(shown)
-        for view in ("#/", "#/boards", "#/board/roof-1", "#/clients", "#/log"):
+        for view in ("#/", "#/boards", "#/board/roof-1", "#/clients", "#/messages", "#/log"):
             await shown.goto(f"{there.url}/{view}")
             await expect(shown.get_by_role("heading", level=1)).to_have_count(1)
             if view.endswith("roof-1"):
@@ -309,4 +385,9 @@ async def test_axe_finds_nothing_in_any_view(tmp_path: Path, width: int, scheme:
                 await shown.get_by_role("button", name="Find it").click()
                 await expect(shown.locator("[aria-current=step]")).to_be_visible()
                 await shown.get_by_text("As a table").click()
+            if view.endswith("messages"):
+                await shown.get_by_role("button", name="Watch").click()
+                await expect(shown.get_by_text("0 came")).to_be_visible()
+                await there.sensors[0].measure(2.0)
+                await expect(shown.get_by_role("row", name=re.compile("adc0"))).to_be_visible()
             await look(view)

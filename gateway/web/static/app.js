@@ -6,9 +6,10 @@ import * as clients from "./clients.js";
 import { fill, h } from "./dom.js";
 import { ask, listen, silence, state } from "./gateway.js";
 import * as log from "./log.js";
+import * as messages from "./messages.js";
 import * as overview from "./overview.js";
 
-const VIEWS = { "": overview, boards, board, clients, log };
+const VIEWS = { "": overview, boards, board, clients, messages, log };
 const part = (id) => document.getElementById(id);
 let present = null, drawing = false;
 
@@ -38,6 +39,7 @@ function draw() {
     if (moved) {
       if (present !== null) part("main").replaceChildren();
       boards.leave();
+      messages.leave();
     }
     view.draw(part("main"), argument);
     document.title = `${view.title(argument)} – ${state.overview.gateway}`;
@@ -58,6 +60,7 @@ function links(name) {
   const link = (href, label, here) => h("a", { href, "aria-current": here ? "page" : null }, label);
   fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", name === "boards" || name === "board"),
     link("#/clients", "Clients", name === "clients"),
+    link("#/messages", "Messages", name === "messages"),
     link("#/log", "Log", name === "log"));
 }
 
@@ -83,6 +86,7 @@ async function leave() {
 
 function login() {
   silence();
+  messages.leave();
   lost(false);
   state.me = state.overview = present = null;
   fill(part("said"));

@@ -1,6 +1,6 @@
 // One board: its values, its state, what it can be told, and where a reading of it is.
 
-import { badge } from "./boards.js";
+import { badge, register } from "./boards.js";
 import { holes, plot } from "./draw.js";
 import { fill, h } from "./dom.js";
 import { ask, now, state } from "./gateway.js";
@@ -23,9 +23,10 @@ export function draw(main, board) {
   const part = (kind) => main.querySelector(`.${kind}`);
   fill(part("head"), row ? [badge(row.state), row.place ? ` on ${row.place}` : "", row.kind ? `, ${row.kind}` : ""] : problem || "There is no board of this name.");
   part("known").hidden = !row;
-  fill(part("pending"), row && row.state === "pending"
-    ? ["It asks to be let in. On the gateway: ", h("code", {}, `sudo onceway device admit ${name}`)] : []);
+  fill(part("pending"), row && row.state === "pending" && !state.me.operator
+    ? ["It asks to be let in. An operator may do that here, or on the gateway: ", h("code", {}, `sudo onceway device admit ${name}`)] : []);
   if (!row) return;
+  fill(part("membership"), membership(main, row));
   fill(part("facts"), facts(row));
   if (found) fill(part("plots"), plots(found.series));
 }
@@ -53,11 +54,40 @@ function frame() {
   return h("div", { class: "board" },
     h("p", { class: "small" }, h("a", { href: "#/boards" }, "← All boards")),
     h("h1", { tabindex: "-1" }, name),
-    h("p", { class: "head" }), h("p", { class: "pending warn" }),
+    h("p", { class: "head" }), h("p", { class: "pending warn" }), h("div", { class: "membership" }), h("p", { class: "told changed", role: "status" }),
     h("div", { class: "known" },
       h("section", { "aria-labelledby": "h-values" }, h("h2", { id: "h-values" }, "Last readings"), h("div", { class: "plots" }, h("p", { class: "quiet" }, "…"))),
       h("section", { "aria-labelledby": "h-board" }, h("h2", { id: "h-board" }, "The board"), h("dl", { class: "facts" })),
       commands(), search()));
+}
+
+const CHANGES = {
+  pending: { change: "admit", label: "Let it in", text: "It asks to be let in.", done: "It was let in and may greet." },
+  revoked: { change: "admit", label: "Let it in again", text: "It was revoked: the gateway does not answer it.", done: "It may greet again." },
+  other: { change: "revoke", label: "Revoke it", text: "", done: "It was revoked.", sure: (board) => `Revoke ${board}? Its connection ends, and what it has not sent stays in it.` },
+};
+
+/** Whether it belongs to this gateway, and the button that changes that. */
+function membership(main, row) {
+  const wanted = CHANGES[row.state] ?? (row.registered ? CHANGES.other : null);
+  if (!wanted || !state.me.operator) return [];
+  const board = row.name;
+  const change = async () => {
+    if (wanted.sure && !confirm(wanted.sure(board))) return;
+    const told = main.querySelector(".changed");
+    told.className = "told changed";
+    told.textContent = "…";
+    try {
+      await register(board, wanted.change);
+      if (board !== name) return;
+      told.textContent = wanted.done;
+      main.querySelector("h1").focus(); // the button goes
+    } catch (error) {
+      told.className = "told changed bad";
+      told.textContent = error.message;
+    }
+  };
+  return [h("p", {}, wanted.text && h("span", { class: "warn" }, wanted.text, " "), h("button", { type: "button", onclick: change }, wanted.label))];
 }
 
 function plots(series) {

@@ -1,7 +1,7 @@
 // All boards: who is there, with what, and when it was heard.
 
 import { fill, h } from "./dom.js";
-import { now, state } from "./gateway.js";
+import { ask, now, state } from "./gateway.js";
 import { ago, count, moment, plural, valued } from "./words.js";
 
 const PART = 100;
@@ -45,7 +45,7 @@ function frame(redraw) {
       h("div", {}, h("label", { for: "wanted" }, "Find a name, port or state"),
         h("input", { id: "wanted", type: "search", autocomplete: "off", value: wanted, oninput: typed })),
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: troubled, onchange: ticked }), "only those that need a look")),
-    h("p", { class: "found small quiet", role: "status" }),
+    h("p", { class: "found small quiet", role: "status" }), h("p", { class: "told bad problem", role: "alert" }),
     h("div", { class: "card list" },
       h("table", { class: "boards" },
         h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col" }, name)))), h("tbody"))),
@@ -89,7 +89,9 @@ function rows(body, found) {
 function cells(row) {
   return [
     h("a", { href: `#/board/${encodeURIComponent(row.name)}` }, row.name),
-    [badge(row.state), row.place ? h("span", { class: "small quiet" }, ` ${row.place}`) : null],
+    [badge(row.state), row.place ? h("span", { class: "small quiet" }, ` ${row.place}`) : null,
+      row.state === "pending" && state.me.operator
+        ? h("button", { class: "plain", type: "button", "aria-label": `Let ${row.name} in`, onclick: () => letIn(row.name) }, "Let it in") : null],
     row.last ? [`${valued(row.last)} `, h("span", { class: "quiet small" }, row.last.name)] : "–",
     row.seen === null ? "never" : h("time", { datetime: new Date(row.seen / 1000).toISOString(), title: moment(row.seen) }, ago(row.seen, now())),
     count(row.per_hour),
@@ -97,6 +99,15 @@ function cells(row) {
     row.life === null ? "–" : h("span", { class: row.life < 1 ? "warn" : null }, `${plural(row.life, "year")} left`),
     row.firmware ? [h("code", {}, row.firmware.slice(0, 7)), row.outdated ? h("span", { class: "warn" }, " not the newest") : null] : "–",
   ];
+}
+
+/** change: `admit` or `revoke`. */
+export const register = (device, change) => ask("api/registry", { device, change });
+
+async function letIn(device) {
+  const problem = document.querySelector(".problem");
+  problem.textContent = "";
+  await register(device, "admit").catch((error) => { problem.textContent = error.message; });
 }
 
 export const badge = (word) => h("span", { class: `state ${word}` }, word);

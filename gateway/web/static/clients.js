@@ -2,6 +2,7 @@
 
 import { fill, h } from "./dom.js";
 import { ask, state } from "./gateway.js";
+import { words } from "./messages.js";
 import { bytes, count, plural, span } from "./words.js";
 
 const EVERY_MS = 5000;
@@ -23,8 +24,7 @@ export function draw(main) {
     + `${sessions.fit > sessions.shown.length ? `the first ${sessions.shown.length} of ${count(sessions.fit)}` : count(sessions.fit)} shown`);
   fill(part("sessions"), sessions.shown.map((one) => line(main, one)));
   fill(part("kept"), `${plural(retained.count, "message")}, ${bytes(retained.bytes)}; ${count(retained.shown.length)} shown`);
-  fill(part("retained"), retained.shown.map((one) => h("tr", {}, h("th", { scope: "row" }, one.topic),
-    h("td", {}, one.text === null ? h("span", { class: "quiet" }, "not a text") : h("code", {}, one.text)), h("td", { class: "number" }, bytes(one.size)))));
+  fill(part("retained"), retained.shown.map((one) => kept(main, one)));
   fill(part("refusals"), refusals.length === 0
     ? h("p", { class: "quiet" }, "Nothing was refused since the start.")
     : h("ul", {}, refusals.map((one) => h("li", {}, `${one.request}: ${one.reason.replaceAll("_", " ")}, ${plural(one.count, "time")}`))));
@@ -59,21 +59,32 @@ function frame(again) {
         h("table", {}, head("Client", "From", "User", "Waits", "In flight", "Subscriptions", "Away", h("span", { class: "unseen" }, "Do")), h("tbody", { class: "sessions" })))),
     h("section", { "aria-labelledby": "h-retained" }, h("h2", { id: "h-retained" }, "Retained messages"), h("p", { class: "kept small quiet" }),
       h("div", { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": "h-retained" },
-        h("table", {}, head("Topic", "Message", "Size"), h("tbody", { class: "retained" })))),
+        h("table", {}, head("Topic", "Message", "QoS", "Size", h("span", { class: "unseen" }, "Do")), h("tbody", { class: "retained" })))),
     h("section", { "aria-labelledby": "h-refusals" }, h("h2", { id: "h-refusals" }, "Refused"), h("div", { class: "refusals" })));
 }
 
+/** Ask the gateway for a change, and look again. */
+async function change(main, sure, ...request) {
+  if (!confirm(sure)) return;
+  try {
+    await ask(...request);
+  } catch (error) {
+    problem = error.message;
+  }
+  asked = 0;
+  look(main);
+}
+
+function kept(main, one) {
+  const clear = () => change(main, `Clear the retained message of ${one.topic}?`,
+    "api/publish", { topic: one.topic, payload: "", qos: 1, retain: true });
+  return h("tr", {}, h("th", { scope: "row" }, one.topic), h("td", {}, words(one)),
+    h("td", { class: "number" }, one.qos), h("td", { class: "number" }, bytes(one.size)),
+    h("td", {}, state.me.operator ? h("button", { type: "button", "aria-label": `Clear ${one.topic}`, onclick: clear }, "Clear") : null));
+}
+
 function line(main, one) {
-  const end = async () => {
-    if (!confirm(`End the session of ${one.client}? What waits for it is lost.`)) return;
-    try {
-      await ask("api/end", { client: one.client });
-    } catch (error) {
-      problem = error.message;
-    }
-    asked = 0;
-    look(main);
-  };
+  const end = () => change(main, `End the session of ${one.client}? What waits for it is lost.`, "api/end", { client: one.client });
   return h("tr", {},
     h("th", { scope: "row" }, one.client),
     h("td", {}, one.address === null ? h("span", { class: "quiet" }, "away") : `${one.address}${one.version ? ` (MQTT ${one.version})` : ""}`),

@@ -1,0 +1,87 @@
+"""Boards that the page's users let in or put out.
+
+In: a user, a board, and `admit` or `revoke`. Out: a device registry that says so, or why it does
+not. The registry belongs to `provisioning`, which the gateway does not import: its command does it,
+in a process beside the gateway. The gateway goes by what it finds there (`devices.py`).
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.links.serial_port import PortStatus
+from gateway.logs import about, printable
+from gateway.mirror.decode import DEVICE_NAME
+from gateway.mqtt.errors import quote
+from gateway.service.devices import FILE, Registry
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 15.0
+"""Less than a connection of the page lives. A Pi starts a Python program in two seconds."""
+_LONGEST = 500
+
+
+class PageRegistry:
+    """folder: the data directory. ports: serial ports seen so far."""
+
+    def __init__(
+        self, folder: Path, registry: Registry, ports: Callable[[], list[PortStatus]]
+    ) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._ports = ports
+        self._busy = asyncio.Lock()
+
+    async def change(self, user: str, device: str, verb: str) -> str | None:
+        """Why the registry is as it was, or None."""
+        listed = self._registry.registered().get(device)
+        if not DEVICE_NAME.fullmatch(device):
+            return "A board of such a name cannot be registered. Provision it."
+        if verb == "admit" and listed is None and not self._asks(device):
+            return f"{device} does not ask to be let in now."
+        if verb == "revoke" and listed is None:
+            return f"{device} is not in the device registry."
+        if self._busy.locked():
+            return "Somebody else changes the device registry. Try again in a moment."
+        async with self._busy:
+            problem = await self._run(verb, device)
+        if problem is None:
+            log.warning(
+                "%s: %s by %s", device, _DONE[verb], quote(user), extra=about(device=device)
+            )
+        return problem
+
+    def _asks(self, device: str) -> bool:
+        return any(port.refused == device for port in self._ports())
+
+    async def _run(self, verb: str, device: str) -> str | None:
+        command = [sys.executable, "-P", "-m", "gateway", "device", verb, "--registry"]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            str(self._folder / FILE),
+            "--",
+            device,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                _, said = await process.communicate()
+        except TimeoutError:
+            return "The device registry is held by another process. Try again in a moment."
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        if process.returncode == 0:
+            return None
+        text = printable(said.decode(errors="replace").strip())[-_LONGEST:]
+        log.error("%s: `onceway device %s` failed: %s", device, verb, text)
+        return text.removeprefix("error: ") or "The device registry could not be changed."
+
+
+_DONE = {"admit": "let in", "revoke": "revoked"}
