@@ -66,7 +66,7 @@ class Broker(Core):
         self.partial_nameless = 0
         """Of them, those of clients that are not known yet."""
         self.names = 0
-        """Bytes of the topic names that connections remember."""
+        """Bytes that topic aliases take."""
         self._feeding: dict[Session, None] = {}
         """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
@@ -87,11 +87,10 @@ class Broker(Core):
         self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():
             session.queueing = config.queueing(session.client)
-        for connection in self.connections:
-            connection.forget_topics()
         self.router.reconfigure(
             config.spool.topics,
             config.limits.topic_levels,
+            config.limits.memory_bytes,
             copies=config.delivery.overlapping == "each",
         )
 

@@ -11,6 +11,7 @@ Python fast enough here.
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.message_ids import HIGH, LOW, pack_u16, packet_id
+from gateway.mqtt.runs import Publishes
 from gateway.mqtt.wire import encode_varint
 
 if TYPE_CHECKING:
@@ -22,10 +23,7 @@ DUP = 0x08
 RETAIN = 0x01
 QOS_BITS = 0x06
 
-MAXIMUM = 1024
-"""Publications in one burst."""
-
-_KNOWN_SHAPES = 8
+_KNOWN_SHAPES = 4
 """Of one topic."""
 
 
@@ -37,32 +35,10 @@ class Publisher(Protocol):
         """Whose it is; None for a board's."""
 
 
-class Burst:
-    """`count` publications to one topic with payloads of `size` bytes each.
+class Burst(Publishes["Topic"]):
+    """A run of publications on its way through the broker."""
 
-    raw: where the payloads stand, one every `stride` bytes, the first at `payload_at`; with packets
-    in front of them, the first packet identifier stands at `id_at` (else 0). properties: what MQTT
-    5 passes through unchanged, encoded, without length. expires: on the broker's time axis, or
-    None. message: id of its row in the store, 0 while no queue row needs one; written: the row is
-    there, or in a sealed commit.
-    """
-
-    __slots__ = (
-        "count",
-        "expires",
-        "id_at",
-        "message",
-        "payload_at",
-        "properties",
-        "publisher",
-        "qos",
-        "raw",
-        "retain",
-        "size",
-        "stride",
-        "topic",
-        "written",
-    )
+    __slots__ = ("expires", "message", "properties", "publisher", "written")
 
     def __init__(
         self,
@@ -70,7 +46,8 @@ class Burst:
         raw: bytes,
         qos: int = 0,
         retain: bool = False,
-        *,
+        dup: bool = False,
+        ids: tuple[int, ...] = (),
         count: int = 1,
         stride: int = 0,
         id_at: int = 0,
@@ -79,34 +56,28 @@ class Burst:
         expires: float | None = None,
         publisher: Publisher | None = None,
     ) -> None:
+        # not by super(): one is made for nearly every message
         self.topic = topic
         self.raw = raw
         self.qos = qos
         self.retain = retain
+        self.dup = dup
+        self.ids = ids
         self.count = count
         self.stride = stride or len(raw)
         self.size = self.stride - payload_at
         self.id_at = id_at
         self.payload_at = payload_at
         self.properties = properties
+        """What MQTT 5 passes through unchanged, encoded, without length."""
         self.expires = expires
+        """On the broker's time axis, or None."""
         self.publisher = publisher
+        """The session that it comes from."""
         self.message = 0
+        """Id of its row in the store, 0 while no queue row needs one."""
         self.written = False
-
-    def payload(self, index: int) -> bytes:
-        """The payload of publication `index`."""
-        at = index * self.stride
-        return self.raw[at + self.payload_at : at + self.stride]
-
-    def payloads(self, skip: int = 0, count: int = 0) -> list[bytes]:
-        """`count` payloads (0 = all that follow) from `skip` on."""
-        raw, stride, inner = self.raw, self.stride, self.payload_at
-        count = count or self.count - skip
-        if not self.size:
-            return [b""] * count
-        stop = (skip + count) * stride
-        return [raw[at + inner : at + stride] for at in range(skip * stride, stop, stride)]
+        """The row is there, or in a sealed commit."""
 
     def body(self) -> bytes:
         """All payloads joined, as the store keeps them."""
@@ -119,6 +90,7 @@ class Burst:
             self.payload(index),
             self.qos,
             self.retain,
+            ids=self.ids[index : index + 1],
             properties=self.properties,
             expires=self.expires,
             publisher=self.publisher,

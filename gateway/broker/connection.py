@@ -19,6 +19,7 @@ from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Connack, Disconnect, Packet, Version
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
+from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 
 if TYPE_CHECKING:
@@ -38,10 +39,9 @@ _TOO_FAST = (
 _SMALL = 4096
 """Bytes of an incomplete packet that cost nobody the connection."""
 _NAMES = 8
-"""Topic names that connections remember may take this part of the memory of queues."""
-_KNOWN_TOPICS = 1024
-_TOPIC_BYTES = 1024
-"""What a topic that is remembered takes at most, with all that is known about it."""
+"""Topic names behind aliases may take this part of the memory of queues."""
+_ALIAS_BYTES = 256
+"""What an alias takes beside its name."""
 _NAMELESS = 8
 """Clients that are not known yet have this part of the memory for incomplete packets."""
 
@@ -59,7 +59,6 @@ class _Held:
 
 class Connection:
     __slots__ = (
-        "_partial",
         "alias_bytes",
         "aliases",
         "aliases_limit",
@@ -71,10 +70,10 @@ class Connection:
         "full",
         "greeted",
         "held",
+        "interrupted",
         "keep_alive",
-        "missing",
+        "kept",
         "names",
-        "our_limit",
         "out",
         "packet_limit",
         "peer",
@@ -86,9 +85,9 @@ class Connection:
         "session",
         "size",
         "state",
+        "stream",
         "told",
         "told_limit",
-        "topics",
         "unheard",
         "user",
         "version",
@@ -124,22 +123,25 @@ class Connection:
         """Whether it wants to be told reasons in words."""
 
         # bytes in
-        self.our_limit = min(policy.packet_bytes or limits.packet_bytes, limits.connect_bytes)
-        """The largest packet that we take."""
+        self.stream = PacketStream(
+            min(policy.packet_bytes or limits.packet_bytes, limits.connect_bytes),
+            topics=broker.router.topics,
+            make=Burst,
+            longest_request=limits.subscribe_bytes,
+        )
+        """What has come and was not acted on."""
+        self.kept = 0
+        """Bytes of that when last looked."""
+        self.interrupted = False
+        """There may be packets at hand that nobody has looked at yet: the turn was over."""
         self.seen = broker.now
         """When the client was last heard."""
         self.unheard = False
         """Nothing is read from it at present, and that is our doing."""
         self.rest_s = 0.0
         """For so long nothing is taken from it: its user publishes more than he may."""
-        self._partial = bytearray()
-        """A packet that has begun."""
-        self.missing = 0
-        """Bytes until it may be complete; 0 when it is, and the turn was over."""
-        self.topics: dict[bytes, Topic] = {}
-        """Those that the client has published to, by their bytes."""
         self.names = 0
-        """Bytes of the topic names that are remembered: these, and those behind aliases."""
+        """Bytes that aliases take, the client's and ours."""
         self.aliases_limit = limits.topic_aliases
         """The highest topic alias that it may use."""
         self.aliases: dict[int, Topic] = {}
@@ -236,7 +238,7 @@ class Connection:
         room = self.packet_limit - burst.size - (2 if first & QOS_BITS else 0)
         wire = burst.topic.wire
         alias = self.told.get(wire, 0)
-        if alias or (len(self.told) < self.told_limit and self.remember(len(wire))):
+        if alias or (len(self.told) < self.told_limit and self.remember(wire)):
             number = alias or len(self.told) + 1
             shape = burst.shape(
                 first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
@@ -245,7 +247,7 @@ class Connection:
                 self.told[wire] = number
                 return shape
             if not alias:
-                self.forget(len(wire))
+                self.forget(wire)
         shape = burst.shape(first, self.version == Version.V5, extra)
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
@@ -276,12 +278,12 @@ class Connection:
     def attach(self, session: Session) -> None:
         """The client is known, and this connection is its session's."""
         broker = self.broker
-        broker.partial_nameless -= len(self._partial)
+        broker.partial_nameless -= self.kept
         broker.nameless.pop(self, None)
         broker.listeners[self.peer.listener] += 1
         self.session = session
         self.become(State.OPEN)
-        self.our_limit = self.policy.packet_bytes or broker.limits.packet_bytes
+        self.stream.maximum = self.policy.packet_bytes or broker.limits.packet_bytes
         self.seen = broker.now
 
     def become(self, state: State) -> None:
@@ -315,11 +317,11 @@ class Connection:
             broker.statistics.rests += 1
             say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
-    def remember(self, size: int) -> bool:
-        """Whether a name of so many bytes may be remembered, which counts from now on. When all
+    def remember(self, wire: bytes) -> bool:
+        """Whether this name may stand behind an alias, which counts from now on. When all
         connections remember too many, each has still room for some.
         """
-        broker = self.broker
+        broker, size = self.broker, _ALIAS_BYTES + len(wire)
         if (
             broker.names + size > broker.limits.memory_bytes // _NAMES
             and self.names + size > _SMALL
@@ -329,59 +331,31 @@ class Connection:
         broker.names += size
         return True
 
-    def forget(self, size: int) -> None:
-        """Names of so many bytes are not remembered any more."""
-        self.names -= size
-        self.broker.names -= size
+    def forget(self, wire: bytes) -> None:
+        """This name stands no longer behind an alias."""
+        self.names -= _ALIAS_BYTES + len(wire)
+        self.broker.names -= _ALIAS_BYTES + len(wire)
 
-    def remember_topic(self, topic: Topic) -> None:
-        """The client publishes to it: next time it is known by its bytes."""
-        if len(self.topics) >= _KNOWN_TOPICS:
-            self.forget_topics()
-        if topic.wire not in self.topics and self.remember(_TOPIC_BYTES):
-            self.topics[topic.wire] = topic
-
-    def forget_topics(self) -> None:
-        self.forget(_TOPIC_BYTES * len(self.topics))
-        self.topics.clear()
-
-    def keep(self, data: bytes) -> int:
-        """Keep part of a packet until the rest of it comes. Returns how many bytes are kept.
-        ProtocolError when all connections keep too much.
+    def keep(self, kept: int) -> None:
+        """So many bytes have come and were not acted on. ProtocolError when all connections keep
+        too much.
         """
+        more = kept - self.kept
+        if not more:
+            return
+        self.kept = kept
         broker = self.broker
-        self._partial += data
-        broker.partial += len(data)
+        broker.partial += more
         most = broker.limits.memory_bytes
         if self.session is None:
-            broker.partial_nameless += len(data)
+            broker.partial_nameless += more
             if broker.partial_nameless > most // _NAMELESS:
                 most = 0
-        if broker.partial > most and len(self._partial) > _SMALL:
+        if more > 0 and broker.partial > most and kept > _SMALL:
             raise ProtocolError(
                 "too much memory is taken by packets that are not complete (limits.memory_bytes)",
                 ReasonCode.QUOTA_EXCEEDED,
             )
-        return len(self._partial)
-
-    def kept(self) -> bytes:
-        """What was kept, and is not any more."""
-        data = bytes(self._partial)
-        self.broker.partial -= len(data)
-        if self.session is None:
-            self.broker.partial_nameless -= len(data)
-        self._partial.clear()
-        return data
-
-    @property
-    def keeps(self) -> bool:
-        """Whether a packet has begun."""
-        return bool(self._partial)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether there are packets at hand that nobody has looked at yet."""
-        return self.missing <= 0 and bool(self._partial)
 
     # -- the end
 
@@ -411,14 +385,15 @@ class Connection:
         self.become(State.CLOSED)
         self.closing = reason
         self.held.clear()
-        self.kept()
-        self.topics.clear()
+        self.keep(0)
+        self.interrupted = False
         self.aliases.clear()
-        self.forget(self.names)
+        broker = self.broker
+        broker.names -= self.names
         if not self.dirty:
             self.dirty = True
-            self.broker.dirty.append(self)
-        self.broker.left(self, will)
+            broker.dirty.append(self)
+        broker.left(self, will)
 
     @property
     def about(self) -> dict[str, str | None]:

@@ -38,6 +38,7 @@ class Core(Ledger):
             config.spool.topics,
             config.limits.topic_levels,
             self.may_read,
+            config.limits.memory_bytes,
             copies=config.delivery.overlapping == "each",
         )
         self.retained = RetainedMessages()

@@ -94,7 +94,7 @@ def accept(connection: Connection, packet: Connect) -> None:
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
     if device is None:
-        granted[_P.MAXIMUM_PACKET_SIZE] = connection.our_limit
+        granted[_P.MAXIMUM_PACKET_SIZE] = connection.stream.maximum
         if connection.aliases_limit:
             granted[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit
     if expiry != properties.get(_P.SESSION_EXPIRY_INTERVAL, 0):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from gateway.broker.burst import Burst
 from gateway.broker.message_ids import IDENTIFIERS, sequence_of
 from gateway.broker.refusals import refused, words
-from gateway.broker.router import LONGEST_KNOWN
 from gateway.broker.routing import bound_of, publish, refuses
 from gateway.broker.state import State
 from gateway.mqtt.encode import encode
@@ -44,16 +43,15 @@ def receive(
     connection: Connection,
     session: Session,
     burst: Burst,
-    identifiers: tuple[int, ...],
     identity: Identity | None = None,
 ) -> None:
-    """Take a burst and answer it. identifiers: one per publication at QoS 1 and 2."""
-    broker = connection.broker
+    """Take a burst and answer it."""
+    broker, identifiers = connection.broker, burst.ids
     qos, count = burst.qos, burst.count
     broker.statistics.received[qos] += count
     if connection.peer.device is not None and identity is None and identifiers:
         if count > 1:  # each has a sequence of its own
-            _one_by_one(connection, session, burst, identifiers)
+            _one_by_one(connection, session, burst)
             return
         identity = _device_identity(connection, identifiers)
     if not qos:
@@ -61,7 +59,7 @@ def receive(
             broker, burst
         )
         if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
-            _one_by_one(connection, session, burst, identifiers)
+            _one_by_one(connection, session, burst)
         elif reason:
             refused(broker, connection, "publish", reason, _about(broker, burst, reason), count)
         else:
@@ -70,7 +68,7 @@ def receive(
     receive_flow = session.receive_flow
     if qos == 2 and not receive_flow.all_new(identifiers):
         if count > 1:
-            _one_by_one(connection, session, burst, identifiers)
+            _one_by_one(connection, session, burst)
         else:
             broker.statistics.repeated += 1
             receive_flow.repeat(identifiers[0])
@@ -81,13 +79,13 @@ def receive(
         if count == 1:
             text = f"PUBLISH: more than {maximum} QoS 1 and 2 messages in flight"
             raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-        _one_by_one(connection, session, burst, identifiers)
+        _one_by_one(connection, session, burst)
         return
     reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(
         broker, burst, session.durable
     )
     if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
-        _one_by_one(connection, session, burst, identifiers)
+        _one_by_one(connection, session, burst)
         return
     if (device := connection.peer.device) is not None:
         payload = b"".join(burst.payloads())
@@ -113,14 +111,12 @@ def receive(
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 
-def _one_by_one(
-    connection: Connection, session: Session, burst: Burst, identifiers: tuple[int, ...]
-) -> None:
+def _one_by_one(connection: Connection, session: Session, burst: Burst) -> None:
     connection.broker.statistics.received[burst.qos] -= burst.count
     for index in range(burst.count):
         if connection.state is State.CLOSED:
             return
-        receive(connection, session, burst.one(index), identifiers[index : index + 1])
+        receive(connection, session, burst.one(index))
 
 
 def decoded(connection: Connection, session: Session, packet: Publish) -> None:
@@ -139,10 +135,9 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         topic: Topic = broker.router.known(encode_string(packet.topic), packet.topic)
         if alias:
             _name(connection, alias, topic)
-        if len(topic.wire) <= LONGEST_KNOWN:
-            connection.remember_topic(topic)
     elif alias in connection.aliases:
-        topic = connection.aliases[alias]
+        named = connection.aliases[alias]
+        topic = broker.router.known(named.wire, named.name)
     else:
         raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
@@ -151,6 +146,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         packet.payload,
         packet.qos,
         packet.retain,
+        ids=(packet.packet_id,) if packet.qos else (),
         properties=pass_through(properties),
         expires=None if expiry is None else broker.now + expiry,
         publisher=session,
@@ -158,27 +154,21 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     account = session.account
     if account is not None and account.metered:
         connection.meter(account, 1, burst.size)
-    receive(
-        connection,
-        session,
-        burst,
-        (packet.packet_id,) if packet.qos else (),
-        _stated_identity(connection, session, properties),
-    )
+    receive(connection, session, burst, _stated_identity(connection, session, properties))
 
 
 def _name(connection: Connection, alias: int, topic: Topic) -> None:
     """From now on an alias stands for this topic [MQTT-3.3.2-10]."""
     known = connection.aliases.get(alias)
     if known is not None:
-        connection.forget(len(known.wire))
+        connection.forget(known.wire)
         connection.alias_bytes -= len(known.wire)
     connection.aliases[alias] = topic
     connection.alias_bytes += len(topic.wire)
     if connection.alias_bytes > _ALIAS_BYTES:
         text = f"PUBLISH: the names behind topic aliases take more than {_ALIAS_BYTES} bytes"
         raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
-    if not connection.remember(len(topic.wire)):
+    if not connection.remember(topic.wire):
         text = "PUBLISH: the names behind the topic aliases of all clients take too much memory"
         raise ProtocolError(f"{text} (limits.memory_bytes)", ReasonCode.QUOTA_EXCEEDED)
 

@@ -38,13 +38,16 @@ from gateway.mqtt.wire import encode_string
 if TYPE_CHECKING:
     from gateway.broker.session import Session
 
-_KNOWN_TOPICS = 16_384
+_NAMES = 4
+"""Names that are known may take this part of the memory of queues."""
+_TOPIC_BYTES, _COPIES = 2300, 7
+"""What a name that is known takes at most, beside so many copies of itself."""
 _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
 """Levels of filters that are more than _FREE_LEVELS deep and behind a `+`, of all sessions."""
-LONGEST_KNOWN = 512
+_LONGEST_KNOWN = 512
 """Bytes of a name that is remembered: clients could fill the memory with long ones."""
 
 
@@ -127,41 +130,52 @@ def deep_levels(topic_filter: str) -> int:
 
 
 class Router:
-    """All subscriptions of all sessions. spool: filters of what goes to the spool. levels: most
-    levels a topic may have. may_read: whether a session may get messages of a topic. copies: a
-    session gets a message for each of its filters that match. count, size:
-    of the subscriptions; bytes. deep: levels of them that a match may have to look at, beyond those
-    that cost little.
-    """
+    """All subscriptions of all sessions."""
 
     def __init__(
         self,
         spool: list[str],
         levels: int,
         may_read: Callable[[Session, str], bool],
+        memory: int,
         *,
         copies: bool = False,
     ) -> None:
-        self._spool = spool
-        self._levels = levels
-        self._copies = copies
         self._may_read = may_read
+        """Whether a session may get messages of a topic."""
+        self._spool = spool
+        """Filters of what goes to the spool."""
+        self._levels = levels
+        """Most levels that a topic may have."""
+        self._most = memory // _NAMES
+        """Bytes that the topics which are known may take."""
+        self._copies = copies
+        """A session gets a message for each of its filters that match."""
         self._root = _Node()
-        self._topics: dict[bytes, RoutedTopic] = {}
+        self.topics: dict[bytes, RoutedTopic] = {}
+        """Those that are known, by their bytes with the length in front. All are forgotten when
+        they take too much memory."""
+        self._size = 0
+        """Bytes that they take at most."""
         self._index: TopicIndex[RoutedTopic] = TopicIndex()
         self._passing: RoutedTopic | None = None
-        """One whose routes are needed for a moment only: its name is too long to be known."""
+        """One whose routes are needed for a moment only, since it is not known."""
         self._routes = 0
         """Routes that topics know; those that were looked up again count twice."""
         self.count = 0
+        """Subscriptions."""
         self.size = 0
+        """Bytes that they take."""
         self.deep = 0
+        """Levels of them that a match may have to look at, beyond those that cost little."""
 
-    def reconfigure(self, spool: list[str], levels: int, *, copies: bool = False) -> None:
+    def reconfigure(
+        self, spool: list[str], levels: int, memory: int, *, copies: bool = False
+    ) -> None:
         """Go by other rules from now on."""
         self._spool, self._levels, self._copies = spool, levels, copies
-        self._topics.clear()
-        self.changed()
+        self._most = memory // _NAMES
+        self._forget()
 
     def topic(self, name: str) -> RoutedTopic:
         """The topic of this name, checked. ProtocolError with 0x90 for a name that no message may
@@ -171,17 +185,24 @@ class Router:
 
     def known(self, wire: bytes, name: str) -> RoutedTopic:
         """The same for who has the name's bytes at hand, length in front."""
-        topic = self._topics.get(wire)
+        topic = self.topics.get(wire)
         if topic is None:
             problem = topic_name_problem(name)
             if problem:
                 raise ProtocolError(f"PUBLISH: topic name {problem}", ReasonCode.TOPIC_NAME_INVALID)
             topic = RoutedTopic(name, wire)
-            if len(wire) <= LONGEST_KNOWN:
-                if len(self._topics) >= _KNOWN_TOPICS:
-                    self._topics.clear()
-                self._topics[wire] = topic
+            if len(wire) <= _LONGEST_KNOWN:
+                size = _TOPIC_BYTES + _COPIES * len(wire)
+                if self._size + size > self._most:
+                    self._forget()
+                self._size += size
+                self.topics[wire] = topic
         return topic
+
+    def _forget(self) -> None:
+        self.topics.clear()
+        self._size = 0
+        self.changed()
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
         """Add or replace [MQTT-3.8.4-3]; True when the session had no subscription with this
@@ -267,7 +288,8 @@ class Router:
         """Bring `topic.routes` and `topic.shares` up to date."""
         if self._passing is not None:
             _forget_routes(self._passing)
-        self._passing = topic if len(topic.wire) > LONGEST_KNOWN else None
+        passing = self.topics.get(topic.wire) is not topic
+        self._passing = topic if passing else None
         found: dict[Session, Route] = {}
         copies: list[Route] = []
         too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(
@@ -302,10 +324,10 @@ class Router:
             session for session in sessions if session.queueing.full == "refuse the publisher"
         ]
         self._routes += len(topic.routes)
-        if len(self._index) >= _KNOWN_TOPICS or self._routes > _KNOWN_ROUTES:
+        if self._routes > _KNOWN_ROUTES:
             routes, shares, refusing = topic.routes, topic.shares, topic.refusing
             self.changed()
             topic.routes, topic.shares, topic.refusing = routes, shares, refusing
-        if not topic.indexed and len(topic.wire) <= LONGEST_KNOWN:
+        if not passing and not topic.indexed:
             self._index.add(topic)
         topic.stale = not topic.indexed

@@ -75,9 +75,6 @@ class Attached(Receiver, Protocol):
     @property
     def keep_alive(self) -> float: ...
 
-    def forget_topics(self) -> None:
-        """What is remembered about the names that its client publishes to counts no longer."""
-
     @property
     def about(self) -> dict[str, str | None]: ...
 

@@ -2,16 +2,13 @@
 
 Rules:
 
-- The first packet is CONNECT, and there is no second one [MQTT-3.1.0-1, MQTT-3.1.0-2].
+- The first packet is CONNECT, and there is no second one [MQTT-3.1.0-1, MQTT-3.1.0-2]; the stream
+  of packets sees to that (`gateway/mqtt/stream.py`).
 - While it is found out who the client is, nothing more is acted on; what comes waits.
 - Once a connection is closed, nothing comes in or goes out any more, whatever is under way.
 """
 
 from enum import Enum, auto
-
-from gateway.mqtt.errors import ProtocolError
-
-_CONNECT = 0x10
 
 
 class State(Enum):
@@ -30,11 +27,3 @@ NEXT: dict[State, frozenset[State]] = {
     State.OPEN: frozenset({State.CLOSED}),
     State.CLOSED: frozenset(),
 }
-
-
-def check(state: State, first: int) -> None:
-    """Whether a packet with this first byte may come; ProtocolError if not."""
-    if state is State.NEW and first != _CONNECT:
-        raise ProtocolError("the first packet is not CONNECT")
-    if state is State.OPEN and first == _CONNECT:
-        raise ProtocolError("CONNECT: sent a second time")

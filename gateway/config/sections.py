@@ -172,7 +172,7 @@ class LimitsSection(Section):
     """The longest packet that is taken."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
     """The longest CONNECT: it comes from somebody who is not known yet."""
-    subscribe_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
+    subscribe_bytes: Annotated[int, Field(ge=129, le=268_435_460)] = 128_000
     """The longest SUBSCRIBE or UNSUBSCRIBE: it takes time by its filters."""
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
     """The longest client identifier."""

@@ -1,8 +1,9 @@
 """A byte stream cut into control packets, however it is split.
 
-In: `feed(bytes)`, as they come from a link. Out: iterate over the stream to get the packets that
-are complete. MalformedPacket or ProtocolError is raised at the packet at fault, after all packets
-before it; the stream is of no use afterwards.
+In: `feed(bytes)`, as they come from a link. Out: the packets that are complete, one by one by
+iterating over the stream, or with runs of alike ones in one piece from `runs()`. MalformedPacket or
+ProtocolError is raised at the packet at fault, after all packets before it; the stream is of no use
+afterwards.
 
     stream = PacketStream(maximum=65536)
     stream.feed(data)
@@ -15,27 +16,19 @@ acknowledgements (2-byte body) itself, with as few operations as possible; every
 everything odd, goes to `decode`, which knows all rules.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from struct import unpack
+from typing import Any
 
 from gateway.mqtt.decode import decode
 from gateway.mqtt.errors import MalformedPacket, ProtocolError
-from gateway.mqtt.packets import (
-    Ack,
-    Connect,
-    Packet,
-    PacketType,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    Side,
-    Version,
-)
+from gateway.mqtt.packets import Connect, Packet, PacketType, Publish, Side, Version
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.wire import encode_string
+from gateway.mqtt.runs import MAXIMUM, Acks, Publishes, bytes_of, packets_of
+from gateway.mqtt.wire import MAX_PACKET, encode_string
 
-_PLAIN_ACKS: dict[int, type[Ack]] = {0x40: Puback, 0x50: Pubrec, 0x62: Pubrel, 0x70: Pubcomp}
+_PLAIN_ACKS = frozenset((0x40, 0x50, 0x62, 0x70))
+_REQUESTS = frozenset((0x82, 0xA2))
 _PLAIN_PUBLISHES = {
     0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
     for dup in (0, 1)
@@ -51,74 +44,100 @@ _topics: dict[bytes, str] = {}
 
 
 class PacketStream:
-    """Packets sent by `sender`. version: None until the CONNECT has come by, which must be the
-    first packet of a client; a stream of server packets needs it. maximum: largest packet taken,
-    fixed header included; may be changed between packets.
-    """
-
-    __slots__ = ("_buffer", "_need", "_partial", "maximum", "sender", "version")
+    __slots__ = (
+        "_begun",
+        "_fresh",
+        "_make",
+        "_need",
+        "_topics",
+        "longest_request",
+        "maximum",
+        "sender",
+        "version",
+    )
 
     def __init__(
-        self, maximum: int, version: Version | None = None, sender: Side = Side.CLIENT
+        self,
+        maximum: int,
+        version: Version | None = None,
+        sender: Side = Side.CLIENT,
+        topics: Mapping[bytes, Any] = _topics,
+        make: Callable[..., Publishes[Any]] = Publishes,
+        longest_request: int = MAX_PACKET,
     ) -> None:
+        """topics: Topic Names that are known to be good, by their bytes with the length in front,
+        with what a run has as its topic; by default those that any stream has seen. make: the
+        class of runs of PUBLISH packets.
+        """
         if version is None and sender is Side.SERVER:
             raise ValueError("a server's packets cannot be read without the version")
         self.maximum = maximum
+        """The largest packet taken, fixed header included; may be changed between runs."""
         self.version = version
+        """None until the CONNECT has come by, which must be the first packet of a client."""
+        self.longest_request = longest_request
+        """The largest SUBSCRIBE or UNSUBSCRIBE taken, 129 bytes or more."""
         self.sender = sender
-        self._buffer = b""
-        self._partial: bytearray | None = None
+        """Whose packets they are."""
+        self._topics = topics
+        self._make = make
+        self._fresh = b""
+        """Bytes that were not looked at."""
+        self._begun = bytearray()
+        """A packet that is not complete, from before them."""
         self._need = 0
+        """Its size, 0 while that is not known."""
 
     def feed(self, data: bytes) -> None:
         """Take bytes; they are looked at when the stream is iterated over. Not to be called inside
         that loop.
         """
-        if self._partial is not None:
-            self._partial += data
-        elif self._buffer:
-            self._partial = bytearray(self._buffer)
-            self._partial += data
-            self._buffer = b""
-        else:
-            self._buffer = data
+        self._fresh = self._fresh + data if self._fresh else data
 
     @property
     def pending(self) -> int:
         """Bytes held and not yet handed out as packets."""
-        return len(self._buffer) + len(self._partial or b"")
+        return len(self._fresh) + len(self._begun)
 
     def __iter__(self) -> Iterator[Packet]:
-        """The packets that are complete. Leaving the loop early keeps what follows the packet at
-        hand.
+        """The packets that are complete, for streams that have not been given `topics`. Leaving the
+        loop early keeps what follows the packet at hand.
         """
-        if self._partial is not None:
-            if len(self._partial) < self._need:
-                return
-            self._buffer, self._partial = bytes(self._partial), None
-        buffer = self._buffer
-        if not buffer:
-            return
+        runs = self.runs()
+        for found in runs:
+            if not isinstance(found, Publishes | Acks):
+                yield found
+                continue
+            packets = packets_of(found)
+            taken = 0
+            try:
+                for packet in packets:
+                    taken += 1
+                    yield packet
+            finally:
+                if taken < len(packets):
+                    runs.close()
+                    self._fresh = bytes_of(found, taken) + self._fresh
+
+    def runs(self, most: int = MAXIMUM) -> Generator[Packet | Publishes[Any] | Acks, None, None]:
+        """The packets that are complete; plain ones in runs of `most` at most. Leaving the loop
+        early keeps what follows the run at hand.
+        """
+        buffer, start = self._fresh, 0
         size = len(buffer)
-        start = self._need = 0
         try:
-            if self.version is None:
-                if buffer[0] >> 4 != PacketType.CONNECT:
-                    raise ProtocolError(
-                        f"the first packet is not CONNECT, its first byte is 0x{buffer[0]:02X}"
-                    )
-                body, end = packet_bounds(buffer, 0, self.maximum)
-                if not body or end > size:
-                    self._need = end
+            if self._begun:
+                start = self._complete(buffer)
+                if len(self._begun) != self._need:
                     return
-                packet = decode(buffer[0], buffer[body:end], 0, self.sender)
-                assert isinstance(packet, Connect)  # noqa: S101 - its type stands in the first byte
-                self.version = packet.version
-                start = end
-                yield packet
-            version5 = self.version == Version.V5
+                whole = bytes(self._begun)
+                self._begun.clear()
+                yield self._take(whole, 0, *self._bounds(whole, 0), most)[0]
             while start < size:
-                first = buffer[start]
+                if self.version is None and buffer[start] >> 4 != PacketType.CONNECT:
+                    raise ProtocolError(
+                        f"the first packet is not CONNECT, its first byte is 0x{buffer[start]:02X}"
+                    )
                 if (
                     start + 1 < size
                     and (length := buffer[start + 1]) < 0x80
@@ -127,38 +146,149 @@ class PacketStream:
                     body = start + 2
                     end = body + length
                 else:
-                    body, end = packet_bounds(buffer, start, self.maximum)
+                    body, end = self._bounds(buffer, start)
                 if not body or end > size:
+                    self._begun += buffer[start:]
                     self._need = end - start if body else 0
+                    start = size
                     return
-                found: Packet | None = None
-                if first in _PLAIN_PUBLISHES:
-                    found = _plain_publish(buffer, first, body, end, version5)
-                elif (
-                    end - body == 2
-                    and first in _PLAIN_ACKS
-                    and (packet_id := buffer[body] << 8 | buffer[body + 1])
-                ):
-                    found = _PLAIN_ACKS[first](packet_id)
-                if found is None:
-                    found = self._decode(first, buffer[body:end])
-                start = end
+                found, start = self._take(buffer, start, body, end, most)
                 yield found
         finally:
-            self._buffer = buffer[start:]
+            self._fresh = buffer[start:] if start < size else b""
+
+    def _bounds(self, buffer: bytes | bytearray, start: int) -> tuple[int, int]:
+        most = self.maximum
+        if buffer[start] in _REQUESTS:
+            most = min(most, self.longest_request)
+        return packet_bounds(buffer, start, most)
+
+    def _complete(self, data: bytes) -> int:
+        """Put to the packet that has begun what belongs to it; returns how many bytes of `data`
+        that is.
+        """
+        begun, at = self._begun, 0
+        while not self._need and at < len(data):
+            begun.append(data[at])
+            at += 1
+            _, self._need = self._bounds(begun, 0)
+        more = data[at : at + self._need - len(begun)] if self._need else b""
+        begun += more
+        return at + len(more)
+
+    def _take(
+        self, buffer: bytes, start: int, body: int, end: int, most: int
+    ) -> tuple[Packet | Publishes[Any] | Acks, int]:
+        """What stands in `buffer` from `start` on, and where it ends. body, end: of the first
+        packet there.
+        """
+        first = buffer[start]
+        if first in _PLAIN_PUBLISHES and end - body > 2:
+            named = body + 2 + (buffer[body] << 8 | buffer[body + 1])
+            topic = self._topics.get(buffer[body:named])
+            if topic is not None:
+                run, after = self._publishes(topic, buffer, start, named, end, most)
+                if run is not None:
+                    return run, after
+        elif end - body == 2 and first in _PLAIN_ACKS:
+            acks, after = _acks(buffer, start, most)
+            if acks is not None:
+                return acks, after
+        return self._decode(first, buffer[body:end]), end
+
+    def _publishes(
+        self, topic: Any, buffer: bytes, start: int, named: int, end: int, most: int
+    ) -> tuple[Publishes[Any] | None, int]:
+        """The PUBLISH at `start` and those behind it that are alike, and where they end. None for
+        the run when there is something about this packet that `decode` must see. named, end: where
+        its topic ends, and it itself.
+        """
+        first = buffer[start]
+        qos, retain, dup = _PLAIN_PUBLISHES[first]
+        version5 = self.version == Version.V5
+        inner = named + 2 if qos else named
+        if version5:
+            if inner >= end or buffer[inner]:  # the length of its properties
+                return None, start
+            inner += 1
+        elif inner > end:
+            return None, start
+        stride = end - start
+        count, after, size = 1, end, len(buffer)
+        if after + stride <= size and buffer[after] == first:
+            alike = buffer[start:named]
+            marker, wanted = (inner - 1 - start, 0) if version5 else (0, first)
+            while (
+                after + stride <= size
+                and count < most
+                and buffer.startswith(alike, after)
+                and buffer[after + marker] == wanted
+            ):
+                after += stride
+                count += 1
+        raw = buffer[start:after] if after - start < size else buffer
+        ids: tuple[int, ...] = ()
+        id_at = 0
+        if qos:
+            id_at = named - start
+            if count == 1:
+                ids = (buffer[named] << 8 | buffer[named + 1],)
+            else:
+                joined = bytearray(2 * count)
+                joined[0::2], joined[1::2] = raw[id_at::stride], raw[id_at + 1 :: stride]
+                ids = unpack(f">{count}H", joined)
+            if 0 in ids:
+                if count == 1:
+                    return None, start
+                return self._publishes(topic, buffer, start, named, end, ids.index(0) or 1)
+        return (
+            self._make(topic, raw, qos, retain, dup, ids, count, stride, id_at, inner - start),
+            after,
+        )
 
     def _decode(self, first: int, body: bytes) -> Packet:
-        if first >> 4 == PacketType.CONNECT and self.sender is Side.CLIENT:
+        if first >> 4 == PacketType.CONNECT and self.sender is Side.CLIENT and self.version:
             raise ProtocolError("CONNECT: sent a second time")
         packet = decode(first, body, self.version or Version.V5, self.sender)
-        if type(packet) is Publish and 0 < len(packet.topic) <= _LONGEST_KNOWN_TOPIC:
+        if type(packet) is Connect:
+            self.version = packet.version
+        if (
+            self._topics is _topics
+            and type(packet) is Publish
+            and 0 < len(packet.topic) <= _LONGEST_KNOWN_TOPIC
+        ):
             if len(_topics) >= _KNOWN_TOPICS:
                 _topics.clear()
             _topics[encode_string(packet.topic)] = packet.topic
         return packet
 
 
-def packet_bounds(buffer: bytes, start: int, maximum: int) -> tuple[int, int]:
+def _acks(buffer: bytes, start: int, most: int) -> tuple[Acks | None, int]:
+    """The plain acknowledgement at `start` and those behind it that are alike, and where they end.
+    None for the run when the first one has the packet identifier 0.
+    """
+    first, count = buffer[start], 1
+    if most > 1 and buffer.startswith(buffer[start : start + 2], start + 4):
+        end = min(len(buffer), start + 4 * most)
+        heads, lengths = buffer[start:end:4], buffer[start + 1 : end : 4]
+        count = min(
+            len(heads) - len(heads.lstrip(heads[:1])),
+            len(lengths) - len(lengths.lstrip(b"\2")),
+            (end - start) // 4,
+        )
+    after = start + 4 * count
+    ids = (
+        unpack(">" + "2xH" * count, buffer[start:after])
+        if count <= 64
+        else unpack(f">{2 * count}H", buffer[start:after])[1::2]
+    )
+    if 0 in ids:
+        ids = ids[: ids.index(0)]
+        after = start + 4 * len(ids)
+    return (Acks(first, ids) if ids else None), after
+
+
+def packet_bounds(buffer: bytes | bytearray, start: int, maximum: int) -> tuple[int, int]:
     """Where the body of the packet at `start` begins, and where it ends, maybe beyond the buffer.
     (0, 0) while its length is incomplete.
 
@@ -186,33 +316,3 @@ def packet_bounds(buffer: bytes, start: int, maximum: int) -> tuple[int, int]:
             f"{name}: {size} bytes, at most {maximum} are taken", ReasonCode.PACKET_TOO_LARGE
         )
     return at, start + size
-
-
-def _plain_publish(
-    buffer: bytes, first: int, body: int, end: int, version5: bool
-) -> Publish | None:
-    """The PUBLISH in `buffer[body:end]` if its topic is known, it has no properties and nothing is
-    wrong; else None.
-    """
-    if end - body < 2:
-        return None
-    at = body + 2 + (buffer[body] << 8 | buffer[body + 1])
-    topic = _topics.get(buffer[body:at])
-    if topic is None:
-        return None
-    qos, retain, dup = _PLAIN_PUBLISHES[first]
-    packet_id = 0
-    if qos:
-        if at + 2 > end:
-            return None
-        packet_id = buffer[at] << 8 | buffer[at + 1]
-        if not packet_id:
-            return None
-        at += 2
-    if version5:
-        if at >= end or buffer[at]:
-            return None
-        at += 1
-    if at > end:
-        return None
-    return Publish(topic, buffer[at:end], qos, packet_id, retain, dup)

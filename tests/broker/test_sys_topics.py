@@ -71,7 +71,7 @@ def test_nothing_of_them_goes_to_the_disk_or_into_the_spool() -> None:
     next(iter(world.clients.values())).disconnect()
     shared = world.durable("shared")
     shared.subscribe("$share/s/$SYS/#")
-    world.broker.router.reconfigure(["#"], 128)
+    world.broker.router.reconfigure(["#"], 128, 10_000_000)
     commits = len(world.commits)
     world.sleep(10)
     assert shared.take_all(Publish)

@@ -2,8 +2,9 @@
 run a few thousand).
 
 Each input is a few of the example packets in a row, with bytes changed, dropped, doubled or cut,
-fed to a stream whole and in pieces. Three things have to hold: nothing but MqttError escapes,
-pieces make no difference, and a packet that was taken can be written and read again.
+some of them many times in a row, fed to a stream whole and in pieces, and read by packets and by
+runs. Three things have to hold: nothing but MqttError escapes, neither pieces nor runs make a
+difference, and a packet that was taken can be written and read again.
 """
 
 import argparse
@@ -13,7 +14,18 @@ import time
 
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError
-from gateway.mqtt.packets import Connect, Packet, Side, Version
+from gateway.mqtt.packets import (
+    Connect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Side,
+    Version,
+)
+from gateway.mqtt.runs import Acks, Publishes
 from gateway.mqtt.stream import PacketStream
 from tests.mqtt.examples import EXAMPLES
 
@@ -26,8 +38,12 @@ _POOL = {
 
 
 def damaged(chance: random.Random, version: Version, sender: Side) -> bytes:
-    """One to three example packets with one to four faults, or none."""
-    data = bytearray(b"".join(chance.choices(_POOL[version, sender], k=chance.randint(1, 3))))
+    """One to three example packets, one of them maybe repeated, with one to four faults, or
+    none.
+    """
+    chosen = chance.choices(_POOL[version, sender], k=chance.randint(1, 3))
+    chosen[-1] *= chance.choice([1, 1, 2, 5])
+    data = bytearray(b"".join(chosen))
     for _ in range(chance.choice([0, 1, 1, 2, 4])):
         at = chance.randrange(len(data)) if data else 0
         match chance.randrange(5):
@@ -46,8 +62,26 @@ def damaged(chance: random.Random, version: Version, sender: Side) -> bytes:
     return bytes(data)
 
 
+_ACKS = {0x40: Puback, 0x50: Pubrec, 0x62: Pubrel, 0x70: Pubcomp}
+
+
+def one_by_one(found: Packet | Publishes[str] | Acks) -> list[Packet]:
+    """A packet, or the packets of a run."""
+    if isinstance(found, Acks):
+        return [_ACKS[found.first](packet_id) for packet_id in found.ids]
+    if not isinstance(found, Publishes):
+        return [found]
+    assert len(found.ids) == (found.count if found.qos else 0)
+    payloads = found.payloads()
+    assert payloads == [found.payload(index) for index in range(found.count)]
+    return [
+        Publish(found.topic, payload, found.qos, packet_id, found.retain, found.dup)
+        for payload, packet_id in zip(payloads, found.ids or [0] * found.count, strict=True)
+    ]
+
+
 def outcome(
-    chunks: list[bytes], version: Version | None, sender: Side
+    chunks: list[bytes], version: Version | None, sender: Side, *, by_runs: bool = False
 ) -> tuple[list[Packet], str | None]:
     """The packets that came out, and the text of the error that ended the stream, if any."""
     stream = PacketStream(MAXIMUM, version, sender)
@@ -55,8 +89,8 @@ def outcome(
     try:
         for chunk in chunks:
             stream.feed(chunk)
-            for packet in stream:
-                found.append(packet)
+            for item in stream.runs() if by_runs else stream:
+                found += one_by_one(item)
     except MqttError as error:
         return found, str(error)
     return found, None
@@ -71,6 +105,8 @@ def check_one(chance: random.Random) -> None:
     cuts = sorted(chance.randint(0, len(data)) for _ in range(3))
     pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     assert outcome(pieces, known, sender) == whole, data.hex()
+    assert outcome([data], known, sender, by_runs=True) == whole, data.hex()
+    assert outcome(pieces, known, sender, by_runs=True) == whole, data.hex()
     spoken = known or version
     for packet in whole[0]:
         spoken = packet.version if isinstance(packet, Connect) else spoken

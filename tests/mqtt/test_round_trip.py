@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 from gateway.mqtt.decode import decode
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError
-from gateway.mqtt.packets import Packet, Side, Version
+from gateway.mqtt.packets import (
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Side,
+    Version,
+)
 from gateway.mqtt.stream import PacketStream
-from tests.mqtt.fuzz import check_one
-from tests.mqtt.strategies import connects, packets, versions
+from tests.mqtt.fuzz import check_one, one_by_one
+from tests.mqtt.strategies import connects, packet_ids, packets, versions
 
 sides = st.sampled_from(Side)
 
@@ -41,19 +50,37 @@ def test_connect_survives_writing_and_reading(data: st.DataObject, version: Vers
     assert stream.version is version
 
 
-@settings(max_examples=100)
-@given(st.data(), versions, sides)
-def test_splits_do_not_matter(data: st.DataObject, version: Version, sender: Side) -> None:
-    wanted = data.draw(st.lists(packets(version, sender), min_size=1, max_size=6))
+@st.composite
+def conversations(draw: st.DrawFn, version: Version, sender: Side) -> list[Packet]:
+    """Packets in a row, among them PUBLISH and acknowledgements that are alike in all but packet
+    identifier and payload.
+    """
+    topics = st.sampled_from(["a", "a/b"])
+    plain = st.one_of(
+        st.builds(Publish, topics, st.binary(min_size=3, max_size=3)),
+        st.builds(Publish, topics, st.binary(max_size=2), st.just(1), packet_ids),
+        st.builds(Publish, topics, st.just(b""), st.just(2), packet_ids, st.booleans()),
+        *(st.builds(kind, packet_ids) for kind in (Puback, Pubrec, Pubrel, Pubcomp)),
+    )
+    return draw(st.lists(st.one_of(plain, plain, packets(version, sender)), max_size=12))
+
+
+@settings(max_examples=200)
+@given(st.data(), versions, sides, st.booleans())
+def test_splits_and_runs_do_not_matter(
+    data: st.DataObject, version: Version, sender: Side, by_runs: bool
+) -> None:
+    wanted = data.draw(conversations(version, sender))
     raw = b"".join(encode(packet, version) for packet in wanted)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
     stream = PacketStream(1 << 20, version, sender)
     found: list[Packet] = []
     for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         stream.feed(raw[start:end])
-        if data.draw(st.booleans()):
-            found += stream
-    assert found + list(stream) == wanted
+        if end == len(raw) or data.draw(st.booleans()):
+            for item in stream.runs() if by_runs else stream:
+                found += one_by_one(item)
+    assert found == wanted
     assert stream.pending == 0
 
 

@@ -15,12 +15,14 @@ from gateway.mqtt.packets import (
     Pingreq,
     Puback,
     Publish,
+    Pubrel,
     Side,
     Subscribe,
     Subscription,
     Version,
 )
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.mqtt.runs import MAXIMUM, Acks, Publishes
 from gateway.mqtt.stream import PacketStream
 from tests.mqtt.examples import from_hex
 
@@ -87,7 +89,7 @@ def test_a_large_connect_is_refused_before_it_is_there() -> None:
 
 
 def test_the_maximum_may_change_between_packets() -> None:
-    stream = fed(encode(Publish("a", bytes(50)), V4) * 2, 100, V4)
+    stream = fed(encode(Publish("a", bytes(50)), V4) + encode(Publish("b", bytes(50)), V4), 100, V4)
     packets = iter(stream)
     next(packets)
     stream.maximum = 40
@@ -225,3 +227,41 @@ def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
         stream.feed(data[at : at + 7])
         found += stream
     assert found == wanted
+
+
+def test_alike_packets_are_one_run() -> None:
+    """In one step, however many: that is what makes a busy publisher cheap. A packet identifier of
+    0 in the middle ends the run before it.
+    """
+    messages = [Publish("run/", bytes([number]) * 3, 1, number) for number in range(1, 9)]
+    data = b"".join(encode(packet, V5) for packet in messages)
+    acks = b"".join(encode(Pubrel(number), V5) for number in range(1, 2000))
+    stream = fed(encode(Publish("run/"), V5) + data + acks)
+    first, run, *rest = stream.runs()
+    assert first == Publish("run/")
+    assert isinstance(run, Publishes)
+    assert (run.topic, run.qos, run.count, run.ids) == ("run/", 1, 8, tuple(range(1, 9)))
+    assert run.payloads(6) == [b"\7\7\7", b"\x08\x08\x08"]
+    assert [len(item.ids) for item in rest if isinstance(item, Acks)] == [MAXIMUM, 1999 - MAXIMUM]
+
+    at = len(data) // 8 * 5 + data.index(b"run/") + 4
+    damaged = data[:at] + b"\0\0" + data[at + 2 :]
+    runs = fed(damaged).runs()
+    assert getattr(next(runs), "ids", None) == (1, 2, 3, 4, 5)
+    with pytest.raises(MqttError, match="packet identifier is 0"):
+        next(runs)
+    runs = fed(acks[:8] + b"\x62\2\0\0" + acks).runs()
+    assert getattr(next(runs), "ids", None) == (1, 2)
+    with pytest.raises(MqttError, match="packet identifier is 0"):
+        next(runs)
+
+
+def test_a_run_may_be_left_early() -> None:
+    data = b"".join(encode(Puback(number), V4) for number in range(1, 6))
+    stream = fed(data, version=V4)
+    for item in stream.runs(2):
+        assert isinstance(item, Acks)
+        assert item.ids == (1, 2)
+        break
+    assert stream.pending == 12
+    assert list(stream) == [Puback(3), Puback(4), Puback(5)]

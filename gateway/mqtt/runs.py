@@ -1,0 +1,113 @@
+"""Runs: packets of one stream that came in one piece and are alike, so that they can be taken in
+one step.
+
+In: bytes as they stand in the receive buffer (`PacketStream.runs`). Out: what the packets have in
+common, and their packet identifiers and payloads by slices. Most runs hold one packet.
+"""
+
+from struct import pack
+from typing import Generic, TypeVar
+
+from gateway.mqtt.packets import Ack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+
+MAXIMUM = 1024
+"""Packets in one run."""
+
+T = TypeVar("T")
+_ACKS: dict[int, type[Ack]] = {0x40: Puback, 0x50: Pubrec, 0x62: Pubrel, 0x70: Pubcomp}
+
+
+class Publishes(Generic[T]):
+    """PUBLISH packets that differ in packet identifier and payload only, with payloads of `size`
+    bytes each and without properties.
+    """
+
+    __slots__ = (
+        "count",
+        "dup",
+        "id_at",
+        "ids",
+        "payload_at",
+        "qos",
+        "raw",
+        "retain",
+        "size",
+        "stride",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: T,
+        raw: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        ids: tuple[int, ...] = (),
+        count: int = 1,
+        stride: int = 0,
+        id_at: int = 0,
+        payload_at: int = 0,
+    ) -> None:
+        self.topic = topic
+        """What the stream's `topics` hold for the Topic Name."""
+        self.raw = raw
+        """The packets. A payload ends every `stride` bytes."""
+        self.qos = qos
+        self.retain = retain
+        self.dup = dup
+        self.ids = ids
+        """Packet identifiers, one for each packet; empty at QoS 0."""
+        self.count = count
+        self.stride = stride or len(raw)
+        self.size = self.stride - payload_at
+        self.id_at = id_at
+        """Where in `raw` the first packet identifier stands, 0 for nowhere."""
+        self.payload_at = payload_at
+        """Where in `raw` the first payload begins."""
+
+    def payload(self, index: int) -> bytes:
+        """The payload of packet `index`."""
+        at = index * self.stride
+        return self.raw[at + self.payload_at : at + self.stride]
+
+    def payloads(self, skip: int = 0, count: int = 0) -> list[bytes]:
+        """`count` payloads (0 = all that follow) from packet `skip` on."""
+        raw, stride, inner = self.raw, self.stride, self.payload_at
+        count = count or self.count - skip
+        if not self.size:
+            return [b""] * count
+        stop = (skip + count) * stride
+        return [raw[at + inner : at + stride] for at in range(skip * stride, stop, stride)]
+
+
+class Acks:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP packets that say success, and nothing else."""
+
+    __slots__ = ("first", "ids")
+
+    def __init__(self, first: int, ids: tuple[int, ...]) -> None:
+        self.first = first
+        """Their first byte."""
+        self.ids = ids
+        """Packet identifiers, one for each packet."""
+
+
+def packets_of(run: Publishes[str] | Acks) -> list[Packet]:
+    """The packets of a run, one by one."""
+    if isinstance(run, Acks):
+        return list(map(_ACKS[run.first], run.ids))
+    topic, qos, retain, dup = run.topic, run.qos, run.retain, run.dup
+    if run.count == 1:
+        return [Publish(topic, run.payload(0), qos, run.ids[0] if qos else 0, retain, dup)]
+    return [
+        Publish(topic, payload, qos, packet_id, retain, dup)
+        for payload, packet_id in zip(run.payloads(), run.ids or (0,) * run.count, strict=True)
+    ]
+
+
+def bytes_of(run: Publishes[str] | Acks, skip: int) -> bytes:
+    """The packets of a run from `skip` on, as they came."""
+    if isinstance(run, Acks):
+        return b"".join(pack(">BBH", run.first, 2, packet_id) for packet_id in run.ids[skip:])
+    return run.raw[skip * run.stride :]
