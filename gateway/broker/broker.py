@@ -285,7 +285,7 @@ class Broker(Core):
             if self.overtime():
                 break
         self.settle()
-        return bool(self._feeding or self.dirty)
+        return bool(self._feeding or self.dirty or self.to_send)
 
     # -- commits
 

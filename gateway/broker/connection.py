@@ -198,6 +198,11 @@ class Connection:
         last.packets.append(packets)
         last.acknowledgements += acknowledgements
 
+    @property
+    def room(self) -> int:
+        """Bytes that may be sent until it is full."""
+        return self.broker.limits.outgoing_bytes - self.size
+
     def on_disk(self, number: int) -> None:
         """Let go what waited for this commit."""
         while self.held and self.held[0].number <= number:
@@ -233,6 +238,11 @@ class Connection:
 
     def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
         """How a burst's packets look to this client; None when they are larger than it takes."""
+        version5 = self.version == Version.V5
+        if burst.expires is None and not self.told_limit:
+            head, tail = shape = burst.shape(first, version5, extra)
+            room = self.packet_limit - burst.size - (2 if first & QOS_BITS else 0)
+            return shape if len(head) + len(tail) <= room else None
         if burst.expires is not None:
             extra += b"\x02" + pack_u32(max(0, round(burst.expires - self.broker.now)))
         room = self.packet_limit - burst.size - (2 if first & QOS_BITS else 0)
@@ -248,7 +258,7 @@ class Connection:
                 return shape
             if not alias:
                 self.forget(wire)
-        shape = burst.shape(first, self.version == Version.V5, extra)
+        shape = burst.shape(first, version5, extra)
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
     def resume_sending(self) -> None:

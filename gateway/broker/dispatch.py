@@ -48,18 +48,19 @@ def receive(connection: Connection, data: bytes) -> None:
     state, broker = connection.state, connection.broker
     if state is State.CLOSED:
         return
-    if state is State.OPEN:
-        connection.seen = broker.now
     broker.statistics.bytes_received += len(data)
     try:
         connection.stream.feed(data)
         if state is State.ASKED:
             _wait(connection)
         else:
+            if state is State.OPEN:
+                connection.seen = broker.now
             _go_on(connection)
     except MqttError as error:
         _fail(connection, error)
-    broker.settle()
+    if broker.effects.waiting:
+        broker.settle()
 
 
 def answered(broker: Broker, order: Ask, refused: Refusal | None) -> None:

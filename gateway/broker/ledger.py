@@ -7,7 +7,7 @@ In: what queues take, send and finish. Out: the open changes, and orders for the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.changes import Changes, Kept
 from gateway.broker.rows import Rows
@@ -16,6 +16,13 @@ from gateway.broker.statistics import Statistics
 if TYPE_CHECKING:
     from gateway.broker.delivery import Order
     from gateway.config import LimitsSection
+
+
+class Sender(Protocol):
+    """A queue."""
+
+    def pump(self) -> None:
+        """Send as much as the receiver takes."""
 
 
 class Ledger:
@@ -37,8 +44,16 @@ class Ledger:
         self.rows = rows
         self.orders: list[Order] = []
         """For the store to carry out."""
+        self.to_send: list[Sender] = []
+        """Queues whose messages leave at the end of the turn, all of a queue in one piece."""
         self.after_commit: list[Callable[[], None]] = []
         """To be called after the next commit: what is to be read was not committed yet."""
+
+    def send(self) -> None:
+        """Send what was queued in this turn."""
+        flows, self.to_send = self.to_send, []
+        for flow in flows:
+            flow.pump()
 
     def promise(self) -> int:
         """Somebody waits for the open changes: returns their number."""

@@ -67,9 +67,13 @@ def make_room(core: Core, session: Session, burst: Burst, qos: int, count: int) 
     """
     if session.ended:
         return False
+    send_flow, limits = session.send_flow, core.limits
     size = count * (burst.size + OVERHEAD)
-    crowded = core.queued - core.owed + size > core.limits.memory_bytes
-    if _over(core, session, count, size):
+    crowded = core.queued - core.owed + size > limits.memory_bytes
+    if (
+        send_flow.messages + count > limits.queue_messages
+        or send_flow.size + size > limits.queue_bytes
+    ):
         if not qos or not _make_room_in(core, session, count, size):
             return _drop(core, qos, count)
     elif crowded and not qos:
@@ -93,6 +97,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     full = session.queueing.full
     if full == "refuse the publisher":
         return True  # `is_full` was asked before
+    send_flow.pump()  # what may be in flight is never dropped
     reading = _drop_expired(core, session)
     if full == "drop the oldest":
         while _over(core, session, count, size) and _drop_oldest(
@@ -201,6 +206,7 @@ def let_the_longest_pay(core: Core) -> None:
     most = core.limits.memory_bytes
     if core.queued - core.owed <= most:
         return
+    core.send()  # what may be in flight is never dropped
     excess = core.queued - core.owed - most + most // _SPARE
     payers = [
         session

@@ -132,6 +132,8 @@ def publish(
             burst.count,
             commit,
         )
+        if session is publisher:
+            session.send_flow.pump()  # comes before the answer to its PUBLISH
     for share in topic.shares:
         messages = LeftBehind(burst, qos, share.name, 0, burst.count)
         if not _deal(core, share, messages, commit, with_room=True):

@@ -58,11 +58,46 @@ class Receiver(Protocol):
     def full(self) -> bool:
         """Nothing more should be sent for now."""
 
+    @property
+    def room(self) -> int:
+        """Bytes that may be sent until it is full."""
+
     def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
     def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None: ...
 
     def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None: ...
+
+
+class _Outgoing:
+    """Packets that leave in one piece."""
+
+    __slots__ = ("_commit", "_packets", "_room", "_size", "connection")
+
+    def __init__(self, connection: Receiver) -> None:
+        self.connection = connection
+        self._packets: list[bytes] = []
+        self._size = 0
+        self._room = connection.room
+        """Bytes until the connection is full."""
+        self._commit = 0
+        """The commit that they wait for."""
+
+    def add(self, packets: bytes, commit: int) -> None:
+        if commit != self._commit:
+            self.flush()
+            self._commit = commit
+        self._packets.append(packets)
+        self._size += len(packets)
+        if self._size > self._room:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._packets:
+            self.connection.send(b"".join(self._packets), self._commit)
+            self._packets.clear()
+            self._size = 0
+            self._room = self.connection.room
 
 
 class Owner(Kept, Protocol):
@@ -114,6 +149,7 @@ class SendFlow:
         "size",
         "tail",
         "tail_expires",
+        "waits",
     )
 
     def __init__(self, ledger: Ledger, session: Owner) -> None:
@@ -129,6 +165,8 @@ class SendFlow:
         self.owes = 0
         self._asked = False
         self._unused = 0
+        self.waits = False
+        """It stands in `Ledger.to_send`."""
         self.acknowledging: dict[int, Delivery] = {}
         self.receiving: dict[int, Delivery] = {}
         self.released: dict[int, None] = {}
@@ -168,8 +206,13 @@ class SendFlow:
             self.behind.append((self.next, delivery))
             return
         self.pending.append(delivery)
-        if session.connection is not None:
+        if session.connection is None:
+            return
+        if len(self.pending) >= PAGE_LOW:
             self.pump()
+        elif not self.waits:
+            self.waits = True
+            ledger.to_send.append(self)
 
     def _page_is_full(self) -> bool:
         """Whether what comes now has to wait in the store."""
@@ -179,24 +222,28 @@ class SendFlow:
 
     def pump(self) -> None:
         """Send as much as the receiver takes."""
+        self.waits = False
         connection = self.session.connection
         if connection is None or connection.full:
             return
-        pending = self.pending
+        pending, ledger = self.pending, self.ledger
         if not (pending or self.resend):
             self.refill()
             return
         free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
+        out = _Outgoing(connection)
         while self.resend and free > 0 and not connection.full:
             number, delivery = self.resend.popleft()
-            free -= self._send(delivery, number - delivery.first, 1, DUP)
-        now = self.ledger.now
+            free -= self._send(out, delivery, number - delivery.first, 1, DUP)
+            out.flush()
         while pending:
             delivery = pending[0]
-            if delivery.burst.expires is not None and delivery.burst.expires <= now:
-                self.ledger.statistics.expired += self.discard(delivery.count)
+            expires = delivery.burst.expires
+            if expires is not None and expires <= ledger.now:
+                ledger.statistics.expired += self.discard(delivery.count)
                 continue
             if not delivery.flags & QOS_BITS:
+                out.flush()
                 connection.send_qos_0(
                     delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count
                 )
@@ -208,33 +255,34 @@ class SendFlow:
             count = self._usable(number, min(free, delivery.count - delivery.sent))
             if not count:
                 break
-            free -= self._send(delivery, delivery.sent, count, 0)
+            free -= self._send(out, delivery, delivery.sent, count, 0)
             delivery.sent += count
             self.sent = number + count
             if delivery.sent == delivery.count:
                 pending.popleft()
+        out.flush()
         if self.session.durable:
-            self.ledger.changes.flows[self.session] = None
-            self.refill()
+            ledger.changes.flows[self.session] = None
+            if self.tail:
+                self.refill()
 
-    def _send(self, delivery: Delivery, offset: int, count: int, dup: int) -> int:
+    def _send(self, out: _Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Returns how many are in flight by this."""
-        connection = self.session.connection
-        assert connection is not None  # noqa: S101 - callers looked
-        burst, number = delivery.burst, delivery.first + offset
-        flights = self.receiving if delivery.flags & 4 else self.acknowledging
+        burst, number, flags = delivery.burst, delivery.first + offset, delivery.flags
+        qos_2 = flags & 4
+        flights = self.receiving if qos_2 else self.acknowledging
         if count == 1:
             flights[packet_id(number)] = delivery
         else:
             flights.update(dict.fromkeys(packet_ids(number, count), delivery))
-        shape = connection.shape(burst, PUBLISH | delivery.flags | dup, delivery.extra)
+        shape = out.connection.shape(burst, PUBLISH | flags | dup, delivery.extra)
         if shape is None:
             self._skip(flights, delivery, number, count)
             return 0
-        self.ledger.statistics.sent[2 if delivery.flags & 4 else 1] += count
-        connection.send(
+        self.ledger.statistics.sent[2 if qos_2 else 1] += count
+        out.add(
             burst.packets(shape, number, delivery.skip + offset, count),
-            delivery.commit if delivery.flags & 4 else 0,
+            delivery.commit if qos_2 else 0,
         )
         return count
 

@@ -183,68 +183,44 @@ class PacketStream:
         packet there.
         """
         first = buffer[start]
-        if first in _PLAIN_PUBLISHES and end - body > 2:
+        plain = _PLAIN_PUBLISHES.get(first)
+        if plain is not None and end - body > 2:
             named = body + 2 + (buffer[body] << 8 | buffer[body + 1])
             topic = self._topics.get(buffer[body:named])
             if topic is not None:
-                run, after = self._publishes(topic, buffer, start, named, end, most)
-                if run is not None:
-                    return run, after
+                qos, retain, dup = plain
+                inner = named + 2 if qos else named
+                version5 = self.version == Version.V5
+                if version5:  # there is the length of its properties, too
+                    inner += 1
+                if inner <= end and not (version5 and buffer[inner - 1]):
+                    stride, after = end - start, end
+                    if end + stride <= len(buffer) and buffer[end] == first:
+                        after = _alike(buffer, start, named, inner if version5 else 0, end, most)
+                    ids: tuple[int, ...] = ()
+                    if qos:
+                        ids = _ids(buffer, named, stride, after)
+                        if 0 in ids:
+                            ids = ids[: ids.index(0)]
+                            after = start + len(ids) * stride
+                    if after > start:
+                        return self._make(
+                            topic,
+                            buffer[start:after] if after - start < len(buffer) else buffer,
+                            qos,
+                            retain,
+                            dup,
+                            ids,
+                            (after - start) // stride,
+                            stride,
+                            named - start if qos else 0,
+                            inner - start,
+                        ), after
         elif end - body == 2 and first in _PLAIN_ACKS:
             acks, after = _acks(buffer, start, most)
             if acks is not None:
                 return acks, after
         return self._decode(first, buffer[body:end]), end
-
-    def _publishes(
-        self, topic: Any, buffer: bytes, start: int, named: int, end: int, most: int
-    ) -> tuple[Publishes[Any] | None, int]:
-        """The PUBLISH at `start` and those behind it that are alike, and where they end. None for
-        the run when there is something about this packet that `decode` must see. named, end: where
-        its topic ends, and it itself.
-        """
-        first = buffer[start]
-        qos, retain, dup = _PLAIN_PUBLISHES[first]
-        version5 = self.version == Version.V5
-        inner = named + 2 if qos else named
-        if version5:
-            if inner >= end or buffer[inner]:  # the length of its properties
-                return None, start
-            inner += 1
-        elif inner > end:
-            return None, start
-        stride = end - start
-        count, after, size = 1, end, len(buffer)
-        if after + stride <= size and buffer[after] == first:
-            alike = buffer[start:named]
-            marker, wanted = (inner - 1 - start, 0) if version5 else (0, first)
-            while (
-                after + stride <= size
-                and count < most
-                and buffer.startswith(alike, after)
-                and buffer[after + marker] == wanted
-            ):
-                after += stride
-                count += 1
-        raw = buffer[start:after] if after - start < size else buffer
-        ids: tuple[int, ...] = ()
-        id_at = 0
-        if qos:
-            id_at = named - start
-            if count == 1:
-                ids = (buffer[named] << 8 | buffer[named + 1],)
-            else:
-                joined = bytearray(2 * count)
-                joined[0::2], joined[1::2] = raw[id_at::stride], raw[id_at + 1 :: stride]
-                ids = unpack(f">{count}H", joined)
-            if 0 in ids:
-                if count == 1:
-                    return None, start
-                return self._publishes(topic, buffer, start, named, end, ids.index(0) or 1)
-        return (
-            self._make(topic, raw, qos, retain, dup, ids, count, stride, id_at, inner - start),
-            after,
-        )
 
     def _decode(self, first: int, body: bytes) -> Packet:
         if first >> 4 == PacketType.CONNECT and self.sender is Side.CLIENT and self.version:
@@ -261,6 +237,31 @@ class PacketStream:
                 _topics.clear()
             _topics[encode_string(packet.topic)] = packet.topic
         return packet
+
+
+def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: int) -> int:
+    """Where the last of the PUBLISH packets ends that are like the one at `start` and follow it.
+    named: where its topic ends. inner: where its payload begins if there are properties before it,
+    else 0. end: where it ends.
+    """
+    alike, stride, after, size = buffer[start:named], end - start, end, len(buffer)
+    marker, wanted = (inner - 1 - start, 0) if inner else (0, buffer[start])
+    last = min(size - stride, start + (most - 1) * stride)
+    while after <= last and buffer.startswith(alike, after) and buffer[after + marker] == wanted:
+        after += stride
+    return after
+
+
+def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
+    """The packet identifiers that stand at `at` and every `stride` bytes behind it, up to
+    `after`.
+    """
+    if after - at <= stride:
+        return (buffer[at] << 8 | buffer[at + 1],)
+    high, low = buffer[at:after:stride], buffer[at + 1 : after : stride]
+    joined = bytearray(2 * len(low))
+    joined[0::2], joined[1::2] = high[: len(low)], low
+    return unpack(f">{len(low)}H", joined)
 
 
 def _acks(buffer: bytes, start: int, most: int) -> tuple[Acks | None, int]:

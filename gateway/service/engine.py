@@ -177,7 +177,8 @@ class _Link:
 
     def receive(self, data: bytes) -> None:
         engine = self._engine
-        engine.begin()
+        if not engine.in_turn:
+            engine.begin()
         try:
             dispatch.receive(self._connection, data)
         except Exception:
@@ -229,7 +230,8 @@ class Engine:
         self._slow: dict[_Link, None] = {}
         self._unsent = 0
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
-        self._turn = False
+        self.in_turn = False
+        """The time is set, and what is ready is being taken."""
         self._turn_ends = 0.0
         self._put_off: deque[_Link] = deque()
         self._catching_up = False
@@ -289,8 +291,8 @@ class Engine:
         taken.
         """
         self.broker.now = self._clock.axis(self._loop.time())
-        if not self._turn:
-            self._turn = True
+        if not self.in_turn:
+            self.in_turn = True
             self._turn_ends = time.monotonic() + _TURN_S
             self._loop.call_soon(self._end_turn)
 
@@ -356,12 +358,10 @@ class Engine:
             self.note_unsent(link, 0)
 
     def _end_turn(self) -> None:
-        self._turn = False
+        self.in_turn = False
         self._write()
         if self.broker.go_on():
-            self._turn = True
-            self._turn_ends = time.monotonic() + _TURN_S
-            self._loop.call_soon(self._end_turn)
+            self.begin()
         self._order()
         if self.broker.changes.urgent:
             self._loop.call_soon(self._commit_urgent)  # what is at the sockets by then goes with it
@@ -390,6 +390,7 @@ class Engine:
 
     def _write(self) -> None:
         broker = self.broker
+        broker.send()
         dirty, broker.dirty = broker.dirty, []
         for connection in dirty:
             data = connection.take()
