@@ -404,17 +404,42 @@ class SendFlow:
     # -- connection lost, session resumed, session read from the store
 
     def suspend(self) -> None:
-        """The connection is gone: what was in flight has to be sent again."""
+        """The connection is gone: what was in flight has to be sent again. What waited for a
+        commit, and all behind it, has not left.
+        """
         flights = [
             (number_of(identifier, delivery.first), delivery)
             for flight in (self.acknowledging, self.receiving)
             for identifier, delivery in flight.items()
         ]
-        self.resend = deque(sorted([*flights, *self.resend], key=lambda item: item[0]))
+        committed = self.ledger.committed
+        held = min(
+            (
+                number
+                for number, delivery in flights
+                if delivery.flags & 4 and delivery.commit > committed
+            ),
+            default=None,
+        )
+        flights = sorted([*flights, *self.resend], key=lambda item: item[0])
+        self.resend = deque(item for item in flights if held is None or item[0] < held)
         self.acknowledging.clear()
         self.receiving.clear()
+        if held is not None:
+            self._take_back(held, [item for _, item in flights])
         if self.session.durable and not self.session.queueing.qos_0:
             self._leave_to_store()
+
+    def _take_back(self, number: int, deliveries: list[Delivery]) -> None:
+        """Nothing from this number on has been sent. deliveries: what seemed to be, in order."""
+        for delivery in reversed(dict.fromkeys(deliveries)):
+            if delivery.first + delivery.sent > number:
+                if delivery.sent == delivery.count:
+                    self.pending.appendleft(delivery)
+                delivery.sent = max(0, number - delivery.first)
+        self.sent = number
+        if self.session.durable:
+            self.ledger.changes.flows[self.session] = None
 
     def orphans(self) -> list[LeftBehind]:
         """What came from shared subscriptions and may go to another member when this session ends:

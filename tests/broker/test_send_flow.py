@@ -110,6 +110,41 @@ def test_what_was_not_acknowledged_is_sent_again_in_order_with_dup(
     ]
 
 
+@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("version", [V4, V5])
+def test_what_waited_for_the_disk_when_the_client_left_was_not_sent(
+    version: Version, power_cut: bool
+) -> None:
+    """A QoS 2 PUBLISH waits for its commit, and what comes after it waits behind it. The line is
+    cut before that: they are sent for the first time when the client is back (section 3.3.1.1).
+    """
+    world = World()
+    subscriber = kept(world, version)
+    subscriber.subscribe("t")
+    publisher = world.accepted("p", answers=True)
+    publisher.publish("t", "1", qos=1)
+    world.slow_disk = True
+    for number, qos in ((2, 1), (3, 2), (4, 1), (5, 2)):
+        publisher.publish("t", str(number), qos)
+    assert [packet.payload for packet in subscriber.take_all(Publish)] == [b"1", b"2"]
+    subscriber.drop()
+    world.slow_disk = False
+    world.sleep(1)
+    if power_cut:
+        world.power_cut()
+    subscriber = kept(world, version)
+    assert [
+        (packet.packet_id, packet.payload, packet.qos, packet.dup)
+        for packet in subscriber.take_all(Publish)
+    ] == [
+        (1, b"1", 1, True),
+        (2, b"2", 1, True),
+        (3, b"3", 2, False),
+        (4, b"4", 1, False),
+        (5, b"5", 2, False),
+    ]
+
+
 @pytest.mark.mqtt("MQTT-4.4.0-1")
 def test_nothing_is_sent_again_while_the_connection_stands() -> None:
     world = World()
