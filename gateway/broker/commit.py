@@ -13,8 +13,8 @@ SessionRow = tuple[int, str, int, int | None, int, str | None]
 user.
 """
 FlowRow = tuple[int, bytes, int, bytes, bytes]
-"""session, packet ids received, number of the next message to send, identifiers sent and not
-acknowledged, identifiers released.
+"""session, packet ids received (as `message_ids.unpack_set` reads them), number of the next message
+to send, identifiers sent and not acknowledged, identifiers released.
 """
 SubscriptionRow = tuple[int, str, int, int]
 """session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published, 4 its retained

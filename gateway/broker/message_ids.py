@@ -60,3 +60,27 @@ def pack_ids(identifiers: Collection[int]) -> bytes:
 def unpack_ids(data: bytes) -> tuple[int, ...]:
     """The inverse of `pack_ids`."""
     return unpack(f">{len(data) // 2}H", data)
+
+
+def pack_bits(bits: bytes | bytearray) -> bytes:
+    """A set of identifiers, for the store: 65,536 bits, the lowest of each byte first. Out: zeros
+    in place of the first identifier, which a list of them cannot have; where the bits begin, in
+    bytes; and those that are not all 0.
+    """
+    begun = bits.lstrip(b"\0")
+    first = (len(bits) - len(begun)) & ~1
+    return pack(">HH", 0, first) + bits[first : len(bits.rstrip(b"\0")) + 1 & ~1]
+
+
+def unpack_set(data: bytes) -> tuple[int, ...]:
+    """The identifiers that `pack_bits` or `pack_ids` has packed."""
+    if data[:2] != b"\0\0":
+        return unpack_ids(data)
+    (first,) = unpack(">H", data[2:4])
+    return tuple(
+        (first + at) * 8 + bit
+        for at, byte in enumerate(data[4:])
+        if byte
+        for bit in range(8)
+        if byte >> bit & 1
+    )

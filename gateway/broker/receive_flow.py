@@ -21,25 +21,30 @@ come again.
 
 from __future__ import annotations
 
-from gateway.broker.message_ids import unpack_ids
+from gateway.broker.message_ids import pack_bits, pack_ids, unpack_set
 
 WINDOW = 64
 """Publications; a device's journal has 60 places."""
+_FEW = 128
+"""So many identifiers are written as a list: shorter than bits, and quicker."""
 
 
 class ReceiveFlow:
-    """received: identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this
-    connection has brought the PUBLISH. unacknowledged: QoS 1 messages whose PUBACK has not left.
-    commit: number of the last commit that holds a change of `received`.
-    """
-
-    __slots__ = ("_earlier", "commit", "received", "unacknowledged")
+    __slots__ = ("_bits", "_earlier", "commit", "received", "unacknowledged")
 
     def __init__(self) -> None:
         self.received: dict[int, bool] = {}
+        """Identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this connection
+        has brought the PUBLISH."""
         self.unacknowledged = 0
+        """QoS 1 messages whose PUBACK has not left."""
         self.commit = 0
+        """Number of the last commit that holds a change of `received`."""
         self._earlier = 0
+        """Identifiers whose PUBLISH this connection has not brought."""
+        self._bits: bytearray | None = None
+        """The same identifiers as bits while they are many: a list of them all, made again for each
+        message, would cost a client's hoard thousands of bytes a message."""
 
     def suspend(self) -> None:
         """The connection is gone."""
@@ -49,8 +54,12 @@ class ReceiveFlow:
 
     def restore(self, received: bytes) -> None:
         """The state after a restart."""
-        self.received = dict.fromkeys(unpack_ids(received), False)
-        self._earlier = len(self.received)
+        self.keep(unpack_set(received))
+        self.suspend()
+
+    def row(self) -> bytes:
+        """What the store keeps: at most 8 kB, however many identifiers there are."""
+        return pack_ids(self.received) if self._bits is None else pack_bits(self._bits)
 
     @property
     def outstanding(self) -> int:
@@ -65,6 +74,12 @@ class ReceiveFlow:
 
     def keep(self, identifiers: tuple[int, ...]) -> None:
         self.received.update(dict.fromkeys(identifiers, True))
+        if self._bits is not None:
+            for identifier in identifiers:
+                self._bits[identifier >> 3] |= 1 << (identifier & 7)
+        elif len(self.received) > _FEW:
+            self._bits = bytearray(1 << 13)
+            self.keep(tuple(self.received))
 
     def outdate(self, identifier: int) -> None:
         """A device's new publication has this identifier, the low half of its sequence: what is so
@@ -87,12 +102,16 @@ class ReceiveFlow:
         """Forget identifiers; returns the positions of those that were not kept, or not any
         more.
         """
-        received = self.received
+        received, bits = self.received, self._bits
         unknown = []
         for position, identifier in enumerate(identifiers):
             counted = received.pop(identifier, None)
+            if bits is not None:
+                bits[identifier >> 3] &= ~(1 << (identifier & 7))
             if counted is None:
                 unknown.append(position)
             elif not counted:
                 self._earlier -= 1
+        if bits is not None and len(received) <= _FEW:
+            self._bits = None
         return unknown

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.commit import RETAINED_TO_COME
-from gateway.broker.message_ids import pack_ids
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.broker.send_flow import Receiver, SendFlow
 from gateway.broker.state import State
@@ -156,7 +155,7 @@ class Session:
         return self.id, self.client, self.expiry, left, self.incarnation, self.user
 
     def flow_row(self) -> FlowRow:
-        return self.id, pack_ids(self.receive_flow.received), *self.send_flow.row()
+        return self.id, self.receive_flow.row(), *self.send_flow.row()
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         item = self.subscriptions.get(topic_filter)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.broker.delivery import OVERHEAD
-from gateway.broker.message_ids import packet_id, unpack_ids
+from gateway.broker.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.broker.subscription import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.schema import StoreError, connect_to_read, existing
@@ -141,7 +141,7 @@ def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> 
         queued=unsent + len(flying),
         queued_bytes=unsent_bytes + unsent * OVERHEAD + flown_bytes,
         inflight=len(flying) + len(released) // 2,
-        receiving=len(received) // 2,
+        receiving=len(unpack_set(received)),
         subscriptions=subscriptions,
     )
 
