@@ -11,9 +11,10 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 PAYLOAD = bytes(range(32))
 IDS = 65535
@@ -346,16 +347,18 @@ def throughput(
         packets_of.cache_clear()
 
 
-def devices(port: int, qos: int, seconds: float, count: int) -> Throughput:
-    """As many devices as `count`, each with a topic of its own and one message in flight; one
-    subscriber to all of them. Sessions outlive their connections.
+@contextmanager
+def devices(port: int, qos: int, count: int) -> Iterator[Callable[[float], Throughput]]:
+    """As many devices as `count`, each with a topic of its own and one message in flight, and one
+    subscriber to all of them; their sessions outlive their connections. Yields what lets them
+    publish for so many seconds.
     """
     site = next(_numbers)
     topics = [b"sensors/%06d/%06d/value" % (site, number) for number in range(count)]
     reader = Subscriber(port, topics, qos, False, [b"sensors/%06d/#" % site])
     writers = [Publisher(port, [topic], qos, False, ids=100) for topic in topics]
     try:
-        return drive(writers, [reader], seconds, 1, count + 1000)
+        yield partial(drive, writers, [reader], window=1, behind=count + 1000)
     finally:
         for peer in (*writers, reader):
             peer.leave()
