@@ -16,7 +16,7 @@ from typing import Any
 from gateway.broker.commit import Commit
 from gateway.store.uptime import save_axis
 
-_CHUNKS = (64, 8, 1)
+_CHUNKS = (64, 32, 16, 8, 4, 2, 1)
 _FEW = 4
 """So many keys are deleted one by one: a list of them costs more to hand over."""
 
