@@ -315,15 +315,19 @@ class Broker(Core):
         commit.finished, commit.dead = self.rows.sweep(sweep)
         return commit
 
-    def on_disk(self, number: int) -> None:
-        """Commit `number` is on disk: let go what waited for it."""
+    def on_disk(self, number: int) -> int:
+        """Commit `number` is on disk: let go what waited for it. Returns how many connections that
+        did.
+        """
         self.committed = number
         self.statistics.commits += 1
-        for connection in self._waiting.pop(number, ()):
+        waiting = self._waiting.pop(number, ())
+        for connection in waiting:
             connection.on_disk(number)
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()
+        return len(waiting)
 
     def take_read(self, order: Order, rows: Any) -> None:
         """What an order asked for has been read."""

@@ -42,6 +42,10 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 _TURN_S = 0.02
 """In a turn nothing new of what clients say is begun after this."""
+GATHER_S = 0.001
+"""How long a turn goes on for the sake of clients that were let go by a commit."""
+_MANY_CLIENTS = 4
+"""So many must be let go by it."""
 _MANY = 65_536
 """Unsent bytes of one connection that are worth counting."""
 
@@ -179,6 +183,8 @@ class _Link:
         engine = self._engine
         if not engine.in_turn:
             engine.begin()
+        if engine.awaited:
+            engine.hear()
         try:
             dispatch.receive(self._connection, data)
         except Exception:
@@ -235,6 +241,11 @@ class Engine:
         self._turn_ends = 0.0
         self._put_off: deque[_Link] = deque()
         self._catching_up = False
+        self.awaited = 0
+        """How many clients are likely to send something at once: the turn goes on until they
+        have."""
+        self._gathering: asyncio.TimerHandle | None = None
+        """When they are not waited for any more; None when nobody is."""
         self._stopped = False
         self._writing = 0
         self._submitted = 0.0
@@ -294,7 +305,8 @@ class Engine:
         if not self.in_turn:
             self.in_turn = True
             self._turn_ends = time.monotonic() + _TURN_S
-            self._loop.call_soon(self._end_turn)
+            if self._gathering is None:
+                self._loop.call_soon(self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
@@ -363,7 +375,7 @@ class Engine:
         if self.broker.go_on():
             self.begin()
         self._order()
-        if self.broker.changes.urgent:
+        if self.broker.changes.urgent and self._gathering is None:
             self._loop.call_soon(self._commit_urgent)  # what is at the sockets by then goes with it
 
     def put_off(self, link: _Link) -> None:
@@ -384,6 +396,30 @@ class Engine:
         for link in waiting:
             self.put_off(link)
         self._put_off.rotate(len(waiting))
+
+    def _gather(self, clients: int) -> None:
+        """So many clients have been let go by a commit. When they are many, each is likely to go on
+        at once: wait a moment for them, since a turn and a commit cost much the same for one
+        message and for a hundred.
+        """
+        if clients < _MANY_CLIENTS or self._stopped:
+            self._commit_urgent()
+        else:
+            self.awaited = clients
+            self._gathering = self._loop.call_later(GATHER_S, self._end_gathering)
+
+    def hear(self) -> None:
+        """One of those that are waited for has sent something."""
+        self.awaited -= 1
+        if not self.awaited:
+            self._end_gathering()
+
+    def _end_gathering(self) -> None:
+        self.awaited = 0
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+            self._loop.call_soon(self._end_turn)
 
     def _commit_urgent(self) -> None:
         self._commit(self.broker.changes.urgent)
@@ -470,23 +506,24 @@ class Engine:
     def _written(self, number: int) -> None:
         self._writing = 0
         self.broker.now = self._clock.axis(self._loop.time())
-        self._on_disk(number)
+        clients = self._on_disk(number)
         self._write()
         self._order()
-        self._commit_urgent()
+        self._gather(clients)
 
     def sweep(self) -> None:
         """Bring to disk what nobody waits for, and delete what is no longer needed there."""
         self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
 
-    def _on_disk(self, number: int) -> None:
-        self.broker.on_disk(number)
+    def _on_disk(self, number: int) -> int:
+        clients = self.broker.on_disk(number)
         self._see_space()
         while self._awaited and self._awaited[0][0] <= number:
             _, on_disk = self._awaited.pop(0)
             if not on_disk.done():
                 on_disk.set_result(None)
         self._read_on()
+        return clients
 
     def _read_on(self) -> None:
         held_back, self._held_back = self._held_back, []
@@ -526,6 +563,7 @@ class Engine:
     async def stop(self) -> None:
         """Say goodbye to every client, bring everything to disk, and stop."""
         self._timer.cancel()
+        self._end_gathering()
         self.begin()
         for connection in list(self.broker.connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down")

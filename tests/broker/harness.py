@@ -56,7 +56,7 @@ from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.service.clock import Clock
-from gateway.service.engine import Engine
+from gateway.service.engine import GATHER_S, Engine
 from gateway.store.apply import apply
 from gateway.store.paging import collect, load
 from gateway.store.recovery import recover
@@ -85,13 +85,28 @@ _NEVER_RUN = asyncio.new_event_loop()
 """Futures want a loop; nobody waits for these."""
 
 
+class Timer:
+    """What is to be called later, unless it is cancelled. delay: seconds."""
+
+    def __init__(self, delay: float, call: Callable[[], None]) -> None:
+        self.delay = delay
+        self._call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self._call = None
+
+    def __call__(self) -> None:
+        if self._call is not None:
+            self._call()
+
+
 class Loop:
     """The event loop's clock and what it has to do, without a selector. now: seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self._ready: deque[Callable[[], None]] = deque()
-        self._later: list[Callable[[], None]] = []
+        self._later: list[Timer] = []
 
     def time(self) -> float:
         return self.now
@@ -101,8 +116,10 @@ class Loop:
 
     call_soon_threadsafe = call_soon
 
-    def call_later(self, delay: float, call: Callable[..., object], *args: object) -> None:
-        self._later.append(partial(call, *args))
+    def call_later(self, delay: float, call: Callable[..., object], *args: object) -> Timer:
+        timer = Timer(delay, partial(call, *args))
+        self._later.append(timer)
+        return timer
 
     def create_future(self) -> asyncio.Future[None]:
         return asyncio.Future(loop=_NEVER_RUN)
@@ -113,10 +130,17 @@ class Loop:
         later, self._later = self._later, []
         self._ready += later
 
-    def run(self) -> None:
-        """All that is ready, with what it makes ready."""
-        while self._ready:
-            self._ready.popleft()()
+    def run(self, moment: float = GATHER_S) -> None:
+        """All that is ready, with what it makes ready. moment: timers of no more than that ring,
+        too.
+        """
+        while True:
+            while self._ready:
+                self._ready.popleft()()
+            self._ready += [timer for timer in self._later if timer.delay <= moment]
+            self._later = [timer for timer in self._later if timer.delay > moment]
+            if not self._ready:
+                return
 
 
 @dataclass
@@ -487,15 +511,17 @@ class World:
         self.clients[client.connection] = client
         return client
 
-    def turn(self) -> None:
-        """Until nothing is left to do; called while that goes on, it leaves it to that."""
+    def turn(self, moment: float = GATHER_S) -> None:
+        """Until nothing is left to do; called while that goes on, it leaves it to that. moment: as
+        in `Loop.run`.
+        """
         if self._turning:
             return
         self._turning = True
         try:
-            self.loop.run()
+            self.loop.run(moment)
             while self._writer.work(commits=not self.slow_disk):
-                self.loop.run()
+                self.loop.run(moment)
         finally:
             self._turning = False
 
