@@ -10,7 +10,7 @@ Python fast enough here.
 
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.broker.message_ids import HIGH, LOW, pack_u16, packet_id
+from gateway.broker.message_ids import HIGH, IDENTIFIERS, LOW, pack_u16, packet_id
 from gateway.mqtt.runs import Publishes
 from gateway.mqtt.wire import encode_varint
 
@@ -131,7 +131,7 @@ class Burst(Publishes["Topic"]):
         if count == 1:
             payload = raw[skip * stride + self.payload_at : (skip + 1) * stride]
             if number:
-                return b"".join((head, pack_u16(packet_id(number)), tail, payload))
+                return b"".join((head, pack_u16((number - 1) % IDENTIFIERS + 1), tail, payload))
             return b"".join((head, tail, payload))
         at, id_at = skip * stride, self.id_at
         if number:

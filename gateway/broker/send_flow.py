@@ -252,9 +252,11 @@ class SendFlow:
             if free <= 0 or self.resend or connection.full:
                 break
             number = delivery.first + delivery.sent
-            count = self._usable(number, min(free, delivery.count - delivery.sent))
-            if not count:
-                break
+            count = min(free, delivery.count - delivery.sent)
+            if number + count > self._unused:
+                count = self._usable(number, count)
+                if not count:
+                    break
             free -= self._send(out, delivery, delivery.sent, count, 0)
             delivery.sent += count
             self.sent = number + count
@@ -272,7 +274,7 @@ class SendFlow:
         qos_2 = flags & 4
         flights = self.receiving if qos_2 else self.acknowledging
         if count == 1:
-            flights[packet_id(number)] = delivery
+            flights[(number - 1) % IDENTIFIERS + 1] = delivery
         else:
             flights.update(dict.fromkeys(packet_ids(number, count), delivery))
         shape = out.connection.shape(burst, PUBLISH | flags | dup, delivery.extra)
