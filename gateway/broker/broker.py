@@ -256,6 +256,7 @@ class Broker(Core):
         session.send_flow.suspend()
         orphans = session.send_flow.orphans()
         session.send_flow.drop()
+        session.receive_flow.drop()
         self.sessions.pop(session.client, None)
         self.by_id.pop(session.id, None)
         if session.account is not None:

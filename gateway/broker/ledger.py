@@ -37,6 +37,8 @@ class Ledger:
         """Bytes in all queues."""
         self.owed = 0
         """Bytes of them that queues give up when they have been read from the store."""
+        self.received = 0
+        """Identifiers between PUBLISH and PUBREL, of all sessions."""
         self.changes = Changes(1)
         """What the next commit will hold."""
         self.committed = 0

@@ -27,7 +27,6 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import encode_string
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
     from gateway.broker.session import Session
     from gateway.broker.spool import Identity
@@ -61,7 +60,7 @@ def receive(
         if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
             _one_by_one(connection, session, burst)
         elif reason:
-            refused(broker, connection, "publish", reason, _about(broker, burst, reason), count)
+            refused(broker, connection, "publish", reason, _about(connection, burst, reason), count)
         else:
             publish(broker, burst, session.client, identity)
         return
@@ -84,6 +83,8 @@ def receive(
     reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(
         broker, burst, session.durable
     )
+    if qos == 2 and not reason and not receive_flow.has_room(count):
+        reason = ReasonCode.QUOTA_EXCEEDED
     if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
         _one_by_one(connection, session, burst)
         return
@@ -222,7 +223,7 @@ def _is_number(text: str, digits: int) -> bool:
 def _refuse(
     connection: Connection, burst: Burst, identifiers: tuple[int, ...], reason: ReasonCode
 ) -> None:
-    text = _about(connection.broker, burst, reason)
+    text = _about(connection, burst, reason)
     refused(connection.broker, connection, "publish", reason, text, len(identifiers))
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused, {text}")
@@ -233,9 +234,14 @@ def _refuse(
     )
 
 
-def _about(broker: Broker, burst: Burst, reason: ReasonCode) -> str:
-    more = "" if reason == ReasonCode.NOT_AUTHORIZED else f" ({bound_of(broker, burst)})"
-    return f"topic {quote(burst.topic.name)}: {words(reason)}{more}"
+def _about(connection: Connection, burst: Burst, reason: ReasonCode) -> str:
+    text = f"topic {quote(burst.topic.name)}: {words(reason)}"
+    if reason == ReasonCode.NOT_AUTHORIZED:
+        return text
+    session = connection.session
+    if burst.qos == 2 and session is not None and not session.receive_flow.has_room(burst.count):
+        return f"{text} (too many messages wait for their PUBREL: limits.memory_bytes)"
+    return f"{text} ({bound_of(connection.broker, burst)})"
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:

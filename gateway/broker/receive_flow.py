@@ -21,18 +21,29 @@ come again.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.broker.message_ids import pack_bits, pack_ids, unpack_set
+
+if TYPE_CHECKING:
+    from gateway.broker.ledger import Ledger
 
 WINDOW = 64
 """Publications; a device's journal has 60 places."""
 _FEW = 128
 """So many identifiers are written as a list: shorter than bits, and quicker."""
+_PART = 8
+"""The identifiers of all sessions may take this part of the memory of queues."""
+_IDENTIFIER_BYTES = 80
+_EACH = 16
+"""So many a session may have, whatever the others have."""
 
 
 class ReceiveFlow:
-    __slots__ = ("_bits", "_earlier", "commit", "received", "unacknowledged")
+    __slots__ = ("_bits", "_earlier", "_ledger", "commit", "received", "unacknowledged")
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self.received: dict[int, bool] = {}
         """Identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this connection
         has brought the PUBLISH."""
@@ -72,14 +83,24 @@ class ReceiveFlow:
             len(identifiers) == 1 or len(set(identifiers)) == len(identifiers)
         )
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many more may be kept."""
+        ledger, most = self._ledger, self._ledger.limits.memory_bytes // _PART // _IDENTIFIER_BYTES
+        return ledger.received + count <= most or len(self.received) + count <= _EACH
+
     def keep(self, identifiers: tuple[int, ...]) -> None:
+        """Keep identifiers that are not kept yet."""
+        self._ledger.received += len(identifiers)
+        self._mark(identifiers)
+
+    def _mark(self, identifiers: tuple[int, ...]) -> None:
         self.received.update(dict.fromkeys(identifiers, True))
         if self._bits is not None:
             for identifier in identifiers:
                 self._bits[identifier >> 3] |= 1 << (identifier & 7)
         elif len(self.received) > _FEW:
             self._bits = bytearray(1 << 13)
-            self.keep(tuple(self.received))
+            self._mark(tuple(self.received))
 
     def outdate(self, identifier: int) -> None:
         """A device's new publication has this identifier, the low half of its sequence: what is so
@@ -112,6 +133,11 @@ class ReceiveFlow:
                 unknown.append(position)
             elif not counted:
                 self._earlier -= 1
+        self._ledger.received -= len(identifiers) - len(unknown)
         if bits is not None and len(received) <= _FEW:
             self._bits = None
         return unknown
+
+    def drop(self) -> None:
+        """The session has ended."""
+        self.release(tuple(self.received))

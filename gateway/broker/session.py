@@ -140,7 +140,7 @@ class Session:
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None
-        self.receive_flow = ReceiveFlow()
+        self.receive_flow = ReceiveFlow(ledger)
         self.send_flow = SendFlow(ledger, self)
 
     @property

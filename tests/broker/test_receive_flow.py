@@ -5,8 +5,11 @@ however many there are.
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import unpack_set
 from gateway.broker.receive_flow import ReceiveFlow
+from gateway.broker.rows import Rows
+from gateway.config.sections import LimitsSection
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode as R
@@ -24,19 +27,21 @@ some = st.builds(
 
 @given(st.lists(st.tuples(st.booleans(), some), max_size=8))
 def test_what_is_kept_comes_back(steps: list[tuple[bool, tuple[int, ...]]]) -> None:
-    flow, kept = ReceiveFlow(), set[int]()
+    ledger = Ledger(0, LimitsSection(), Rows(1, {}))
+    flow, kept = ReceiveFlow(ledger), set[int]()
     for forget, identifiers in steps:
         if forget:
             assert len(flow.release(identifiers)) == len(set(identifiers) - kept)
             kept -= set(identifiers)
         else:
-            flow.keep(identifiers)
+            flow.keep(tuple(set(identifiers) - kept))
             kept |= set(identifiers)
+        assert ledger.received == len(kept)
         row = flow.row()
         assert set(unpack_set(row)) == kept
         assert len(row) <= (2 * len(kept) if len(kept) <= 128 else (1 << 13) + 4)
         assert len(row) % 2 == 0
-        again = ReceiveFlow()
+        again = ReceiveFlow(Ledger(0, LimitsSection(), Rows(1, {})))
         again.restore(row)
         assert (again.received.keys(), again.outstanding) == (kept, 0)
 
@@ -63,3 +68,29 @@ def test_a_hoard_of_identifiers_costs_few_bytes_a_message() -> None:
         Pubcomp(8, R.SUCCESS),
         Pubrec(7),
     ]
+
+
+def test_the_identifiers_of_all_sessions_have_a_bound_and_each_session_may_have_some() -> None:
+    world = World(memory_bytes=8 * 80 * 100)  # there is room for a hundred
+    hoarder, other = world.durable("hoarder"), world.durable("other")
+    old = world.durable("old", version=V4, properties=None)
+    hoarder.send(*(Publish("t", b"", 2, number) for number in range(1, 111)))
+    reasons = [item.reason for item in hoarder.take_all(Pubrec)]
+    assert reasons == [R.SUCCESS] * 100 + [R.QUOTA_EXCEEDED] * 10
+    other.send(*(Publish("t", b"", 2, number) for number in range(1, 21)))
+    reasons = [item.reason for item in other.take_all(Pubrec)]
+    assert reasons == [R.SUCCESS] * 16 + [R.QUOTA_EXCEEDED] * 4
+    old.send(*(Publish("t", b"", 2, number) for number in range(1, 17)))
+    assert len(old.take_all(Pubrec)) == 16
+    old.send(Publish("t", b"", 2, 17))
+    assert old.closed, "there is no other way to refuse before MQTT 5"
+    world.power_cut()
+    assert world.broker.received == 132
+    hoarder = world.durable("hoarder")
+    hoarder.send(Pubrel(1), Publish("t", b"", 2, 200))
+    assert hoarder.take_all() == [Pubcomp(1), Pubrec(200, R.QUOTA_EXCEEDED)]
+    world.accepted("other", clean=True)
+    world.accepted("old", clean=True)
+    assert world.broker.received == 99
+    hoarder.send(Publish("t", b"", 2, 200))
+    assert hoarder.take_all() == [Pubrec(200)]

@@ -48,6 +48,21 @@ async def in_flight_to_us(site: Site) -> None:
     await together([one(number) for number in range(10)])
 
 
+async def unreleased(site: Site) -> None:
+    """50 clients that never send PUBREL, a thousand messages each."""
+    taken = []
+
+    async def one(number: int) -> None:
+        client = await site.client(f"c{number}", kept=True)
+        sent = pour(client, bytes_of(*(Publish("t", b"x", 2, at) for at in range(1, 1001))))
+        reasons, _ = await asyncio.gather(answers(client, Pubrec, 1000), sent)
+        assert set(reasons) <= {0, R.QUOTA_EXCEEDED}
+        taken.append(reasons.count(0))
+
+    await together([one(number) for number in range(50)])
+    assert 25_000 <= sum(taken) <= 25_000 + 50 * 16
+
+
 async def aliases(site: Site) -> None:
     async def one(number: int) -> None:
         client = await site.client(f"c{number}")
@@ -171,6 +186,15 @@ FLOODS = [
         says="in flight",
         lines=10,
         counts="disconnects_total reason=receive_maximum_exceeded",
+    ),
+    Flood(
+        "QoS 2 messages whose PUBREL has not come",
+        unreleased,
+        "[limits]\nmemory_bytes = 16_000_000\n",
+        disk=4 * MEGABYTE,
+        says="wait for their PUBREL: limits.memory_bytes",
+        lines=35,
+        counts="refused_total request=publish reason=quota_exceeded",
     ),
     Flood(
         "topic names that are remembered, and those behind aliases",
