@@ -9,7 +9,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     dispatch.py        what the bytes of a client say, one packet or run of packets after the other
     handshake.py       CONNECT and DISCONNECT
     requests.py        SUBSCRIBE and UNSUBSCRIBE
-    publishing.py      PUBLISH and what follows it
+    exchanges.py       PUBLISH, PUBREC and PUBREL of a client, and their answers
     connection.py      one client: packets out, parts of packets in, and its end
 
     broker.py          everything together; what has come due; what a message caused (settle)
@@ -17,7 +17,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     admission.py       how many may come, and how fast
     restore.py         the state after a start;  sys_topics.py, census.py: its own figures
     paging.py          pages of long queues that come back from the store
-    routing.py         a publication's ways: sessions, shared subscriptions, spool, retained
+    fan_out.py         a publication's ways: sessions, shared subscriptions, spool, retained
     queue_limits.py    what happens when a queue is full
 
     core.py            what all connections share

@@ -21,11 +21,11 @@ from gateway.broker.burst import Burst
 from gateway.broker.changes import Changes
 from gateway.broker.commit import Commit
 from gateway.broker.core import Core
+from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
 from gateway.broker.queue_limits import let_the_longest_pay
 from gateway.broker.recovered import Recovered
 from gateway.broker.refusals import say
 from gateway.broker.restore import restore
-from gateway.broker.routing import feed_retained, publish, redeal, refuses
 from gateway.broker.session import Attached, Session
 from gateway.broker.state import State
 from gateway.broker.sys_topics import SystemTopics

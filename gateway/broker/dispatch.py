@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from gateway.broker import handshake, publishing, requests
+from gateway.broker import exchanges, handshake, requests
 from gateway.broker.burst import Burst
 from gateway.broker.refusals import say
 from gateway.broker.state import State
@@ -95,7 +95,7 @@ def _go_on(connection: Connection) -> None:
             account = session.account
             if account is not None and account.metered:
                 connection.meter(account, found.count, found.count * found.size)
-            publishing.receive(connection, session, found)
+            exchanges.receive(connection, session, found)
         elif isinstance(found, Acks):
             _acks(connection, session, found)
         else:
@@ -145,13 +145,13 @@ def _fail(connection: Connection, error: MqttError) -> None:
 def _acks(connection: Connection, session: Session, run: Acks) -> None:
     """Take a run of acknowledgements."""
     if run.first == _PUBREL:
-        publishing.release(connection, session, run.ids)
+        exchanges.release(connection, session, run.ids)
         return
     send_flow = session.send_flow
     if run.first == _PUBACK:
         send_flow.puback(run.ids)
     elif run.first == _PUBREC:
-        publishing.recorded(connection, session, run.ids)
+        exchanges.recorded(connection, session, run.ids)
     else:
         send_flow.pubcomp(run.ids)
     send_flow.pump()
@@ -161,7 +161,7 @@ def _acks(connection: Connection, session: Session, run: Acks) -> None:
 def _other(connection: Connection, session: Session, packet: Packet) -> None:
     """Take one packet that is no part of a run."""
     if isinstance(packet, Publish):
-        publishing.decoded(connection, session, packet)
+        exchanges.decoded(connection, session, packet)
     elif isinstance(packet, Pingreq):
         _pong(connection)
     elif isinstance(packet, Subscribe):
@@ -202,7 +202,7 @@ def _ack(
     identifiers = (packet.packet_id,)
     send_flow = session.send_flow
     if isinstance(packet, Pubrel):
-        publishing.release(connection, session, identifiers)
+        exchanges.release(connection, session, identifiers)
         return
     if isinstance(packet, Puback):
         send_flow.puback(identifiers)
@@ -211,7 +211,7 @@ def _ack(
     elif packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
         send_flow.refused(packet.packet_id)
     else:
-        publishing.recorded(connection, session, identifiers)
+        exchanges.recorded(connection, session, identifiers)
     send_flow.pump()
     _feed(connection, session)
 

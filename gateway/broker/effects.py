@@ -10,7 +10,7 @@ until nothing is left:
     4. all queues together hold too much: the longest ones pay
 
 That ends: a session ends once, a will is published once, and messages that are dealt again make
-nobody's queue overflow (`routing.py`).
+nobody's queue overflow (`fan_out.py`).
 """
 
 from __future__ import annotations

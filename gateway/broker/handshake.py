@@ -15,7 +15,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from gateway.broker.access import Ask, Question
-from gateway.broker.publishing import pass_through
+from gateway.broker.exchanges import pass_through
 from gateway.broker.refusals import refused
 from gateway.broker.session import Session
 from gateway.broker.state import State

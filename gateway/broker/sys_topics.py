@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from gateway import __version__
 from gateway.broker import census
 from gateway.broker.burst import Burst
+from gateway.broker.fan_out import publish
 from gateway.broker.retained import Retained, RetainedMessages
-from gateway.broker.routing import publish
 from gateway.mqtt.topics import SYSTEM_PREFIX
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 from gateway.broker.burst import Burst
+from gateway.broker.fan_out import bound_of, publish, refuses
 from gateway.broker.message_ids import IDENTIFIERS, sequence_of
 from gateway.broker.refusals import refused, words
-from gateway.broker.routing import bound_of, publish, refuses
 from gateway.broker.state import State
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError, quote
