@@ -15,8 +15,8 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     broker.py          everything together; what has come due; what a message caused (settle)
     refusals.py        what clients are refused: counted, and said once
     admission.py       how many may come, and how fast
-    restore.py         the state after a start;  sys_topics.py, census.py: its own figures
-    paging.py          pages of long queues that come back from the store
+    restore.py         the state after a start;  sys_topics.py, session_figures.py: its own figures
+    queue_pages.py     pages of long queues that come back from the store
     fan_out.py         a publication's ways: sessions, shared subscriptions, spool, retained
     queue_limits.py    what happens when a queue is full
 
@@ -32,5 +32,5 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     delivery.py        a run of messages in one queue; burst.py the run itself
     spool.py, retained.py, will.py   what else becomes of messages
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, commit.py, recovered.py,
-    message_ids.py, state.py, statistics.py, throttle.py
+    message_ids.py, state.py, statistics.py, log_throttle.py
 """

@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import paging
+from gateway.broker import queue_pages
 from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.burst import Burst
@@ -332,7 +332,7 @@ class Broker(Core):
 
     def take_read(self, order: Order, rows: Any) -> None:
         """What an order asked for has been read."""
-        paging.answer(self, order, rows)
+        queue_pages.answer(self, order, rows)
         self.settle()
 
     # -- time

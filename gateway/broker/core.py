@@ -13,11 +13,11 @@ from gateway.broker.access import Acl
 from gateway.broker.accounts import Accounts
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
+from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
 from gateway.broker.rows import Rows
 from gateway.broker.spool import Spool
-from gateway.broker.throttle import Throttle
 
 if TYPE_CHECKING:
     from gateway.broker.recovered import Recovered
@@ -45,7 +45,7 @@ class Core(Ledger):
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)
-        self.throttle = Throttle(lambda: self.now)
+        self.log_throttle = LogThrottle(lambda: self.now)
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
         self.by_id: dict[int, Session] = {}

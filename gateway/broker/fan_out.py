@@ -193,7 +193,7 @@ def redeal(core: Core, messages: LeftBehind) -> None:
         if not _deal(core, share, one, commit, with_room=True):
             left = skip + count - index
             core.statistics.overflowed += left
-            if core.throttle.allows(f"queues of {quote(name)}"):
+            if core.log_throttle.allows(f"queues of {quote(name)}"):
                 log.warning(
                     "%s: a member's session ended, and no other member has room for its messages",
                     quote(name),

@@ -161,7 +161,7 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
     if send_flow.pending:
         each = send_flow.pending[0].burst.size + OVERHEAD
         dropped = send_flow.discard(max(messages, -(-size // each)))
-    if dropped and core.throttle.allows(f"queue of {session.client}"):
+    if dropped and core.log_throttle.allows(f"queue of {session.client}"):
         text = "%s: the queue is full (limits.queue_messages), its oldest messages are dropped"
         log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
     core.statistics.overflowed += dropped
@@ -169,7 +169,7 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
 
 
 def _end(core: Core, session: Session, text: str) -> None:
-    if core.throttle.allows(f"end of {session.client}"):
+    if core.log_throttle.allows(f"end of {session.client}"):
         extra = about(client=session.client, reason="queue_full")
         log.warning("%s: %s, the session ends", session.client, text, extra=extra)
     core.statistics.overflowed += session.send_flow.messages

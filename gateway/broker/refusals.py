@@ -37,7 +37,7 @@ def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None
     address counts: a client identifier can be made up.
     """
     who = connection.client if connection.session is not None else origin(connection.peer.address)
-    if core.throttle.allows(f"{reason} {who}"):
+    if core.log_throttle.allows(f"{reason} {who}"):
         log.warning(
             "%s: %s (0x%02X)",
             connection.name,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gateway.broker.commit import RETAINED_TO_COME
-from gateway.broker.paging import StoredDelivery, delivery_of
+from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.session import Session

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway import __version__
-from gateway.broker import census
+from gateway.broker import session_figures
 from gateway.broker.burst import Burst
 from gateway.broker.fan_out import publish
 from gateway.broker.retained import Retained, RetainedMessages
@@ -60,7 +60,7 @@ class SystemTopics:
 
 def figures(core: Core) -> dict[str, str | int]:
     """By topic, without what they have in common."""
-    statistics, found = core.statistics, census.take(core)
+    statistics, found = core.statistics, session_figures.take(core)
     received, sent = sum(statistics.received), sum(statistics.sent)
     return {
         "version": f"onceway version {__version__}",

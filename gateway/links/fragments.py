@@ -12,7 +12,7 @@ import logging
 import time
 from typing import cast
 
-from gateway.broker.throttle import Throttle
+from gateway.broker.log_throttle import LogThrottle
 from gateway.links.address import format_address
 from gateway.links.crowd import Crowd
 
@@ -31,7 +31,7 @@ class Fragments:
         self.upgrading: Crowd[Counted] = Crowd(MOST_UPGRADING, MOST_UPGRADING_OF_ONE)
         self._before = _Pool(MOST_BYTES_BEFORE)
         self._after = _Pool(MOST_BYTES)
-        self._throttle = Throttle(time.monotonic)
+        self._throttle = LogThrottle(time.monotonic)
 
     def hold(self, connection: "Counted", size: int) -> None:
         """A connection holds so many bytes now."""

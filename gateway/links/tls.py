@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gateway.broker.throttle import Throttle
+from gateway.broker.log_throttle import LogThrottle
 from gateway.errors import OncewayError
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def _reporting(listener: str) -> type[ssl.SSLObject]:
     """What the context makes of each connection; its handshake says why it fails. Neither side
     knows the client's address here.
     """
-    throttle = Throttle(time.monotonic)
+    throttle = LogThrottle(time.monotonic)
 
     class Reporting(ssl.SSLObject):
         def do_handshake(self) -> None:

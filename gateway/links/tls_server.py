@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import Callable
 
-from gateway.broker.throttle import Throttle
+from gateway.broker.log_throttle import LogThrottle
 from gateway.links.address import format_address
 from gateway.links.crowd import Crowd
 
@@ -47,7 +47,7 @@ class TlsServer:
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
         self._under_way: Crowd[asyncio.Task[None]] = Crowd(MOST, MOST_OF_ONE)
-        self._throttle = Throttle(time.monotonic)
+        self._throttle = LogThrottle(time.monotonic)
         self._closed = False
         self._resume()
 

@@ -18,7 +18,7 @@ import time
 from urllib.parse import urlsplit
 
 from gateway.broker.access import Refusal
-from gateway.broker.throttle import Throttle
+from gateway.broker.log_throttle import LogThrottle
 from gateway.config import AccessSection
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
@@ -35,7 +35,7 @@ class AuthHook:
 
     def __init__(self, section: AccessSection) -> None:
         self._section = section
-        self._throttle = Throttle(time.monotonic)
+        self._throttle = LogThrottle(time.monotonic)
 
     def refuses(
         self, user: str, password: bytes, client: str, address: str, listener: str

@@ -11,7 +11,7 @@ import sqlite3
 from gateway.broker.recovered import Recovered
 from gateway.broker.spool import PART
 from gateway.store.lives import settle
-from gateway.store.paging import DELIVERY
+from gateway.store.queue_reads import DELIVERY
 from gateway.store.schema import ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
 

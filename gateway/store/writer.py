@@ -23,7 +23,7 @@ from gateway.broker.spool import Oldest
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.lives import Generation
-from gateway.store.paging import collect, load
+from gateway.store.queue_reads import collect, load
 from gateway.store.schema import FILE, connect
 from gateway.store.space import Space
 from gateway.store.times import CommitTimes

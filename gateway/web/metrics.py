@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from gateway import __version__
-from gateway.broker import census
+from gateway.broker import session_figures
 from gateway.broker.statistics import Request
 from gateway.links.serial_port import PortStatus
 from gateway.links.statistics import LinkStatistics
@@ -147,7 +147,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
 
 def _clients(source: Source) -> Iterator[Metric]:
     broker = source.broker
-    found = census.take(broker)
+    found = session_figures.take(broker)
     open_now = dict.fromkeys(
         [item.name for item in broker.config.listener]
         + [item.port for item in broker.config.serial],

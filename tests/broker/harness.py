@@ -58,7 +58,7 @@ from gateway.mqtt.stream import PacketStream
 from gateway.service.clock import Clock
 from gateway.service.engine import GATHER_S, Engine
 from gateway.store.apply import apply
-from gateway.store.paging import collect, load
+from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes

@@ -124,7 +124,7 @@ def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Queues that keep so many rows in memory; the rest waits in the store."""
     monkeypatch.setattr("gateway.broker.send_flow.PAGE_ROWS", request.param)
     monkeypatch.setattr("gateway.broker.send_flow.PAGE_LOW", request.param)
-    monkeypatch.setattr("gateway.store.paging.PAGE_ROWS", request.param)
+    monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", request.param)
 
 
 @pytest.mark.usefixtures("page")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class SessionFigures:
     """sessions: how many there are; connected, durable: how many of them are. queued: messages in
     all queues, what is in flight included; longest: in the longest queue. inflight: messages sent
     and not yet acknowledged to the end.
@@ -26,7 +26,7 @@ class Census:
     inflight: int
 
 
-def take(core: Core) -> Census:
+def take(core: Core) -> SessionFigures:
     """Some milliseconds for 10,000 sessions."""
     connected = durable = queued = longest = inflight = 0
     for session in core.sessions.values():
@@ -37,4 +37,4 @@ def take(core: Core) -> Census:
             queued += send_flow.messages
             inflight += send_flow.inflight
             longest = max(longest, send_flow.messages)
-    return Census(len(core.sessions), connected, durable, queued, longest, inflight)
+    return SessionFigures(len(core.sessions), connected, durable, queued, longest, inflight)

@@ -16,7 +16,7 @@ _EVERY_S = 2.0
 _KEYS = 1024
 
 
-class Throttle:
+class LogThrottle:
     """A key is allowed again when it was not asked for during a quiet time. now: seconds, any
     origin.
     """

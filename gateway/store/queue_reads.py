@@ -1,4 +1,4 @@
-"""The tails of long queues, read when the broker asks for them (`gateway/broker/paging.py`).
+"""The tails of long queues, read when the broker asks for them (`gateway/broker/queue_pages.py`).
 
 In: orders. Out: rows, as far as they are committed. Runs on the writer's thread, between two
 commits.
