@@ -15,7 +15,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     broker.py          everything together; what has come due; what a message caused (settle)
     refusals.py        what clients are refused: counted, and said once
     admission.py       how many may come, and how fast
-    restore.py         the state after a start;  sys_topics.py, session_figures.py: its own figures
+    restart.py         the state after a start;  sys_topics.py, session_figures.py: its own figures
     queue_pages.py     pages of long queues that come back from the store
     fan_out.py         a publication's ways: sessions, shared subscriptions, spool, retained
     queue_limits.py    what happens when a queue is full
@@ -28,9 +28,9 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
                        its queue and what is in flight, retained_feed.py what is still to come
 
     ledger.py          what all queues know: bytes in all, the open changes, orders for the store
-    changes.py         what the next commit will hold; rows.py which of its rows are used again
+    changes.py         what the next commit will hold;  needed_rows.py which rows it may write over
     delivery.py        a run of messages in one queue; burst.py the run itself
     spool.py, retained.py, will.py   what else becomes of messages
-    topic_tree.py, topic.py, subscription.py, access.py, peer.py, commit.py, recovered.py,
+    topic_tree.py, topic.py, subscription.py, access.py, peer.py, store_rows.py,
     message_ids.py, state.py, statistics.py, log_throttle.py
 """

@@ -19,15 +19,14 @@ from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.burst import Burst
 from gateway.broker.changes import Changes
-from gateway.broker.commit import Commit
 from gateway.broker.core import Core
 from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
 from gateway.broker.queue_limits import let_the_longest_pay
-from gateway.broker.recovered import Recovered
 from gateway.broker.refusals import say
-from gateway.broker.restore import restore
+from gateway.broker.restart import take_over
 from gateway.broker.session import Attached, Session
 from gateway.broker.state import State
+from gateway.broker.store_rows import Commit, Recovered
 from gateway.broker.sys_topics import SystemTopics
 from gateway.broker.will import StoredWill
 from gateway.config import Config
@@ -73,7 +72,7 @@ class Broker(Core):
         self._waiting: dict[int, list[Attached]] = {}
         """Connections that wait for a commit, by its number."""
         self._next_session = state.next_session
-        restore(self, state)
+        take_over(self, state)
         self.settle()
 
     def reconfigure(self, config: Config) -> None:
@@ -301,7 +300,7 @@ class Broker(Core):
     @property
     def idle_work(self) -> bool:
         """Whether the disk has something to do though nobody waits for it."""
-        return not self.changes.empty or self.rows.waste > 0
+        return not self.changes.empty or self.needed_rows.waste > 0
 
     def seal(self, sweep: bool = False) -> Commit:
         """Close the open changes; they are the next commit. Rows that are no longer needed are
@@ -313,7 +312,7 @@ class Broker(Core):
         if self.now - self._axis_noted >= _AXIS_S:
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
-        commit.finished, commit.dead = self.rows.sweep(sweep)
+        commit.finished, commit.dead = self.needed_rows.sweep(sweep)
         return commit
 
     def on_disk(self, number: int) -> int:

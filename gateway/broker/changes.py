@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.broker.commit import (
+from gateway.broker.store_rows import (
     Commit,
     FlowRow,
     MessageRow,

@@ -14,21 +14,21 @@ from gateway.broker.accounts import Accounts
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
 from gateway.broker.log_throttle import LogThrottle
+from gateway.broker.needed_rows import NeededRows
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
-from gateway.broker.rows import Rows
 from gateway.broker.spool import Spool
 
 if TYPE_CHECKING:
-    from gateway.broker.recovered import Recovered
     from gateway.broker.session import Attached, Session
+    from gateway.broker.store_rows import Recovered
     from gateway.broker.will import StoredWill
     from gateway.config import Config
 
 
 class Core(Ledger):
     def __init__(self, config: Config, state: Recovered) -> None:
-        super().__init__(state.now, config.limits, Rows(state.next_message, state.references))
+        super().__init__(state.now, config.limits, NeededRows(state.next_message, state.references))
         self.config = config
         self.started = state.now
         self.utc_start: int | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gateway.broker.burst import Burst
-    from gateway.broker.commit import QueueRow
+    from gateway.broker.store_rows import QueueRow
 
 OVERHEAD = 64
 """Bytes that a queued message takes beside its payload, for the bounds."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.changes import Changes, Kept
-from gateway.broker.rows import Rows
+from gateway.broker.needed_rows import NeededRows
 from gateway.broker.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Sender(Protocol):
 class Ledger:
     limits: LimitsSection
 
-    def __init__(self, now: float, limits: LimitsSection, rows: Rows) -> None:
+    def __init__(self, now: float, limits: LimitsSection, rows: NeededRows) -> None:
         self.now = now
         """Seconds on the time axis (`gateway/service/clock.py`)."""
         self.limits = limits
@@ -43,7 +43,7 @@ class Ledger:
         """What the next commit will hold."""
         self.committed = 0
         """Number of the last commit that is on disk."""
-        self.rows = rows
+        self.needed_rows = rows
         self.orders: list[Order] = []
         """For the store to carry out."""
         self.to_send: list[Sender] = []

@@ -92,7 +92,7 @@ def _collected(core: Core, messages: list[int], shared: list[StoredDelivery]) ->
     subscriptions goes to other members.
     """
     for message in messages:
-        core.rows.release(message)
+        core.needed_rows.release(message)
     for row in shared:
         _, count, _, skip, flags, _, share = row[:7]
         burst = burst_of(core, 0, *row[7:])

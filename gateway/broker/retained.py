@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.broker.commit import RetainedRow
+    from gateway.broker.store_rows import RetainedRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class SendFlow:
                 ledger.changes.bytes += (
                     OVERHEAD if burst.message else OVERHEAD + burst.count * burst.size
                 )
-                ledger.rows.refer(burst)
+                ledger.needed_rows.refer(burst)
                 ledger.changes.deliveries.append(delivery)
                 if self.tail or self._page_is_full():
                     if not self.tail:
@@ -352,7 +352,7 @@ class SendFlow:
         self.ledger.owed -= paid
 
     def _forget(self, delivery: Delivery) -> None:
-        rows = self.ledger.rows
+        rows = self.ledger.needed_rows
         if delivery.stored:
             rows.finished.append((self.session.id, delivery.first))
         rows.forget(delivery.burst)

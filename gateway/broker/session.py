@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.broker.commit import RETAINED_TO_COME
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.broker.send_flow import Receiver, SendFlow
 from gateway.broker.state import State
+from gateway.broker.store_rows import RETAINED_TO_COME
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.broker.access import Acl, Policy
     from gateway.broker.accounts import Account
-    from gateway.broker.commit import FlowRow, SessionRow, SubscriptionRow
     from gateway.broker.ledger import Ledger
     from gateway.broker.peer import Peer
     from gateway.broker.retained_feed import RetainedFeed
+    from gateway.broker.store_rows import FlowRow, SessionRow, SubscriptionRow
     from gateway.broker.subscription import Subscription
     from gateway.broker.will import StoredWill
     from gateway.config import QueueSection

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from gateway.broker.accounts import Account
     from gateway.broker.burst import Burst
-    from gateway.broker.commit import SpoolRow
+    from gateway.broker.store_rows import SpoolRow
 
 ROW_OVERHEAD = 64
 """Bytes that a row counts for beside topic and payload: its share of what the disk takes, so that

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.broker.commit import WillRow
+    from gateway.broker.store_rows import WillRow
 
 
 _OVERHEAD = 256

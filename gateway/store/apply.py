@@ -13,7 +13,7 @@ from itertools import chain
 from time import perf_counter
 from typing import Any
 
-from gateway.broker.commit import Commit
+from gateway.broker.store_rows import Commit
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (64, 32, 16, 8, 4, 2, 1)

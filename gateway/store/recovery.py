@@ -8,8 +8,8 @@ meanwhile (`uptime.py`), or the clock was known both before and after.
 
 import sqlite3
 
-from gateway.broker.recovered import Recovered
 from gateway.broker.spool import PART
+from gateway.broker.store_rows import Recovered
 from gateway.store.lives import settle
 from gateway.store.queue_reads import DELIVERY
 from gateway.store.schema import ROW_SIZE

@@ -3,7 +3,7 @@
 `meta`, `spool`, `batch` and `batch_content` are shared with the uplink (README.md); the others
 belong to the broker. STRICT: a topic `0123` stays text. Times are milliseconds on the broker's time
 axis unless said otherwise; what the columns hold stands beside the row types in
-`gateway/broker/commit.py`.
+`gateway/broker/store_rows.py`.
 """
 
 import secrets

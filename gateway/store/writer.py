@@ -17,9 +17,9 @@ from queue import SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any
 
-from gateway.broker.commit import Commit
 from gateway.broker.delivery import Load, Order
 from gateway.broker.spool import Oldest
+from gateway.broker.store_rows import Commit
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.lives import Generation

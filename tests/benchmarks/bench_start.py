@@ -8,7 +8,7 @@ it takes; then a client comes back and gets its first message.
 from contextlib import closing
 from pathlib import Path
 
-from gateway.broker.commit import Commit
+from gateway.broker.store_rows import Commit
 from gateway.store.apply import apply
 from gateway.store.schema import make_folder, open_store
 from tests.benchmarks.brokers import onceway

@@ -20,10 +20,10 @@ from typing import Any, Literal, TypeVar, cast
 
 from gateway.broker.access import ByAcl, Policy, Question, Refusal
 from gateway.broker.broker import Broker
-from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Load, Order
 from gateway.broker.peer import DeviceIdentity, Peer
+from gateway.broker.store_rows import Commit
 from gateway.config import (
     AclSection,
     Config,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import unpack_set
+from gateway.broker.needed_rows import NeededRows
 from gateway.broker.receive_flow import ReceiveFlow
-from gateway.broker.rows import Rows
 from gateway.config.sections import LimitsSection
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel, Version
@@ -27,7 +27,7 @@ some = st.builds(
 
 @given(st.lists(st.tuples(st.booleans(), some), max_size=8))
 def test_what_is_kept_comes_back(steps: list[tuple[bool, tuple[int, ...]]]) -> None:
-    ledger = Ledger(0, LimitsSection(), Rows(1, {}))
+    ledger = Ledger(0, LimitsSection(), NeededRows(1, {}))
     flow, kept = ReceiveFlow(ledger), set[int]()
     for forget, identifiers in steps:
         if forget:
@@ -41,7 +41,7 @@ def test_what_is_kept_comes_back(steps: list[tuple[bool, tuple[int, ...]]]) -> N
         assert set(unpack_set(row)) == kept
         assert len(row) <= (2 * len(kept) if len(kept) <= 128 else (1 << 13) + 4)
         assert len(row) % 2 == 0
-        again = ReceiveFlow(Ledger(0, LimitsSection(), Rows(1, {})))
+        again = ReceiveFlow(Ledger(0, LimitsSection(), NeededRows(1, {})))
         again.restore(row)
         assert (again.received.keys(), again.outstanding) == (kept, 0)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.broker.changes import Changes
-from gateway.broker.commit import Commit
 from gateway.broker.connection import Connection
+from gateway.broker.store_rows import Commit
 from gateway.cli import main
 from gateway.store import checkpoint, schema, writer
 from gateway.store.apply import apply

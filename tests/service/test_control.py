@@ -20,8 +20,7 @@ import typer
 from typer.testing import CliRunner
 
 from gateway.broker.broker import Broker
-from gateway.broker.commit import Commit
-from gateway.broker.recovered import Recovered
+from gateway.broker.store_rows import Commit, Recovered
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.lock import Locked, ProcessLock

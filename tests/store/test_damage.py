@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.commit import Commit
+from gateway.broker.store_rows import Commit
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.salvage import salvage

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.commit import Commit
+from gateway.broker.store_rows import Commit
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.recovery import recover

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.commit import Commit
+from gateway.broker.store_rows import Commit
 from gateway.config import Config, GatewaySection
 from gateway.service.gateway import Gateway
 from gateway.store.apply import apply

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.commit import Commit
+from gateway.broker.store_rows import Commit
 from gateway.store import writer as module
 from gateway.store.schema import make_folder, open_store
 from gateway.store.times import BOUNDS_S

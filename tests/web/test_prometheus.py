@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.broker import Broker
-from gateway.broker.recovered import Recovered
+from gateway.broker.store_rows import Recovered
 from gateway.config import Config
 from gateway.store.times import CommitTimes
 from gateway.uplink.spool import Totals

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.broker.broker import Broker
-from gateway.broker.recovered import Recovered
+from gateway.broker.store_rows import Recovered
 from gateway.config import Config, parse
 from gateway.links.serial_port import PortStatus
 from gateway.links.statistics import LinkStatistics

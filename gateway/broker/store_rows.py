@@ -1,12 +1,14 @@
-"""A commit: one transaction of the store, as plain rows. Nothing here knows what the rows mean.
+"""The rows that go to the store with a commit, and come back from it at a start. Nothing here knows
+what they mean.
 
-In: `Changes.seal` fills it. Out: `gateway/store/apply.py` writes it; `gateway/store/recovery.py`
-brings rows of the same form back.
+In: `Changes.seal` fills a `Commit`. Out: `gateway/store/apply.py` writes it in one transaction, and
+`gateway/store/recovery.py` brings the rows back as `Recovered`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 SessionRow = tuple[int, str, int, int | None, int, str | None]
 """id, client, expiry in seconds, when it was left (axis ms; None while connected), incarnation,
@@ -41,26 +43,57 @@ SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, 
 
 @dataclass(slots=True)
 class Commit:
-    """One transaction as rows. ended: session ids with all that belongs to them. clock: µs UTC at
-    the start of this boot, once it is known, for the spool rows that came before. axis: where the
-    time axis is (ms), and µs UTC then if the clock is known.
-    """
+    """One transaction."""
 
     number: int
     boot: int = 0
     clock: int | None = None
+    """µs UTC at the start of this boot, once it is known, for the spool rows that came before."""
     axis: tuple[int, int | None] | None = None
+    """Where the time axis is (ms), and µs UTC then if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
+    """Ids of sessions that go with all that belongs to them."""
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     unsubscribed: list[tuple[int, str]] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)
     messages: list[MessageRow] = field(default_factory=list)
     queue: list[QueueRow] = field(default_factory=list)
     finished: list[tuple[int, int]] = field(default_factory=list)
+    """Queue rows that go, as session and first number."""
     dead: list[int] = field(default_factory=list)
+    """Ids of messages that go."""
     retained: list[RetainedRow] = field(default_factory=list)
     cleared: list[str] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
     wills_done: list[str] = field(default_factory=list)
     spool: list[SpoolRow] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What the store holds at a start."""
+
+    boot: int = 1
+    """Number of this start."""
+    now: float = 0.0
+    """Where the time axis goes on, in seconds."""
+    next_session: int = 1
+    """The first free number; so with the two below."""
+    next_message: int = 1
+    next_spool: int = 1
+    spool: list[tuple[int, int]] = field(default_factory=list)
+    """(last id, bytes) of the rows in the spool, in order."""
+    sessions: list[SessionRow] = field(default_factory=list)
+    subscriptions: list[SubscriptionRow] = field(default_factory=list)
+    flows: list[FlowRow] = field(default_factory=list)
+    queue: list[tuple[Any, ...]] = field(default_factory=list)
+    """What was or may have been in flight, as session and `StoredDelivery`, in order of session and
+    first number."""
+    tails: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """What waits behind it, as session, first number, number after the last, messages, bytes of
+    their payloads."""
+    references: list[tuple[int, int]] = field(default_factory=list)
+    """Messages that more than one row of the queue refers to, with how many do."""
+    retained: list[RetainedRow] = field(default_factory=list)
+    wills: list[WillRow] = field(default_factory=list)

@@ -31,7 +31,7 @@ def test_a_row_that_was_to_be_used_again_is_not_lost_when_its_message_needs_none
     writer = world.accepted("writer")
     writer.publish("t", "on disk before it is acknowledged", qos=1)
     reader.send(Puback(reader.take(Publish).packet_id))
-    assert world.broker.rows.dead
+    assert world.broker.needed_rows.dead
     world.slow_disk = True
     writer.publish("t", "acknowledged before the disk is asked", qos=1)
     reader.send(Puback(reader.take(Publish).packet_id))

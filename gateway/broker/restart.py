@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from gateway.broker.commit import RETAINED_TO_COME
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.session import Session
+from gateway.broker.store_rows import RETAINED_TO_COME
 from gateway.broker.subscription import Subscription
 from gateway.broker.will import StoredWill
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from gateway.broker.burst import Burst
     from gateway.broker.core import Core
     from gateway.broker.delivery import Delivery
-    from gateway.broker.recovered import Recovered
+    from gateway.broker.store_rows import Recovered
 
 
-def restore(core: Core, state: Recovered) -> None:
+def take_over(core: Core, state: Recovered) -> None:
     """Take over what the store holds. All connections ended when the gateway stopped."""
     by_id: dict[int, Session] = {}
     connected = set()

@@ -21,19 +21,18 @@ _SWEEP = 256
 """So many rows that nobody needs are deleted even when there is no time for it."""
 
 
-class Rows:
-    """next: id that no message has had. finished: (session, first number) of queue rows, dead: ids
-    of message rows, both to be deleted; taken: of those, what messages of the open changes write
-    over.
-    """
-
+class NeededRows:
     __slots__ = ("_references", "dead", "finished", "next", "taken")
 
     def __init__(self, next_message: int, references: list[tuple[int, int]]) -> None:
         self.next = next_message
+        """Id that no message has had."""
         self.finished: list[tuple[int, int]] = []
+        """Queue rows to be deleted, as session and first number."""
         self.dead: list[int] = []
+        """Ids of messages to be deleted."""
         self.taken: set[int] = set()
+        """Of those, what messages of the open changes write over."""
         self._references = dict(references)
 
     @property
