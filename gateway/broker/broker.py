@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from gateway.broker import queue_pages
 from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
-from gateway.broker.burst import Burst
 from gateway.broker.changes import Changes
 from gateway.broker.core import Core
 from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import let_the_longest_pay
 from gateway.broker.refusals import say
 from gateway.broker.restart import take_over
@@ -214,7 +214,7 @@ class Broker(Core):
             return
         expires = None if will.expiry is None else self.now + will.expiry
         topic = self.router.topic(will.topic)
-        burst = Burst(
+        run = PublishRun(
             topic,
             will.payload,
             will.qos,
@@ -223,7 +223,7 @@ class Broker(Core):
             expires=expires,
             publisher=session,
         )
-        reason = refuses(self, burst)
+        reason = refuses(self, run)
         if session is not None and not self.acl.may_write(session.user, client, will.topic):
             reason = ReasonCode.NOT_AUTHORIZED  # it was allowed when the client connected
         if reason == ReasonCode.QUOTA_EXCEEDED:
@@ -236,7 +236,7 @@ class Broker(Core):
         if reason:
             self.statistics.refuse("publish", reason)
         else:
-            publish(self, burst, client)
+            publish(self, run, client)
 
     def end_session(self, session: Session) -> None:
         """Forget a session with all that belongs to it, now. Not for use while sessions or routes

@@ -23,8 +23,8 @@ from gateway.broker.store_rows import (
 )
 
 if TYPE_CHECKING:
-    from gateway.broker.burst import Burst
     from gateway.broker.delivery import Delivery
+    from gateway.broker.publish_run import PublishRun
     from gateway.broker.retained import Retained
     from gateway.broker.will import StoredWill
 
@@ -110,10 +110,10 @@ class Changes:
                 commit.subscriptions.append(row)
         for delivery in self.deliveries:
             if delivery.left:
-                burst = delivery.burst
-                if not burst.written:
-                    burst.written = True
-                    commit.messages.append(_message(burst))
+                run = delivery.run
+                if not run.written:
+                    run.written = True
+                    commit.messages.append(_message(run))
                 delivery.stored = True
                 commit.queue.append(delivery.row())
         commit.flows = [session.flow_row() for session in self.flows if session.durable]
@@ -131,14 +131,14 @@ class Changes:
         return commit
 
 
-def _message(burst: Burst) -> MessageRow:
-    expires = None if burst.expires is None else int(burst.expires * 1000)
+def _message(run: PublishRun) -> MessageRow:
+    expires = None if run.expires is None else int(run.expires * 1000)
     return (
-        burst.message,
-        burst.topic.name,
-        int(burst.retain),
-        burst.count,
-        burst.properties,
+        run.message,
+        run.topic.name,
+        int(run.retain),
+        run.count,
+        run.properties,
         expires,
-        burst.body(),
+        run.body(),
     )

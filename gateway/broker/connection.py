@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gateway.broker.burst import PUBLISH, QOS_BITS, Burst
+from gateway.broker.publish_run import PUBLISH, QOS_BITS, PublishRun
 from gateway.broker.refusals import say
 from gateway.broker.state import NEXT, State
 from gateway.mqtt.encode import encode_within
@@ -126,7 +126,7 @@ class Connection:
         self.stream = PacketStream(
             min(policy.packet_bytes or limits.packet_bytes, limits.connect_bytes),
             topics=broker.router.topics,
-            make=Burst,
+            make=PublishRun,
             longest_request=limits.subscribe_bytes,
         )
         """What has come and was not acted on."""
@@ -236,21 +236,21 @@ class Connection:
             self.broker.feed(self.session)
         return data
 
-    def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
-        """How a burst's packets look to this client; None when they are larger than it takes."""
+    def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
+        """How a run's packets look to this client; None when they are larger than it takes."""
         version5 = self.version == Version.V5
-        if burst.expires is None and not self.told_limit:
-            head, tail = shape = burst.shape(first, version5, extra)
-            room = self.packet_limit - burst.size - (2 if first & QOS_BITS else 0)
+        if run.expires is None and not self.told_limit:
+            head, tail = shape = run.shape(first, version5, extra)
+            room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
             return shape if len(head) + len(tail) <= room else None
-        if burst.expires is not None:
-            extra += b"\x02" + pack_u32(max(0, round(burst.expires - self.broker.now)))
-        room = self.packet_limit - burst.size - (2 if first & QOS_BITS else 0)
-        wire = burst.topic.wire
+        if run.expires is not None:
+            extra += b"\x02" + pack_u32(max(0, round(run.expires - self.broker.now)))
+        room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
+        wire = run.topic.wire
         alias = self.told.get(wire, 0)
         if alias or (len(self.told) < self.told_limit and self.remember(wire)):
             number = alias or len(self.told) + 1
-            shape = burst.shape(
+            shape = run.shape(
                 first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
             )
             if len(shape[0]) + len(shape[1]) <= room:
@@ -258,7 +258,7 @@ class Connection:
                 return shape
             if not alias:
                 self.forget(wire)
-        shape = burst.shape(first, version5, extra)
+        shape = run.shape(first, version5, extra)
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
     def resume_sending(self) -> None:
@@ -268,20 +268,20 @@ class Connection:
             self.session.send_flow.pump()
             self.broker.feed(self.session)
 
-    def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None:
-        """Send publications of a burst at QoS 0; they are dropped for a client that does not
+    def send_qos_0(self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int) -> None:
+        """Send publications of a run at QoS 0; they are dropped for a client that does not
         read.
         """
         statistics = self.broker.statistics
         if self.full:
             statistics.dropped += count
             return
-        shape = self.shape(burst, PUBLISH | flags, extra)
+        shape = self.shape(run, PUBLISH | flags, extra)
         if shape is None:
             statistics.too_large += count
             return
         statistics.sent[0] += count
-        self.send(burst.packets(shape, 0, skip, count))
+        self.send(run.packets(shape, 0, skip, count))
 
     # -- bytes in
 

@@ -1,4 +1,4 @@
-"""What stands in a session's queue: a burst, or part of one. And the orders that bring it back from
+"""What stands in a session's queue: a run, or part of one. And the orders that bring it back from
 the store.
 """
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gateway.broker.burst import Burst
+    from gateway.broker.publish_run import PublishRun
     from gateway.broker.store_rows import QueueRow
 
 OVERHEAD = 64
@@ -24,9 +24,9 @@ PAGE_LOW = 64
 
 
 class Delivery:
-    """A burst, or part of one, in one session's queue.
+    """A run, or part of one, in one session's queue.
 
-    session: the session's number. first, count: its numbers. skip: index in the burst of its first
+    session: the session's number. first, count: its numbers. skip: index in the run of its first
     publication. flags: QoS << 1 | RETAIN. extra: properties for this receiver. sent: how many have
     been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for
     none. share: filter of the shared subscription that it comes from. kept: it belongs into the
@@ -34,7 +34,6 @@ class Delivery:
     """
 
     __slots__ = (
-        "burst",
         "commit",
         "count",
         "extra",
@@ -42,6 +41,7 @@ class Delivery:
         "flags",
         "kept",
         "left",
+        "run",
         "sent",
         "session",
         "share",
@@ -52,7 +52,7 @@ class Delivery:
     def __init__(
         self,
         session: int,
-        burst: Burst,
+        run: PublishRun,
         first: int,
         count: int,
         skip: int,
@@ -62,7 +62,7 @@ class Delivery:
         share: str = "",
     ) -> None:
         self.session = session
-        self.burst = burst
+        self.run = run
         self.first = first
         self.count = count
         self.skip = skip
@@ -76,7 +76,7 @@ class Delivery:
         self.stored = False
 
     def row(self) -> QueueRow:
-        message = self.burst.message
+        message = self.run.message
         return (
             self.session,
             self.first,
@@ -86,7 +86,7 @@ class Delivery:
             self.flags,
             self.extra,
             self.share,
-            self.burst.size,
+            self.run.size,
         )
 
 
@@ -115,11 +115,11 @@ Order = Load | Collect
 class LeftBehind(NamedTuple):
     """Messages that a member of a shared subscription did not get before its session ended."""
 
-    burst: Burst
+    run: PublishRun
     qos: int
     share: str
     """Filter of the shared subscription."""
     skip: int
-    """Index in the burst of the first one."""
+    """Index in the run of the first one."""
     number: int
     """How many they are."""

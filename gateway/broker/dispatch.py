@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gateway.broker import exchanges, handshake, requests
-from gateway.broker.burst import Burst
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import say
 from gateway.broker.state import State
 from gateway.mqtt.errors import MqttError, ProtocolError
@@ -90,7 +90,7 @@ def _go_on(connection: Connection) -> None:
         session = connection.session
         if session is None:
             handshake.connect(connection, cast("Connect", found))  # no stream begins otherwise
-        elif isinstance(found, Burst):
+        elif isinstance(found, PublishRun):
             found.publisher = session
             account = session.account
             if account is not None and account.metered:

@@ -1,6 +1,6 @@
 """PUBLISH and what follows it, between a connection and the flows of its session.
 
-In: bursts and acknowledgements from a connection. Out: routed publications, and the answers that
+In: runs and acknowledgements from a connection. Out: routed publications, and the answers that
 the client gets.
 
 Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC,
@@ -14,9 +14,9 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING
 
-from gateway.broker.burst import Burst
 from gateway.broker.fan_out import bound_of, publish, refuses
 from gateway.broker.message_ids import IDENTIFIERS, sequence_of
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, words
 from gateway.broker.state import State
 from gateway.mqtt.encode import encode
@@ -41,33 +41,33 @@ _NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 def receive(
     connection: Connection,
     session: Session,
-    burst: Burst,
+    run: PublishRun,
     identity: Identity | None = None,
 ) -> None:
-    """Take a burst and answer it."""
-    broker, identifiers = connection.broker, burst.ids
-    qos, count = burst.qos, burst.count
+    """Take a run and answer it."""
+    broker, identifiers = connection.broker, run.ids
+    qos, count = run.qos, run.count
     broker.statistics.received[qos] += count
     if connection.peer.device is not None and identity is None and identifiers:
         if count > 1:  # each has a sequence of its own
-            _one_by_one(connection, session, burst)
+            _one_by_one(connection, session, run)
             return
         identity = _device_identity(connection, identifiers)
     if not qos:
-        reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(
-            broker, burst
+        reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
+            broker, run
         )
         if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
-            _one_by_one(connection, session, burst)
+            _one_by_one(connection, session, run)
         elif reason:
-            refused(broker, connection, "publish", reason, _about(connection, burst, reason), count)
+            refused(broker, connection, "publish", reason, _about(connection, run, reason), count)
         else:
-            publish(broker, burst, session.client, identity)
+            publish(broker, run, session.client, identity)
         return
     receive_flow = session.receive_flow
     if qos == 2 and not receive_flow.all_new(identifiers):
         if count > 1:
-            _one_by_one(connection, session, burst)
+            _one_by_one(connection, session, run)
         else:
             broker.statistics.repeated += 1
             receive_flow.repeat(identifiers[0])
@@ -78,27 +78,27 @@ def receive(
         if count == 1:
             text = f"PUBLISH: more than {maximum} QoS 1 and 2 messages in flight"
             raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-        _one_by_one(connection, session, burst)
+        _one_by_one(connection, session, run)
         return
-    reason = connection.policy.access.refuses_publish(connection, burst.topic) or refuses(
-        broker, burst, session.durable
+    reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
+        broker, run, session.durable
     )
     if qos == 2 and not reason and not receive_flow.has_room(count):
         reason = ReasonCode.QUOTA_EXCEEDED
     if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
-        _one_by_one(connection, session, burst)
+        _one_by_one(connection, session, run)
         return
     if (device := connection.peer.device) is not None:
-        payload = b"".join(burst.payloads())
+        payload = b"".join(run.payloads())
         connection.policy.access.met(
-            device.name, burst.topic.name, payload, reason, broker.monotonic, broker.utc
+            device.name, run.topic.name, payload, reason, broker.monotonic, broker.utc
         )
     if reason:
-        _refuse(connection, burst, identifiers, reason)
+        _refuse(connection, run, identifiers, reason)
         return
     if qos == 1:
         receive_flow.unacknowledged += count
-        commit = publish(broker, burst, session.client, identity)
+        commit = publish(broker, run, session.client, identity)
         connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
     else:
         if connection.peer.device is not None:
@@ -107,17 +107,17 @@ def receive(
         if session.durable:
             receive_flow.commit = broker.keep_flow(session)
         commit = publish(
-            broker, burst, session.client, identity, receive_flow.commit if session.durable else 0
+            broker, run, session.client, identity, receive_flow.commit if session.durable else 0
         )
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 
-def _one_by_one(connection: Connection, session: Session, burst: Burst) -> None:
-    connection.broker.statistics.received[burst.qos] -= burst.count
-    for index in range(burst.count):
+def _one_by_one(connection: Connection, session: Session, run: PublishRun) -> None:
+    connection.broker.statistics.received[run.qos] -= run.count
+    for index in range(run.count):
         if connection.state is State.CLOSED:
             return
-        receive(connection, session, burst.one(index))
+        receive(connection, session, run.one(index))
 
 
 def decoded(connection: Connection, session: Session, packet: Publish) -> None:
@@ -142,7 +142,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     else:
         raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
-    burst = Burst(
+    run = PublishRun(
         topic,
         packet.payload,
         packet.qos,
@@ -154,8 +154,8 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     )
     account = session.account
     if account is not None and account.metered:
-        connection.meter(account, 1, burst.size)
-    receive(connection, session, burst, _stated_identity(connection, session, properties))
+        connection.meter(account, 1, run.size)
+    receive(connection, session, run, _stated_identity(connection, session, properties))
 
 
 def _name(connection: Connection, alias: int, topic: Topic) -> None:
@@ -221,27 +221,27 @@ def _is_number(text: str, digits: int) -> bool:
 
 
 def _refuse(
-    connection: Connection, burst: Burst, identifiers: tuple[int, ...], reason: ReasonCode
+    connection: Connection, run: PublishRun, identifiers: tuple[int, ...], reason: ReasonCode
 ) -> None:
-    text = _about(connection, burst, reason)
+    text = _about(connection, run, reason)
     refused(connection.broker, connection, "publish", reason, text, len(identifiers))
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused, {text}")
         return
-    make = Puback if burst.qos == 1 else Pubrec
+    make = Puback if run.qos == 1 else Pubrec
     connection.send(
         b"".join(encode(make(identifier, reason), connection.version) for identifier in identifiers)
     )
 
 
-def _about(connection: Connection, burst: Burst, reason: ReasonCode) -> str:
-    text = f"topic {quote(burst.topic.name)}: {words(reason)}"
+def _about(connection: Connection, run: PublishRun, reason: ReasonCode) -> str:
+    text = f"topic {quote(run.topic.name)}: {words(reason)}"
     if reason == ReasonCode.NOT_AUTHORIZED:
         return text
     session = connection.session
-    if burst.qos == 2 and session is not None and not session.receive_flow.has_room(burst.count):
+    if run.qos == 2 and session is not None and not session.receive_flow.has_room(run.count):
         return f"{text} (too many messages wait for their PUBREL: limits.memory_bytes)"
-    return f"{text} ({bound_of(connection.broker, burst)})"
+    return f"{text} ({bound_of(connection.broker, run)})"
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:

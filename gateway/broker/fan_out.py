@@ -1,8 +1,8 @@
 """A publication's ways: to sessions, to shared subscriptions, into the spool, into the retained
 messages.
 
-In: a burst. Out: queued and sent packets, rows for the next commit, and the number of the commit
-that the burst's acknowledgement waits for.
+In: a run. Out: queued and sent packets, rows for the next commit, and the number of the commit
+that the run's acknowledgement waits for.
 
 Rules: what is refused has no effect at all; what is taken has all its effects in one commit; a
 message goes out at the lower of its own QoS and the granted one [MQTT-3.8.4-8]; RETAIN goes along
@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.broker.burst import RETAIN, Burst
 from gateway.broker.delivery import OVERHEAD, PAGE_LOW, LeftBehind
+from gateway.broker.publish_run import RETAIN, PublishRun
 from gateway.broker.queue_limits import is_crowded, is_full, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
@@ -36,59 +36,56 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def refuses(core: Core, burst: Burst, durable: bool = False) -> ReasonCode | None:
-    """Why a burst cannot be taken at all, or None. durable: its sender's session outlives its
+def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | None:
+    """Why a run cannot be taken at all, or None. durable: its sender's session outlives its
     connection.
     """
-    topic = core.router.routed(burst.topic)
+    topic = core.router.routed(run.topic)
     if topic.refused:
         return topic.refused
-    if topic.spooled and not core.spool.fits(burst, _account(core, burst)):
+    if topic.spooled and not core.spool.fits(run, _account(core, run)):
         return ReasonCode.QUOTA_EXCEEDED
-    full = core.disk_full or core.changes.bytes + burst.count * burst.size > core.disk_room
+    full = core.disk_full or core.changes.bytes + run.count * run.size > core.disk_room
     if full and (
-        topic.spooled
-        or burst.retain
-        or (burst.qos and topic.durable)
-        or (burst.qos == 2 and durable)
+        topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
     ):
         return ReasonCode.QUOTA_EXCEEDED
-    if core.owed and burst.qos and topic.durable and is_crowded(core, burst):
+    if core.owed and run.qos and topic.durable and is_crowded(core, run):
         return ReasonCode.QUOTA_EXCEEDED
     if (
         topic.refusing
-        and burst.qos
-        and any(is_full(core, session, burst, burst.count) for session in topic.refusing)
+        and run.qos
+        and any(is_full(core, session, run, run.count) for session in topic.refusing)
     ):
         return ReasonCode.QUOTA_EXCEEDED
-    if burst.retain and burst.size:
-        size, limits = burst.size + len(topic.name) + len(burst.properties), core.limits
+    if run.retain and run.size:
+        size, limits = run.size + len(topic.name) + len(run.properties), core.limits
         if not core.retained.fits(topic.name, size, limits.retained, limits.retained_bytes):
             return ReasonCode.QUOTA_EXCEEDED
     return None
 
 
-def _account(core: Core, burst: Burst) -> Account | None:
+def _account(core: Core, run: PublishRun) -> Account | None:
     """Whose a publication is; None for a board's."""
-    if burst.publisher is None:  # a will whose session has ended
+    if run.publisher is None:  # a will whose session has ended
         return core.accounts.of(None)
-    return burst.publisher.account
+    return run.publisher.account
 
 
-def bound_of(core: Core, burst: Burst) -> str:
-    """Which bound a burst that was refused is beyond, for the log."""
-    topic, limits = core.router.routed(burst.topic), core.limits
+def bound_of(core: Core, run: PublishRun) -> str:
+    """Which bound a run that was refused is beyond, for the log."""
+    topic, limits = core.router.routed(run.topic), core.limits
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)
         return "it stands for shared subscriptions" if shared else "limits.topic_levels"
-    if topic.spooled and not core.spool.fits(burst, _account(core, burst)):
+    if topic.spooled and not core.spool.fits(run, _account(core, run)):
         return "the spool is full: spool.max_bytes, or quota.spool_share"
-    if core.lacks_room(burst.count * burst.size):
+    if core.lacks_room(run.count * run.size):
         return "the disk is full"
-    if is_crowded(core, burst):
+    if is_crowded(core, run):
         return "all queues together are full: limits.memory_bytes"
-    for session in topic.refusing if burst.qos else ():
-        if is_full(core, session, burst, burst.count):
+    for session in topic.refusing if run.qos else ():
+        if is_full(core, session, run, run.count):
             return f"the queue of {quote(session.client)} is full: limits.queue_messages"
     if core.retained.count >= limits.retained:
         return "too many retained messages: limits.retained"
@@ -96,46 +93,46 @@ def bound_of(core: Core, burst: Burst) -> str:
 
 
 def publish(
-    core: Core, burst: Burst, client: str, identity: Identity | None = None, commit: int = 0
+    core: Core, run: PublishRun, client: str, identity: Identity | None = None, commit: int = 0
 ) -> int:
-    """Route a burst, keep it for those who are away, put it into the spool. client: who published
+    """Route a run, keep it for those who are away, put it into the spool. client: who published
     it. commit: one that it waits for in any case. Returns the commit that its acknowledgement waits
     for, 0 for none.
     """
-    topic = core.router.routed(burst.topic)
+    topic = core.router.routed(run.topic)
     if topic.spooled:
         core.changes.spool += core.spool.rows(
-            burst, client, identity, core.monotonic, core.utc, _account(core, burst)
+            run, client, identity, core.monotonic, core.utc, _account(core, run)
         )
-        core.changes.bytes += burst.count * (burst.size + ROW_OVERHEAD)
+        core.changes.bytes += run.count * (run.size + ROW_OVERHEAD)
         commit = core.promise()
-    qos = burst.qos
+    qos = run.qos
     if qos and not commit and topic.durable:
         commit = core.promise()
-    if burst.retain:
-        commit = _retain(core, burst, client) or commit
-    publisher = burst.publisher
+    if run.retain:
+        commit = _retain(core, run, client) or commit
+    publisher = run.publisher
     for route in topic.routes:
         session = route.session
         if session is publisher and route.no_local:
             if route.own is None:
                 continue
             route = route.own
-        flags = RETAIN if burst.retain and route.retain_as_published else 0
+        flags = RETAIN if run.retain and route.retain_as_published else 0
         _deliver(
             core,
             session,
-            burst,
+            run,
             min(qos, route.qos) << 1 | flags,
             route.identifiers,
             0,
-            burst.count,
+            run.count,
             commit,
         )
         if session is publisher:
             session.send_flow.pump()  # comes before the answer to its PUBLISH
     for share in topic.shares:
-        messages = LeftBehind(burst, qos, share.name, 0, burst.count)
+        messages = LeftBehind(run, qos, share.name, 0, run.count)
         if not _deal(core, share, messages, commit, with_room=True):
             _deal_one_by_one(core, share, messages, commit)
     return commit
@@ -145,23 +142,21 @@ def _deal(core: Core, share: Share, messages: LeftBehind, commit: int, *, with_r
     """Give messages to the members of a shared subscription. with_room: only to those that have
     room for all of them. False when nobody may have them.
     """
-    burst, qos, name, skip, count = messages
+    run, qos, name, skip, count = messages
 
     def eligible(member: Session) -> bool:
         return (
             not member.ended
-            and core.may_read(member, burst.topic.name)
-            and not (with_room and is_full(core, member, burst, count))
+            and core.may_read(member, run.topic.name)
+            and not (with_room and is_full(core, member, run, count))
         )
 
     dealt = share.deal(count, eligible)
     for session, subscription, part in dealt:
-        flags = min(qos, subscription.qos) << 1 | (
-            burst.retain and subscription.retain_as_published
-        )
-        _deliver(core, session, burst, flags, subscription.extra, skip, part, commit, name)
+        flags = min(qos, subscription.qos) << 1 | (run.retain and subscription.retain_as_published)
+        _deliver(core, session, run, flags, subscription.extra, skip, part, commit, name)
         if session.ended and qos:
-            core.effects.leave_behind(LeftBehind(burst, qos, name, skip, part))
+            core.effects.leave_behind(LeftBehind(run, qos, name, skip, part))
         skip += part
     return bool(dealt)
 
@@ -170,9 +165,9 @@ def _deal_one_by_one(core: Core, share: Share, messages: LeftBehind, commit: int
     """Nobody has room for all of these messages: somebody may have room for one of them; where
     nobody has, the queue of the one whose turn it is overflows.
     """
-    burst, qos, name, skip, count = messages
+    run, qos, name, skip, count = messages
     for index in range(skip, skip + count):
-        one = LeftBehind(burst, qos, name, index, 1)
+        one = LeftBehind(run, qos, name, index, 1)
         if not _deal(core, share, one, commit, with_room=True):
             _deal(core, share, one, commit, with_room=False)
 
@@ -181,7 +176,7 @@ def redeal(core: Core, messages: LeftBehind) -> None:
     """Give what an ended member of a shared subscription had not got to the others, if there are
     any, and as far as they have room: nobody's queue overflows by it.
     """
-    burst, qos, name, skip, count = messages
+    run, qos, name, skip, count = messages
     share = core.router.share(name)
     if share is None:
         return
@@ -189,7 +184,7 @@ def redeal(core: Core, messages: LeftBehind) -> None:
     if _deal(core, share, messages, commit, with_room=True):
         return
     for index in range(skip, skip + count):
-        one = LeftBehind(burst, qos, name, index, 1)
+        one = LeftBehind(run, qos, name, index, 1)
         if not _deal(core, share, one, commit, with_room=True):
             left = skip + count - index
             core.statistics.overflowed += left
@@ -258,7 +253,7 @@ def _has_room_for_retained(core: Core, session: Session, size: int) -> bool:
 def _send_retained(
     core: Core, session: Session, message: Retained, subscription: Subscription
 ) -> None:
-    burst = Burst(
+    run = PublishRun(
         core.router.topic(message.topic),
         message.payload,
         message.qos,
@@ -268,13 +263,13 @@ def _send_retained(
     )
     qos = min(message.qos, subscription.qos)
     commit = core.promise() if qos and session.durable else 0
-    _deliver(core, session, burst, qos << 1 | RETAIN, subscription.extra, 0, 1, commit)
+    _deliver(core, session, run, qos << 1 | RETAIN, subscription.extra, 0, 1, commit)
 
 
 def _deliver(
     core: Core,
     session: Session,
-    burst: Burst,
+    run: PublishRun,
     flags: int,
     extra: bytes,
     skip: int,
@@ -290,32 +285,32 @@ def _deliver(
         and connection is not None
         and not (send_flow.pending or send_flow.resend or send_flow.tail)
     ):
-        connection.send_qos_0(burst, flags, extra, skip, count)
+        connection.send_qos_0(run, flags, extra, skip, count)
         return
     if not qos and connection is None and not session.queueing.qos_0:
         return
     if not qos and send_flow.tail and not session.queueing.qos_0:
         core.statistics.dropped += count  # it cannot wait behind what is on disk
-    elif count > 1 and is_full(core, session, burst, count):
+    elif count > 1 and is_full(core, session, run, count):
         # room is made for one after the other, as if they had come alone
         for index in range(skip, skip + count):
-            _deliver(core, session, burst, flags, extra, index, 1, commit, share)
-    elif make_room(core, session, burst, qos, count):
-        send_flow.queue(burst, flags, extra, skip, count, commit, share)
+            _deliver(core, session, run, flags, extra, index, 1, commit, share)
+    elif make_room(core, session, run, qos, count):
+        send_flow.queue(run, flags, extra, skip, count, commit, share)
 
 
-def _retain(core: Core, burst: Burst, client: str) -> int:
-    """Keep the last publication of a burst for later subscribers. Returns the commit that this is
+def _retain(core: Core, run: PublishRun, client: str) -> int:
+    """Keep the last publication of a run for later subscribers. Returns the commit that this is
     part of, 0 when nothing changes.
     """
-    name = burst.topic.name
-    if burst.size:
+    name = run.topic.name
+    if run.size:
         message = Retained(
-            name, client, burst.qos, burst.payload(burst.count - 1), burst.properties, burst.expires
+            name, client, run.qos, run.payload(run.count - 1), run.properties, run.expires
         )
         core.retained.put(message)
         core.changes.retained[name] = message
-        core.changes.bytes += burst.size + ROW_OVERHEAD
+        core.changes.bytes += run.size + ROW_OVERHEAD
     elif core.retained.remove(name):
         core.changes.retained[name] = None
     else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.broker.burst import Burst
+    from gateway.broker.publish_run import PublishRun
 
 
 _SWEEP = 256
@@ -40,24 +40,22 @@ class NeededRows:
         """How many rows wait to be deleted."""
         return len(self.finished) + len(self.dead)
 
-    def refer(self, burst: Burst) -> None:
-        """One more queue row refers to a burst."""
-        if burst.message:
-            self._references[burst.message] = self._references.get(burst.message, 1) + 1
+    def refer(self, run: PublishRun) -> None:
+        """One more queue row refers to a run."""
+        if run.message:
+            self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:
-            burst.message = self.dead.pop()
-            self.taken.add(burst.message)
+            run.message = self.dead.pop()
+            self.taken.add(run.message)
         else:
-            burst.message = self.next
+            run.message = self.next
             self.next += 1
 
-    def forget(self, burst: Burst) -> None:
-        """One queue row less refers to a burst."""
-        if burst.message and self.release(
-            burst.message, burst.written or burst.message in self.taken
-        ):
-            burst.message = 0
-            burst.written = False
+    def forget(self, run: PublishRun) -> None:
+        """One queue row less refers to a run."""
+        if run.message and self.release(run.message, run.written or run.message in self.taken):
+            run.message = 0
+            run.written = False
 
     def release(self, message: int, written: bool = True) -> bool:
         """One reference to a message less; True when it was the last one. written: there is a row

@@ -30,8 +30,8 @@ from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.broker.burst import Burst
     from gateway.broker.core import Core
+    from gateway.broker.publish_run import PublishRun
     from gateway.broker.session import Session
 
 log = logging.getLogger(__name__)
@@ -43,9 +43,9 @@ _SPARE = 32
 for."""
 
 
-def is_full(core: Core, session: Session, burst: Burst, count: int) -> bool:
-    """Whether a session has no room for `count` messages of a burst."""
-    size = count * (burst.size + OVERHEAD)
+def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
+    """Whether a session has no room for `count` messages of a run."""
+    size = count * (run.size + OVERHEAD)
     if core.queued - core.owed + size > core.limits.memory_bytes:
         return True
     if not _over(core, session, count, size):
@@ -54,21 +54,21 @@ def is_full(core: Core, session: Session, burst: Burst, count: int) -> bool:
     return _over(core, session, count, size, grace=reading)
 
 
-def is_crowded(core: Core, burst: Burst) -> bool:
-    """Whether a burst is too much for all queues together, though the longest owe enough."""
+def is_crowded(core: Core, run: PublishRun) -> bool:
+    """Whether a run is too much for all queues together, though the longest owe enough."""
     most = core.limits.memory_bytes
-    size = burst.count * (burst.size + OVERHEAD)
+    size = run.count * (run.size + OVERHEAD)
     return core.queued + size > most + most // _GRACE
 
 
-def make_room(core: Core, session: Session, burst: Burst, qos: int, count: int) -> bool:
-    """Whether `count` messages of a burst may be queued for a session; older ones of its queue may
+def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: int) -> bool:
+    """Whether `count` messages of a run may be queued for a session; older ones of its queue may
     have been dropped for it. Never for a session that ends.
     """
     if session.ended:
         return False
     send_flow, limits = session.send_flow, core.limits
-    size = count * (burst.size + OVERHEAD)
+    size = count * (run.size + OVERHEAD)
     crowded = core.queued - core.owed + size > limits.memory_bytes
     if (
         send_flow.messages + count > limits.queue_messages
@@ -142,7 +142,7 @@ def _drop_expired(core: Core, session: Session) -> bool:
     """Drop what has expired at the front of a queue. True: there may be more when it was read."""
     send_flow = session.send_flow
     while send_flow.pending:
-        expires = send_flow.pending[0].burst.expires
+        expires = send_flow.pending[0].run.expires
         if expires is None or expires > core.now:
             return False
         core.statistics.expired += send_flow.discard(send_flow.pending[0].count)
@@ -159,7 +159,7 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
     send_flow = session.send_flow
     dropped = 0
     if send_flow.pending:
-        each = send_flow.pending[0].burst.size + OVERHEAD
+        each = send_flow.pending[0].run.size + OVERHEAD
         dropped = send_flow.discard(max(messages, -(-size // each)))
     if dropped and core.log_throttle.allows(f"queue of {session.client}"):
         text = "%s: the queue is full (limits.queue_messages), its oldest messages are dropped"

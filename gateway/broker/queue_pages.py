@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.burst import Burst
 from gateway.broker.delivery import Delivery, LeftBehind, Load, Order
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
 
 if TYPE_CHECKING:
@@ -28,21 +28,21 @@ message: topic, retain, count, properties, expires, payloads joined.
 
 
 def delivery_of(
-    core: Core, session: Session, row: StoredDelivery, known: dict[int, Burst] | None = None
+    core: Core, session: Session, row: StoredDelivery, known: dict[int, PublishRun] | None = None
 ) -> Delivery:
-    """A delivery from the store. known: bursts by message id, to use for and to add to."""
+    """A delivery from the store. known: runs by message id, to use for and to add to."""
     first, count, message, skip, flags, extra, share = row[:7]
-    burst = known.get(message) if known is not None else None
-    if burst is None:
-        burst = burst_of(core, message, *row[7:])
+    run = known.get(message) if known is not None else None
+    if run is None:
+        run = run_of(core, message, *row[7:])
         if known is not None:
-            known[message] = burst
-    delivery = Delivery(session.id, burst, first, count, skip, flags, extra, share=share)
+            known[message] = run
+    delivery = Delivery(session.id, run, first, count, skip, flags, extra, share=share)
     delivery.stored = delivery.kept = True
     return delivery
 
 
-def burst_of(
+def run_of(
     core: Core,
     message: int,
     topic: str,
@@ -51,9 +51,9 @@ def burst_of(
     properties: bytes,
     expires: int | None,
     body: bytes,
-) -> Burst:
-    """A burst from a row of the store."""
-    burst = Burst(
+) -> PublishRun:
+    """A run from a row of the store."""
+    run = PublishRun(
         core.router.topic(topic),
         body,
         0,
@@ -63,9 +63,9 @@ def burst_of(
         properties=properties,
         expires=None if expires is None else expires / 1000,
     )
-    burst.message = message
-    burst.written = True
-    return burst
+    run.message = message
+    run.written = True
+    return run
 
 
 def answer(core: Core, order: Order, rows: Any) -> None:
@@ -80,7 +80,7 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
     session = core.by_id.get(order.session)
     if session is None:
         return
-    known: dict[int, Burst] = {}
+    known: dict[int, PublishRun] = {}
     deliveries = [delivery_of(core, session, row, known) for row in rows]
     if session.send_flow.take_page(order.first, deliveries):
         trim(core, session)
@@ -95,6 +95,6 @@ def _collected(core: Core, messages: list[int], shared: list[StoredDelivery]) ->
         core.needed_rows.release(message)
     for row in shared:
         _, count, _, skip, flags, _, share = row[:7]
-        burst = burst_of(core, 0, *row[7:])
-        burst.written = False
-        core.effects.leave_behind(LeftBehind(burst, flags >> 1, share, skip, count))
+        run = run_of(core, 0, *row[7:])
+        run.written = False
+        core.effects.leave_behind(LeftBehind(run, flags >> 1, share, skip, count))

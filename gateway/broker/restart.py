@@ -18,9 +18,9 @@ from gateway.broker.subscription import Subscription
 from gateway.broker.will import StoredWill
 
 if TYPE_CHECKING:
-    from gateway.broker.burst import Burst
     from gateway.broker.core import Core
     from gateway.broker.delivery import Delivery
+    from gateway.broker.publish_run import PublishRun
     from gateway.broker.store_rows import Recovered
 
 
@@ -70,11 +70,11 @@ def take_over(core: Core, state: Recovered) -> None:
 def _restore_flows(
     core: Core, state: Recovered, by_id: dict[int, Session], connected: set[int]
 ) -> None:
-    bursts: dict[int, Burst] = {}
+    runs: dict[int, PublishRun] = {}
     queues: dict[int, list[Delivery]] = {}
     for number, *row in state.queue:
         queues.setdefault(number, []).append(
-            delivery_of(core, by_id[number], cast(StoredDelivery, tuple(row)), bursts)
+            delivery_of(core, by_id[number], cast(StoredDelivery, tuple(row)), runs)
         )
     flows = {
         number: (received, sent, flying, released)

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
-from gateway.broker.burst import DUP, PUBLISH, QOS_BITS
 from gateway.broker.changes import Kept
 from gateway.broker.delivery import (
     OVERHEAD,
@@ -44,10 +43,11 @@ from gateway.broker.message_ids import (
     packet_ids,
     unpack_ids,
 )
+from gateway.broker.publish_run import DUP, PUBLISH, QOS_BITS
 
 if TYPE_CHECKING:
-    from gateway.broker.burst import Burst
     from gateway.broker.ledger import Ledger
+    from gateway.broker.publish_run import PublishRun
     from gateway.config import QueueSection
 
 
@@ -62,11 +62,13 @@ class Receiver(Protocol):
     def room(self) -> int:
         """Bytes that may be sent until it is full."""
 
-    def shape(self, burst: Burst, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
+    def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
     def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None: ...
 
-    def send_qos_0(self, burst: Burst, flags: int, extra: bytes, skip: int, count: int) -> None: ...
+    def send_qos_0(
+        self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int
+    ) -> None: ...
 
 
 class _Outgoing:
@@ -182,21 +184,26 @@ class SendFlow:
     # -- queue and send
 
     def queue(
-        self, burst: Burst, flags: int, extra: bytes, skip: int, count: int, commit: int, share: str
+        self,
+        run: PublishRun,
+        flags: int,
+        extra: bytes,
+        skip: int,
+        count: int,
+        commit: int,
+        share: str,
     ) -> None:
         """Take messages; send what may be sent. The caller has made room (`queue_limits.py`)."""
         session, ledger = self.session, self.ledger
-        delivery = Delivery(session.id, burst, self.next, count, skip, flags, extra, commit, share)
-        size = count * (burst.size + OVERHEAD)
+        delivery = Delivery(session.id, run, self.next, count, skip, flags, extra, commit, share)
+        size = count * (run.size + OVERHEAD)
         self._count(count, size)
         if flags & QOS_BITS:
             self.next += count
             if session.durable:
                 delivery.kept = True
-                ledger.changes.bytes += (
-                    OVERHEAD if burst.message else OVERHEAD + burst.count * burst.size
-                )
-                ledger.needed_rows.refer(burst)
+                ledger.changes.bytes += OVERHEAD if run.message else OVERHEAD + run.count * run.size
+                ledger.needed_rows.refer(run)
                 ledger.changes.deliveries.append(delivery)
                 if self.tail or self._page_is_full():
                     if not self.tail:
@@ -238,14 +245,14 @@ class SendFlow:
             out.flush()
         while pending:
             delivery = pending[0]
-            expires = delivery.burst.expires
+            expires = delivery.run.expires
             if expires is not None and expires <= ledger.now:
                 ledger.statistics.expired += self.discard(delivery.count)
                 continue
             if not delivery.flags & QOS_BITS:
                 out.flush()
                 connection.send_qos_0(
-                    delivery.burst, delivery.flags, delivery.extra, delivery.skip, delivery.count
+                    delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
                 )
                 self._done(pending.popleft(), delivery.left)
                 continue
@@ -270,20 +277,20 @@ class SendFlow:
 
     def _send(self, out: _Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Returns how many are in flight by this."""
-        burst, number, flags = delivery.burst, delivery.first + offset, delivery.flags
+        run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4
         flights = self.receiving if qos_2 else self.acknowledging
         if count == 1:
             flights[(number - 1) % IDENTIFIERS + 1] = delivery
         else:
             flights.update(dict.fromkeys(packet_ids(number, count), delivery))
-        shape = out.connection.shape(burst, PUBLISH | flags | dup, delivery.extra)
+        shape = out.connection.shape(run, PUBLISH | flags | dup, delivery.extra)
         if shape is None:
             self._skip(flights, delivery, number, count)
             return 0
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
         out.add(
-            burst.packets(shape, number, delivery.skip + offset, count),
+            run.packets(shape, number, delivery.skip + offset, count),
             delivery.commit if qos_2 else 0,
         )
         return count
@@ -329,8 +336,8 @@ class SendFlow:
 
     def _done(self, delivery: Delivery, count: int) -> None:
         """`count` messages of a delivery need no PUBLISH any more."""
-        burst = delivery.burst
-        size = count * (burst.size + OVERHEAD)
+        run = delivery.run
+        size = count * (run.size + OVERHEAD)
         self.messages -= count
         self.size -= size
         self.ledger.queued -= size
@@ -355,7 +362,7 @@ class SendFlow:
         rows = self.ledger.needed_rows
         if delivery.stored:
             rows.finished.append((self.session.id, delivery.first))
-        rows.forget(delivery.burst)
+        rows.forget(delivery.run)
 
     # -- acknowledgements
 
@@ -448,15 +455,13 @@ class SendFlow:
         what was not sent, and what was sent at QoS 1; never QoS 2 that was sent [MQTT-4.8.2-5].
         """
         sent = [
-            LeftBehind(
-                delivery.burst, 1, delivery.share, delivery.skip + number - delivery.first, 1
-            )
+            LeftBehind(delivery.run, 1, delivery.share, delivery.skip + number - delivery.first, 1)
             for number, delivery in self.resend
             if delivery.share and delivery.flags & 2
         ]
         unsent = [
             LeftBehind(
-                item.burst,
+                item.run,
                 item.flags >> 1,
                 item.share,
                 item.skip + item.sent,
@@ -516,7 +521,7 @@ class SendFlow:
 
     def _begin_tail(self, delivery: Delivery) -> None:
         """From this one on the queue waits in the store alone."""
-        expires = delivery.burst.expires
+        expires = delivery.run.expires
         self.tail = delivery.first
         self.tail_expires = float("inf") if expires is None else expires
 
@@ -608,7 +613,7 @@ class SendFlow:
             self.sent = max(self.sent, delivery.first + delivery.sent)
             self.next = max(self.next, end)
             if delivery.left:
-                self._count(delivery.left, delivery.left * (delivery.burst.size + OVERHEAD))
+                self._count(delivery.left, delivery.left * (delivery.run.size + OVERHEAD))
             else:
                 self._forget(delivery)
             if delivery.sent < delivery.count:

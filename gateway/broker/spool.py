@@ -1,6 +1,6 @@
 """What goes up: publications on their way into the spool, and how full it is.
 
-In: bursts to topics that the configuration names. Out: rows of the table `spool`
+In: runs to topics that the configuration names. Out: rows of the table `spool`
 (`gateway/store/README.md`). A full spool refuses; it never drops. `onceway uplink run` takes rows
 away in order of their id, so what is left is known from the lowest id.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gateway.broker.accounts import Account
-    from gateway.broker.burst import Burst
+    from gateway.broker.publish_run import PublishRun
     from gateway.broker.store_rows import SpoolRow
 
 ROW_OVERHEAD = 64
@@ -73,11 +73,11 @@ class Spool:
         """Other bounds count from now on."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
-    def fits(self, burst: Burst, account: Account | None) -> bool:
-        """Whether there is room for a burst; it is refused if not. account: whose it is, None for a
+    def fits(self, run: PublishRun, account: Account | None) -> bool:
+        """Whether there is room for a run; it is refused if not. account: whose it is, None for a
         board's.
         """
-        size = _size(burst)
+        size = _size(run)
         if account is None:
             if self.size + size <= self.limit:
                 return True
@@ -88,21 +88,21 @@ class Spool:
 
     def rows(
         self,
-        burst: Burst,
+        run: PublishRun,
         client: str,
         identity: Identity | None,
         monotonic: int,
         utc: int | None,
         account: Account | None,
     ) -> list[SpoolRow]:
-        """The rows of a burst. account: as for `fits`. monotonic: µs since the gateway started;
+        """The rows of a run. account: as for `fits`. monotonic: µs since the gateway started;
         utc: µs since 1970, None while the clock is not known.
         """
-        topic, boot = burst.topic.name, self.boot
+        topic, boot = run.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
         first = self.next
-        self.next = first + burst.count
-        size = _size(burst)
+        self.next = first + run.count
+        size = _size(run)
         self.size += size
         if not self._parts or first // PART != self._parts[-1].last // PART:
             self._parts.append(_Part(first, 0))
@@ -125,7 +125,7 @@ class Spool:
                 monotonic,
                 utc,
             )
-            for index, payload in enumerate(burst.payloads())
+            for index, payload in enumerate(run.payloads())
         ]
 
     @property
@@ -159,6 +159,6 @@ class Spool:
                 account.spooled -= size
 
 
-def _size(burst: Burst) -> int:
+def _size(run: PublishRun) -> int:
     # wire: with its length in two bytes
-    return burst.count * (burst.size + len(burst.topic.wire) - 2 + ROW_OVERHEAD)
+    return run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)

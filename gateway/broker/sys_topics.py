@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from gateway import __version__
 from gateway.broker import session_figures
-from gateway.broker.burst import Burst
 from gateway.broker.fan_out import publish
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.retained import Retained, RetainedMessages
 from gateway.mqtt.topics import SYSTEM_PREFIX
 
@@ -35,7 +35,7 @@ class SystemTopics:
         core = self._core
         if core.router.begins(SYSTEM_PREFIX):
             for item in self._look():
-                publish(core, Burst(core.router.topic(item.topic), item.payload), "")
+                publish(core, PublishRun(core.router.topic(item.topic), item.payload), "")
 
     def current(self) -> RetainedMessages:
         """The last message of each topic, for one who has just subscribed."""

@@ -47,14 +47,14 @@ def fill(
 
 
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
-@pytest.mark.parametrize("burst", [False, True])
+@pytest.mark.parametrize("run", [False, True])
 def test_an_absent_session_whose_queue_is_full_ends_and_its_client_learns_so(
-    limits: dict[str, int], burst: bool
+    limits: dict[str, int], run: bool
 ) -> None:
     world = World(queue=full("end the session"), **limits)
     world.absent("slow")
     world.absent("other")
-    if burst:
+    if run:
         world.accepted(answers=True).send(
             *(Publish("t", b"%03d" % number, 2, number) for number in range(1, 7))
         )
@@ -96,7 +96,7 @@ def test_the_oldest_may_be_dropped_instead(power_cut: bool) -> None:
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("connected", [False, True])
-def test_of_bursts_only_the_oldest_are_dropped_and_no_more_than_must(
+def test_of_runs_only_the_oldest_are_dropped_and_no_more_than_must(
     limits: dict[str, int], power_cut: bool, connected: bool
 ) -> None:
     world = World(queue=full("drop the oldest"), inflight=2, **limits)
@@ -105,7 +105,7 @@ def test_of_bursts_only_the_oldest_are_dropped_and_no_more_than_must(
     if not connected:
         slow.drop()
     publisher = world.accepted(answers=True)
-    publisher.publish("t", "000", qos=1, packet_id=9)  # a topic that is known makes bursts
+    publisher.publish("t", "000", qos=1, packet_id=9)  # a topic that is known makes runs
     publisher.send(*(Publish("t", b"%03d" % number, 1, number) for number in range(1, 5)))
     publisher.send(*(Publish("t", b"%03d" % number, 1, number) for number in range(5, 8)))
     assert world.broker.statistics.overflowed == 3
@@ -123,7 +123,7 @@ def test_of_bursts_only_the_oldest_are_dropped_and_no_more_than_must(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_of_a_burst_as_many_are_taken_as_there_is_room_for(qos: int) -> None:
+def test_of_a_run_as_many_are_taken_as_there_is_room_for(qos: int) -> None:
     world = World(queue=full("refuse the publisher"), queue_messages=5, spool_bytes=1000)
     world.absent("slow")
     for topic, room in ("t", 5), ("spool/t", 1000 // (60 + len("spool/t") + ROW_OVERHEAD)):

@@ -275,7 +275,7 @@ def test_a_device_that_sends_an_older_one_again_keeps_the_younger_one() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_a_burst_with_an_identifier_twice_is_one_message(count: int) -> None:
+def test_a_run_with_an_identifier_twice_is_one_message(count: int) -> None:
     world = World()
     subscriber = world.accepted(answers=True)
     subscriber.subscribe("a")

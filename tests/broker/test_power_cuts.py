@@ -39,7 +39,7 @@ class Publisher:
             )
 
     def publish(self, qos: int, count: int) -> None:
-        """Several in one piece, so that they may be one burst."""
+        """Several in one piece, so that they may be one run."""
         packets = []
         for _ in range(count):
             packet_id = next(number for number in range(1, 100) if number not in self._flights)

@@ -176,7 +176,7 @@ def test_the_number_of_retained_messages_has_a_bound() -> None:
     assert [packet.reason for packet in publisher.take_all()] == [R.SUCCESS, R.SUCCESS]
 
 
-def test_the_last_message_of_a_burst_is_retained() -> None:
+def test_the_last_message_of_a_run_is_retained() -> None:
     world = World()
     publisher = world.accepted()
     publisher.publish("t", "0")

@@ -327,8 +327,8 @@ def test_messages_of_all_qos_keep_the_order_of_their_publisher(slow_disk: bool) 
 
 @pytest.mark.mqtt("MQTT-4.5.0-1", "311:MQTT-4.5.0-1", "311:MQTT-3.1.2-5")
 @pytest.mark.parametrize("power_cut", [False, True])
-@pytest.mark.parametrize("burst", [False, True])
-def test_an_absent_session_gets_its_messages_when_it_is_back(power_cut: bool, burst: bool) -> None:
+@pytest.mark.parametrize("run", [False, True])
+def test_an_absent_session_gets_its_messages_when_it_is_back(power_cut: bool, run: bool) -> None:
     world = World()
     for name in ("s", "s2"):
         world.durable(name).subscribe("t")
@@ -338,7 +338,7 @@ def test_an_absent_session_gets_its_messages_when_it_is_back(power_cut: bool, bu
     packets = [
         Publish("t", b"%03d" % number, 1 + (number > 50), number) for number in range(1, 101)
     ]
-    publisher.send(*packets) if burst else [publisher.send(packet) for packet in packets]
+    publisher.send(*packets) if run else [publisher.send(packet) for packet in packets]
     if power_cut:
         world.power_cut()
     for name in ("s", "s2"):

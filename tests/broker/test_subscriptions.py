@@ -238,8 +238,8 @@ def test_the_tree_finds_what_the_rules_of_matching_say(
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("burst", [False, True])
-def test_members_of_a_shared_subscription_take_turns(qos: int, burst: bool) -> None:
+@pytest.mark.parametrize("run", [False, True])
+def test_members_of_a_shared_subscription_take_turns(qos: int, run: bool) -> None:
     world = World()
     members = [world.accepted(answers=True) for _ in range(3)]
     for member in members:
@@ -249,7 +249,7 @@ def test_members_of_a_shared_subscription_take_turns(qos: int, burst: bool) -> N
     publisher = world.accepted(answers=True)
     publisher.publish("t", "00", qos)
     packets = [Publish("t", b"%02d" % number, qos, number if qos else 0) for number in range(1, 30)]
-    publisher.send(*packets) if burst else [publisher.send(packet) for packet in packets]
+    publisher.send(*packets) if run else [publisher.send(packet) for packet in packets]
     assert [len(member.payloads) for member in members] == [10, 10, 10]
     assert sorted(payload for member in members for payload in member.payloads) == [
         b"%02d" % number for number in range(30)

@@ -66,7 +66,7 @@ def test_each_qos_has_its_answer_with_the_same_identifier(version: Version, pack
 def test_acknowledgements_come_in_the_order_of_the_messages(
     version: Version, together: bool
 ) -> None:
-    """Though some of them wait for the disk and others do not, and whether they come as one burst
+    """Though some of them wait for the disk and others do not, and whether they come as one run
     or each on its own.
     """
     world = World()

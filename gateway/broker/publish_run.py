@@ -1,10 +1,10 @@
-"""A burst: publications of one connection that came in one piece and are alike in all but packet
+"""A run: publications of one connection that came in one piece and are alike in all but packet
 identifier and payload.
 
 In: a run of PUBLISH packets as they stand in the receive buffer, a decoded PUBLISH, or a row of the
-store. Out: the PUBLISH packets for a receiver, whatever its version, QoS and options. Most bursts
+store. Out: the PUBLISH packets for a receiver, whatever its version, QoS and options. Most runs
 hold one publication. A busy publisher's hold dozens, and then checks, routing, storage and the
-building of packets cost one step per burst instead of one per publication: that is what makes
+building of packets cost one step per run instead of one per publication: that is what makes
 Python fast enough here.
 """
 
@@ -28,14 +28,14 @@ _KNOWN_SHAPES = 4
 
 
 class Publisher(Protocol):
-    """The session that a burst comes from."""
+    """The session that a run comes from."""
 
     @property
     def account(self) -> "Account | None":
         """Whose it is; None for a board's."""
 
 
-class Burst(Publishes["Topic"]):
+class PublishRun(Publishes["Topic"]):
     """A run of publications on its way through the broker."""
 
     __slots__ = ("expires", "message", "properties", "publisher", "written")
@@ -83,9 +83,9 @@ class Burst(Publishes["Topic"]):
         """All payloads joined, as the store keeps them."""
         return b"".join(self.payloads()) if self.payload_at else self.raw
 
-    def one(self, index: int) -> "Burst":
-        """Publication `index` as a burst of its own."""
-        return Burst(
+    def one(self, index: int) -> "PublishRun":
+        """Publication `index` as a run of its own."""
+        return PublishRun(
             self.topic,
             self.payload(index),
             self.qos,
@@ -100,7 +100,7 @@ class Burst(Publishes["Topic"]):
         self, first: int, version5: bool, extra: bytes, name: bytes | None = None
     ) -> tuple[bytes, bytes]:
         """What stands before and after the packet identifier, up to the payload, in each PUBLISH of
-        this burst.
+        this run.
 
         first: the packet's first byte. extra: properties for this receiver alone, encoded. name:
         stands for the topic name, when an alias does.
