@@ -47,9 +47,7 @@ class Kept(Protocol):
 
 
 class Changes:
-    """Open changes. number: of the commit they will be. urgent: somebody waits for it. bytes: of
-    messages in it, as rows.
-    """
+    """What the next commit will hold."""
 
     __slots__ = (
         "bytes",
@@ -68,11 +66,16 @@ class Changes:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        """Of the commit that they will be."""
         self.urgent = False
+        """Somebody waits for it."""
         self.bytes = 0
+        """Of messages in it, as rows."""
         self.clock: int | None = None
+        """µs UTC when this boot began, when that has just become known."""
         self.sessions: dict[int, Kept] = {}
         self.ended: list[int] = []
+        """Ids of sessions that have ended."""
         self.flows: dict[Kept, None] = {}
         self.subscriptions: dict[tuple[Kept, str], None] = {}
         self.deliveries: list[Delivery] = []

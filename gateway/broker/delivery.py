@@ -24,14 +24,7 @@ PAGE_LOW = 64
 
 
 class Delivery:
-    """A run, or part of one, in one session's queue.
-
-    session: the session's number. first, count: its numbers. skip: index in the run of its first
-    publication. flags: QoS << 1 | RETAIN. extra: properties for this receiver. sent: how many have
-    been sent. left: how many are not done. commit: the commit that a QoS 2 PUBLISH waits for, 0 for
-    none. share: filter of the shared subscription that it comes from. kept: it belongs into the
-    store. stored: it has a row there, or the sealed commit holds one.
-    """
+    """A run, or part of one, in one session's queue."""
 
     __slots__ = (
         "commit",
@@ -62,18 +55,29 @@ class Delivery:
         share: str = "",
     ) -> None:
         self.session = session
+        """Its number."""
         self.run = run
         self.first = first
+        """The number of its first message; the others follow."""
         self.count = count
         self.skip = skip
+        """Index in the run of its first publication."""
         self.flags = flags
+        """QoS << 1 | RETAIN."""
         self.extra = extra
+        """Properties for this receiver."""
         self.commit = commit
+        """The commit that a QoS 2 PUBLISH waits for, 0 for none."""
         self.share = share
+        """Filter of the shared subscription that it comes from."""
         self.sent = 0
+        """How many have been sent."""
         self.left = count
+        """How many are not done."""
         self.kept = False
+        """It belongs into the store."""
         self.stored = False
+        """It has a row there, or the sealed commit holds one."""
 
     def row(self) -> QueueRow:
         message = self.run.message

@@ -7,25 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """Who greeted on a reliable link: the first two parts of publication identity, and the next
-    sequence it will use. proved: it has shown that it has the key of this name.
-    """
+    """Who greeted on a reliable link: the first two parts of publication identity."""
 
     name: str
     incarnation: int
     next_sequence: int
+    """The sequence that it will use next."""
     proved: bool = False
+    """It has shown that it has the key of this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The far end of a connection. address: for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`.
-
-    device: who greeted on a reliable link. certificate_name: common name of the certificate that a
-    TLS client has proved to own.
-    """
+    """The far end of a connection."""
 
     listener: str
     address: str
+    """For logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`."""
     device: DeviceIdentity | None = None
+    """Who greeted on a reliable link."""
     certificate_name: str | None = None
+    """Common name of the certificate that a TLS client has proved to own."""

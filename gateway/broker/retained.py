@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """client: who published it. expires: on the broker's time axis, or None. properties: encoded,
-    without length.
-    """
-
     topic: str
     client: str
+    """Who published it."""
     qos: int
     payload: bytes
     properties: bytes = b""
+    """Encoded, without length."""
     expires: float | None = None
+    """On the broker's time axis, or None."""
 
     @property
     def size(self) -> int:

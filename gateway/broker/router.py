@@ -52,9 +52,7 @@ _LONGEST_KNOWN = 512
 
 
 class Route:
-    """One session that gets a topic's messages. qos: the highest granted. identifiers: Subscription
-    Identifiers as encoded properties.
-    """
+    """One session that gets a topic's messages."""
 
     __slots__ = (
         "identifiers",
@@ -70,8 +68,10 @@ class Route:
         self.session = session
         self.subscriptions = subscriptions
         self.qos = max(item.qos for item in subscriptions)
+        """The highest granted."""
         self.retain_as_published = any(item.retain_as_published for item in subscriptions)
         self.identifiers = b"".join(item.extra for item in subscriptions)
+        """Subscription Identifiers as encoded properties."""
         local = [item for item in subscriptions if not item.no_local]
         self.no_local = len(local) < len(subscriptions)
         """It is another one for the session's own messages: `own`."""

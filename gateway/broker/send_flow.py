@@ -124,14 +124,6 @@ _ENDED = _Ended()
 
 
 class SendFlow:
-    """next: number of the next message to queue. messages, size: what is queued or in flight, and
-    its bytes. maximum: the receiver's Receive Maximum or our own bound. tail: first number that
-    waits in the store alone, 0 when nothing does. tail_expires: when the first message of the tail
-    expires, on the time axis; 0 when that is not known. owes: bytes that it gives up when they have
-    been read. behind: QoS 0 that comes after messages of the tail, each with the number that it
-    comes before; in memory only, and only for sessions that want it kept.
-    """
-
     __slots__ = (
         "_asked",
         "_unused",
@@ -158,23 +150,41 @@ class SendFlow:
         self.ledger = ledger
         self.session = session
         self.next = 1
+        """Number of the next message to queue."""
         self.sent = 1
+        """Number of the next message to send."""
         self.maximum = 1
+        """The receiver's Receive Maximum, or our own bound."""
         self.messages = 0
+        """Queued or in flight."""
         self.size = 0
+        """Their bytes."""
         self.tail = 0
+        """First number that waits in the store alone, 0 when nothing does."""
         self.tail_expires = 0.0
+        """When the first message of the tail expires, on the time axis; 0 when that is not
+        known."""
         self.owes = 0
+        """Bytes that it gives up when they have been read."""
         self._asked = False
+        """A page of the tail is being read."""
         self._unused = 0
+        """The identifiers of the next numbers up to this one are not in use (`_usable`)."""
         self.waits = False
         """It stands in `Ledger.to_send`."""
         self.acknowledging: dict[int, Delivery] = {}
+        """QoS 1 that waits for PUBACK, by packet identifier."""
         self.receiving: dict[int, Delivery] = {}
+        """QoS 2 that waits for PUBREC."""
         self.released: dict[int, None] = {}
+        """Identifiers that wait for PUBCOMP, in order."""
         self.resend: deque[tuple[int, Delivery]] = deque()
+        """What an earlier connection left in flight, each with its number."""
         self.pending: deque[Delivery] = deque()
+        """To be sent, in memory."""
         self.behind: deque[tuple[int, Delivery]] = deque()
+        """QoS 0 that comes after messages of the tail, each with the number that it comes before;
+        in memory only, and only for sessions that want it kept."""
 
     @property
     def inflight(self) -> int:

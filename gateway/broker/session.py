@@ -91,13 +91,6 @@ class Attached(Receiver, Protocol):
 
 
 class Session:
-    """id: its number in the store, never used twice. expiry: Session Expiry Interval in seconds.
-    left: when its connection ended, on the broker's time axis, None while connected. incarnation:
-    of the device behind it, 0 for others. queueing: what happens when its queue is full. user:
-    whose it is, None for anonymous clients and devices. ended: the broker has forgotten it. feed:
-    retained messages that are still to come, None for none.
-    """
-
     __slots__ = (
         "account",
         "client",
@@ -127,19 +120,28 @@ class Session:
         user: str | None,
     ) -> None:
         self.id = identifier
+        """Its number in the store, never used twice."""
         self.client = client
         self.queueing = queueing
+        """What happens when its queue is full."""
         self.expiry = expiry
+        """Session Expiry Interval in seconds."""
         self.durable = expiry > 0
+        """It outlives its connection."""
         self.ended = False
+        """The broker has forgotten it."""
         self.incarnation = incarnation
+        """Of the device behind it, 0 for others."""
         self.user = user
+        """Whose it is, None for anonymous clients and devices."""
         self.account: Account | None = None
         """What its user has in all sessions; None for a board's."""
         self.left: float | None = None
+        """When its connection ended, on the broker's time axis; None while connected."""
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None
+        """Retained messages that are still to come, None for none."""
         self.receive_flow = ReceiveFlow(ledger)
         self.send_flow = SendFlow(ledger, self)
 

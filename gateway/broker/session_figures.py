@@ -13,17 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """sessions: how many there are; connected, durable: how many of them are. queued: messages in
-    all queues, what is in flight included; longest: in the longest queue. inflight: messages sent
-    and not yet acknowledged to the end.
-    """
-
     sessions: int
     connected: int
     durable: int
     queued: int
+    """Messages in all queues, what is in flight included."""
     longest: int
+    """Messages in the longest queue."""
     inflight: int
+    """Messages sent and not yet acknowledged to the end."""
 
 
 def take(core: Core) -> SessionFigures:

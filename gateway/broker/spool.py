@@ -52,22 +52,23 @@ class _Part:
 
 
 class Spool:
-    """next: id of the next row. size: bytes of the rows that are there. boot: of the gateway, for
-    the rows. lowest, oldest: id and time of the oldest row when the disk was last looked at. full:
-    a message was refused since the last row went.
-    """
-
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
         """parts: (last id, bytes) of the rows that are there, in order."""
         self.limit = self.limit_of_others = limit
         """Bytes for boards, and for all others together with what boards have in it."""
         self.next = next_row
+        """Id of the next row."""
         self.boot = boot
+        """Of the gateway, for the rows."""
         self.full = False
+        """A message was refused since the last row went."""
         self.lowest = parts[0][0] if parts else next_row
+        """Id of the oldest row when the disk was last looked at."""
         self.oldest: Oldest | None = None
+        """Its time."""
         self._parts = deque(_Part(*part) for part in parts)
         self.size = sum(size for _, size in parts)
+        """Bytes of the rows that are there."""
 
     def limit_to(self, limit: int, devices_share: float) -> None:
         """Other bounds count from now on."""

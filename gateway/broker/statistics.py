@@ -10,27 +10,29 @@ Request = Literal["connect", "publish", "subscribe"]
 
 @dataclass(slots=True)
 class Statistics:
-    """received, sent: PUBLISH packets by QoS. dropped: QoS 0 messages that a slow or full receiver
-    did not get. refusals: requests answered with a failure, by kind and reason. disconnects:
-    connections that the broker ended, by reason. repeated: QoS 2 PUBLISH packets that were known
-    already. overflowed: messages given up in full queues. rests: how often a client was not read
-    for a while because its user published too much.
-    """
-
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """PUBLISH packets by QoS; so with `sent`."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     bytes_received: int = 0
     bytes_sent: int = 0
     connections: int = 0
     dropped: int = 0
+    """QoS 0 messages that a slow or full receiver did not get."""
     refusals: dict[tuple[Request, ReasonCode], int] = field(default_factory=dict)
+    """Requests answered with a failure, by kind and reason."""
     disconnects: dict[ReasonCode, int] = field(default_factory=dict)
+    """Connections that the broker ended, by reason."""
     repeated: int = 0
+    """QoS 2 PUBLISH packets that were known already."""
     unknown_releases: int = 0
+    """PUBREL for identifiers that were not known."""
     expired: int = 0
     too_large: int = 0
+    """Messages larger than their receiver takes."""
     overflowed: int = 0
+    """Messages given up in full queues."""
     rests: int = 0
+    """How often a client was not read for a while because its user published too much."""
     commits: int = 0
 
     def refuse(self, request: Request, reason: ReasonCode, count: int = 1) -> None:

@@ -19,25 +19,25 @@ _VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """address, version: of the connection, None while there is none. device: it belongs to a board
-    on a serial port. expiry_s: Session Expiry Interval, None for never. away_s: since its
-    connection ended, None while connected. queued, queued_bytes: messages in its queue, what is in
-    flight included. inflight: sent to it and not yet acknowledged to the end. receiving: QoS 2
-    messages from it between PUBLISH and PUBREL.
-    """
-
     client: str
     connected: bool
     address: str | None
+    """Of the connection, None while there is none; so with the version."""
     version: str | None
     user: str | None
     device: bool
+    """It belongs to a board on a serial port."""
     expiry_s: int | None
+    """Session Expiry Interval, None for never."""
     away_s: int | None
+    """Since its connection ended, None while connected."""
     queued: int
+    """Messages in its queue, what is in flight included."""
     queued_bytes: int
     inflight: int
+    """Sent to it and not yet acknowledged to the end."""
     receiving: int
+    """QoS 2 messages from it between PUBLISH and PUBREL."""
     subscriptions: int
 
 

@@ -25,18 +25,18 @@ _OVERHEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class StoredWill:
-    """delay in seconds. expiry: Message Expiry Interval, None = none. due: when to publish it, on
-    the time axis; None while its client is connected. properties: encoded, without length.
-    """
-
     topic: str
     payload: bytes
     qos: int
     retain: bool
     properties: bytes = b""
+    """Encoded, without length."""
     delay: int = 0
+    """In seconds."""
     expiry: int | None = None
+    """Message Expiry Interval, None for none."""
     due: float | None = None
+    """When to publish it, on the time axis; None while its client is connected."""
 
     @property
     def size(self) -> int:
