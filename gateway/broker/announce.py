@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.broker.burst import Burst
+from gateway.broker.fan_out import publish
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.retained import Retained
-from gateway.broker.routing import publish
 
 if TYPE_CHECKING:
     from gateway.broker.core import Core
@@ -25,7 +25,7 @@ def announce(core: Core, name: str, payload: bytes) -> None:
     topic.spooled = False
     if topic.refused:
         return
-    publish(core, Burst(topic, payload), "")
+    publish(core, PublishRun(topic, payload), "")
     limits = core.limits
     if not payload:
         if core.retained.remove(name):  # it may be a client's, from before: then it is on the disk

@@ -8,8 +8,8 @@ import asyncio
 import logging
 import re
 
-from gateway.broker.burst import Burst
-from gateway.broker.routing import publish, refuses
+from gateway.broker.fan_out import publish, refuses
+from gateway.broker.publish_run import PublishRun
 from gateway.logs import about
 from gateway.mirror.decode import DEVICE_NAME
 from gateway.mqtt.errors import quote
@@ -36,10 +36,10 @@ async def command(engine: Engine, user: str, device: str, text: str) -> str | No
     if not any(route.qos == 2 and route.session.client == device for route in topic.routes):
         return "The board has never asked for commands: nothing was sent."
     engine.begin()
-    burst = Burst(topic, text.encode(), 2)
-    if refuses(broker, burst):
+    run = PublishRun(topic, text.encode(), 2)
+    if refuses(broker, run):
         return "The gateway takes no messages now: its disk or a queue is full."
-    commit = publish(broker, burst, "")
+    commit = publish(broker, run, "")
     broker.settle()
     log.warning("%s: the command %r of %s", device, text, quote(user), extra=about(client=device))
     try:
