@@ -141,9 +141,8 @@ class GatewayPowerCut(WindowKind):
             victims = [site.running[name] for name in ("gateway", "uplink")]
             machine = site.machine("gateway")
             since = system.look()
+            # a program that never comes there, for it never syncs, loses its power all the same
             window = await self.halt(fault, machine, victims[0], system.unstored, system.committing)
-            if window is None:
-                return None
             for child in victims:
                 child.check()  # what has died by itself is not killed by us
                 child.pause()
@@ -164,6 +163,8 @@ class GatewayPowerCut(WindowKind):
             await asyncio.sleep(DOWN_S)
             await site.start_gateway()
             await site.start_uplink()
+        if window is None:
+            return None
         text = (
             f"{window}: started on the disk's copy at {place} publications in the store;"
             f" {len(lost)} file(s) were older on it"
