@@ -57,9 +57,19 @@ def _delete(database: sqlite3.Connection, statement: str, keys: Iterable[Any]) -
 
 
 def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]) -> None:
-    """Delete rows of the queues; most commits end a few, one that sweeps ends hundreds."""
-    if len(keys) <= _FEW:
-        database.executemany("DELETE FROM queue WHERE session = ? AND first = ?", keys)
+    """Delete rows of the queues. What a client has acknowledged stands in a row in its queue, so a
+    statement for all keys between two is quicker than one for a list of keys.
+    """
+    ranges: list[tuple[int, int, int]] = []
+    for session, first in sorted(keys):
+        if ranges and ranges[-1][0] == session and ranges[-1][2] == first - 1:
+            ranges[-1] = session, ranges[-1][1], first
+        else:
+            ranges.append((session, first, first))
+    if len(ranges) <= _FEW:
+        database.executemany(
+            "DELETE FROM queue WHERE session = ? AND first BETWEEN ? AND ?", ranges
+        )
     else:
         _delete(
             database,
