@@ -34,7 +34,7 @@ class Account:
         self.sessions = 0
         self.connections = 0
         self.spooled = 0
-        """Bytes of this user's rows in the spool, of this start."""
+        """Bytes of this user's rows in the spool."""
         self._messages_paid = self._bytes_paid = float("-inf")
         """When what was published would have been published at the rate that is allowed."""
 

@@ -38,6 +38,9 @@ def take_over(core: Core, state: Recovered) -> None:
         if left is None:
             connected.add(number)
             core.changes.sessions[number] = session
+    core.spool.restore_shares(
+        (row, core.accounts.of(user), size) for row, user, size in state.spool_users
+    )
     for number, topic_filter, options, identifier in state.subscriptions:
         session = by_id[number]
         core.router.subscribe(session, Subscription.stored(topic_filter, options, identifier))

@@ -11,6 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gateway.broker.accounts import Account
     from gateway.broker.publish_run import PublishRun
     from gateway.broker.store_rows import SpoolRow
@@ -50,6 +52,11 @@ class _Part:
         self.shares: dict[Account, int] = {}
         """Bytes of those whose share has a bound."""
 
+    def charge(self, account: Account, size: int) -> None:
+        """So many bytes of it are this account's."""
+        account.spooled += size
+        self.shares[account] = self.shares.get(account, 0) + size
+
 
 class Spool:
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
@@ -73,6 +80,13 @@ class Spool:
     def limit_to(self, limit: int, devices_share: float) -> None:
         """Other bounds count from now on."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
+
+    def restore_shares(self, shares: Iterable[tuple[int, Account, int]]) -> None:
+        """After a restart: the id of a row, whose it is, and the bytes of his rows around it."""
+        parts = {part.last // PART: part for part in self._parts}
+        for row, account, size in shares:
+            if account.spool_share < 1:
+                parts[row // PART].charge(account, size)
 
     def fits(self, run: PublishRun, account: Account | None) -> bool:
         """Whether there is room for a run; it is refused if not. account: whose it is, None for a
@@ -111,8 +125,7 @@ class Spool:
         part.last = self.next - 1
         part.size += size
         if account is not None and account.spool_share < 1:
-            account.spooled += size
-            part.shares[account] = part.shares.get(account, 0) + size
+            part.charge(account, size)
         return [
             (
                 first + index,

@@ -84,6 +84,9 @@ class Recovered:
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)
     """(last id, bytes) of the rows in the spool, in order."""
+    spool_users: list[tuple[int, str | None, int]] = field(default_factory=list)
+    """Whose they are, as far as their clients still have sessions: (id of a row, user, bytes of his
+    rows around it)."""
     sessions: list[SessionRow] = field(default_factory=list)
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)

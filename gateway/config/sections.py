@@ -356,8 +356,8 @@ class QuotaSection(Section):
     bytes_per_s: Count | None = None
     """Bytes of their payloads, in the same way."""
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The part of the spool that their messages of this start of the gateway may fill; what goes
-    beyond gets 0x97.
+    """The part of the spool that their messages may fill; what goes beyond gets 0x97. After a
+    restart those of a client whose session has ended count for nobody.
     """
 
     @model_validator(mode="after")
@@ -507,6 +507,11 @@ class Config(Section):
             ),
             None,
         )
+
+    @property
+    def shares_spool(self) -> bool:
+        """Whether there is a user who may fill a part of the spool only."""
+        return any(section.spool_share < 1 for section in self.quota)
 
     @model_validator(mode="after")
     def _unique(self) -> "Config":

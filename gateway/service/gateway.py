@@ -183,7 +183,12 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
         with closing(open_store(folder, config.gateway.name)) as database:
             restored = another_life(database, folder)
             state = recover(
-                database, utc, config.limits.inflight, uptime(), forget=restored is not None
+                database,
+                utc,
+                config.limits.inflight,
+                uptime(),
+                forget=restored is not None,
+                by_user=config.shares_spool,
             )
             Generation(folder, database).change()
             return Broker(config, state), restored

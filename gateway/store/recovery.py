@@ -30,10 +30,12 @@ def recover(
     inflight: int,
     uptime: Uptime | None = None,
     forget: bool = False,
+    by_user: bool = False,
 ) -> Recovered:
     """Read everything but the tails of the queues. utc: µs since 1970, None while the clock is not
     known. inflight: the most messages that one client can have had in flight. uptime: the
     machine's, None when it is not known. forget: this is another life of the store (`lives.py`).
+    by_user: whose rows of the spool are wanted, too.
     """
     now = axis(database, utc, uptime)
     with database:
@@ -57,6 +59,13 @@ def recover(
             f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
             (PART,),
         ).fetchall(),
+        spool_users=rows(
+            f"SELECT max(spool.id), user, sum({ROW_SIZE}) FROM spool JOIN session USING (client)"  # noqa: S608
+            " WHERE session.incarnation = 0 GROUP BY spool.id / ?, user",
+            (PART,),
+        ).fetchall()
+        if by_user
+        else [],
         sessions=rows("SELECT * FROM session").fetchall(),
         subscriptions=rows("SELECT * FROM subscription").fetchall(),
         flows=rows("SELECT * FROM flow").fetchall(),

@@ -436,7 +436,9 @@ class World:
     def start(self) -> None:
         """A gateway, with what the store holds."""
         self.loop = Loop()
-        self.broker = Broker(self.config, recover(self.database, None, self.config.limits.inflight))
+        config = self.config
+        state = recover(self.database, None, config.limits.inflight, by_user=config.shares_spool)
+        self.broker = Broker(config, state)
         self.clock.start(self.broker.now, self.loop.time())
         self.engine = Engine(
             self.broker,

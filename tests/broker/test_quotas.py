@@ -115,6 +115,21 @@ def test_a_user_s_share_of_the_spool_has_a_bound_and_comes_back_when_rows_have_l
     assert "c" in world.broker.wills, "a will counts for its user"
 
 
+def test_a_user_s_share_of_the_spool_is_still_his_after_a_restart() -> None:
+    world = World(spool_bytes=1000, quota=[QuotaSection(users=["alice"], spool_share=0.4)])
+    alice = {"policy": NAMED, "username": "alice", "clean": False, "properties": FOREVER}
+    mine, other = world.accepted("a", **alice), world.durable("b")
+    assert [stored(world, mine, 100), stored(world, other, 100), stored(world, mine, 100)] == [
+        0
+    ] * 3
+    world.power_cut()
+    mine = world.connect("a", **alice)
+    mine.take(Connack)
+    assert stored(world, mine, 100) == R.QUOTA_EXCEEDED
+    world.broker.spool.landed(10)
+    assert stored(world, mine, 100) == 0
+
+
 def test_the_last_part_of_the_spool_is_for_boards() -> None:
     world = World(spool_bytes=1000, devices_share=0.5)
     client = world.accepted("c")
