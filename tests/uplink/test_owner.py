@@ -127,6 +127,7 @@ def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothi
         *range(backup.added - 11, backup.added + 1),
     ]
     assert backup.spool_ids() == []
+    assert backup.meta("restored"), "the gateway's next start forgets what may be stale"
 
 
 def test_a_backup_that_nobody_overtook_just_goes_on(
@@ -138,6 +139,7 @@ def test_a_backup_that_nobody_overtook_just_goes_on(
     backup.add(12)
     drain(backup, place)
     assert [row[2] for row in landed(place)] == list(range(1, 38))
+    assert backup.meta("restored") is None
 
 
 def test_a_twin_that_still_runs_is_shut_out_by_the_copy_that_noticed(
