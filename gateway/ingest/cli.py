@@ -14,7 +14,7 @@ import typer
 
 from gateway.errors import OncewayError
 from gateway.extras import how_to_get
-from gateway.ingest.command import Command, build
+from gateway.ingest.command import Job, build
 from gateway.ingest.durations import seconds
 from gateway.options import JsonOption
 
@@ -92,7 +92,7 @@ def _ingest(
     trusted: str | None,
     writer: str,
     downloaded: bool = False,
-) -> Command:
+) -> Job:
     _check_time(every, "--every")
     options = [
         "--landing",
@@ -146,7 +146,7 @@ def command(
             conf,
             trusted,
             writer,
-        )
+        ).submitted()
     )
 
 
@@ -165,7 +165,7 @@ def run(
     trusted: Trusted = None,
     writer: Writer = "auto",
 ) -> None:
-    """Run that command in place of this process.
+    """Run that job in place of this process. SIGTERM and Ctrl-C stop it in order.
 
     Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint
     /srv/lake/checkpoint --available-now
@@ -501,8 +501,8 @@ def _check_landing(landing: str) -> None:
         )
 
 
-def _execute(command: Command) -> None:
-    """Replace this process. Raises OncewayError when there is no Java; spark-submit looks for it in
+def _execute(job: Job) -> None:
+    """Replace this process. Raises OncewayError when there is no Java; Spark looks for it in
     JAVA_HOME, then in PATH.
     """
     home = os.environ.get("JAVA_HOME")
@@ -517,4 +517,5 @@ def _execute(command: Command) -> None:
             "Spark needs Java 17 or 21, and there is no `java` here",
             hint="On Debian: apt-get install default-jre-headless",
         )
+    command = job.first()
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606

@@ -1,7 +1,7 @@
 """The spark-submit command of this installation.
 
-In: options of the ingest and of spark-submit. Out: environment and argument list. Both `onceway
-ingest command` and `run` use it.
+In: options of the ingest and of spark-submit. Out: environment and argument list, of spark-submit
+(`onceway ingest command`), or of the job itself, which starts Java (`onceway ingest run`).
 """
 
 import os
@@ -15,6 +15,7 @@ from gateway.errors import OncewayError
 from gateway.extras import how_to_get
 
 HERE = Path(__file__).parent
+SUBMIT = Path(sys.executable).parent / "spark-submit"
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 IN_SPARK = (
     "com.fasterxml.jackson.core com.github.luben com.google.code.findbugs commons-logging"
@@ -65,6 +66,30 @@ class Command:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """spark: options of spark-submit; script: program and options of the ingest."""
+
+    spark: list[str]
+    script: list[str]
+
+    def submitted(self) -> Command:
+        """spark-submit starts Java, and Java the script."""
+        # It looks for its home beside the first find-spark-home on the path.
+        path = f"{SUBMIT.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        environment = {"PYSPARK_PYTHON": sys.executable, "PATH": path}
+        return Command(environment, [str(SUBMIT), *self.spark, *self.script])
+
+    def first(self) -> Command:
+        """The script starts Java, so who stops this process stops the job. Java ends after it, and
+        lets it save what it has seen; by spark-submit, Java hears of it first, and ends at once.
+        """
+        quiet = ["--conf", "spark.ui.showConsoleProgress=false"]  # a shell would show bars
+        options = shlex.join([*quiet, *self.spark, "pyspark-shell"])
+        environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": options}
+        return Command(environment, [sys.executable, *self.script])
+
+
 def build(
     script: str,
     options: list[str],
@@ -72,27 +97,21 @@ def build(
     memory: str = "2g",
     conf: list[str] | None = None,
     downloaded: bool = False,
-) -> Command:
-    """The command that runs `script` (a path from this folder). conf: KEY=VALUE settings for Spark,
+) -> Job:
+    """The job that runs `script` (a path from this folder). conf: KEY=VALUE settings for Spark,
     which win over the ingest's own. downloaded: name Delta's jars as files if an earlier start has
     downloaded them: it spares a look for them, and thirty lines about it.
 
     Raises OncewayError when Spark is not installed beside this Python.
     """
-    submit = Path(sys.executable).parent / "spark-submit"
-    if find_spec("pyspark") is None or not submit.exists():
-        raise OncewayError("Spark is not installed", str(submit), how_to_get("centre"))
+    if find_spec("pyspark") is None or not SUBMIT.exists():
+        raise OncewayError("Spark is not installed", str(SUBMIT), how_to_get("centre"))
     settings = [part for setting in conf or [] for part in ("--conf", setting)]
     java = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
-    arguments = [str(submit), "--master", master, "--driver-memory", memory]
-    arguments += (_jars() if downloaded else None) or PACKAGES
-    arguments += ["--driver-java-options", java, *settings, str(HERE / script), *options]
-    # spark-submit looks for its home beside the first find-spark-home on the path.
-    environment = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PATH": f"{submit.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-    }
-    return Command(environment, arguments)
+    spark = ["--master", master, "--driver-memory", memory]
+    spark += (_jars() if downloaded else None) or PACKAGES
+    spark += ["--driver-java-options", java, *settings]
+    return Job(spark, [str(HERE / script), *options])
 
 
 def _jars() -> list[str] | None:

@@ -207,7 +207,7 @@ class GlueRun:
             str(SCRIPT),
             [str(self._folder / "files"), str(self._table), str(self._checkpoint)],
             memory="1g",
-        )
+        ).submitted()
         self._running["stream"] = await programs.start(
             "stream", command.arguments, env={**command.environment, **SHORT_LIVED_JAVA}
         )

@@ -319,7 +319,7 @@ def restart(folder: Path) -> bool:
         log = place.table / "_delta_log"
         before = max(log.glob("*[0-9].json"))
         begun = time.time()
-        line = command.build("jobs/stream.py", place.options)
+        line = command.build("jobs/stream.py", place.options).first()
         subprocess.run(
             line.arguments,
             env={**os.environ, **line.environment},
@@ -357,7 +357,7 @@ def main() -> int:
             "--parts",
             *arguments.parts,
         ]
-        line = command.build(str(Path(__file__).resolve()), options)
+        line = command.build(str(Path(__file__).resolve()), options).submitted()
         subprocess.run(line.arguments, env={**os.environ, **line.environment}, check=True)
         met = (folder / "met").read_text() == "True"
         if "growth" in arguments.parts:

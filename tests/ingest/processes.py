@@ -70,7 +70,7 @@ class Site:
             master=master,
             memory="1g",
             conf=list(conf),
-        )
+        ).submitted()
         environment = {**os.environ, **line.environment, "PYTHONPATH": str(HERE.parents[1])}
         log = (self.folder / f"{checkpoint}.log").open("ab")
         return subprocess.Popen(

@@ -90,10 +90,10 @@ def test_jars_that_were_downloaded_once_are_named_as_files(
     folder.mkdir(parents=True)
     for name in command.JARS[1:]:
         (folder / name).touch()
-    assert "--packages" in command.build("jobs/stream.py", [], downloaded=True).arguments
+    assert "--packages" in command.build("jobs/stream.py", [], downloaded=True).spark
     (folder / command.JARS[0]).touch()
-    assert "--packages" in command.build("jobs/stream.py", []).arguments
-    arguments = command.build("jobs/stream.py", [], downloaded=True).arguments
+    assert "--packages" in command.build("jobs/stream.py", []).spark
+    arguments = command.build("jobs/stream.py", [], downloaded=True).spark
     assert "--packages" not in arguments
     jars = arguments[arguments.index("--jars") + 1].split(",")
     assert sorted(Path(jar).name for jar in jars) == sorted(command.JARS)

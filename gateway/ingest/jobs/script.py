@@ -3,6 +3,7 @@ error, and an exit code.
 """
 
 import logging
+import signal
 import sys
 from collections.abc import Callable
 
@@ -14,13 +15,15 @@ from gateway.ingest.delta.tables import first_line
 
 
 def run_script(job: Callable[[], None]) -> None:
-    """Exit code 0 when `job` returns; 2 for a wrong command line, 1 and a line that says why for
-    the rest.
+    """Exit code 0 when `job` returns; 2 for a wrong command line, 130 after Ctrl-C, 1 and a line
+    that says why for the rest.
     """
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("onceway.ingest").setLevel(logging.INFO)
     try:
         job()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except OncewayError as error:
         sys.exit(f"error: {error}")
     except (StreamingQueryException, PySparkException, Py4JError, OSError) as error:

@@ -5,7 +5,10 @@ place as a data source.
 """
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any
 from zipfile import ZipFile
 
 from pyspark import SparkConf, SparkContext
@@ -32,6 +35,10 @@ LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 """Without a cluster nobody else has business with the driver's ports."""
 
 
+JAVA_ENDS_S = 20
+"""Seconds that Java may take to delete what it has in /tmp."""
+
+
 def open_session(named_tables: bool = False) -> SparkSession:
     """named_tables: whether tables are given by catalog names, which Spark forgets at its end
     unless it has a metastore.
@@ -53,6 +60,19 @@ def open_session(named_tables: bool = False) -> SparkSession:
         spark.sparkContext.addPyFile(str(_package()))
     spark.dataSource.register(LandingSource)
     return spark
+
+
+def close_session(spark: SparkSession) -> None:
+    """Java has ended, too, when this returns, if it was this process that started it."""
+    spark.stop()
+    gateway: Any = SparkContext._gateway
+    java = getattr(gateway, "proc", None)
+    if java is None:
+        return
+    gateway.shutdown()
+    java.stdin.close()  # it waits for that
+    with suppress(TimeoutExpired):
+        java.wait(JAVA_ENDS_S)
 
 
 def _package() -> Path:

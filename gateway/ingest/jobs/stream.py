@@ -1,5 +1,5 @@
 """The Structured Streaming job: batches of a landing place go into a Delta table, each publication
-once. Started with spark-submit.
+once. Started with spark-submit, or by itself with Spark's options in PYSPARK_SUBMIT_ARGS.
 
 In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out: the table; one
 line per micro-batch on standard error. `onceway ingest command` prints the whole command for an
@@ -25,7 +25,7 @@ from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import make_fit
 from gateway.ingest.jobs.script import run_script
-from gateway.ingest.jobs.session import open_session
+from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report.progress import note
@@ -167,7 +167,13 @@ def run(options: argparse.Namespace) -> None:
 
     # A handler that called Spark itself could do so in the middle of another call to it.
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
+
+    def stop(number: int, frame: object) -> None:
+        stopping.set()
+        signal.signal(number, signal.SIG_DFL)  # who asks twice does not want to wait
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     try:
         while not query.awaitTermination(LOOK_S):
             note(sink.counters, [query.lastProgress])
@@ -178,7 +184,7 @@ def run(options: argparse.Namespace) -> None:
             log.info("nothing new: %s", so_far(sink.taken.feeds))
     finally:
         finish(query, sink)
-        spark.stop()
+        close_session(spark)
 
 
 def so_far(feeds: Feeds) -> str:

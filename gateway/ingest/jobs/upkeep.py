@@ -21,7 +21,7 @@ from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release
 from gateway.ingest.jobs.script import run_script
-from gateway.ingest.jobs.session import open_session
+from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.jobs.summarise import summarise
 from gateway.ingest.landing import keys
 from gateway.ingest.landing.place import Landing
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
                 before.isoformat(),
             )
     finally:
-        spark.stop()
+        close_session(spark)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""A stop of the ingest reaches the job, which saves what the next start makes use of, and nobody
+else: Java would end at once, and the job could do nothing without it.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.processes import START_S, Site
+from tests.systemd.unit import SYSTEMD, service
+from tests.uplink.servers import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+def _by_systemd(main: int) -> None:
+    """What `systemctl stop` does, as the unit says it (systemd.kill(5))."""
+    mode = service(SYSTEMD / "centre" / "onceway-ingest.service").get("KillMode", "control-group")
+    if mode == "mixed":
+        os.kill(main, signal.SIGTERM)
+    else:
+        os.killpg(main, signal.SIGTERM)
+
+
+def _by_keyboard(main: int) -> None:
+    """Ctrl-C, which a terminal sends to every process of the job."""
+    os.killpg(main, signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", [_by_systemd, _by_keyboard], ids=["systemd", "keyboard"])
+def test_a_stopped_ingest_saves_what_it_has_seen(
+    tmp_path: Path, stop: Callable[[int], None]
+) -> None:
+    site = Site(tmp_path)
+    with (tmp_path / "log").open("wb") as log:
+        ingest = subprocess.Popen(
+            [
+                Path(sys.executable).with_name("onceway"),
+                *("ingest", "run", "--landing", site.landing, "--table", site.table),
+                *("--checkpoint", tmp_path / "checkpoint", "--every", "1s", "--memory", "1g"),
+                *("--master", "local[1]", "--conf", "spark.sql.codegen.wholeStage=false"),
+            ],
+            env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    said = (tmp_path / "log").read_text
+    try:
+        wait_until(lambda: "micro-batch 0" in said(), "the first micro-batch", 2 * START_S)
+        assert not list(site.table.glob("_onceway/seen-*"))
+        stop(ingest.pid)
+        assert ingest.wait(60) == 0, said()
+        wait_until(lambda: not _alive(ingest.pid), "the end of Java")
+    finally:
+        if _alive(ingest.pid):
+            os.killpg(ingest.pid, signal.SIGKILL)
+    assert list(site.table.glob("_onceway/seen-*")), said()
+    assert not re.search("Traceback|Stage|log level", said())
+    site.check()
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
