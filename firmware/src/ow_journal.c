@@ -134,7 +134,9 @@ ow_slot ow_journal_following(ow_slot slot)
 
 /* --- jobs --- */
 
-static void start(struct ow_journal *journal, uint8_t job, uint16_t address, uint8_t length)
+/* One copy of it: the compiler would put one at each of its callers, 180 bytes in all. */
+static __attribute__((noinline)) void start(
+    struct ow_journal *journal, uint8_t job, uint16_t address, uint8_t length)
 {
     journal->job = job;
     journal->address = address;
