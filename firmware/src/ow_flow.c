@@ -21,9 +21,10 @@ enum { ROUND_BITS = 12 }; /* 4,096 s */
 
 #define SENT_ONCE ((ow_slot)-1) /* `slot` of a publication that is in no slot */
 
-/* The incoming identifier: the answer that is due, and what is known of the id. */
-enum { ANSWER = 0x07, HELD = 0x40, UNSAVED = 0x80 };
-enum { NO_ANSWER, PUBACK, PUBREC, PUBCOMP, PUBCOMP_UNKNOWN };
+/* The incoming identifier: the answer that is due, and what is known of the id. HERE: it came on
+ * this connection. */
+enum { ANSWER = 0x07, HERE = 0x20, HELD = 0x40, UNSAVED = 0x80 };
+enum { NO_ANSWER, PUBACK = OW_PUBACK, PUBREC, PUBCOMP_UNKNOWN, PUBCOMP };
 
 _Static_assert(OW_FLIGHTS != 1 || OW_JOURNAL_MEMORY || sizeof(struct ow_ids) == 12, "the budget for the id state");
 
@@ -53,7 +54,7 @@ void ow_flow_connect(struct ow_mqtt *client)
     client->aliases = 0;
     client->holding = false;
     begin_round(client);
-    ids->in_flags &= (uint8_t)~ANSWER; /* the gateway sends its part again */
+    ids->in_flags &= HELD | UNSAVED; /* the gateway sends its part again */
     if (!client->session_present && ids->in_flags & HELD) {
         ids->in_flags = UNSAVED; /* a new session may use the id for something else */
     }
@@ -388,36 +389,50 @@ static void advance_in(struct ow_mqtt *client)
 {
     struct ow_ids *ids = &client->ids;
     uint8_t answer = ids->in_flags & ANSWER;
-    enum ow_packet_type type = answer == PUBACK   ? OW_PUBACK
-                               : answer == PUBREC ? OW_PUBREC
-                                                  : OW_PUBCOMP;
+    bool unknown = answer == PUBCOMP_UNKNOWN;
     if (!ow_journal_idle(&client->journal)) {
         return;
     }
     if (ids->in_flags & UNSAVED) {
         ow_journal_hold(&client->journal, ids->in_flags & HELD ? ids->in : 0);
         ids->in_flags &= (uint8_t)~UNSAVED;
-    } else if (answer && ow_send_ack(&client->link, type, ids->in,
-                             answer == PUBCOMP_UNKNOWN ? OW_ID_NOT_FOUND : OW_SUCCESS)) {
+    } else if (answer && ow_send_ack(&client->link, unknown ? OW_PUBCOMP : answer, ids->in,
+                             unknown ? OW_ID_NOT_FOUND : OW_SUCCESS)) {
         ids->in_flags &= (uint8_t)~ANSWER;
     }
+}
+
+/* False: the gateway still waits for the end of another one. One that is held from an earlier
+ * connection is none: the gateway no longer knows it, or it would have had to wait. */
+static bool take_id(struct ow_ids *ids, uint16_t id, uint8_t flags)
+{
+    if (ids->in_flags & (HERE | ANSWER)) {
+        return false;
+    }
+    if (ids->in_flags & HELD) {
+        ids->in_flags = UNSAVED;
+    }
+    ids->in = id;
+    ids->in_flags |= flags;
+    return true;
+}
+
+static bool holds(const struct ow_ids *ids, uint16_t id)
+{
+    return ids->in_flags & HELD && ids->in == id;
 }
 
 uint8_t ow_flow_publish(struct ow_mqtt *client, const struct ow_message *message, uint16_t id)
 {
     struct ow_ids *ids = &client->ids;
     if (message->qos) {
-        bool again = message->qos == 2 && ids->in_flags & HELD && ids->in == id;
-        if (!again && ids->in_flags & (HELD | ANSWER)) {
-            return OW_RECEIVE_MAXIMUM_EXCEEDED; /* we announced 1 */
-        }
-        ids->in = id;
-        ids->in_flags |= message->qos == 1 ? PUBACK : PUBREC;
-        if (again) {
+        /* one that is sent again on a later connection has DUP [MQTT-3.3.1-1] */
+        if (message->qos == 2 && holds(ids, id) && (message->dup || ids->in_flags & HERE)) {
+            ids->in_flags |= HERE | PUBREC;
             return OW_SUCCESS;
         }
-        if (message->qos == 2) {
-            ids->in_flags |= HELD | UNSAVED;
+        if (!take_id(ids, id, message->qos == 1 ? PUBACK : HERE | HELD | UNSAVED | PUBREC)) {
+            return OW_RECEIVE_MAXIMUM_EXCEEDED; /* we announced 1 [MQTT-3.3.4-9] */
         }
     }
     client->application->message_received(client->user, message);
@@ -426,13 +441,10 @@ uint8_t ow_flow_publish(struct ow_mqtt *client, const struct ow_message *message
 
 static uint8_t take_pubrel(struct ow_ids *ids, uint16_t id)
 {
-    if (ids->in_flags & HELD && ids->in == id) {
+    if (holds(ids, id)) {
         ids->in_flags = UNSAVED | PUBCOMP;
-    } else if (ids->in_flags & (HELD | ANSWER)) {
+    } else if (!take_id(ids, id, PUBCOMP_UNKNOWN)) {
         return OW_PROTOCOL_ERROR;
-    } else {
-        ids->in = id;
-        ids->in_flags |= PUBCOMP_UNKNOWN;
     }
     return OW_SUCCESS;
 }

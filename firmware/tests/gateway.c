@@ -263,15 +263,18 @@ static void take_connect(const uint8_t *body)
     }
     const uint8_t *connack = gateway.connack ? gateway.connack : packet;
     gateway.connack = NULL;
-    send_packet(connack, connack[1] + 2u);
+    if (!gateway.lose_connack) {
+        send_packet(connack, connack[1] + 2u);
+    }
     if (body[7] & 4) {
         const uint8_t *will = body + 10 + 14 + 2 + body[25] + 1;
         snprintf(gateway.will, sizeof gateway.will, "%.*s=%.*s", will[1], (const char *)will + 2,
             will[3 + will[1]], (const char *)will + 4 + will[1]);
     }
-    if (gateway.session) {
+    if (gateway.session && !gateway.lose_connack) {
         go_on_with_message();
     }
+    gateway.lose_connack = false;
     gateway.connects++;
     gateway.session = gateway.connected = true;
     gateway.topic[0] = '\0';

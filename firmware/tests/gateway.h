@@ -63,6 +63,7 @@ struct gateway {
 
     /* what the test wants */
     bool forget_session;   /* at the next CONNECT */
+    bool lose_connack;     /* the next one, after all that CONNECT means was done */
     uint8_t refuse;        /* so many PUBLISH with `refuse_reason` */
     uint8_t refuse_reason; /* 0x97 at first */
     uint32_t poison;       /* this sequence is refused each time; 0: none */

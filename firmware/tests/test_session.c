@@ -158,13 +158,21 @@ static void nor_after_a_cut_at_any_byte_sent(void)
     CHECK(cuts > 60, "%u cuts", cuts);
 }
 
-static void a_new_session_may_use_the_id_again(void)
+/* The client holds 5: it has the message, and its PUBREC is lost. */
+static void hold_5(void)
 {
     world_subscribe();
     gateway_command(5);
-    while (!(client.ids.in_flags & 0x40) || !ow_journal_idle(&client.journal)) {
+    gateway.mute = true;
+    while (client.journal.held != 5 || !ow_journal_idle(&client.journal)) {
         world_step();
     }
+    gateway.mute = false;
+}
+
+static void a_new_session_may_use_the_id_again(void)
+{
+    hold_5();
     gateway.forget_session = true;
     reconnect();
     CHECK(!world.session_present);
@@ -174,6 +182,144 @@ static void a_new_session_may_use_the_id_again(void)
     CHECK_EQUAL(world.received[5], 2);
     world_boot(); /* nor does a power cut bring the old id back */
     CHECK_EQUAL(client.journal.held, 0);
+}
+
+/* The gateway begins a new session; the CONNACK that says so does not arrive, and the next one says
+ * Session Present 1. */
+static void lose_session_and_connack(void)
+{
+    hold_5();
+    gateway.forget_session = gateway.lose_connack = true;
+    reconnect();
+    CHECK(world.session_present && client.journal.held == 5);
+}
+
+/* It arrives, but the power goes before the client has written down what it means. */
+static void lose_session_and_power(void)
+{
+    hold_5();
+    gateway.forget_session = true;
+    reconnect();
+    CHECK(!world.session_present);
+    uint32_t connected = world.connected;
+    world_boot();
+    while (world.connected == connected) {
+        world_step();
+    }
+    CHECK(world.session_present && client.journal.held == 5);
+}
+
+static void (*const lose_unseen[])(void) = {lose_session_and_connack, lose_session_and_power};
+
+static void take_another(uint16_t id, uint32_t times)
+{
+    gateway_command(id);
+    CHECK(world_until(no_message_open, 1000), "%u hangs", id);
+    CHECK_EQUAL(world.received[id], times);
+}
+
+static void a_new_session_that_nobody_saw_begin_may_use_any_id(void)
+{
+    for (unsigned i = 0; i < sizeof lose_unseen / sizeof lose_unseen[0]; i++) {
+        for (uint16_t id = 4; id <= 6; id++) {
+            lose_unseen[i]();
+            take_another(id, id == 5 ? 2 : 1);
+            take_another(id, id == 5 ? 3 : 2);
+            take_another(5, id == 5 ? 4 : 2);
+            CHECK_EQUAL(world.lost[OW_LOST_PROTOCOL], 0);
+            world_run(100);
+            world_boot(); /* nor does a power cut bring the old id back */
+            CHECK_EQUAL(client.journal.held, 0);
+        }
+    }
+}
+
+/* However the connection breaks: under another id the message comes once; under the same id never
+ * twice. */
+static void and_its_message_is_not_repeated_across_reconnects(void)
+{
+    for (uint32_t at = 0; at < 60; at++) {
+        lose_session_and_connack();
+        gateway_command(6);
+        world_run(at);
+        reconnect();
+        CHECK(world_until(no_message_open, 2000));
+        CHECK(world.received[6] == 1, "%u times when cut after %u ms", world.received[6], at);
+        lose_session_and_connack();
+        gateway_command(5);
+        world_run(at);
+        reconnect();
+        CHECK(world_until(no_message_open, 2000));
+        CHECK(world.received[5] <= 2, "repeated when cut after %u ms", at);
+        take_another(7, 1);
+    }
+}
+
+static bool take_6_is_cut(void)
+{
+    if (setjmp(board.cut)) {
+        return true;
+    }
+    gateway_command(6);
+    CHECK(world_until(no_message_open, 1000));
+    return false;
+}
+
+/* The record of the old id gives way to that of the new one, however a write is torn. */
+static void nor_by_a_power_cut(void)
+{
+    bool cut = true;
+    for (uint32_t at = 1; cut; at++) {
+        for (int tear = 0; tear < TEARS; tear++) {
+            lose_session_and_connack();
+            board.tear = (enum tear)tear;
+            board.cut_at_write = board.writes + at;
+            cut = take_6_is_cut();
+            board.cut_at_write = 0;
+            world_boot();
+            bool told = client.journal.held == 6 || gateway.message_received;
+            CHECK(world_until(world_online, 5000) && world_until(no_message_open, 1000));
+            CHECK(world.received[6] == 1u + !told, "%u times after a cut at %u", world.received[6],
+                at);
+            take_another(5, 2);
+        }
+    }
+}
+
+static void a_new_session_may_end_an_id_that_is_unknown(void)
+{
+    lose_session_and_connack();
+    gateway.message_id = 9;
+    gateway.message_received = true;
+    gateway_send((const uint8_t[]){0x62, 2, 0, 9}, 4);
+    CHECK(world_until(no_message_open, 1000));
+    CHECK_EQUAL(gateway.pubcomps[1], 1);
+    take_another(5, 2);
+    CHECK_EQUAL(world.lost[OW_LOST_PROTOCOL], 0);
+}
+
+static void a_new_session_may_send_at_qos_1(void)
+{
+    lose_session_and_connack();
+    gateway_send((const uint8_t[]){0x32, 9, 0, 2, 'c', 'm', 0, 5, 0, 0, 4}, 11);
+    world_run(100);
+    CHECK_EQUAL(world.received[4], 1);
+    CHECK_EQUAL(gateway.pubacks, 1);
+    world_boot();
+    CHECK_EQUAL(client.journal.held, 0);
+}
+
+/* In a session that goes on, what was sent again counts [MQTT-3.3.4-9]. */
+static void one_that_was_sent_again_leaves_no_room_for_another(void)
+{
+    lose_session_and_connack();
+    gateway.message_id = 5;
+    gateway_send((const uint8_t[]){0x3C, 9, 0, 2, 'c', 'm', 0, 5, 0, 0, 5, 0x34, 9, 0, 2, 'c', 'm',
+                     0, 6, 0, 0, 6},
+        22);
+    world_run(100);
+    CHECK_EQUAL(gateway.disconnect_reason, OW_RECEIVE_MAXIMUM_EXCEEDED);
+    CHECK(world.received[5] == 1 && world.received[6] == 0);
 }
 
 static void messages_at_qos_0_and_1(void)
@@ -424,6 +570,12 @@ int main(void)
     RUN(a_message_is_not_repeated_after_a_power_cut);
     RUN(nor_after_a_cut_at_any_byte_sent);
     RUN(a_new_session_may_use_the_id_again);
+    RUN(a_new_session_that_nobody_saw_begin_may_use_any_id);
+    RUN(and_its_message_is_not_repeated_across_reconnects);
+    RUN(nor_by_a_power_cut);
+    RUN(a_new_session_may_end_an_id_that_is_unknown);
+    RUN(a_new_session_may_send_at_qos_1);
+    RUN(one_that_was_sent_again_leaves_no_room_for_another);
     RUN(messages_at_qos_0_and_1);
     RUN(publishing_from_inside_message_received);
     RUN(publishing_at_qos_2_from_inside_message_received);
