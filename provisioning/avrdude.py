@@ -19,8 +19,8 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 Progress = Callable[[str, float], None]
-"""Called with the stage ("connect", "wipe", "write", "verify", "greet") and the share of it that is
-done, 0 to 1.
+"""Called with the stage ("connect", "save", "wipe", "write", "verify", "greet") and the share of
+it that is done, 0 to 1.
 """
 
 _BAR = 50
@@ -53,6 +53,11 @@ def read(board: Board, port: str, address: int, length: int, progress: Progress)
             f"avrdude read {len(data)} of {length} bytes: {_last_line(output)}", port
         )
     return data
+
+
+def save(board: Board, port: str, image: Path, progress: Progress) -> None:
+    """Read the board's whole flash into a HEX file. Raises OncewayError as `write`."""
+    _run(board, port, ["-U", f"flash:r:{image}:i"], lambda stage, share: progress("save", share))
 
 
 def _run(

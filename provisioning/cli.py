@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -14,11 +15,12 @@ import typer
 
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
-from provisioning import batch, boards, device, listing_cli, plans, ports
+from provisioning import batch, boards, device, listing_cli, plans, ports, update_cli
 from provisioning.contact import await_greeting, hear
 from provisioning.device import Target
 from provisioning.firmware import hex_for
 from provisioning.identity import Identity
+from provisioning.lending import borrowed
 from provisioning.options import (
     BoardName,
     DryRun,
@@ -41,6 +43,7 @@ app = typer.Typer(
     help="Flash and provision devices, and keep their registry.", no_args_is_help=True
 )
 app.add_typer(listing_cli.app)
+app.add_typer(update_cli.app)
 
 
 @app.command()
@@ -161,7 +164,7 @@ def replace(
         as_json,
     )
     if sys.stdin.isatty() and not (dry_run or as_json):
-        _ask_unless_new(opened.get(name), job.target)
+        _ask_unless_new(opened, name, job.target)
     job.run(dry_run)
 
 
@@ -200,7 +203,7 @@ def rekey(
     dry_run: DryRun = False,
 ) -> None:
     """Give a device another key, for example after somebody has read the one that it had. Its
-    firmware stays, and so do the readings that it has not sent. Stop the gateway that has its port.
+    firmware stays, and so do the readings that it has not sent.
 
     Example: onceway device rekey greenhouse-1 --port /dev/ttyACM0
     """
@@ -286,7 +289,8 @@ def _import(
     if not as_json:
         _say(f"{place} {entry.name} on {entry.port}")
     if dry_run:
-        device.check(job.target)
+        with borrowed(registry.path.parent, target.port):
+            device.check(target)
         return {"name": entry.name, "port": entry.port, "status": known.status if known else None}
     done = job.write(quiet=True)
     if not as_json:
@@ -320,7 +324,9 @@ class Job:
 
     def rehearse(self) -> None:
         """Check all that can be checked without touching the board."""
-        target, image = self.target, device.check(self.target)
+        target = self.target
+        with self._port():
+            image = device.check(target)
         firmware = str(target.firmware) if target.firmware else None
         if self.as_json:
             would = {
@@ -337,7 +343,7 @@ class Job:
 
     def write(self, quiet: bool = False) -> Device:
         """Before the board is entered, it must greet."""
-        with shown(self.as_json or quiet) as progress:
+        with self._port(), shown(self.as_json or quiet) as progress:
 
             def greet(identity: Identity) -> None:
                 progress("greet", 0.0)
@@ -349,7 +355,7 @@ class Job:
     def write_and_meet(self) -> tuple[Device, DeviceIdentity]:
         """The same, and it is answered as a gateway would."""
         met: list[DeviceIdentity] = []
-        with shown(self.as_json) as progress:
+        with self._port(), shown(self.as_json) as progress:
 
             def greet(identity: Identity) -> None:
                 progress("greet", 0.0)
@@ -357,6 +363,9 @@ class Job:
                 progress("greet", 1.0)
 
             return device.write(self.registry, self.plan, self.target, progress, greet), met[0]
+
+    def _port(self) -> AbstractContextManager[None]:
+        return borrowed(self.registry.path.parent, self.target.port)
 
 
 def _target(
@@ -375,8 +384,8 @@ def _asked(job: Job) -> Job:
     target, plan = job.target, job.plan
     if target.empty or job.as_json or not sys.stdin.isatty() or plan.identity is None:
         return job
-    device.check(target)
-    with shown(quiet=False) as progress:
+    with borrowed(job.registry.path.parent, target.port), shown(quiet=False) as progress:
+        device.check(target)
         carried = device.read(target.board, target.port, progress)
     if carried is None or not device.deletes(job.registry, plan.identity, carried):
         return job
@@ -388,9 +397,10 @@ def _asked(job: Job) -> Job:
     return dataclasses.replace(job, target=dataclasses.replace(target, empty=True))
 
 
-def _ask_unless_new(known: Device, target: Target) -> None:
+def _ask_unless_new(registry: Registry, name: str, target: Target) -> None:
     """Most who have this very board here want another command, and one that keeps its readings."""
-    with shown(quiet=False) as progress:
+    known = registry.get(name)
+    with borrowed(registry.path.parent, target.port), shown(quiet=False) as progress:
         carried = device.read(target.board, target.port, progress)
     if carried is not None and (carried.name, carried.key) == (known.name, known.key):
         print(

@@ -29,9 +29,9 @@ Contact = Callable[[Identity], None]
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a job writes: a kind of board, its serial port, the firmware's HEX file, None if the
-    board's own stays. foreign: the
-    firmware need not be one with the Onceway library. empty: the unsent readings of the device that
-    the board was before may be deleted.
+    board's own stays. foreign: the firmware need not be one with the Onceway library. empty: the
+    unsent readings of the device that the board was before may be deleted. restores: the file was
+    read from this very board, which the registry knows under the SHA-256 of another file.
     """
 
     board: Board
@@ -39,6 +39,7 @@ class Target:
     firmware: Path | None
     foreign: bool = False
     empty: bool = False
+    restores: bool = False
 
 
 def check(target: Target) -> Image | None:
@@ -62,10 +63,11 @@ def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None
     """The identity that a board carries, read from its flash, or None if it carries none."""
     ports.look(port)
     with exclusive.port(port):
-        return _read(board, port, progress)
+        return carried(board, port, progress)
 
 
-def _read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
+def carried(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
+    """The same, on a port that is ours already."""
     ports.check(port)
     ports.drop_dtr(port)
     page = avrdude.read(
@@ -108,18 +110,18 @@ def _write(
         raise OncewayError(
             f"{plan.name!r} was changed by another command meanwhile", str(registry.path), hint
         )
-    carried = _read(target.board, target.port, progress)
-    _recognise(registry, plan, carried, target.port)
+    found = carried(target.board, target.port, progress)
+    _recognise(registry, plan, found, target.port)
     if plan.identity is not None:
         identity = plan.identity
-    elif carried is not None:
-        identity = Identity(plan.name, carried.key)
+    elif found is not None:
+        identity = Identity(plan.name, found.key)
     else:
         raise _another(plan, "carries no identity", target.port)
-    wiping = not plan.rekeys and carried is not None and carried.key != identity.key
-    if wiping and not target.empty and carried and deletes(registry, identity, carried):
+    wiping = not plan.rekeys and found is not None and found.key != identity.key
+    if wiping and not target.empty and found and deletes(registry, identity, found):
         raise OncewayError(
-            f"the board on this port was {carried.name!r}: the readings in it that it has not sent"
+            f"the board on this port was {found.name!r}: the readings in it that it has not sent"
             " would be deleted",
             target.port,
             "--empty deletes them",
@@ -137,7 +139,7 @@ def _write(
         if wiping:
             _wipe(target, watch)
             wiping = False
-        with _in_memory() as patched:
+        with in_memory() as patched:
             if image is None:
                 write_identity(patched, target.board, identity)
             else:
@@ -150,7 +152,7 @@ def _write(
         if not touched:  # the board is as it was, and so shall be what we say of it
             registry.abandon(work, earlier)
         raise
-    return registry.finish(work, image.sha256 if image else None, greets)
+    return registry.finish(work, image.sha256 if image and not target.restores else None, greets)
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
@@ -200,7 +202,7 @@ def _another(plan: Plan, what: str, port: str) -> OncewayError:
 
 
 @contextmanager
-def _in_memory() -> Iterator[Path]:
+def in_memory() -> Iterator[Path]:
     """A file for avrdude that is on no disk: it holds the key, and a process that is killed cannot
     remove it.
     """
@@ -213,7 +215,7 @@ def _in_memory() -> Iterator[Path]:
 
 def _wipe(target: Target, progress: avrdude.Progress) -> None:
     """Empty the EEPROM of a board that had another key: what is in it belongs to another device."""
-    with _in_memory() as eraser:
+    with in_memory() as eraser:
         eeprom.write_eraser(eraser, target.board.eeprom)
         avrdude.write(target.board, target.port, eraser, progress)
     start, wait = time.monotonic(), eeprom.seconds(target.board.eeprom)

@@ -3,6 +3,7 @@ writes, identity page included.
 """
 
 import hashlib
+from io import StringIO
 from pathlib import Path
 
 from intelhex import IntelHex, IntelHexError
@@ -20,6 +21,16 @@ def write_identity(path: Path, board: Board, identity: Identity) -> None:
     page.puts(board.identity, identity.to_bytes())
     path.touch(mode=0o600)
     page.write_hex_file(str(path))
+
+
+def without_identity(path: Path, board: Board) -> str:
+    """A HEX file that was read from a board, cut down to its program: no identity page, so no key,
+    and no boot loader.
+    """
+    program = IntelHex(str(path))[: board.identity]
+    text = StringIO()
+    program.write_hex_file(text)
+    return text.getvalue()
 
 
 class Image:

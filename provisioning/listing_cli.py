@@ -14,6 +14,7 @@ from gateway.service.boards import read as statuses
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
 from provisioning.identity import check_name
+from provisioning.lending import borrowed
 from provisioning.options import (
     BoardName,
     Json,
@@ -25,7 +26,7 @@ from provisioning.options import (
 )
 from provisioning.output import print_table
 from provisioning.progress import shown
-from provisioning.registry import SHOWN, Registry
+from provisioning.registry import SHOWN, Registry, default_path
 
 app = typer.Typer()
 
@@ -158,14 +159,20 @@ def show(name: Name, registry: RegistryFile = None, as_json: Json = False) -> No
 
 
 @app.command("read")
-def read_identity(board: BoardName = "uno", port: Port = None, as_json: Json = False) -> None:
+def read_identity(
+    board: BoardName = "uno",
+    port: Port = None,
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
     """Say which device a board is, as its flash has it.
 
     Example: onceway device read --port /dev/ttyACM0
     """
     kind = boards.board(board)
     where = port or ports.find(kind)
-    with shown(as_json) as progress:
+    folder = (registry or default_path()).parent
+    with borrowed(folder, where), shown(as_json) as progress:
         identity = device.read(kind, where, progress)
     if as_json:
         print(json.dumps({"port": where, "name": identity.name if identity else None}))

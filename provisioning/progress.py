@@ -17,6 +17,7 @@ from provisioning import avrdude
 
 _STAGES = {
     "connect": "waiting for the boot loader",
+    "save": "saving the firmware that it has",
     "wipe": "emptying the EEPROM",
     "write": "writing",
     "verify": "reading back",

@@ -10,7 +10,7 @@ import asyncio
 import glob
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from gateway.broker.peer import DeviceIdentity, Peer
@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 SCAN_INTERVAL = 0.5
 """Seconds between two looks for ports that were plugged in."""
+
+LENT = "lent to a command that writes its board"
+"""The problem of a port that another process has with our consent."""
 
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
@@ -184,6 +187,13 @@ class SerialPort:
         self._outgoing = b""
         self._refused = None
         self._handle(self.link.lose(reason))
+
+    def lend(self) -> None:
+        """Close the port for another process."""
+        if self.is_open:
+            log.info("%s: %s", self.path, LENT, extra=about(port=self.path, reason="lent"))
+        self.close(LENT)
+        self._problem = LENT
 
     @property
     def status(self) -> PortStatus:
@@ -380,7 +390,8 @@ class SerialListener:
     device's session to `accept`.
 
     path: a device file, best one of /dev/serial/by-id, or a pattern with *, ? or [ ]. baud: of all
-    of them.
+    of them. lent: device files that other processes have with our consent, as they change; `lend`
+    is called for each that is added.
     """
 
     def __init__(
@@ -391,8 +402,10 @@ class SerialListener:
         *,
         baud: int = 115200,
         name: str = "serial",
+        lent: Set[str] = frozenset(),
     ) -> None:
         self._accept = accept
+        self._lent = lent
         self._path = path
         self._greeter = greeter
         self._baud = baud
@@ -414,6 +427,12 @@ class SerialListener:
         for port in self._ports.values():
             port.close("the gateway closes the port")
 
+    def lend(self, device: str) -> None:
+        """Close a port, if it is one of ours. device: what its path leads to."""
+        for port in self._ports.values():
+            if port.device == device:
+                port.lend()
+
     @property
     def ports(self) -> list[PortStatus]:
         """Each port seen so far."""
@@ -428,7 +447,7 @@ class SerialListener:
         loop = asyncio.get_running_loop()
         self._scan_timer = loop.call_later(SCAN_INTERVAL, self._scan)
         # Two names of one device (by-id and by-path, both matched by a pattern) make one port.
-        taken = {port.device for port in self._ports.values() if port.is_open}
+        taken = {port.device for port in self._ports.values() if port.is_open} | self._lent
         paths = glob.glob(self._path) if glob.has_magic(self._path) else [self._path]
         for path in paths:
             port = self._ports.get(path)

@@ -9,6 +9,8 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
     status                 one row: is all well, the serial ports, and the figures that `$SYS` has
+    lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
+                           the other end closes the connection, however it ends, or LEND_S is over
 """
 
 import asyncio
@@ -16,8 +18,8 @@ import json
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,14 +37,20 @@ log = logging.getLogger(__name__)
 
 FILE = "control.sock"
 MOST_REQUESTS = 8
+MOST_LENT = 64
 LONGEST_REQUEST = 1_000_000
 """Bytes: a client identifier of 65,535 characters, each escaped."""
 TIMEOUT_S = 30.0
+LEND_S = 900.0
+"""Longer than a board is written, or written twice."""
 
 _AT_ONCE = 256
-_REQUESTS = ("sessions", "session", "end", "status")
+_REQUESTS = ("sessions", "session", "end", "status", "lend")
 
 Row = dict[str, Any]
+
+Lending = Callable[[str], AbstractContextManager[None]]
+"""A port → it is another process's for as long as the context lasts. Raises OncewayError."""
 
 
 class NotRunning(Exception):
@@ -52,12 +60,15 @@ class NotRunning(Exception):
 class Control:
     """The gateway's end. Open from `start` to `close`."""
 
-    def __init__(self, folder: Path, engine: Engine, source: Source) -> None:
+    def __init__(self, folder: Path, engine: Engine, source: Source, lending: Lending) -> None:
         self._folder = folder
+        self._lending = lending
         self._engine = engine
         self._source = source
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None] | None] = set()
+        self._lent = 0
+        """How many of them lend a port."""
 
     async def start(self) -> None:
         """Listen. The caller holds the lock of the data directory: a socket that is there is one of
@@ -90,8 +101,8 @@ class Control:
         task = asyncio.current_task()
         self._busy.add(task)
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                await self._answer(reader, writer)
+            async with asyncio.timeout(TIMEOUT_S) as limit:
+                await self._answer(reader, writer, limit)
         except (TimeoutError, ConnectionError):
             pass
         except Exception:
@@ -100,9 +111,11 @@ class Control:
             self._busy.discard(task)
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: asyncio.Timeout
+    ) -> None:
         last: Row = {"done": True}
-        if len(self._busy) > MOST_REQUESTS:
+        if len(self._busy) - self._lent > MOST_REQUESTS:
             last = {"error": "too many requests at a time"}
         else:
             try:
@@ -110,11 +123,36 @@ class Control:
             except ValueError as error:
                 last = {"error": f"not a request ({error})"}
             else:
-                async for row in self._rows(**request):
+                if request["do"] == "lend":
+                    last = await self._lend(request["port"], reader, writer, limit)
+                async for row in self._rows(request["do"], request["client"]):
                     _write(writer, {"row": row})
                     await writer.drain()
         _write(writer, last)
         await writer.drain()
+
+    async def _lend(
+        self,
+        port: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limit: asyncio.Timeout,
+    ) -> Row:
+        """Returns the last line of the answer."""
+        if self._lent >= MOST_LENT:
+            return {"error": "too many ports are lent"}
+        self._lent += 1
+        try:
+            with self._lending(port):
+                _write(writer, {"row": {"lent": True}})
+                await writer.drain()
+                limit.reschedule(asyncio.get_running_loop().time() + LEND_S)
+                await reader.read(1)  # nothing but the end comes
+        except OncewayError as error:
+            return {"error": error.what}
+        finally:
+            self._lent -= 1
+        return {"done": True}
 
     async def _rows(self, do: str, client: str) -> AsyncIterator[Row]:
         broker = self._engine.broker
@@ -145,14 +183,15 @@ def _port(port: PortStatus) -> Row:
 
 
 def _parse(line: bytes) -> dict[str, str]:
-    """`do` and `client` of a request. ValueError when it is none."""
+    """`do`, `client` and `port` of a request. ValueError when it is none."""
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in _REQUESTS:
         raise ValueError(f"do: one of {', '.join(_REQUESTS)}")
-    client = request.get("client", "")
-    if not isinstance(client, str):
-        raise ValueError("client: a string")
-    return {"do": request["do"], "client": client}
+    found = {key: request.get(key, "") for key in ("do", "client", "port")}
+    for key, value in found.items():
+        if not isinstance(value, str) or (key == "port" and "\0" in value):
+            raise ValueError(f"{key}: a string")
+    return found
 
 
 def _write(writer: asyncio.StreamWriter, line: Row) -> None:
@@ -163,6 +202,23 @@ def ask(folder: Path, **request: str) -> list[Row]:
     """The other end: the rows that the gateway on this data directory answers. NotRunning when
     there is none, OncewayError otherwise.
     """
+    with _asked(folder, request) as rows:
+        return list(rows)
+
+
+@contextmanager
+def lent(folder: Path, port: str) -> Iterator[None]:
+    """The gateway on this data directory leaves a port alone for as long as the context lasts.
+    NotRunning when there is none, OncewayError otherwise.
+    """
+    with _asked(folder, {"do": "lend", "port": os.path.realpath(port)}) as rows:
+        next(rows)
+        yield
+
+
+@contextmanager
+def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
+    """Ask; the answer's rows as they come."""
     where = str(folder / FILE)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:
         channel.settimeout(TIMEOUT_S)
@@ -171,27 +227,34 @@ def ask(folder: Path, **request: str) -> list[Row]:
                 channel.connect(path)
             with suppress(BrokenPipeError):  # refused before it was asked: the answer is there
                 channel.sendall(json.dumps(request).encode() + b"\n")
-            with channel.makefile("rb") as file:
-                return list(_read(file, where))
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
             raise NotRunning from error
         except PermissionError as error:
             hint = "Run this as root, or as the account of the gateway"
             raise OncewayError("this account may not talk to the gateway", where, hint) from error
         except OSError as error:
-            text = f"the gateway does not answer ({error.strerror or error})"
-            raise OncewayError(text, where, "Is its disk full? See the log") from error
+            raise _mute(error, where) from error
+        with channel.makefile("rb") as file:
+            yield _read(file, where)
+
+
+def _mute(error: OSError, where: str) -> OncewayError:
+    text = f"the gateway does not answer ({error.strerror or error})"
+    return OncewayError(text, where, "Is its disk full? See the log")
 
 
 def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
-    for line in lines:
-        answer = json.loads(line)
-        if "row" in answer:
-            yield answer["row"]
-        elif "error" in answer:
-            raise OncewayError(answer["error"], where)
-        else:
-            return
+    try:
+        for line in lines:
+            answer = json.loads(line)
+            if "row" in answer:
+                yield answer["row"]
+            elif "error" in answer:
+                raise OncewayError(answer["error"], where)
+            else:
+                return
+    except OSError as error:
+        raise _mute(error, where) from error
     raise OncewayError("the gateway ended in the middle of its answer", where)
 
 

@@ -141,6 +141,7 @@ class Gateway:
                 lambda: self.ports,
                 self._registry,
                 lambda: self._passwords,
+                listeners.lending,
                 restored,
             )
             try:

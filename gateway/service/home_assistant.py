@@ -146,7 +146,7 @@ class HomeAssistant:
             told[f"{self._topic}/{device}/$firmware"] = {
                 "installed_version": listed.firmware[:12],
                 "latest_version": newest[:12],
-                "release_summary": f"On the gateway: sudo onceway device flash {device}",
+                "release_summary": f"On the gateway: sudo onceway device update {device}",
             }
         return told
 

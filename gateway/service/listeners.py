@@ -13,8 +13,10 @@ connections from now on. The connections of one that is gone end with 0x98, thei
 from __future__ import annotations
 
 import logging
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.access import Policy
@@ -159,6 +161,8 @@ class Listeners:
         self._given = activated_sockets()
         self._network: list[_Network] = []
         self._serial: list[_Serial] = []
+        self._lent: set[str] = set()
+        """Device files that other processes have with our consent."""
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -278,13 +282,34 @@ class Listeners:
                 found = _Serial(self._engine, section, self._registry)
                 greeter = self._greeter(found.access)
                 found.listener = SerialListener(
-                    found.accept, section.port, greeter, baud=section.baud, name=section.port
+                    found.accept,
+                    section.port,
+                    greeter,
+                    baud=section.baud,
+                    name=section.port,
+                    lent=self._lent,
                 )
                 await found.listener.start()
                 log.info("serial ports %s at %d baud", section.port, section.baud)
             else:
                 found.take(section)
             self._serial.append(found)
+
+    @contextmanager
+    def lending(self, path: str) -> Iterator[None]:
+        """Another process may open this port for as long as the context lasts. Raises OncewayError
+        when one has it already.
+        """
+        device = os.path.realpath(path)
+        if device in self._lent:
+            raise OncewayError("the port is lent to another command already", path)
+        self._lent.add(device)
+        try:
+            for item in self._serial:
+                item.listener.lend(device)
+            yield
+        finally:
+            self._lent.discard(device)
 
     async def close(self) -> None:
         """Close everything; connections that the broker has not closed are lost."""

@@ -16,7 +16,7 @@ from gateway.links.address import format_address
 from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls
 from gateway.service.access import Passwords
-from gateway.service.control import Control
+from gateway.service.control import Control, Lending
 from gateway.service.devices import Registry
 from gateway.service.engine import Engine
 from gateway.web.health import problems
@@ -35,8 +35,8 @@ class _Closing(Protocol):
 
 
 class Outside:
-    """ports: serial ports seen so far. passwords: those that count now. restored: why this is
-    another life of the store.
+    """ports: serial ports seen so far, and their lending. passwords: those that count now.
+    restored: why this is another life of the store.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Outside:
         ports: Callable[[], list[PortStatus]],
         registry: Registry,
         passwords: Callable[[], Passwords],
+        lending: Lending,
         restored: str | None = None,
     ) -> None:
         self._config = config
@@ -61,7 +62,7 @@ class Outside:
         self._registry = registry
         self._engine = engine
         self._passwords = passwords
-        self._control = Control(config.gateway.data, engine, self._source)
+        self._control = Control(config.gateway.data, engine, self._source, lending)
         self._open: list[_Closing] = [self._control]
 
     async def start(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import __version__
+from gateway.links.serial_port import LENT
 from gateway.web.source import Source
 
 STUCK_S = 5.0
@@ -95,6 +96,10 @@ def _serial(source: Source) -> list[Problem]:
             for port in ports
             if port.path == section.port or fnmatchcase(port.path, section.port)
         ]
+        staying = [port for port in mine if port.problem != LENT]
+        if len(staying) < len(mine) and not staying:
+            continue  # it is back in a minute
+        mine = staying
         if any(port.is_open for port in mine) or (has_magic(section.port) and not mine):
             dead = [
                 port

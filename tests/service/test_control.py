@@ -72,6 +72,32 @@ async def session(*arguments: str) -> Any:
     return json.loads(await asyncio.to_thread(run, "session", *arguments, "--json"))
 
 
+async def test_a_port_is_lent_to_one_command_at_a_time_and_for_as_long_as_it_lasts(
+    tmp_path: Path,
+) -> None:
+    def twice() -> None:
+        with control.lent(tmp_path, "/dev/null"):
+            with control.lent(tmp_path, "/dev/zero"):
+                pass
+            with pytest.raises(OncewayError, match="lent to another command already"):
+                control.lent(tmp_path, "/dev/null").__enter__()
+
+    def free() -> bool:
+        try:
+            with control.lent(tmp_path, "/dev/null"):
+                return True
+        except OncewayError:
+            return False
+
+    with pytest.raises(control.NotRunning):
+        control.lent(tmp_path, "/dev/null").__enter__()
+    async with gateway(tmp_path):
+        await asyncio.to_thread(twice)
+        async with asyncio.timeout(30):
+            while not await asyncio.to_thread(free):  # a moment later
+                pass
+
+
 async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     async with gateway(tmp_path) as running:

@@ -5,6 +5,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
 from gateway.config import Config, parse
-from gateway.links.serial_port import PortStatus
+from gateway.links.serial_port import LENT, PortStatus
 from gateway.links.statistics import LinkStatistics
 from gateway.mqtt.packets import Connect, Puback, Publish, Suback, Subscribe, Subscription, Version
 from gateway.mqtt.reason import ReasonCode as R
@@ -312,6 +313,13 @@ def a_port(path: str, is_open: bool, device: str | None = None) -> PortStatus:
         frames_received=7, crc_errors=2, retransmissions=1, reboots=3, round_trip=0.25
     )
     return PortStatus(path, is_open, device, None, None if is_open else "gone", statistics)
+
+
+def test_a_port_that_is_lent_is_no_trouble(tmp_path: Path) -> None:
+    config = parse({"serial": [{"port": "/dev/ttyS1"}]}, "here")
+    for problem, count in (("gone", 1), (LENT, 0)):
+        ports = [replace(a_port("/dev/ttyS1", False), problem=problem)]
+        assert len(problems(a_source(tmp_path, config, ports))) == count
 
 
 def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:

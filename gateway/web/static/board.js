@@ -134,7 +134,7 @@ function facts(row) {
     fact("Starts", told.boot === undefined ? null : `${count(told.boot)}, the last one by ${CAUSES[told.cause] ?? "an unknown cause"}`),
     fact("EEPROM", row.life === null ? null : `${plural(row.life, "year")} left${told.worn ? `, ${plural(told.worn, "worn cell")}` : ""}`),
     fact("Refused for good", told.aside ? plural(told.aside, "reading") : null),
-    fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest: sudo onceway device flash ", row.name) : null]),
+    fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest: sudo onceway device update ", row.name) : null]),
   ];
 }
 

@@ -1,0 +1,119 @@
+"""Another firmware for a board in service, or its old one back.
+
+In: a device of the registry, and a HEX file. Out: a board that greets with it; else the board has
+the firmware that it had, and an OncewayError says why. The EEPROM, with what was not sent, is not
+touched.
+
+Before the first byte is written the board's program is read and kept beside the registry, without
+its identity page, until the board greets. So an update that was interrupted, at whatever point,
+goes on when the command is given again, and can still go back.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from gateway.sync import sync
+from provisioning import avrdude, device, exclusive, plans
+from provisioning.device import Contact, Target
+from provisioning.identity import Identity
+from provisioning.image import Image, without_identity
+from provisioning.registry import Device, Registry
+
+FOLDER = "before-update"
+
+
+class PutBack(OncewayError):
+    """The new firmware did not come up; the board has its old one again."""
+
+
+def update(
+    registry: Registry, name: str, target: Target, progress: avrdude.Progress, contact: Contact
+) -> Device:
+    """Write the firmware of `target`. Raises OncewayError; `PutBack` when all is as it was."""
+    before = kept(registry, name)
+    device.check(target)
+    if registry.work(name) is None:
+        _keep(registry, name, target, before, progress)
+    try:
+        done = device.write(registry, plans.flash(registry, name), target, progress, contact)
+    except OncewayError as error:
+        if registry.work(name) is None:  # nothing was written
+            before.unlink(missing_ok=True)
+            raise
+        if not before.exists():
+            raise
+        return _put_back(registry, name, target, before, error, progress, contact)
+    before.unlink(missing_ok=True)
+    return done
+
+
+def kept(registry: Registry, name: str) -> Path:
+    """Where the program stands that a board had before its update."""
+    return registry.path.parent / FOLDER / f"{name}.hex"
+
+
+def is_current(known: Device, image: Image) -> bool:
+    """Whether a device has this firmware, and has greeted with it."""
+    return known.status == "ready" and known.firmware == image.sha256
+
+
+def _keep(
+    registry: Registry, name: str, target: Target, before: Path, progress: avrdude.Progress
+) -> None:
+    """Read the program of this very board. One that is another device's is left to `device.write`,
+    which says so.
+    """
+    known = registry.get(name)
+    with exclusive.port(target.port):
+        carried = device.carried(target.board, target.port, progress)
+        if carried is None or carried != Identity(name, known.key or carried.key):
+            return
+        # the key is in what avrdude reads: that goes to no disk
+        with device.in_memory() as whole:
+            avrdude.save(target.board, target.port, whole, progress)
+            try:
+                _put_down(without_identity(whole, target.board), before)
+            except OSError as error:
+                raise OncewayError(
+                    f"the old firmware cannot be kept ({error.strerror}), so nothing was written",
+                    str(before),
+                    "Is the disk full?",
+                ) from error
+
+
+def _put_down(program: str, before: Path) -> None:
+    """On the disk when this returns, whole or not at all."""
+    before.parent.mkdir(mode=0o700, exist_ok=True)
+    new = before.with_suffix(".new")
+    new.write_text(program)
+    for path in (before.parent, new):
+        if os.geteuid() == 0:
+            owner = before.parent.parent.stat()
+            os.chown(path, owner.st_uid, owner.st_gid)
+    sync(new)
+    new.replace(before)
+    sync(before.parent)
+
+
+def _put_back(
+    registry: Registry,
+    name: str,
+    target: Target,
+    before: Path,
+    error: OncewayError,
+    progress: avrdude.Progress,
+    contact: Contact,
+) -> Device:
+    old = replace(target, firmware=before, foreign=True, restores=True)
+    try:
+        device.write(registry, plans.flash(registry, name), old, progress, contact)
+    except OncewayError as again:
+        raise OncewayError(
+            f"{error.what}. Its old firmware could not be written back, either ({again.what})",
+            target.port,
+            f"Look at board and cable; `onceway device update {name}` goes on, and can go back",
+        ) from error
+    before.unlink(missing_ok=True)
+    raise PutBack(f"{error.what}. {name} has its old firmware again", target.port, error.hint)
