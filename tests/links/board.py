@@ -5,7 +5,10 @@ side.
 import asyncio
 import os
 import pty
+import shutil
+import tempfile
 import tty
+import weakref
 from collections.abc import Callable
 
 from gateway.links.carrier import Carrier
@@ -24,17 +27,24 @@ async def until(condition: Callable[[], object], *, patience: float = PATIENCE) 
 
 
 class Pty:
-    """A serial line whose far end the test holds."""
+    """A serial line whose far end the test holds. It has a name of its own: the kernel gives the
+    number of one that is gone to the next one on this machine, and who still looks for the old one
+    would open a line of another test.
+    """
 
     def __init__(self) -> None:
         self.master, slave = pty.openpty()
         tty.setraw(slave)
-        self.path = os.ttyname(slave)
+        folder = tempfile.mkdtemp(prefix="line-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = f"{folder}/line"
+        os.symlink(os.ttyname(slave), self.path)
         os.close(slave)
         os.set_blocking(self.master, False)
 
     def unplug(self) -> None:
         if self.master >= 0:
+            os.unlink(self.path)
             asyncio.get_running_loop().remove_reader(self.master)
             os.close(self.master)
             self.master = -1

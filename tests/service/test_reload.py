@@ -230,7 +230,7 @@ async def test_serial_ports_come_and_go_and_another_one_keeps_its_board(site: Si
         await until(lambda: boards[0].refused)  # it is in no registry
         files = f"/proc/{running.process.pid}/fd"
         opened = {os.readlink(f"{files}/{number}") for number in os.listdir(files)}
-        assert (stays.path in opened, goes.path in opened) == (True, False)
+        assert [os.readlink(line.path) in opened for line in (stays, goes)] == [True, False]
         for board in boards:
             board.power_off()
         assert await running.end() == 0
