@@ -26,7 +26,12 @@ _SERVICES = ("s3", "sso", "sso-oidc", "sts")
 _KEPT = ("__init__.py", "_mapping.py", "cli.py")
 _SOURCES = ("*.c", "*.h", "*.pxd", "*.pxi", "*.pyi", "*.pyx")
 """Of compiled modules."""
-UNITS = ("onceway-gateway.service", "onceway-uplink.service")
+UNITS = (
+    "onceway-gateway.service",
+    "onceway-uplink.service",
+    "onceway-backup.service",
+    "onceway-backup.timer",
+)
 
 CONTROL = """\
 Package: onceway

@@ -3,20 +3,23 @@
 import os
 import tempfile
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
 
 import typer
 
 from gateway.backup import contents
+from gateway.backup.landing import put
 from gateway.backup.restore import make_data_folder, put_back
 from gateway.backup.sealed import SealedReader, SealedWriter
-from gateway.config import load
+from gateway.config import Config, load
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.options import CONFIG_FILE, ConfigOption, config_file, nothing_named
 from gateway.passphrase import ask_passphrase
 from gateway.sync import sync
+from gateway.uplink.landing import open_landing
 
 backup_app = typer.Typer()
 restore_app = typer.Typer()
@@ -24,28 +27,38 @@ restore_app = typer.Typer()
 
 @backup_app.command("backup")
 def backup(
-    file: Annotated[Path, typer.Argument(help="The file to make.")], config: ConfigOption = None
+    file: Annotated[Path | None, typer.Argument(help="The file to make.")] = None,
+    to_landing: Annotated[
+        bool, typer.Option("--to-landing", help="Put it at the landing place instead.")
+    ] = False,
+    keep: Annotated[
+        int, typer.Option(min=1, max=1000, help="Days whose backups stay at the landing place.")
+    ] = 7,
+    config: ConfigOption = None,
 ) -> None:
     """Write the whole gateway to one encrypted file: store, device registry, users, configuration,
     certificates and the key that signs batches.
 
-    The gateway may run meanwhile. The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
+    The gateway may run meanwhile. The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE. At
+    the landing place it is GATEWAY/backups/N.owback, N from 0 to KEEP - 1, one a day in turn:
+    onceway-backup.timer does that.
 
     Example: sudo onceway backup /mnt/usb/site-1.owback
     """
+    if (file is None) != to_landing:
+        raise OncewayError("name a file, or give --to-landing", hint="onceway backup --help")
     found = config_file(config)
     if found is None:
         raise nothing_named("Name one with --config FILE")
     settings = load(found)
+    if file is None:
+        _to_landing(settings, found, keep)
+        return
     if file.exists():
         raise OncewayError("there is a file already", str(file), "Name another one")
-    passphrase = ask_passphrase(twice=True)
     new = file.with_name(f"{file.name}.new")
     try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-            sealed = SealedWriter(out, passphrase)
-            manifest = contents.write(cast(BinaryIO, sealed), settings, found)
-            sealed.finish()
+        manifest = _write(new, settings, found)
         sync(new)
         os.replace(new, file)
         sync(file.absolute().parent)
@@ -53,8 +66,36 @@ def backup(
         raise OncewayError(f"the backup cannot be written ({error.strerror})", str(file)) from error
     finally:
         new.unlink(missing_ok=True)
+    _tell(str(file), manifest, file.stat().st_size, str(file))
+
+
+def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
+    passphrase = ask_passphrase(twice=True)
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        sealed = SealedWriter(out, passphrase)
+        manifest = contents.write(cast(BinaryIO, sealed), settings, found)
+        sealed.finish()
+    return manifest
+
+
+def _to_landing(settings: Config, found: Path, keep: int) -> None:
+    data = settings.gateway.data
+    if settings.uplink is None:
+        raise OncewayError("no landing place is configured", str(found), "See [uplink]")
+    try:
+        with tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as folder:
+            file = Path(folder) / "whole"
+            manifest, size = _write(file, settings, found), file.stat().st_size
+            with closing(open_landing(settings.uplink.landing, settings.uplink.options)) as landing:
+                where = put(landing, settings.gateway.name, file, keep, date.today())
+    except OSError as error:
+        raise OncewayError(f"the backup cannot be written ({error.strerror})", str(data)) from error
+    _tell(where, manifest, size, "FILE")
+
+
+def _tell(where: str, manifest: contents.Manifest, size: int, file: str) -> None:
     typer.echo(
-        f"{file}: {manifest.gateway}, {len(manifest.files)} files, {file.stat().st_size:,} bytes."
+        f"{where}: {manifest.gateway}, {len(manifest.files)} files, {size:,} bytes."
         f" This brings it back: sudo onceway restore {file}"
     )
 

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / ".setup"))
 
+from deb import UNITS  # noqa: E402
 from lock import EXTRAS  # noqa: E402
 from manual import pages  # noqa: E402
 from sbom import Part, cyclonedx, licences, parts  # noqa: E402
@@ -80,8 +81,11 @@ def test_a_script_of_the_package_is_one_that_any_shell_reads(script: Path) -> No
 
 
 def test_its_services_are_those_of_the_units() -> None:
-    units = {path.name for path in (ROOT / "systemd").glob("*.service")}
-    assert units == {"onceway-gateway.service", "onceway-uplink.service"}
-    for name in ("postinst", "prerm"):
-        text = (ROOT / ".setup/debian" / name).read_text()
-        assert all(unit.removesuffix(".service") in text for unit in units)
+    units = {path.name for path in (ROOT / "systemd").glob("onceway-*.*")}
+    running = {"onceway-gateway", "onceway-uplink"}
+    backup = {"onceway-backup.service", "onceway-backup.timer"}
+    assert units == {f"{name}.service" for name in running} | backup == set(UNITS)
+    first, last = ((ROOT / ".setup/debian" / name).read_text() for name in ("postinst", "prerm"))
+    assert all(name in first and name in last for name in running)
+    assert "onceway-backup.timer" not in first, "it needs a passphrase first"
+    assert "onceway-backup.timer" in last

@@ -1,12 +1,13 @@
 """The unit files: systemd takes them without a word, and what they start exists."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.systemd.unit import UNITS, service
+from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, service
 
 _BACK_OFF = ("RestartSteps", "RestartMaxDelaySec")
 """Debian 13 has them (systemd 257); an older systemd says that it ignores them."""
@@ -14,7 +15,7 @@ _BACK_OFF = ("RestartSteps", "RestartMaxDelaySec")
 
 def test_systemd_accepts_every_unit() -> None:
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *map(str, UNITS)],
+        ["systemd-analyze", "verify", "--man=no", *map(str, SYSTEMD.glob("onceway-*.*"))],
         capture_output=True,
         text=True,
         check=False,
@@ -55,7 +56,23 @@ def test_the_command_that_a_unit_starts_exists_and_takes_its_options(unit: Path)
     assert option in shown.stdout
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_the_backup_s_command_takes_its_options_and_its_timer_says_when() -> None:
+    program, verb, *options = service(BACKUP)["ExecStart"].split()[1:]
+    shown = subprocess.run(
+        [Path(sys.executable).with_name(program), verb, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert options == ["--to-landing", "--config", "/etc/onceway/gateway.toml"]
+    assert all(option in shown.stdout for option in options[:2])
+    (when,) = re.findall(
+        r"^OnCalendar=(.*)$", BACKUP.with_suffix(".timer").read_text(), re.MULTILINE
+    )
+    subprocess.run(["systemd-analyze", "calendar", when], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("unit", [*UNITS, BACKUP], ids=lambda unit: unit.stem)
 def test_a_service_runs_with_least_privilege(unit: Path) -> None:
     settings = service(unit)
     assert settings["User"] == "onceway"

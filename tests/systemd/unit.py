@@ -4,7 +4,9 @@ import configparser
 from pathlib import Path
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
-UNITS = sorted(SYSTEMD.glob("*.service"))
+UNITS = [SYSTEMD / f"onceway-{name}.service" for name in ("gateway", "uplink")]
+"""What runs all the time."""
+BACKUP = SYSTEMD / "onceway-backup.service"
 
 
 def service(unit: Path) -> configparser.SectionProxy:
