@@ -355,7 +355,7 @@ class PageServer:
             self._streams.discard(protocol)
 
     async def _stream(self, request: web.BaseRequest, get: Get) -> web.StreamResponse:
-        """Send events until there are no more."""
+        """Send events until there are no more, or the session has ended."""
         response = web.StreamResponse(headers=_HEADERS | {"X-Accel-Buffering": "no"})
         response.content_type, response.charset = "text/event-stream", "utf-8"
         response.force_close()
@@ -363,6 +363,8 @@ class PageServer:
             await response.prepare(request)
             async with asyncio.timeout(STREAM_S):
                 while (event := await get()) is not None:
+                    if self._logins.session(request.cookies.get(COOKIE)) is None:
+                        break
                     async with asyncio.timeout(WRITE_S):
                         await response.write(b"data: " + event + b"\n\n")
         return response

@@ -24,6 +24,8 @@ from tests.links.certificates import Authority
 from tests.service.wire import wire
 from tests.web.page import OPERATOR, PASSWORD, USER, Browser, browser, page
 
+ALL = "/api/messages?filter=%23"
+
 
 @asynccontextmanager
 async def events(
@@ -113,10 +115,15 @@ async def test_wrong_passwords_make_an_address_wait(tmp_path: Path) -> None:
 async def test_a_session_ends_with_its_user(tmp_path: Path) -> None:
     async with page(tmp_path, []) as shown, browser(shown.url) as client:
         await client.login()
-        Users(tmp_path / "data" / "users").remove(USER)
-        shown.running.process.send_signal(1)  # SIGHUP
-        await shown.running.logged("read again")
-        assert await client.get("/api/me") == (200, {"user": None})
+        async with events(client) as news, events(client, ALL) as messages:
+            await anext(news)
+            await anext(messages)
+            Users(tmp_path / "data" / "users").remove(USER)
+            shown.running.process.send_signal(1)  # SIGHUP
+            await shown.running.logged("read again")
+            assert await client.get("/api/me") == (200, {"user": None})
+            ended = [[event async for event in stream] for stream in (news, messages)]
+        assert all("error" in event for event in ended[1])
 
 
 async def test_without_users_the_page_says_what_to_do(tmp_path: Path) -> None:
@@ -255,9 +262,6 @@ async def test_the_registry_is_changed_by_an_operator_alone_and_by_names_that_ar
             (tmp_path / "data" / "registry.db").write_bytes(b"no database" * 100)
             status, why = await change("roof-7", "admit")
             assert (status, "not a device registry" in why) == (409, True)
-
-
-ALL = "/api/messages?filter=%23"
 
 
 async def test_messages_come_as_a_user_may_read_them_and_no_faster_than_people_read(
