@@ -38,6 +38,14 @@
 #endif
 #endif
 
+#ifndef OW_LORA
+#define OW_LORA 0 /* 1: the carrier is the turn link over a radio, not the serial line */
+#endif
+
+#ifndef OW_TURN_MTU
+#define OW_TURN_MTU 96 /* longest content of a radio's frame, both ways */
+#endif
+
 #if defined(ARDUINO) && !defined(OW_LINK_RX_MTU)
 /* the receive ring of the Arduino core has 64 bytes */
 #define OW_LINK_RX_MTU (OW_KEYS ? 24 : 26)
@@ -59,16 +67,26 @@
 #define OW_LINK_TX_SIZE 128
 #endif
 
+#if OW_LORA
+#define OW_SEND_SIZE (OW_TURN_MTU - 1) /* longest packet that can be sent; one byte asks the time */
+#else
+#define OW_SEND_SIZE OW_LINK_TX_SIZE
+#endif
+
 #ifndef OW_MQTT_PACKET_SIZE
-#define OW_MQTT_PACKET_SIZE 96 /* longest packet that the client takes, at most 129 */
+/* longest packet that the client takes, at most 129; in an answer, 8 bytes stand beside it */
+#define OW_MQTT_PACKET_SIZE (OW_LORA ? OW_TURN_MTU - 8 : 96)
 #endif
 
 #ifndef OW_FLIGHTS
-#define OW_FLIGHTS 1 /* publications in flight */
+/* publications in flight. By radio two: the PUBREL of one goes with the PUBLISH of the next */
+#define OW_FLIGHTS (OW_LORA ? 2 : 1)
 #endif
 
 #ifndef OW_KEEP_ALIVE_S
-#define OW_KEEP_ALIVE_S 60
+/* By radio, half of it is the longest time without a turn: so long a command may wait, and so late
+ * does a board notice that its gateway is gone, when it has nothing to send. */
+#define OW_KEEP_ALIVE_S (OW_LORA ? 7200 : 60)
 #endif
 
 #ifndef OW_CLOCK_PARTS

@@ -89,7 +89,7 @@ enum ow_result ow_flow_send(struct ow_mqtt *client, struct ow_message *message, 
     uint8_t bit = message->alias ? (uint8_t)(1u << (message->alias - 1)) : 0;
     bool with_topic = !(client->aliases & bit);
     uint16_t size = ow_publish_size(message, with_topic);
-    if (!ow_message_fits(message) || size > client->maximum_packet || size > OW_LINK_TX_SIZE) {
+    if (!ow_message_fits(message) || size > client->maximum_packet || size > OW_SEND_SIZE) {
         return OW_TOO_LONG;
     }
     if (!ow_send_publish(&client->link, message, id, with_topic)) {

@@ -6,6 +6,7 @@
 #include <avr/pgmspace.h>
 #endif
 
+#include "ow_bytes.h"
 #include "ow_config.h"
 #include "ow_crc.h"
 #include "ow_hal.h"
@@ -39,4 +40,25 @@ bool ow_identity_read(char *name, uint8_t *key)
         memcpy(key, page + KEY_AT, length ? KEY_SIZE : 0);
     }
     return length > 0;
+}
+
+enum { RADIO_AT = 48, RADIO_SIZE = 17 };
+
+bool ow_identity_radio(struct ow_radio_plan *plan)
+{
+    uint8_t page[RADIO_AT + RADIO_SIZE];
+    const uint8_t *radio = page + RADIO_AT;
+    memset(plan, 0, sizeof *plan);
+    ow_hal_identity_read(page, sizeof page);
+    if (memcmp(radio, "OWLR\1", LENGTH_AT) != 0 ||
+        ow_crc(OW_CRC_INITIAL, radio, RADIO_SIZE) != 0) {
+        return false;
+    }
+    plan->network = radio[5];
+    plan->device = radio[6];
+    plan->factor = radio[7];
+    plan->power = radio[8];
+    plan->silence = ow_get_u16(radio + 9);
+    plan->channel = ow_get_u32(radio + 11);
+    return true;
 }

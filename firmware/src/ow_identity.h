@@ -5,11 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ow_radio.h"
+
 #define OW_NAME_MAX 23
 
 /* Copies the device's name, closed by a zero, into `name` (OW_NAME_MAX + 1 bytes), and its key into
  * `key` (16 bytes) unless that is NULL. An unprovisioned or damaged page: false, an empty name, and
  * a key of zeros, which proves nothing. */
 bool ow_identity_read(char *name, uint8_t *key);
+
+/* Copies what the page says of the radio. False, and zeros: nothing, or it is damaged. */
+bool ow_identity_radio(struct ow_radio_plan *plan);
 
 #endif

@@ -12,18 +12,30 @@
 /* A kept time below this is one from 2038 on: January 2021 in UTC seconds. */
 #define ERA 0x60000000ul
 
-void ow_mqtt_begin(
-    struct ow_mqtt *client, const struct ow_application *application, void *user)
+static void begin_carrier(struct ow_mqtt *client)
 {
-    memset(client, 0, sizeof *client);
-    client->application = application;
-    client->user = user;
+#if OW_LORA
+    struct ow_radio_plan plan;
+    client->radio = ow_identity_radio(&plan) && ow_radio_begin(&plan);
+    ow_turn_init(&client->link, &plan, ow_hal_millis());
+    ow_identity_read(client->name, client->link.key);
+#else
     ow_link_init(&client->link);
 #if OW_KEYS
     ow_identity_read(client->name, client->link.key);
 #else
     ow_identity_read(client->name, NULL);
 #endif
+#endif
+}
+
+void ow_mqtt_begin(
+    struct ow_mqtt *client, const struct ow_application *application, void *user)
+{
+    memset(client, 0, sizeof *client);
+    client->application = application;
+    client->user = user;
+    begin_carrier(client);
     ow_journal_open(&client->journal);
     ow_flow_begin(client);
 }
@@ -55,18 +67,6 @@ static uint16_t elapsed(const struct ow_mqtt *client)
     return (uint16_t)((uint16_t)client->uptime - client->since);
 }
 
-/* An answer that waited is an old one. */
-static bool take_answer(struct ow_mqtt *client)
-{
-    const uint8_t *answer = client->link.decoder.body + 1;
-    if (elapsed(client)) {
-        return false;
-    }
-    client->link.utc = ow_get_u32(answer);
-    client->second = (uint16_t)(ow_hal_millis() - answer[4] * 4u); /* nearly 1000 / 256 */
-    return true;
-}
-
 static void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
 {
     ow_flow_lost(client);
@@ -85,7 +85,7 @@ static void lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason, uin
 /* Ends the connection from our side without a word. */
 static void give_up(struct ow_mqtt *client)
 {
-    ow_link_close(&client->link);
+    ow_carrier_close(&client->link);
     lost(client, OW_LOST_NO_ANSWER, OW_SUCCESS, 0);
 }
 
@@ -101,18 +101,26 @@ static void disconnect(struct ow_mqtt *client, uint8_t reason)
 static void greet(struct ow_mqtt *client)
 {
     enum ow_reset_cause cause = ow_hal_reset_cause();
+#if OW_LORA
+    struct ow_turn_greeting greeting = {
+#else
     struct ow_greeting greeting = {
         .name = client->name,
+#endif
         .boot = client->journal.boot,
         .incarnation = client->journal.incarnation,
         .next_sequence = client->journal.next,
         .power_on = cause == OW_RESET_POWER_ON || cause == OW_RESET_BROWN_OUT,
-#if OW_KEYS
+#if OW_KEYS || OW_LORA
         /* `attempt` comes again after 256 of them, the time does not */
         .entropy = ow_hal_entropy() + client->uptime,
 #endif
     };
+#if OW_LORA
+    ow_turn_greet(&client->link, &greeting);
+#else
     ow_link_greet(&client->link, &greeting);
+#endif
     client->doubt = client->journal.asked;
     enter(client, OW_GREETING);
 }
@@ -149,7 +157,7 @@ static void open(struct ow_mqtt *client)
     if (ow_send_connect(&client->link, &connect)) {
         enter(client, OW_CONNECTING);
     } else { /* nothing else is in the link: it will never fit */
-        ow_link_close(&client->link);
+        ow_carrier_close(&client->link);
         lost(client, OW_LOST_TOO_LONG, OW_PACKET_TOO_LARGE, OW_RETRY_S);
     }
 }
@@ -157,6 +165,14 @@ static void open(struct ow_mqtt *client)
 static uint8_t at_most_u8(uint16_t value, uint8_t limit)
 {
     return value < limit ? (uint8_t)value : limit;
+}
+
+static void ask_time(struct ow_mqtt *client)
+{
+    ow_carrier_ask_time(&client->link);
+#if OW_LORA
+    client->time_asked = (uint16_t)client->uptime;
+#endif
 }
 
 static uint8_t take_connack(struct ow_mqtt *client)
@@ -167,7 +183,7 @@ static uint8_t take_connack(struct ow_mqtt *client)
         return error;
     }
     if (connack.reason) {
-        ow_link_close(&client->link);
+        ow_carrier_close(&client->link);
         lost(client, OW_LOST_REFUSED, connack.reason, OW_RETRY_S);
         return OW_SUCCESS;
     }
@@ -184,13 +200,22 @@ static uint8_t take_connack(struct ow_mqtt *client)
     client->ping_open = false;
     ow_flow_connect(client);
     enter(client, OW_CONNECTED);
-    ow_link_ask_time(&client->link); /* it may be better than WELCOME's: that may have waited */
+    ask_time(client); /* it may be better than WELCOME's: that may have waited */
     client->application->connected(client->user, client->session_present);
     return OW_SUCCESS;
 }
 
 static void keep_alive(struct ow_mqtt *client)
 {
+#if OW_LORA /* each turn proves life, and each gets its answer */
+    if ((uint16_t)((uint16_t)client->uptime - client->time_asked) >= OW_ASK_TIME_S) {
+        ask_time(client); /* with the next turn */
+    }
+    if (client->keep_alive && elapsed(client) >= client->keep_alive / 2) {
+        ow_turn_poll(&client->link);
+        enter(client, OW_CONNECTED); /* since: now */
+    }
+#else
     if (client->keep_alive == 0 || elapsed(client) < client->keep_alive / 2) {
         return;
     }
@@ -199,8 +224,9 @@ static void keep_alive(struct ow_mqtt *client)
     } else if (ow_send_pingreq(&client->link)) {
         client->ping_open = true;
         enter(client, OW_CONNECTED); /* since: now */
-        ow_link_ask_time(&client->link);
+        ask_time(client);
     }
+#endif
 }
 
 /* What the answer to CONNECT means for the EEPROM. */
@@ -213,6 +239,16 @@ static void settle_session(struct ow_mqtt *client)
                (journal->released == 0 || (client->session_present && !client->doubt))) {
         ow_journal_ask(journal, false);
     }
+}
+
+/* Nothing that was sent waits for its acknowledgement. */
+static bool is_drained(const struct ow_mqtt *client)
+{
+#if OW_LORA
+    return client->link.used == 0;
+#else
+    return ow_link_drained(&client->link);
+#endif
 }
 
 static void advance(struct ow_mqtt *client)
@@ -239,8 +275,8 @@ static void advance(struct ow_mqtt *client)
         keep_alive(client);
         break;
     case OW_CLOSING:
-        if (ow_link_drained(&client->link) || elapsed(client) >= 2) {
-            ow_link_close(&client->link);
+        if (is_drained(client) || elapsed(client) >= OW_CLOSE_S) {
+            ow_carrier_close(&client->link);
             enter(client, OW_WAITING);
             client->wait = 1;
         }
@@ -302,7 +338,7 @@ static uint8_t take_session_packet(struct ow_mqtt *client, uint8_t type, uint8_t
     case OW_UNSUBACK:
         return take_acknowledgement(client, type);
     case OW_PINGRESP:
-        if (!client->ping_open || client->have) {
+        if ((!OW_LORA && !client->ping_open) || client->have) { /* a turn without packets pings */
             return OW_PROTOCOL_ERROR;
         }
         client->ping_open = false;
@@ -323,7 +359,7 @@ static uint8_t take_packet(struct ow_mqtt *client)
         return type == OW_CONNACK ? take_connack(client) : OW_PROTOCOL_ERROR;
     }
     if (type == OW_DISCONNECT) {
-        ow_link_close(&client->link);
+        ow_carrier_close(&client->link);
         lost(client, OW_LOST_DISCONNECTED, client->have ? client->packet[0] : OW_SUCCESS,
             OW_RETRY_S);
         return OW_SUCCESS;
@@ -358,10 +394,8 @@ static uint8_t take_byte(struct ow_mqtt *client, uint8_t byte)
     return take_packet(client);
 }
 
-static void take_stream(struct ow_mqtt *client)
+static void take_bytes(struct ow_mqtt *client, const uint8_t *bytes, uint8_t length)
 {
-    uint8_t length;
-    const uint8_t *bytes = ow_link_payload(&client->link, &length);
     while (length-- && (client->state == OW_CONNECTING || client->state == OW_CONNECTED)) {
         uint8_t error = take_byte(client, *bytes++);
         if (error) {
@@ -371,6 +405,108 @@ static void take_stream(struct ow_mqtt *client)
 }
 
 /* --- the event loop --- */
+
+#if OW_LORA
+
+/* What an answer holds: packets, the time, or no sense. */
+static void take_stream(struct ow_mqtt *client)
+{
+    uint8_t length;
+    const uint8_t *packet;
+    while ((packet = ow_turn_packet(&client->link, &length))) {
+        take_bytes(client, packet, length);
+    }
+    if (client->state == OW_CONNECTED) {
+        enter(client, OW_CONNECTED); /* since: now */
+    }
+    if (client->link.utc_fresh) {
+        client->link.utc_fresh = false;
+        client->second = (uint16_t)(ow_hal_millis() - client->link.utc_part * 4u);
+        client->utc_at_start = client->link.utc - client->uptime;
+    }
+}
+
+static void take_down(struct ow_mqtt *client)
+{
+    switch (client->link.cause) {
+    case OW_TURN_GATEWAY_GONE:
+        lost(client, OW_LOST_GATEWAY_GONE, OW_SUCCESS, 0);
+        break;
+    case OW_TURN_PROTOCOL:
+        lost(client, OW_LOST_PROTOCOL, OW_PROTOCOL_ERROR, OW_RETRY_S);
+        break;
+    default:
+        lost(client, OW_LOST_NO_ANSWER, OW_SUCCESS, 0);
+        break;
+    }
+}
+
+static void take_event(struct ow_mqtt *client, enum ow_turn_event event)
+{
+    switch (event) {
+    case OW_TURN_UP:
+        if (client->link.utc) {
+            client->utc_at_start = client->link.utc - client->uptime;
+        }
+        enter(client, OW_OPENING);
+        break;
+    case OW_TURN_DATA:
+        take_stream(client);
+        break;
+    default:
+        break;
+    }
+    /* also when an answer made no sense, or used up the counter */
+    if (client->link.state == OW_TURN_IDLE && client->state != OW_WAITING) {
+        take_down(client);
+    }
+}
+
+static void listen(struct ow_mqtt *client, uint16_t now)
+{
+    struct ow_turn *turn = &client->link;
+    take_event(client, ow_turn_tick(turn, now));
+    if (turn->phase == OW_TURN_SENDING) {
+        if (ow_radio_sent()) {
+            ow_turn_sent(turn, now);
+            ow_radio_listen();
+        }
+    } else if (ow_turn_listens(turn)) {
+        take_event(client, ow_turn_receive(turn, ow_radio_receive(turn->frame, OW_TURN_FRAME)));
+    } else {
+        ow_radio_sleep();
+    }
+}
+
+static void speak(struct ow_mqtt *client, uint16_t now)
+{
+    (void)now;
+    uint8_t length = client->radio ? ow_turn_send(&client->link) : 0;
+    if (length) {
+        ow_radio_send(client->link.frame, length);
+    }
+}
+
+#else
+
+/* An answer that waited is an old one. */
+static bool take_answer(struct ow_mqtt *client)
+{
+    const uint8_t *answer = client->link.decoder.body + 1;
+    if (elapsed(client)) {
+        return false;
+    }
+    client->link.utc = ow_get_u32(answer);
+    client->second = (uint16_t)(ow_hal_millis() - answer[4] * 4u); /* nearly 1000 / 256 */
+    return true;
+}
+
+static void take_stream(struct ow_mqtt *client)
+{
+    uint8_t length;
+    const uint8_t *bytes = ow_link_payload(&client->link, &length);
+    take_bytes(client, bytes, length);
+}
 
 static void take_event(struct ow_mqtt *client, enum ow_link_event event)
 {
@@ -394,10 +530,28 @@ static void take_event(struct ow_mqtt *client, enum ow_link_event event)
     }
 }
 
+static void listen(struct ow_mqtt *client, uint16_t now)
+{
+    int16_t byte;
+    take_event(client, ow_link_tick(&client->link, now));
+    for (uint8_t i = 0; i < READ_AT_ONCE && (byte = ow_hal_uart_read()) >= 0; i++) {
+        take_event(client, ow_link_receive(&client->link, (uint8_t)byte, now));
+    }
+}
+
+static void speak(struct ow_mqtt *client, uint16_t now)
+{
+    int16_t byte;
+    while (ow_hal_uart_writable() && (byte = ow_link_transmit(&client->link, now)) >= 0) {
+        ow_hal_uart_write((uint8_t)byte);
+    }
+}
+
+#endif
+
 void ow_mqtt_poll(struct ow_mqtt *client)
 {
     uint16_t now = ow_hal_millis();
-    int16_t byte;
     ow_hal_watch();
     while ((uint16_t)(now - client->second) >= 1000) {
         client->second = (uint16_t)(client->second + 1000);
@@ -408,14 +562,9 @@ void ow_mqtt_poll(struct ow_mqtt *client)
         client->started = ow_journal_idle(&client->journal);
         return;
     }
-    take_event(client, ow_link_tick(&client->link, now));
-    for (uint8_t i = 0; i < READ_AT_ONCE && (byte = ow_hal_uart_read()) >= 0; i++) {
-        take_event(client, ow_link_receive(&client->link, (uint8_t)byte, now));
-    }
+    listen(client, now);
     advance(client);
-    while (ow_hal_uart_writable() && (byte = ow_link_transmit(&client->link, now)) >= 0) {
-        ow_hal_uart_write((uint8_t)byte);
-    }
+    speak(client, now);
 }
 
 /* --- what the program asks for --- */
@@ -484,7 +633,11 @@ bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 
 bool ow_mqtt_settled(const struct ow_mqtt *client)
 {
-    bool quiet = client->state != OW_CONNECTED ||
-                 (ow_link_drained(&client->link) && client->journal.released == 0);
+#if OW_LORA /* a PUBREL goes with the next publication only, and nobody waits for that */
+    bool still = client->link.phase == OW_TURN_RESTING;
+#else
+    bool still = is_drained(client) && client->journal.released == 0;
+#endif
+    bool quiet = client->state != OW_CONNECTED || still;
     return quiet && ow_journal_idle(&client->journal) && ow_flow_settled(client);
 }

@@ -1,9 +1,10 @@
 /*
- * MQTT 5 client for one gateway over the reliable link: one event-loop call, nothing blocks.
+ * MQTT 5 client for one gateway over the reliable link, or by radio over the turn link (OW_LORA):
+ * one event-loop call, nothing blocks.
  *
- * In: publications, bytes of the UART, time. Out: the publications at the gateway, and the
- * gateway's messages, at QoS 2 each exactly once, power cuts included. ow_mqtt.c keeps the
- * connection, ow_flow.c the packet identifiers.
+ * In: publications, bytes of the UART or frames of the radio, time. Out: the publications at the
+ * gateway, and the gateway's messages, at QoS 2 each exactly once, power cuts included. ow_mqtt.c
+ * keeps the connection, ow_flow.c the packet identifiers.
  *
  *     WAITING --greet--> GREETING --link up--> OPENING --CONNECT--> CONNECTING --CONNACK-->
  *     CONNECTED
@@ -23,11 +24,14 @@
 #include "ow_config.h"
 #include "ow_identity.h"
 #include "ow_journal.h"
-#include "ow_link.h"
+#include "ow_link.h" /* its causes, of which OW_LOST_… are made */
 #include "ow_packet.h"
 
-#define OW_ANSWER_S 10 /* CONNACK must come within */
-#define OW_RETRY_S 10  /* after a refusal */
+/* CONNACK must come within; by radio each turn has its answer, or the link gives up */
+#define OW_ANSWER_S (OW_LORA ? 3600 : 10)
+#define OW_RETRY_S (OW_LORA ? 240 : 10) /* after a refusal */
+#define OW_CLOSE_S (OW_LORA ? 60 : 2)   /* for what says why */
+#define OW_ASK_TIME_S 3600              /* by radio, a turn asks for the time so often */
 #define OW_TRIES 6     /* refusals for no stated reason that make a final one */
 #define OW_SCRATCH 96  /* bytes for a payload that recall_packet makes */
 #define OW_UPTIME_BIT 0x80000000ul
@@ -97,7 +101,7 @@ struct ow_ids {
 struct ow_mqtt {
     const struct ow_application *application;
     void *user; /* for its functions */
-    struct ow_link link;
+    ow_carrier link;
     struct ow_journal journal;
     struct ow_ids ids;
     char name[OW_NAME_MAX + 1];
@@ -106,6 +110,9 @@ struct ow_mqtt {
     bool session_present;
     bool doubt; /* it may have begun after publications were released: ow_flow.c */
     bool ping_open;
+#if OW_LORA
+    bool radio; /* there is one, and it answers */
+#endif
     uint8_t aliases; /* bit n: alias n + 1 is known to the gateway */
 
     /* the gateway's limits */
@@ -122,6 +129,9 @@ struct ow_mqtt {
     uint16_t second;       /* milliseconds when uptime last moved */
     /* low bits of uptime when the state was entered, or of the last PINGREQ */
     uint16_t since;
+#if OW_LORA
+    uint16_t time_asked; /* low bits of uptime */
+#endif
     uint8_t wait;          /* seconds in OW_WAITING */
     uint8_t held;          /* low bits of uptime at the last refused publication, when `holding` */
     bool holding;

@@ -1,5 +1,5 @@
 /*
- * MQTT 5 packets. Encoders put a whole packet into the link and return false, having put nothing,
+ * MQTT 5 packets. Encoders put a whole packet into the carrier and return false, having put nothing,
  * when it has no room; decoders read a packet's bytes after the fixed header and return a reason
  * code: 0 when well-formed, else why the connection must be closed.
  */
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ow_link.h"
+#include "ow_carrier.h"
 
 enum ow_packet_type {
     OW_CONNECT = 1,
@@ -75,7 +75,7 @@ struct ow_connack {
     uint16_t maximum_packet_size; /* 0xFFFF: this or more */
 };
 
-bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect);
+bool ow_send_connect(ow_carrier *link, const struct ow_connect *connect);
 
 /* Whether its parts may fit into the link at all; the sizes below are of such messages. */
 bool ow_message_fits(const struct ow_message *message);
@@ -83,13 +83,13 @@ bool ow_message_fits(const struct ow_message *message);
 /* with_topic: put the topic's name beside its alias. */
 uint16_t ow_publish_size(const struct ow_message *message, bool with_topic);
 bool ow_send_publish(
-    struct ow_link *link, const struct ow_message *message, uint16_t id, bool with_topic);
+    ow_carrier *link, const struct ow_message *message, uint16_t id, bool with_topic);
 
-bool ow_send_ack(struct ow_link *link, enum ow_packet_type type, uint16_t id, uint8_t reason);
-bool ow_send_subscribe(struct ow_link *link, uint16_t id, const char *filter, uint8_t options);
-bool ow_send_unsubscribe(struct ow_link *link, uint16_t id, const char *filter);
-bool ow_send_pingreq(struct ow_link *link);
-bool ow_send_disconnect(struct ow_link *link, uint8_t reason);
+bool ow_send_ack(ow_carrier *link, enum ow_packet_type type, uint16_t id, uint8_t reason);
+bool ow_send_subscribe(ow_carrier *link, uint16_t id, const char *filter, uint8_t options);
+bool ow_send_unsubscribe(ow_carrier *link, uint16_t id, const char *filter);
+bool ow_send_pingreq(ow_carrier *link);
+bool ow_send_disconnect(ow_carrier *link, uint8_t reason);
 
 uint8_t ow_read_connack(const uint8_t *bytes, uint8_t length, struct ow_connack *connack);
 uint8_t ow_read_publish(

@@ -10,52 +10,52 @@ enum {
     CONNECT_WILL_RETAIN = 0x20
 };
 
-#define LONG_PACKETS (OW_LINK_TX_SIZE > 128) /* Remaining Length may take two bytes */
+#define LONG_PACKETS (OW_SEND_SIZE > 128) /* Remaining Length may take two bytes */
 
 #define EXPIRY_BYTE(shift) ((OW_SESSION_EXPIRY_S >> (shift)) & 0xFF)
 
-static void put_u16(struct ow_link *link, uint16_t value)
+static void put_u16(ow_carrier *link, uint16_t value)
 {
-    ow_link_put(link, (uint8_t)(value >> 8));
-    ow_link_put(link, (uint8_t)value);
+    ow_carrier_put(link, (uint8_t)(value >> 8));
+    ow_carrier_put(link, (uint8_t)value);
 }
 
-static void put_bytes(struct ow_link *link, const void *bytes, uint16_t length)
+static void put_bytes(ow_carrier *link, const void *bytes, uint16_t length)
 {
     const uint8_t *at = bytes;
     while (length--) {
-        ow_link_put(link, *at++);
+        ow_carrier_put(link, *at++);
     }
 }
 
-static void put_string(struct ow_link *link, const char *text, uint16_t length)
+static void put_string(ow_carrier *link, const char *text, uint16_t length)
 {
     put_u16(link, length);
     put_bytes(link, text, length);
 }
 
 /* Begins a packet of `length` bytes after the fixed header. */
-static bool begin(struct ow_link *link, uint8_t header, uint16_t length)
+static bool begin(ow_carrier *link, uint8_t header, uint16_t length)
 {
     bool two = LONG_PACKETS && length >= 128;
-    if (length + (two ? 3u : 2u) > ow_link_room(link)) {
+    if (length + (two ? 3u : 2u) > ow_carrier_room(link)) {
         return false;
     }
-    ow_link_put(link, header);
+    ow_carrier_put(link, header);
     if (two) {
-        ow_link_put(link, (uint8_t)(length | 0x80));
+        ow_carrier_put(link, (uint8_t)(length | 0x80));
         length >>= 7;
     }
-    ow_link_put(link, (uint8_t)length);
+    ow_carrier_put(link, (uint8_t)length);
     return true;
 }
 
 bool ow_message_fits(const struct ow_message *message)
 {
-    return message->topic_length <= OW_LINK_TX_SIZE && message->size <= OW_LINK_TX_SIZE;
+    return message->topic_length <= OW_SEND_SIZE && message->size <= OW_SEND_SIZE;
 }
 
-bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect)
+bool ow_send_connect(ow_carrier *link, const struct ow_connect *connect)
 {
     static const uint8_t head[] = {0, 4, 'M', 'Q', 'T', 'T', 5};
     static const uint8_t properties[] = {
@@ -90,12 +90,12 @@ bool ow_send_connect(struct ow_link *link, const struct ow_connect *connect)
         return false;
     }
     put_bytes(link, head, sizeof head);
-    ow_link_put(link, flags);
+    ow_carrier_put(link, flags);
     put_u16(link, connect->keep_alive);
     put_bytes(link, properties, sizeof properties);
     put_string(link, connect->client_id, id_length);
     if (will) {
-        ow_link_put(link, 0); /* no will properties */
+        ow_carrier_put(link, 0); /* no will properties */
         put_string(link, will->topic, will->topic_length);
         put_string(link, (const char *)will->payload, will->size);
     }
@@ -115,7 +115,7 @@ uint16_t ow_publish_size(const struct ow_message *message, bool with_topic)
 }
 
 bool ow_send_publish(
-    struct ow_link *link, const struct ow_message *message, uint16_t id, bool with_topic)
+    ow_carrier *link, const struct ow_message *message, uint16_t id, bool with_topic)
 {
     uint8_t header = (uint8_t)(OW_PUBLISH << 4 | (message->dup ? 8 : 0) | message->qos << 1 |
                                (message->retain ? 1 : 0));
@@ -127,67 +127,67 @@ bool ow_send_publish(
         put_u16(link, id);
     }
     if (message->alias) {
-        ow_link_put(link, 3);
-        ow_link_put(link, TOPIC_ALIAS);
+        ow_carrier_put(link, 3);
+        ow_carrier_put(link, TOPIC_ALIAS);
         put_u16(link, message->alias);
     } else {
-        ow_link_put(link, 0);
+        ow_carrier_put(link, 0);
     }
     put_bytes(link, message->payload, message->size);
     return true;
 }
 
-bool ow_send_ack(struct ow_link *link, enum ow_packet_type type, uint16_t id, uint8_t reason)
+bool ow_send_ack(ow_carrier *link, enum ow_packet_type type, uint16_t id, uint8_t reason)
 {
     if (!begin(link, (uint8_t)(type << 4 | (type == OW_PUBREL ? 2 : 0)), reason ? 3 : 2)) {
         return false;
     }
     put_u16(link, id);
     if (reason) {
-        ow_link_put(link, reason);
+        ow_carrier_put(link, reason);
     }
     return true;
 }
 
 static bool send_filter(
-    struct ow_link *link, uint8_t header, uint16_t id, const char *filter, uint8_t extra)
+    ow_carrier *link, uint8_t header, uint16_t id, const char *filter, uint8_t extra)
 {
     uint16_t filter_length = (uint16_t)strlen(filter);
     if (!begin(link, header, (uint16_t)(2 + 1 + 2 + filter_length + extra))) {
         return false;
     }
     put_u16(link, id);
-    ow_link_put(link, 0);
+    ow_carrier_put(link, 0);
     put_string(link, filter, filter_length);
     return true;
 }
 
-bool ow_send_subscribe(struct ow_link *link, uint16_t id, const char *filter, uint8_t options)
+bool ow_send_subscribe(ow_carrier *link, uint16_t id, const char *filter, uint8_t options)
 {
     if (!send_filter(link, OW_SUBSCRIBE << 4 | 2, id, filter, 1)) {
         return false;
     }
-    ow_link_put(link, options);
+    ow_carrier_put(link, options);
     return true;
 }
 
-bool ow_send_unsubscribe(struct ow_link *link, uint16_t id, const char *filter)
+bool ow_send_unsubscribe(ow_carrier *link, uint16_t id, const char *filter)
 {
     return send_filter(link, OW_UNSUBSCRIBE << 4 | 2, id, filter, 0);
 }
 
-bool ow_send_pingreq(struct ow_link *link)
+bool ow_send_pingreq(ow_carrier *link)
 {
     return begin(link, OW_PINGREQ << 4, 0);
 }
 
-bool ow_send_disconnect(struct ow_link *link, uint8_t reason)
+bool ow_send_disconnect(ow_carrier *link, uint8_t reason)
 {
     if (!begin(link, OW_DISCONNECT << 4, reason ? 1 : 0)) {
         return false;
     }
     if (reason) {
-        ow_link_put(link, reason);
+        ow_carrier_put(link, reason);
     }
     return true;
 }

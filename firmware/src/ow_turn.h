@@ -22,11 +22,10 @@
 
 #include "ow_ccm.h"
 #include "ow_cmac.h"
+#include "ow_config.h"
 #include "ow_pack.h"
+#include "ow_radio.h"
 
-#ifndef OW_TURN_MTU
-#define OW_TURN_MTU 96 /* longest content of a frame, both ways */
-#endif
 #ifndef OW_TURN_QUEUE
 #define OW_TURN_QUEUE 128 /* bytes put and not yet answered; a packet has OW_TURN_MTU - 1 at most */
 #endif
@@ -45,14 +44,6 @@ enum ow_turn_cause {
     OW_TURN_NO_ANSWER,
     OW_TURN_PROTOCOL, /* the gateway's answer made no sense */
     OW_TURN_WORN      /* the counter is used up */
-};
-
-/* What the identity page says of the radio. */
-struct ow_radio_plan {
-    uint8_t network;
-    uint8_t device;   /* 1…254 */
-    uint8_t factor;   /* spreading factor, 7…12 */
-    uint16_t silence; /* so many times a frame's airtime nothing is sent after it */
 };
 
 struct ow_turn_greeting {

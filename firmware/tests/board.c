@@ -34,6 +34,11 @@ void board_new(const char *name)
     identity[46] = (uint8_t)crc;
 }
 
+void board_identity(const uint8_t *page, uint8_t length)
+{
+    memcpy(identity, page, length);
+}
+
 void board_power_on(void)
 {
     board.writes = board.sent = 0;

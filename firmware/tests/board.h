@@ -48,6 +48,9 @@ extern struct board board;
 /* An erased EEPROM, an identity page for `name`, nothing on the line. */
 void board_new(const char *name);
 
+/* Another identity page. */
+void board_identity(const uint8_t *page, uint8_t length);
+
 /* What a start brings: counters of writes and bytes at 0, an empty UART. */
 void board_power_on(void);
 

@@ -280,3 +280,5 @@ class Policy:
     """Clients at a time; this and the following: None for as many as `[limits]` says."""
     packet_bytes: int | None = None
     keep_alive_s: int | None = None
+    device_aliases: int = 0
+    """Topic aliases that a board is told of; 0 where the bytes to tell it are worth more."""

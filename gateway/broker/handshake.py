@@ -97,6 +97,8 @@ def accept(connection: Connection, packet: Connect) -> None:
         granted[_P.MAXIMUM_PACKET_SIZE] = connection.stream.maximum
         if connection.aliases_limit:
             granted[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit
+    elif aliases := min(connection.policy.device_aliases, connection.aliases_limit):
+        granted[_P.TOPIC_ALIAS_MAXIMUM] = aliases
     if expiry != properties.get(_P.SESSION_EXPIRY_INTERVAL, 0):
         granted[_P.SESSION_EXPIRY_INTERVAL] = expiry
     if keep_alive != packet.keep_alive:

@@ -14,7 +14,8 @@
 #include "ow_turn.h"
 
 enum { RAW, ANSWER, FORGED, WELCOME, WAIT, SEND, PUT, POLL, GREET, OPERATIONS };
-static const struct ow_radio_plan plan = {7, 3, 9, 10};
+static const struct ow_radio_plan plan = {
+    .network = 7, .device = 3, .factor = 9, .silence = 10};
 static const struct ow_turn_greeting greeting = {7, 1, 2, true, 99};
 static uint16_t now;
 

@@ -9,7 +9,8 @@ size_t turn_size(void) { return sizeof(struct ow_turn); }
 void turn_begin(struct ow_turn *turn, const uint8_t *key, uint8_t network, uint8_t device,
     uint8_t factor, uint16_t silence, uint16_t now)
 {
-    struct ow_radio_plan plan = {network, device, factor, silence};
+    struct ow_radio_plan plan = {
+        .network = network, .device = device, .factor = factor, .silence = silence};
     ow_turn_init(turn, &plan, now);
     memcpy(turn->key, key, OW_KEY_SIZE);
 }

@@ -1,0 +1,192 @@
+"""The sessions of the turn link as the broker sees them: one `Carrier` for each. Sans-IO.
+
+In: events of the link. Out: carriers, handed to `accept` with the identity from the HELLO, and what
+the broker writes, handed to the link. A board waits for its answer before it sends again, so one
+that is not read costs a frame of memory.
+"""
+
+import logging
+from collections.abc import Callable
+
+from gateway.broker.peer import DeviceIdentity, Peer
+from gateway.links.carrier import Accept, Receiver
+from gateway.links.lora.turns import (
+    Event,
+    Received,
+    Session,
+    SessionEnded,
+    SessionStarted,
+    TurnLink,
+)
+from gateway.logs import about
+
+log = logging.getLogger(__name__)
+
+
+class TurnCarrier:
+    """One session of one board."""
+
+    high_water = 1024
+
+    receiver: Receiver
+
+    def __init__(
+        self, link: TurnLink, session: Session, peer: Peer, wake: Callable[[], None]
+    ) -> None:
+        self.peer = peer
+        self.session = session
+        self.closed = False
+        self._link = link
+        self._wake = wake
+        self._paused = False
+        self._waiting: list[bytes] = []
+        self._above_high_water = False
+
+    def write(self, data: bytes) -> None:
+        if self.session.closing:
+            return
+        try:
+            self._link.write(self.session, data)
+        except ValueError as error:
+            log.error("%s: connection closed: the broker has %s for it", self.peer.address, error)
+            self.abort()
+            self.lose("a packet that is too long")
+            return
+        self._above_high_water |= self.unsent > self.high_water
+        self._wake()
+
+    def close(self) -> None:
+        self.closed = True
+        self._link.close(self.session)
+        self._wake()
+
+    def abort(self) -> None:
+        self.session.pending.clear()
+        self.close()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._wake()
+
+    @property
+    def unsent(self) -> int:
+        return self.session.unsent
+
+    def lose(self, reason: str) -> None:
+        """Tell the broker that the session has ended, unless it wanted that."""
+        if not self.closed:
+            self.closed = True
+            self.receiver.lost(reason)
+
+    def deliver(self, data: bytes) -> None:
+        """Hand bytes to the broker, now or when it reads again. An error there costs this session
+        and nothing else.
+        """
+        self._waiting.append(data)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do what had to wait for the broker, or what it waits for."""
+        while self._waiting and not self._paused and not self.closed:
+            data = self._waiting.pop(0)
+            try:
+                self.receiver.receive(data)
+            except Exception:
+                log.exception("%s: connection closed after an internal error", self.peer.address)
+                self.session.pending.clear()
+                self._link.close(self.session)
+                self.lose("internal error")
+        if self._above_high_water and self.unsent <= self.high_water // 4 and not self.closed:
+            self._above_high_water = False
+            self.receiver.writable()
+
+
+class Carriers:
+    """All boards of one radio. listener, path: for logs and access. name: of a board by its number.
+    wake: `Station.tick` and `go_on` have something to do; called from inside the broker, so it must
+    not call them itself.
+    """
+
+    def __init__(
+        self,
+        link: TurnLink,
+        accept: Accept,
+        name: Callable[[int], str | None],
+        *,
+        listener: str,
+        path: str,
+        wake: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._accept = accept
+        self._name = name
+        self._listener = listener
+        self._path = path
+        self._wake = wake
+        self._carriers: dict[Session, TurnCarrier] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The boards that are in session."""
+        peers = [carrier.peer for carrier in self._carriers.values() if not carrier.closed]
+        return [peer.device.name for peer in peers if peer.device is not None]
+
+    def handle(self, event: Event) -> None:
+        """Take an event of the link."""
+        match event:
+            case SessionStarted(session, hello, incarnation):
+                # its number has a key, so it has a name; were it revoked meanwhile, access says so
+                name = self._name(hello.device) or ""
+                log.info(
+                    "%s: %s greets, start %d, next sequence %d",
+                    self._path,
+                    name,
+                    hello.boot,
+                    hello.next_sequence,
+                    extra=about(port=self._path, device=name),
+                )
+                device = DeviceIdentity(name, incarnation, hello.next_sequence, proved=True)
+                self._begin(session, Peer(self._listener, self._path, device))
+            case Received(session, data):
+                if session in self._carriers:
+                    self._carriers[session].deliver(data)
+            case SessionEnded(session, reason):
+                self._end(session, reason)
+
+    def go_on(self) -> None:
+        """What waited goes on; carriers that are closed are forgotten."""
+        for session, carrier in list(self._carriers.items()):
+            carrier.go_on()
+            if carrier.closed:
+                del self._carriers[session]
+
+    def lose(self, reason: str) -> None:
+        """End all sessions: the radio is no longer there for them."""
+        for session in list(self._carriers):
+            self._end(session, reason)
+
+    def _begin(self, session: Session, peer: Peer) -> None:
+        carrier = TurnCarrier(self._link, session, peer, self._wake)
+        try:
+            carrier.receiver = self._accept(carrier)
+        except Exception:
+            log.exception("%s: connection closed after an internal error", self._path)
+            carrier.abort()
+            return
+        self._carriers[session] = carrier
+
+    def _end(self, session: Session, reason: str) -> None:
+        carrier = self._carriers.pop(session, None)
+        if carrier is not None and not carrier.closed:
+            device = carrier.peer.device
+            log.info(
+                "%s: %s: connection lost: %s",
+                self._path,
+                device.name if device else "",
+                reason,
+                extra=about(port=self._path, reason=reason),
+            )
+            carrier.lose(reason)
