@@ -10,7 +10,7 @@ from math import ceil
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS, Modulation
 from gateway.links.lora.duty import silence_factor
-from gateway.links.lora.regions import EU868, Region
+from gateway.regions import EU868, Region
 
 AT = 48
 """Where it stands in the page."""

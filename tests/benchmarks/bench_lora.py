@@ -23,8 +23,8 @@ from gateway.links.lora.frames import (
 )
 from gateway.links.lora.ledger_file import Ledgers
 from gateway.links.lora.packing import Answer, Turn, expected, pack_answer, pack_turn
-from gateway.links.lora.regions import EU868
 from gateway.links.lora.turns import Received, TurnLink
+from gateway.regions import EU868
 from tests.benchmarks.report import Figure, report
 
 KEY = bytes(range(16))

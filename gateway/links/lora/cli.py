@@ -13,8 +13,8 @@ from gateway.links.lora.airtime import FACTORS
 from gateway.links.lora.exchange import Radio
 from gateway.links.lora.plan import Budget, Plan, Site, say, what_works
 from gateway.links.lora.plan import plan as work_out
-from gateway.links.lora.regions import EU868, REGIONS
 from gateway.options import JsonOption
+from gateway.regions import EU868, REGIONS
 
 app = typer.Typer(help="LoRa: plan a site.", no_args_is_help=True)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.links.lora.duty import BLOCKS, Ledger
-from gateway.links.lora.regions import Region
+from gateway.regions import Region
 from gateway.sync import sync
 
 _PARTS = 64

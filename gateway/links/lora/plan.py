@@ -19,7 +19,7 @@ from math import exp, inf, isinf
 from gateway.links.lora.airtime import FACTORS
 from gateway.links.lora.duty import silence_factor
 from gateway.links.lora.exchange import Exchange, Radio, exchange
-from gateway.links.lora.regions import EU868, Region, SubBand
+from gateway.regions import EU868, Region, SubBand
 
 MOST_TRIES = 3.0
 """Tries a reading, on average, above which a channel counts as full. Near the point where more load

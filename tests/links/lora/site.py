@@ -21,9 +21,9 @@ from gateway.links.lora.carriers import Carriers
 from gateway.links.lora.frames import Header, SessionCipher
 from gateway.links.lora.kiss import KissModem
 from gateway.links.lora.ledger_file import Ledgers
-from gateway.links.lora.regions import EU868
 from gateway.links.lora.station import RadioFailed, RadioReady, Station
 from gateway.links.lora.turns import TurnLink
+from gateway.regions import EU868
 from provisioning.identity import Identity
 from provisioning.radio_plan import AT, RadioPlan
 from tests.broker.harness import Anonymous, World

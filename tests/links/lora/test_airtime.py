@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import LONGEST, Modulation
-from gateway.links.lora.regions import EU868
+from gateway.regions import EU868
 
 FACTORS = st.integers(7, 12)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.duty import BLOCKS, Ledger, silence_factor
 from gateway.links.lora.ledger_file import LATE, Ledgers, read, write
-from gateway.links.lora.regions import EU868
+from gateway.regions import EU868
 
 Span = tuple[float, float]
 """Start and end of a transmission."""
